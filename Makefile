@@ -1,0 +1,38 @@
+# Everything runs in .venv, which .ci/setup keeps as requirements.lock says.
+# Options of a command go into ARGS: make test ARGS="-k lock", make bench ARGS=--short.
+# Another Python goes into PYTHON: make test PYTHON=python3.12
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint bench lock clean
+export PYTHON
+BIN := .venv/bin
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+
+setup: ## make .venv and install what is locked (the others do this by themselves)
+	@sh .ci/setup
+
+run: setup ## simulate a small fleet, backtest, train, score and write the report
+	$(BIN)/forewarn demo $(ARGS)
+
+test: setup ## run the tests
+	$(BIN)/pytest $(ARGS)
+
+lint: setup ## check style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## measure speed and memory
+	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file" $(ARGS); done
+
+lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade moves the versions)
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 \
+		--quiet --output-file requirements.lock $(ARGS)
+
+clean: ## remove .venv, caches, builds and the output of `make run`
+	rm -rf .venv demo build dist *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

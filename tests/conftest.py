@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from hypothesis import settings
+
+# Read by the libraries when a test first imports them: no start-up notes of TensorFlow, no window.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# CI runs the same examples every time, so that a red build can be run again; by hand they vary.
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def skip_or_fail(reason: str) -> NoReturn:
+    """Skip, or fail where FOREWARN_REQUIRE_SYSTEM=1 says that everything has to be there."""
+    if os.environ.get("FOREWARN_REQUIRE_SYSTEM") == "1":
+        pytest.fail(f"{reason} (FOREWARN_REQUIRE_SYSTEM=1)")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def require_program() -> Callable[[str, str], Path]:
+    """Return `find(command, debian_package)`: the path of a system program, or a skip."""
+
+    def find(command: str, package: str) -> Path:
+        found = shutil.which(command)
+        if found is None:
+            skip_or_fail(f"`{command}` is not installed: apt-get install {package}")
+        return Path(found)
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder of the shared data sets, beside the repository, or skip."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        skip_or_fail("the shared data sets are not there: expected ../shared/data")
+    return folder
