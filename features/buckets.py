@@ -1,0 +1,73 @@
+"""Buckets: every value becomes a small integer, 0 for "missing"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Buckets"]
+
+_MOST = 62
+_TAILS = (0.001, 0.005, 0.995, 0.999)
+_SAMPLE = 200_000
+
+
+def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return at most `_MOST` edges: between few distinct values, else at quantiles."""
+    finite = values[np.isfinite(values)]
+    finite = finite[:: max(1, len(finite) // _SAMPLE)]
+    distinct = np.unique(finite)
+    if len(distinct) <= _MOST + 1:
+        return ((distinct[1:] + distinct[:-1]) / 2).astype(np.float32)
+    # A counter rests most of the time: its rest value must not swallow all the quantiles.
+    middle = np.median(finite)
+    moving = finite[finite != middle]
+    source = moving if 2 * len(moving) < len(finite) else finite
+    levels = np.concatenate([np.linspace(0, 1, _MOST - len(_TAILS) + 1)[1:-1], _TAILS])
+    edges = np.quantile(source, np.sort(levels)).astype(np.float32)
+    if source is moving:
+        edges = np.append(edges, np.nextafter(np.float32(middle), np.float32(np.inf)))
+    return np.unique(edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Edges of the buckets of each column (arXiv 2201.11853: bucket index of float features).
+
+    Attributes
+    ----------
+    edges : tuple of ndarray
+        Sorted, one array per column; a value v falls into bucket 1 + number of edges <= v.
+    """
+
+    edges: tuple[npt.NDArray[np.float32], ...]
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Number of bucket numbers of each column, "missing" counted."""
+        return tuple(len(edges) + 2 for edges in self.edges)
+
+    @classmethod
+    def fit(cls, values: npt.NDArray[np.float32]) -> Self:
+        """Choose the edges of every column of training values, shape (..., n_columns)."""
+        columns = values.reshape(-1, values.shape[-1]) if values.size else values[:0]
+        return cls(tuple(_edges(columns[..., i]) for i in range(values.shape[-1])))
+
+    def encode(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+        """Return the bucket numbers, of the shape of `values`.
+
+        Examples
+        --------
+        >>> buckets = Buckets((np.array([1.5], np.float32),))
+        >>> buckets.encode(np.array([[1.0], [2.0], [np.nan]], np.float32)).ravel().tolist()
+        [1, 2, 0]
+        """
+        numbers = np.zeros(values.shape, dtype=np.uint8)
+        for i, edges in enumerate(self.edges):
+            column = values[..., i]
+            bucket = np.searchsorted(edges, column, side="right") + 1
+            numbers[..., i] = np.where(np.isnan(column), 0, bucket)
+        return numbers

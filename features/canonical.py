@@ -1,0 +1,218 @@
+"""The check at the border: the needed columns of one file as arrays that the inside trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.records import (
+    FAILURE,
+    SERIAL,
+    TIMESTAMP,
+    BoolArray,
+    Column,
+    FeatureKinds,
+    IntArray,
+    RecordsError,
+)
+
+__all__ = ["Part", "check_part", "is_text", "moments"]
+
+Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of one file, column by column.
+
+    Attributes
+    ----------
+    time : ndarray of shape (n,), int64
+    keep : ndarray of shape (n,), bool
+        The row has a serial and a timestamp, within the limits asked for.
+    failed : ndarray of shape (n,), bool
+    numbers : dict of ndarray of shape (n,)
+        float32, counters float64; NaN is null.
+    texts : dict of Column
+    n_rows : int
+        Rows within the limits, those without keys counted.
+    naive_time : bool
+        The timestamps had no zone.
+    """
+
+    time: IntArray
+    keep: BoolArray
+    failed: BoolArray
+    numbers: dict[str, Number]
+    texts: dict[str, Column]
+    n_rows: int
+    naive_time: bool
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether a column of this type holds text, plain or as a dictionary."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without a dictionary."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    return column
+
+
+def _text(column: pa.ChunkedArray) -> Column:
+    if pa.types.is_nested(column.type):
+        raise pa.ArrowInvalid("not text")
+    if not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    array = column.unify_dictionaries().combine_chunks()
+    array = array if isinstance(array, pa.DictionaryArray) else array.chunk(0)
+    codes = pc.fill_null(array.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    return Column(codes, tuple(array.dictionary.cast(pa.string()).to_pylist()))
+
+
+def moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of timestamps as nanoseconds since 1970 UTC; null stays null.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If it is none and cannot be read as such.
+    """
+    column = _plain(column)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        raise pa.ArrowInvalid("a number has no unit of time")
+    if pa.types.is_timestamp(column.type) and column.type.tz is None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return column.cast(pa.timestamp("ns", "UTC"), safe=False).cast(pa.int64())
+
+
+def _number(column: pa.ChunkedArray, kind: pa.DataType) -> Number:
+    column = _plain(column)
+    if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
+        raise pa.ArrowInvalid("not a number")
+    if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
+        column = column.cast(pa.float64())
+    values: Number = column.cast(kind, safe=False).to_numpy()
+    return values
+
+
+def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
+    """Return dates of any form as days since 1970."""
+    values = _plain(values)
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        raise pa.ArrowInvalid("a number is no date")
+    if is_text(values.type):
+        values = pc.if_else(pc.equal(values, ""), None, values)
+    seconds = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())
+    return np.asarray(seconds.to_numpy() / 86_400.0, dtype=np.float32)
+
+
+def _dates(column: pa.ChunkedArray) -> Number:
+    if not is_text(column.type):
+        return _days(column)
+    # A text of a date stands for thousands of rows: read each text once.
+    encoded = _text(column)
+    days = _days(pa.chunked_array([pa.array(encoded.texts, pa.string())]))
+    return np.append(days, np.float32(np.nan))[encoded.codes]
+
+
+_Converted = TypeVar("_Converted")
+
+
+def _convert(
+    table: pa.Table,
+    name: str,
+    work: Callable[[pa.ChunkedArray], _Converted],
+    expected: str,
+    file: str,
+) -> _Converted:
+    """Convert one column, or say which file and column cannot be."""
+    if name not in table.column_names:
+        found = ", ".join(table.column_names)
+        raise RecordsError(f"{file}: column `{name}` is missing, found {found}.")
+    try:
+        return work(table[name])
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        detail = str(error).splitlines()[0]
+        kind = table[name].type
+        raise RecordsError(
+            f"{file}: column `{name}` is {kind}, expected {expected} ({detail})."
+        ) from None
+
+
+def check_part(
+    table: pa.Table,
+    *,
+    file: str,
+    kinds: FeatureKinds,
+    optional: Sequence[str] = (),
+    start: int | None = None,
+    end: int | None = None,
+) -> Part:
+    """Check and convert the needed columns of one file.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        As read; columns that nobody named are left out.
+    file : str
+        For messages.
+    kinds : FeatureKinds
+    optional : sequence of str
+        Text columns to keep where they are there: `machine_id`, `slot` and groups of peers.
+    start, end : int, optional
+        Only rows of [start, end), nanoseconds since 1970 UTC.
+
+    Raises
+    ------
+    RecordsError
+        If a needed column is missing or cannot be converted.
+    """
+
+    def number(column: pa.ChunkedArray) -> Number:
+        return _number(column, pa.float32())
+
+    def counter(column: pa.ChunkedArray) -> Number:
+        return _number(column, pa.float64())
+
+    times = _convert(table, TIMESTAMP, moments, "a timestamp", file)
+    texts = {SERIAL: _convert(table, SERIAL, _text, "text", file)}
+    present = [name for name in optional if name in table.column_names]
+    for name in dict.fromkeys((*kinds.categorical, *present)):
+        texts[name] = _convert(table, name, _text, "text", file)
+    numbers = {
+        name: _convert(table, name, work, expected, file)
+        for work, expected, names in (
+            (number, "a number", (*kinds.float, *kinds.binary, *kinds.code)),
+            (counter, "a number", kinds.counter),
+            (_dates, "an ISO date", kinds.date),
+        )
+        for name in names
+    }
+    failed = np.zeros(len(table), dtype=bool)
+    if FAILURE in table.column_names:
+        failed = _convert(table, FAILURE, number, "0 or 1", file) > 0
+    keep = (texts[SERIAL].codes >= 0) & times.is_valid().to_numpy()
+    time = pc.fill_null(times, 0).to_numpy()
+    n_rows, n_kept = len(keep), int(keep.sum())
+    if start is not None or end is not None:
+        low = -(2**63) if start is None else start
+        high = 2**63 - 1 if end is None else end
+        within = (time >= low) & (time < high)
+        n_rows -= n_kept
+        keep &= within
+        n_rows += int(keep.sum())
+    naive = pa.types.is_timestamp(table[TIMESTAMP].type) and table[TIMESTAMP].type.tz is None
+    return Part(time, keep, failed, numbers, texts, n_rows, bool(naive))

@@ -1,0 +1,61 @@
+"""What a model sees of an instance: its measured values, and the buckets made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Inputs", "InstanceValues"]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceValues:
+    """Measured values of n instances in the units of the records; NaN is "missing".
+
+    Attributes
+    ----------
+    sequence : ndarray of shape (n, length, n_channels), float32
+        One row per record of the window, oldest first.
+    context : ndarray of shape (n, n_context), float32
+        What does not change over the window: categories, dates, history, peers, residuals.
+    sequence_names, context_names : tuple of str
+        Names of the channels and of the context columns.
+    """
+
+    sequence: npt.NDArray[np.float32]
+    context: npt.NDArray[np.float32]
+    sequence_names: tuple[str, ...]
+    context_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Encoded instances: every value is a small integer, 0 is "missing".
+
+    Attributes
+    ----------
+    sequence : ndarray of shape (n, length, n_channels), uint8
+    context : ndarray of shape (n, n_context), uint8
+    sequence_names, context_names : tuple of str
+    sequence_levels, context_levels : tuple of int
+        Number of bucket numbers of each column, so that values lie in [0, levels).
+    """
+
+    sequence: npt.NDArray[np.uint8]
+    context: npt.NDArray[np.uint8]
+    sequence_names: tuple[str, ...]
+    context_names: tuple[str, ...]
+    sequence_levels: tuple[int, ...]
+    context_levels: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.context)
+
+    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> Inputs:
+        """Return the instances of `rows`, in that order."""
+        return replace(self, sequence=self.sequence[rows], context=self.context[rows])

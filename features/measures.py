@@ -1,0 +1,327 @@
+"""What is measured of an instance: its window, its category, its past, its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.inputs import InstanceValues
+from forewarn.features.instances import Instances
+from forewarn.features.past import Past
+from forewarn.features.records import DAY, MACHINE, SLOT, FeatureKinds
+from forewarn.features.residuals import ResidualFit
+from forewarn.features.timeline import Timeline
+from forewarn.features.xid import severity
+
+__all__ = ["Measures", "Plan"]
+
+FloatArray = npt.NDArray[np.float32]
+Hourly = npt.NDArray[np.float64]
+
+_XID = "xid"
+_MOST_CATEGORIES = 32
+_MOST_CODES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the configuration asks to be measured.
+
+    Attributes
+    ----------
+    kinds : FeatureKinds
+    length : int
+        Records in a window.
+    interval : int
+        Nanoseconds between two records.
+    history : tuple of int
+        Spans of the past beside the window, in window lengths.
+    peers : tuple of str
+        Text columns; a GPU is compared with the others of the same text.
+    residuals : tuple of (str, str)
+        Float columns: the first given the second.
+    """
+
+    kinds: FeatureKinds
+    length: int
+    interval: int
+    history: tuple[int, ...] = ()
+    peers: tuple[str, ...] = ()
+    residuals: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def window(self) -> int:
+        """Nanoseconds that a window lasts."""
+        return self.length * self.interval
+
+    @property
+    def reach(self) -> int:
+        """Nanoseconds before the end of an instance that must be read to measure it."""
+        longest = max((1, *self.history)) * self.window
+        return longest + self.window + DAY
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        kinds = {name: list(getattr(self.kinds, name)) for name in FeatureKinds.__slots__}
+        saved: dict[str, Any] = {"kinds": kinds, "length": self.length, "interval": self.interval}
+        saved |= {"history": list(self.history), "peers": list(self.peers)}
+        return saved | {"residuals": [list(pair) for pair in self.residuals]}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` gave."""
+        return cls(
+            kinds=FeatureKinds(
+                **{name: tuple(columns) for name, columns in saved["kinds"].items()}
+            ),
+            length=saved["length"],
+            interval=saved["interval"],
+            history=tuple(saved["history"]),
+            peers=tuple(saved["peers"]),
+            residuals=tuple((y, x) for y, x in saved["residuals"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """A plan fitted to training records: which categories and codes there are, what is expected.
+
+    Attributes
+    ----------
+    plan : Plan
+    categories : dict of tuple of str
+        Texts of each categorical column that have a column of their own.
+    codes : dict of tuple of int
+        The most frequent codes of each event column.
+    residuals : tuple of ResidualFit
+        One for each pair of the plan.
+    """
+
+    plan: Plan
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    codes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    residuals: tuple[ResidualFit, ...] = ()
+
+    @classmethod
+    def fit(cls, plan: Plan, timeline: Timeline, instances: Instances) -> Self:
+        """Fit to training instances and to the records of the timeline, which end before t."""
+        categories = {
+            name: _frequent_texts(timeline, name, instances) for name in plan.kinds.categorical
+        }
+        codes = {name: _frequent_codes(timeline, name) for name in plan.kinds.code}
+        unfitted = cls(plan, categories, codes)
+        return cls(plan, categories, codes, unfitted._fit_residuals(timeline))
+
+    def _fit_residuals(self, timeline: Timeline) -> tuple[ResidualFit, ...]:
+        if not self.plan.residuals:
+            return ()
+        grid = timeline.grid
+        group, n_groups = self._types(timeline)
+        means = {name: grid.sums(name, name).mean().ravel() for name in _names(self.plan)}
+        return tuple(
+            ResidualFit.fit(means[x], means[y], group, n_groups) for y, x in self.plan.residuals
+        )
+
+    def left_over(self, timeline: Timeline) -> Iterator[tuple[tuple[str, str], Hourly]]:
+        """Yield each pair (y, x) and the hourly means of y less what x lets expect.
+
+        The means have shape (n_gpus, n_hours); NaN where either is missing.
+        """
+        if not self.residuals:
+            return
+        group, _ = self._types(timeline)
+        for (y, x), fit in zip(self.plan.residuals, self.residuals, strict=True):
+            given, found = (timeline.grid.sums(name, name).mean() for name in (x, y))
+            yield (y, x), found - fit.expected(given.ravel(), group).reshape(found.shape)
+
+    def _types(self, timeline: Timeline) -> tuple[npt.NDArray[np.int64], int]:
+        """Return per cell of the grid the type of its GPU (its first categorical), and how many."""
+        grid = timeline.grid
+        if not self.plan.kinds.categorical:
+            return np.full(grid.size, -1, dtype=np.int64), 0
+        name = self.plan.kinds.categorical[0]
+        place = {text: i for i, text in enumerate(self.categories[name])}
+        texts = timeline.records.texts[name].texts
+        number = np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int64)
+        return number[grid.group_of(name).ravel()], len(place)
+
+    def values(self, timeline: Timeline, instances: Instances) -> InstanceValues:
+        """Measure the chosen instances.
+
+        Parameters
+        ----------
+        timeline : Timeline
+            Reaches `plan.reach` back before the first instance.
+        instances : Instances
+            n of that timeline.
+        """
+        sequence, names = self._sequence(timeline, instances)
+        context = dict(self._context(timeline, instances, sequence, names))
+        columns = list(context.values())
+        table = np.stack(columns, axis=1) if columns else np.zeros((len(instances), 0))
+        return InstanceValues(sequence, table.astype(np.float32), names, tuple(context))
+
+    def _sequence(
+        self, timeline: Timeline, instances: Instances
+    ) -> tuple[FloatArray, tuple[str, ...]]:
+        """Gather the windows, shape (n, length, n_channels)."""
+        kinds = self.plan.kinds
+        names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
+        rows = instances.row[:, None] + np.arange(1 - self.plan.length, 1)
+        sequence = np.empty((*rows.shape, len(names)), dtype=np.float32)
+        for i, name in enumerate(names):
+            sequence[..., i] = timeline.records.numbers(name, rows)
+        return sequence, names
+
+    def _context(
+        self,
+        timeline: Timeline,
+        instances: Instances,
+        sequence: FloatArray,
+        names: tuple[str, ...],
+    ) -> Iterator[tuple[str, FloatArray]]:
+        yield from self._categories(timeline, instances)
+        yield from self._dates(timeline, instances)
+        for name in self.plan.kinds.code:
+            yield from self._codes(name, sequence[..., names.index(name)])
+        if self.plan.history or self.plan.peers or self.plan.residuals:
+            yield from Past.of(self, timeline, instances).columns()
+        if self.plan.history:
+            yield from _earlier_failures(timeline, instances)
+
+    def _categories(
+        self, timeline: Timeline, instances: Instances
+    ) -> Iterator[tuple[str, FloatArray]]:
+        for name, texts in self.categories.items():
+            known = timeline.records.texts[name].texts
+            codes = timeline.records.codes(name, instances.row)
+            for text in texts:
+                number = known.index(text) if text in known else -2
+                yield f"category:{name}={text}", (codes == number).astype(np.float32)
+
+    def _dates(self, timeline: Timeline, instances: Instances) -> Iterator[tuple[str, FloatArray]]:
+        for name in self.plan.kinds.date:
+            days = timeline.records.numbers(name, instances.row) - instances.end / DAY
+            yield f"days_until:{name}", days.astype(np.float32)
+
+    def _codes(self, name: str, window: FloatArray) -> Iterator[tuple[str, FloatArray]]:
+        """Count the codes of the window; `window` has shape (n, length)."""
+        yield f"count:{name}", (window != 0).sum(axis=1, dtype=np.float32)
+        for code in self.codes[name]:
+            yield f"count:{name}={code}", (window == code).sum(axis=1, dtype=np.float32)
+        since = np.argmax(window[:, ::-1] != 0, axis=1).astype(np.float32)
+        hours = since * np.float32(self.plan.interval / 3.6e12)
+        yield f"window_since:{name}", np.where((window != 0).any(axis=1), hours, np.nan)
+        if name == _XID:
+            yield f"severity:{name}", severity(window).max(axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "plan": self.plan.to_dict(),
+            "categories": {name: list(texts) for name, texts in self.categories.items()},
+            "codes": {name: list(codes) for name, codes in self.codes.items()},
+            "residuals": [fit.to_dict() for fit in self.residuals],
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` gave."""
+        return cls(
+            plan=Plan.from_dict(saved["plan"]),
+            categories={name: tuple(texts) for name, texts in saved["categories"].items()},
+            codes={name: tuple(codes) for name, codes in saved["codes"].items()},
+            residuals=tuple(ResidualFit.from_dict(fit) for fit in saved["residuals"]),
+        )
+
+
+def _names(plan: Plan) -> set[str]:
+    return {name for pair in plan.residuals for name in pair}
+
+
+def _frequent_texts(timeline: Timeline, name: str, instances: Instances) -> tuple[str, ...]:
+    texts = timeline.records.texts[name].texts
+    codes = timeline.records.codes(name, instances.row)
+    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+    most = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
+    return tuple(texts[i] for i in most if counts[i])
+
+
+def _frequent_codes(timeline: Timeline, name: str) -> tuple[int, ...]:
+    """Return the codes that most GPUs have shown: one chatty GPU must not choose them."""
+    grid = timeline.grid
+    codes = grid.columns_as_read(name)
+    rows = np.flatnonzero(codes)
+    rows = rows[grid.cell_as_read[rows] < grid.size]
+    gpu = grid.cell_as_read[rows] // grid.shape[1]
+    pairs = np.unique(np.stack([codes[rows].astype(np.int64), gpu]), axis=1)
+    found, counts = np.unique(pairs[0], return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:_MOST_CODES]
+    return tuple(int(code) for code in np.sort(found[most]))
+
+
+def _earlier_failures(timeline: Timeline, instances: Instances) -> Iterator[tuple[str, FloatArray]]:
+    """Count the failures known before the end of each instance, of its serial and of its slot."""
+    yield (
+        "failures:serial",
+        _count_known(
+            timeline,
+            instances,
+            instances.gpu.astype(np.int64),
+            timeline.failures.gpu.astype(np.int64),
+        ),
+    )
+    if {MACHINE, SLOT} <= set(timeline.records.texts):
+        mine = _place(timeline, instances.row)
+        yield (
+            "failures:slot",
+            _count_known(timeline, instances, mine, _places_of_failures(timeline)),
+        )
+
+
+def _place(timeline: Timeline, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return a number for the (machine, slot) of each row, -1 where either is unknown."""
+    machine, slot = (timeline.records.codes(name, rows) for name in (MACHINE, SLOT))
+    n_slots = len(timeline.records.texts[SLOT].texts)
+    place = machine.astype(np.int64) * n_slots + slot
+    return np.where((machine < 0) | (slot < 0), -1, place)
+
+
+def _places_of_failures(timeline: Timeline) -> npt.NDArray[np.int64]:
+    """Return where each failed GPU sat: at its last record before the failure, or its first."""
+    failures, bounds = timeline.failures, timeline.bounds
+    rows = np.full(len(failures), -1, dtype=np.int64)
+    for i, (gpu, failed) in enumerate(
+        zip(failures.gpu.tolist(), failures.failed_at.tolist(), strict=True)
+    ):
+        low, high = bounds[gpu], bounds[gpu + 1]
+        if low < high:
+            before = np.searchsorted(timeline.records.time[low:high], failed) - 1
+            rows[i] = low + max(before, 0)
+    seen = rows >= 0
+    places = np.full(len(rows), -1, dtype=np.int64)
+    places[seen] = _place(timeline, rows[seen])
+    return places
+
+
+def _count_known(
+    timeline: Timeline,
+    instances: Instances,
+    key: npt.NDArray[np.int64],
+    failure_key: npt.NDArray[np.int64],
+) -> FloatArray:
+    """Count, per instance, the failures of its key that were known before its end."""
+    count = np.zeros(len(instances), dtype=np.float32)
+    order = np.argsort(key, kind="stable")
+    sorted_key = key[order]
+    known = timeline.failures.known_at
+    for name, moment in zip(failure_key.tolist(), known.tolist(), strict=True):
+        if name >= 0:
+            low, high = np.searchsorted(sorted_key, [name, name + 1])
+            mine = order[low:high]
+            count[mine] += instances.end[mine] > moment
+    return count

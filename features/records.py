@@ -1,0 +1,181 @@
+"""GPU records: rows in order of GPU and time, columns as they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.errors import InputError
+
+__all__ = [
+    "DAY",
+    "FAILURE",
+    "HOUR",
+    "MACHINE",
+    "SERIAL",
+    "SLOT",
+    "TIMESTAMP",
+    "Column",
+    "FeatureKinds",
+    "Records",
+    "RecordsError",
+    "Seen",
+]
+
+SERIAL, TIMESTAMP, FAILURE = "gpu_serial", "timestamp", "failure"
+MACHINE, SLOT = "machine_id", "slot"
+HOUR = 3_600_000_000_000
+DAY = 24 * HOUR
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+CodeArray = npt.NDArray[np.int32]
+
+
+class RecordsError(InputError):
+    """Records that break the contract; the message names the file and the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureKinds:
+    """Which columns are features, and of which kind (CONTRACTS, section 2)."""
+
+    categorical: tuple[str, ...] = ()
+    float: tuple[str, ...] = ()
+    counter: tuple[str, ...] = ()
+    binary: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every feature column, in the order of its kind."""
+        return (*self.categorical, *self.float, *self.counter, *self.binary, *self.code, *self.date)
+
+    def among(self, columns: Collection[str]) -> FeatureKinds:
+        """Return the features that are among `columns`."""
+        kept = {
+            kind: tuple(name for name in getattr(self, kind) if name in columns)
+            for kind in self.__slots__
+        }
+        return FeatureKinds(**kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A text column as read: one small number per row, and the texts they stand for; -1 is null."""
+
+    codes: CodeArray
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the check saw and set right, for the report."""
+
+    rows: int = 0
+    without_key: int = 0
+    doubled: int = 0
+    too_close: int = 0
+    filled: int = 0
+    gaps: int = 0
+    naive_time: bool = False
+    nulls: Mapping[str, int] = field(default_factory=dict)
+
+    def notes(self) -> list[str]:
+        """Return one sentence for each thing that a user should know."""
+        counted = {
+            "rows without serial or timestamp left out": self.without_key,
+            "doubled rows (the last one was kept)": self.doubled,
+            "rows closer than half an interval left out": self.too_close,
+            "lone missing records filled from the one before": self.filled,
+            "longer gaps, each of which ends a series": self.gaps,
+        }
+        notes = [f"{count:,} {what}" for what, count in counted.items() if count]
+        nulls = [f"{count:,} in `{name}`" for name, count in self.nulls.items() if count]
+        notes += [f"nulls: {', '.join(nulls)}"] if nulls else []
+        return notes + (["timestamps without a zone were read as UTC"] if self.naive_time else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of many GPUs, sorted by (serial, time), lone missing ones filled in.
+
+    Only the keys are sorted. The columns lie as they were read, `order` says where: most rows of
+    most columns are never looked at one by one, and sorting them would cost more than reading.
+
+    Attributes
+    ----------
+    interval : int
+        Nanoseconds between two records of a GPU.
+    serials : tuple of str
+        Sorted; `gpu` holds positions in it.
+    gpu : ndarray of shape (n,), int32
+    time : ndarray of shape (n,), int64
+    filled : ndarray of shape (n,), bool
+        True where the record was missing and stands for the one before.
+    failed : ndarray of shape (n,), bool
+        The record itself says that the GPU is failed.
+    order : ndarray of shape (n,), int64
+        Row of each record in the columns as read.
+    columns : dict of ndarray, float32
+        Floats, binaries, event codes (0 = none) and dates (days since 1970), as read.
+    increases : dict of ndarray of shape (n,), float32
+        What each counter gained since the record before; NaN where unknown.
+    texts : dict of Column
+        Categorical columns, `machine_id`, `slot` and whatever peers are grouped by, as read.
+    events : tuple of str
+        The columns of event codes: a filled record has none.
+    """
+
+    interval: int
+    serials: tuple[str, ...]
+    gpu: CodeArray
+    time: IntArray
+    filled: BoolArray
+    failed: BoolArray
+    order: IntArray
+    columns: dict[str, FloatArray]
+    increases: dict[str, FloatArray]
+    texts: dict[str, Column]
+    events: tuple[str, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def numbers(self, name: str, rows: IntArray) -> FloatArray:
+        """Return a numeric column at `rows`, of any shape, in its unit; NaN is null."""
+        if name in self.increases:
+            return self.increases[name][rows]
+        values = self.columns[name][self.order[rows]]
+        return np.where(self.filled[rows], np.float32(0), values) if name in self.events else values
+
+    def codes(self, name: str, rows: IntArray) -> CodeArray:
+        """Return the numbers of a text column at `rows`."""
+        return self.texts[name].codes[self.order[rows]]
+
+    def rows_between(self, start: int, end: int) -> IntArray:
+        """Return the numbers of the rows of [start, end)."""
+        return np.flatnonzero((self.time >= start) & (self.time < end))
+
+    def between(self, start: int, end: int) -> Records:
+        """Return the records of [start, end)."""
+        rows = self.rows_between(start, end)
+        return replace(
+            self,
+            gpu=self.gpu[rows],
+            time=self.time[rows],
+            filled=self.filled[rows],
+            failed=self.failed[rows],
+            order=self.order[rows],
+            increases={name: values[rows] for name, values in self.increases.items()},
+        )
+
+    def gpu_bounds(self) -> IntArray:
+        """Return the first row of every GPU and, last, the number of rows: shape (n_gpus + 1,)."""
+        return np.searchsorted(self.gpu, np.arange(len(self.serials) + 1)).astype(np.int64)

@@ -1,0 +1,87 @@
+"""What a reading should be given another one: temperature given power, power given load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ResidualFit"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_KNOTS = 5
+_LIMITS = (0.005, 0.995)
+_SAMPLE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualFit:
+    """A piecewise linear expectation of y given x, with an offset per group.
+
+    Attributes
+    ----------
+    knots : ndarray of shape (n_knots,)
+        Where the slope may change; x is cut off at the outer ones.
+    weights : ndarray of shape (n_knots,)
+        Constant and slopes.
+    offsets : ndarray of shape (n_groups,)
+    """
+
+    knots: FloatArray
+    weights: FloatArray
+    offsets: FloatArray
+
+    def expected(self, x: FloatArray, group: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the expected y, shape (n,); NaN where x is missing."""
+        offsets = np.append(self.offsets, 0.0)
+        return np.asarray(_basis(x, self.knots) @ self.weights + offsets[group])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {name: getattr(self, name).tolist() for name in ("knots", "weights", "offsets")}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
+        """Read what `to_dict` gave."""
+        return cls(*(np.array(saved[name], dtype=float) for name in cls.__slots__))
+
+    @classmethod
+    def fit(cls, x: FloatArray, y: FloatArray, group: npt.NDArray[np.int64], n_groups: int) -> Self:
+        """Fit by least squares on readings where both are there.
+
+        Parameters
+        ----------
+        x, y : ndarray of shape (n,)
+        group : ndarray of shape (n,)
+            Number of the GPU's type, -1 unknown.
+        n_groups : int
+
+        Returns
+        -------
+        ResidualFit
+            Expects 0 everywhere if fewer than ten pairs are there.
+        """
+        there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        there = there[:: max(1, len(there) // _SAMPLE)]
+        if len(there) < 10:
+            return cls(np.zeros(2), np.zeros(2), np.zeros(n_groups))
+        x, y, group = x[there], y[there], group[there]
+        # A few wild readings must not bend the line for everybody.
+        y = np.clip(y, *np.quantile(y, _LIMITS))
+        knots = np.unique(np.quantile(x, np.linspace(*_LIMITS, _KNOTS)))
+        knots = knots if len(knots) > 1 else np.array([knots[0], knots[0] + 1.0])
+        offset_columns = (group[:, None] == np.arange(n_groups)).astype(float)
+        design = np.hstack([_basis(x, knots), offset_columns])
+        penalty = 1e-6 * len(y) * np.eye(design.shape[1])
+        solved = np.linalg.solve(design.T @ design + penalty, design.T @ y)
+        return cls(knots, solved[: len(knots)], solved[len(knots) :])
+
+
+def _basis(x: FloatArray, knots: FloatArray) -> FloatArray:
+    """Return a constant and, per piece, how far x reaches into it, in widths of the piece."""
+    low, width = knots[:-1], np.diff(knots)
+    pieces = np.clip((x[:, None] - low) / width, 0.0, 1.0)
+    return np.hstack([np.where(np.isnan(x), np.nan, 1.0)[:, None], pieces])
