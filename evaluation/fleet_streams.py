@@ -1,0 +1,98 @@
+"""Random streams of the simulated fleet: one for each purpose and day.
+
+A day never depends on how many days follow it, nor does one part of the fleet depend on how many
+numbers another part has drawn.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "RECORDS_PER_DAY",
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "Purpose",
+    "lognormal",
+    "slow_walk",
+    "stream",
+]
+
+RECORDS_PER_DAY = 144
+"""Records of one GPU and day: one every ten minutes (arXiv 2201.11853, data)."""
+
+_FIRST_DAY = 1_000
+"""Day zero's place in the seed sequence, which takes no negative number."""
+
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+
+class Purpose(IntEnum):
+    """What a random stream is for."""
+
+    LAYOUT = 0
+    DEVICES = 1
+    FRAILTY = 2
+    MIX = 3
+    FAULTS = 4
+    SITE = 5
+    DRIVERS = 6
+    DRIVER_TRAITS = 7
+    JOBS = 8
+    TELEMETRY = 9
+    COUNTERS = 10
+    XIDS = 11
+    COLLECTION = 12
+    WALKS = 13
+
+
+def stream(seed: int, purpose: Purpose, day: int = -_FIRST_DAY) -> np.random.Generator:
+    """Return the random generator of one purpose and day.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the fleet, not negative.
+    purpose : Purpose
+    day : int
+        Days since the first simulated one; negative before it. Left out: not of any day.
+
+    Examples
+    --------
+    >>> bool(stream(1, Purpose.JOBS, 3).random() == stream(1, Purpose.JOBS, 3).random())
+    True
+    >>> bool(stream(1, Purpose.JOBS, 3).random() == stream(1, Purpose.SITE, 3).random())
+    False
+    """
+    return np.random.default_rng((seed, int(purpose), day + _FIRST_DAY))
+
+
+def lognormal(rng: np.random.Generator, median: float, spread: float) -> float:
+    """Draw one number whose logarithm is normal; `spread` is in natural logarithms."""
+    return median * float(np.exp(spread * rng.standard_normal()))
+
+
+def slow_walk(
+    rng: np.random.Generator, before: FloatArray, *, spread: float, memory_days: float
+) -> FloatArray:
+    """Take one day's step of walks around zero that forget their past in `memory_days`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    before : ndarray of shape (n,)
+        Yesterday's values.
+    spread : float
+        Standard deviation of the values in the long run.
+    memory_days : float
+        Days in which the correlation with the past falls to 1/e.
+    """
+    keep = np.exp(-1.0 / memory_days)
+    step = rng.standard_normal(len(before)) * spread * np.sqrt(1.0 - keep * keep)
+    return np.asarray(keep * before + step, np.float32)
