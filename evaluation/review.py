@@ -1,0 +1,134 @@
+"""What became of past at-risk lists: hits, misses, lead times, false alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from forewarn.evaluation.resampling import interval, machine_draws
+
+__all__ = ["Judged", "judge", "review_figures"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows of past lists with what happened, and the failures of the span that they cover.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        The lists' rows that can be judged, with `hours_to_failure` (inf: none until
+        `valid_until`) and `hit`.
+    failures : DataFrame
+        `gpu_serial`, `failed_at` and `caught`: whether a flagged row foresaw it.
+    unjudged : int
+        Rows whose span was not over.
+    """
+
+    rows: pd.DataFrame
+    failures: pd.DataFrame
+    unjudged: int
+
+
+def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> Judged:
+    """Compare lists with failures known up to `until`.
+
+    Parameters
+    ----------
+    lists : DataFrame
+        `gpu_serial`, `window_end`, `valid_until`, `flagged`, of all days.
+    failures : DataFrame
+        `gpu_serial`, `failed_at`.
+    until : Timestamp
+        A row whose `valid_until` lies after it is not judged.
+    """
+    over = lists["valid_until"] <= until
+    rows = lists[over].reset_index(drop=True)
+    hours = _hours_to_failure(rows, failures)
+    rows = rows.assign(hours_to_failure=hours, hit=np.isfinite(hours))
+    if not len(rows):
+        return Judged(rows, failures.iloc[:0].assign(caught=[]), int((~over).sum()))
+    covered = failures["failed_at"].gt(rows["window_end"].min()) & failures["failed_at"].le(
+        rows["valid_until"].max()
+    )
+    mine = failures[covered].drop_duplicates(["gpu_serial", "failed_at"])
+    mine = mine.sort_values(["failed_at", "gpu_serial"]).reset_index(drop=True)
+    return Judged(rows, mine.assign(caught=_caught(rows, mine)), int((~over).sum()))
+
+
+def _hours_to_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> Floats:
+    """Return the hours from each row's window to the GPU's next failure, inf past its span."""
+    left = rows[["gpu_serial", "window_end", "valid_until"]].assign(row=np.arange(len(rows)))
+    right = failures[["gpu_serial", "failed_at"]].sort_values("failed_at")
+    joined = pd.merge_asof(
+        left.sort_values("window_end"),
+        right,
+        left_on="window_end",
+        right_on="failed_at",
+        by="gpu_serial",
+        direction="forward",
+        allow_exact_matches=False,
+    ).sort_values("row")
+    within = joined["failed_at"] <= joined["valid_until"]
+    hours = (joined["failed_at"] - joined["window_end"]).dt.total_seconds() / 3600.0
+    return np.where(within, hours, np.inf)
+
+
+def _caught(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    flagged = rows[rows["flagged"] & rows["hit"]]
+    foreseen = flagged["window_end"] + pd.to_timedelta(flagged["hours_to_failure"], unit="h")
+    keys = set(zip(flagged["gpu_serial"], foreseen.dt.round("s"), strict=True))
+    moments = failures["failed_at"].dt.round("s")
+    return np.array(
+        [key in keys for key in zip(failures["gpu_serial"], moments, strict=True)], dtype=bool
+    )
+
+
+def review_figures(judged: Judged, *, seed: int = 0) -> dict[str, Any]:
+    """Return precision, recall, warnings and calibration of the flagged rows, with intervals.
+
+    The baseline is a list drawn at random: its precision is the share of all rows that a failure
+    followed.
+    """
+    rows = judged.rows
+    flagged = rows[rows["flagged"]]
+    hits = int(flagged["hit"].sum())
+    caught, total = int(judged.failures["caught"].sum()), len(judged.failures)
+    leads = flagged.loc[flagged["hit"], "hours_to_failure"].to_numpy(float)
+    probability = pd.to_numeric(flagged.get("probability", pd.Series(dtype=float)))
+    return {
+        "rows": len(rows),
+        "rows_not_over_yet": judged.unjudged,
+        "flagged": len(flagged),
+        "hits": hits,
+        "false_alarms": len(flagged) - hits,
+        "precision": hits / len(flagged) if len(flagged) else None,
+        "precision_interval": _precision_interval(flagged, seed),
+        "random_precision": float(rows["hit"].mean()) if len(rows) else None,
+        "expected_hits": float(probability.sum()) if probability.notna().any() else None,
+        "failures": total,
+        "caught": caught,
+        "missed": total - caught,
+        "recall": caught / total if total else None,
+        "lead_time_hours": {
+            "p10": float(np.quantile(leads, 0.1)) if len(leads) else None,
+            "p50": float(np.quantile(leads, 0.5)) if len(leads) else None,
+        },
+    }
+
+
+def _precision_interval(flagged: pd.DataFrame, seed: int) -> tuple[float, float] | None:
+    """Return the interval of the precision by resampling machines."""
+    if not len(flagged):
+        return None
+    key = "machine_id" if "machine_id" in flagged else "gpu_serial"
+    machine = pd.factorize(flagged[key].astype(str), sort=True)[0]
+    weights = machine_draws(int(machine.max()) + 1, seed=seed)[:, machine]
+    with np.errstate(invalid="ignore"):
+        return interval((weights * flagged["hit"].to_numpy()).sum(axis=1) / weights.sum(axis=1))

@@ -1,0 +1,79 @@
+"""When a backtest retrains, which test windows are finished, which length is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["best_length", "finished", "retraining_times"]
+
+DAY = 86_400_000_000_000
+
+
+def retraining_times(
+    first_record: int,
+    last_record: int,
+    *,
+    longest: int,
+    horizon: int,
+    every: int,
+    start: int | None = None,
+    end: int | None = None,
+) -> list[int]:
+    """Return the retraining times of a backtest (CONTRACTS, section 3), in nanoseconds.
+
+    Parameters
+    ----------
+    first_record, last_record : int
+    longest : int
+        Longest training length.
+    horizon, every : int
+    start, end : int, optional
+        Limits asked for: no earlier, and before.
+
+    Returns
+    -------
+    list of int
+        The first midnight UTC at least `longest` + `horizon` after the first record, or `start`;
+        then every `every`, as long as records follow.
+    """
+    earliest = first_record + longest + horizon
+    moment = -(-earliest // DAY) * DAY if start is None else start
+    stop = last_record if end is None else min(end - 1, last_record)
+    return list(range(moment, stop + 1, every))
+
+
+def finished(window: int, moment: int, *, every: int, horizon: int) -> bool:
+    """Tell whether the test window that starts at `window` has all its labels at `moment`."""
+    return window + every + horizon <= moment
+
+
+def best_length(lengths: Sequence[int], precision: Mapping[int, float | None] | None) -> int:
+    """Return the training length that was best on the last finished window.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Candidates.
+    precision : mapping of int to float or None
+        Precision@K of each; None where nothing was flagged. None if no window is finished.
+
+    Returns
+    -------
+    int
+        The longest if no window is finished; of equal ones the shorter.
+
+    Examples
+    --------
+    >>> best_length([9, 12, 15], {9: 0.5, 12: 0.8, 15: 0.8})
+    12
+    >>> best_length([9, 12, 15], None)
+    15
+    """
+    if precision is None:
+        return max(lengths)
+
+    def merit(length: int) -> tuple[float, int]:
+        value = precision.get(length)
+        return (-1.0 if value is None else value, -length)
+
+    return max(lengths, key=merit)

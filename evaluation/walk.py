@@ -1,0 +1,311 @@
+"""The walk of a backtest through time: retrain, score what follows, choose by what is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.ranking import flag_precision
+from forewarn.evaluation.schedule import best_length, finished
+from forewarn.evaluation.test_set import sampled_mask
+from forewarn.features.encoder import Encoder
+from forewarn.features.failures import Failures
+from forewarn.features.inputs import InstanceValues
+from forewarn.features.instances import Instances, find_instances, label
+from forewarn.features.ordering import sampling_hash
+from forewarn.features.records import Records
+from forewarn.features.timeline import Timeline, lay_out
+from forewarn.models.calibration import Calibration, fit_calibration, prior_correction
+from forewarn.models.committee import CASCADE_FIRST, Committee
+from forewarn.models.ensembles import blend
+from forewarn.models.protocol import FailureModel
+from forewarn.models.registry import BASELINE_NAMES
+from forewarn.models.rules import rule_scores
+from forewarn.models.training import Recipe, TrainingSet, build_training_set, fit_models, known
+
+__all__ = ["FEWEST_POSITIVES", "Terms", "Trained", "Walk", "WindowScores", "as_of"]
+
+Floats = npt.NDArray[np.float64]
+Stage = Callable[[str], AbstractContextManager[None]]
+
+FEWEST_POSITIVES = 5
+_CALIBRATED_ON = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a walk compares, and how.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    committee : Committee
+    models : tuple of str
+    lengths : tuple of int
+        Training lengths in nanoseconds.
+    every : int
+        Nanoseconds from one retraining to the next.
+    step : int
+        Records between two instances of a GPU.
+    k, negatives_per_positive : float
+        Of the 1:8 test sets.
+    select_by : str
+        Method whose precision chooses the length.
+    baselines : tuple of str
+        Trained beside, for comparison.
+    """
+
+    recipe: Recipe
+    committee: Committee
+    models: tuple[str, ...]
+    lengths: tuple[int, ...]
+    every: int
+    step: int
+    k: float
+    negatives_per_positive: float
+    select_by: str
+    baselines: tuple[str, ...] = BASELINE_NAMES
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Scores that committees and selection need."""
+        return (*self.models, CASCADE_FIRST)
+
+    @property
+    def reach(self) -> int:
+        """Nanoseconds of records that a training reads before t."""
+        return self.recipe.horizon + max(self.lengths) + self.recipe.plan.reach
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One recipe trained as of t on one length."""
+
+    length: int
+    encoder: Encoder
+    models: dict[str, FailureModel]
+    balance: float
+    prevalence: float
+
+    def scores(self, values: InstanceValues) -> dict[str, Floats]:
+        """Return all scores of measured instances, those of the built-in rules too."""
+        inputs = self.encoder.encode(values)
+        scores = {name: model.score(inputs) for name, model in self.models.items()}
+        return scores | {"rules": rule_scores(values, self.encoder.measures.plan)}
+
+    @property
+    def prior(self) -> Calibration:
+        """What undoes the balance of the training set."""
+        return prior_correction(self.balance, self.prevalence)
+
+
+@dataclass(slots=True)
+class WindowScores:
+    """A test window: its instances and, by training length, their scores."""
+
+    start: int
+    instances: Instances
+    hashes: npt.NDArray[np.uint64]
+    by_length: dict[int, dict[str, Floats]] = field(default_factory=dict)
+    by_strategy: dict[str, tuple[int, dict[str, Floats]]] = field(default_factory=dict)
+
+
+def as_of(records: Records, failures: Failures, moment: int, reach: int) -> Timeline:
+    """Return the timeline as it stood at `moment`: no record and no knowledge from then on."""
+    seen = records.between(moment - reach, moment)
+    return lay_out(seen, failures.known_before(moment))
+
+
+def _no_stage(_: str) -> AbstractContextManager[None]:
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+@dataclass(slots=True)
+class Walk:
+    """The state of a walk: what was trained and scored so far.
+
+    Attributes
+    ----------
+    terms : Terms
+    records, failures
+        Everything there is; only `as_of` hands any of it to a training.
+    instances : Instances
+        Labelled from everything there is, for testing only.
+    stage : callable
+        Names what is being done, for whoever measures time.
+    """
+
+    terms: Terms
+    records: Records
+    failures: Failures
+    instances: Instances
+    stage: Stage = _no_stage
+    windows: list[WindowScores] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    fixed: Trained | None = None
+
+    def train(
+        self, timeline: Timeline, moment: int, length: int, names: Sequence[str]
+    ) -> Trained | None:
+        """Train one length as of `moment`; None if too few positives are known."""
+        terms = self.terms
+        horizon = terms.recipe.horizon
+        with self.stage("training sets"):
+            found = find_instances(
+                timeline, length=terms.recipe.plan.length, step=terms.step, horizon=horizon
+            )
+            chosen = known(found, moment, length, horizon)
+            positives = int((chosen.label == 1).sum())
+            if positives < FEWEST_POSITIVES or positives == len(chosen):
+                return None
+            encoder, training = build_training_set(terms.recipe, timeline, chosen)
+        models = self._fit(names, training)
+        return Trained(length, encoder, models, training.balance, training.prevalence)
+
+    def _fit(self, names: Sequence[str], training: TrainingSet) -> dict[str, FailureModel]:
+        models: dict[str, FailureModel] = {}
+        for name in names:
+            with self.stage(f"fit {name}"):
+                models |= fit_models(self.terms.recipe, [name], training)
+        return models
+
+    def retrain(self, moment: int, strategies: Sequence[str]) -> WindowScores | None:
+        """Train as of `moment` and score the instances that end in [moment, moment + every).
+
+        Returns
+        -------
+        WindowScores or None
+            None if the retraining was skipped, or nothing with a known label follows.
+        """
+        terms = self.terms
+        timeline = as_of(self.records, self.failures, moment, terms.reach)
+        chosen = self.choose(timeline, moment)
+        longest = max(terms.lengths)
+        lengths = terms.lengths if "variable" in strategies else (longest,)
+        trained: dict[int, Trained] = {}
+        for length in sorted(set(lengths), reverse=True):
+            names = (*terms.names, *(terms.baselines if length in (chosen, longest) else ()))
+            one = self.train(timeline, moment, length, names)
+            if one is not None:
+                trained[length] = one
+        if longest not in trained:
+            return None
+        self.fixed = self.fixed or trained[longest]
+        chosen = chosen if chosen in trained else longest
+        return self._score(timeline, moment, trained, {"variable": chosen, "sliding": longest})
+
+    def choose(self, timeline: Timeline, moment: int) -> int:
+        """Return the length that was best on the last finished window, as known at `moment`."""
+        terms = self.terms
+        for window in reversed(self.windows):
+            if not self._finished(window, moment):
+                continue
+            labels = label(
+                timeline, window.instances.gpu, window.instances.end, terms.recipe.horizon
+            )
+            if not (labels == 1).any():
+                continue  # nothing to find says nothing about who finds
+            precision = self._precisions(window, labels)
+            return best_length(terms.lengths, precision)
+        return best_length(terms.lengths, None)
+
+    def _finished(self, window: WindowScores, moment: int) -> bool:
+        horizon = self.terms.recipe.horizon
+        return finished(window.start, moment, every=self.terms.every, horizon=horizon)
+
+    def _precisions(
+        self, window: WindowScores, labels: npt.NDArray[np.int8]
+    ) -> dict[int, float | None]:
+        """Return the precision of each length on a window's 1:8 set, by labels known so far."""
+        terms = self.terms
+        rows = np.flatnonzero(sampled_mask(labels, window.hashes, terms.negatives_per_positive))
+        order = np.arange(len(rows))
+        return {
+            length: flag_precision(
+                labels[rows],
+                terms.committee.flags(
+                    terms.select_by,
+                    {name: values[rows] for name, values in scores.items()},
+                    terms.k,
+                    order,
+                ),
+            )
+            for length, scores in window.by_length.items()
+        }
+
+    def _score(
+        self,
+        timeline: Timeline,
+        moment: int,
+        trained: Mapping[int, Trained],
+        lengths: Mapping[str, int],
+    ) -> WindowScores | None:
+        """Score the test window with everything that was trained, and calibrate as of `moment`."""
+        window = self._window(moment)
+        if window is None or self.fixed is None:
+            return None
+        future = self._measured_in(moment, window.instances)
+        for length, one in trained.items():
+            window.by_length[length] = self._scores(one, *future)
+        used = {name: (length, window.by_length[length]) for name, length in lengths.items()}
+        fixed = trained.get(self.fixed.length)
+        same = window.by_length[self.fixed.length] if fixed is self.fixed else None
+        used["fixed"] = (self.fixed.length, same or self._scores(self.fixed, *future))
+        models = {name: trained[length] for name, length in lengths.items()} | {"fixed": self.fixed}
+        for strategy, (length, scores) in used.items():
+            scores = scores | {"blend": self._blend(scores)}
+            calibration = self.calibrate(strategy, timeline, moment, models[strategy].prior)
+            window.by_strategy[strategy] = (
+                length,
+                scores | {"probability": calibration.apply(scores["blend"])},
+            )
+        self.windows.append(window)
+        return window
+
+    def _window(self, moment: int) -> WindowScores | None:
+        mine = self.instances.between(moment, moment + self.terms.every)
+        mine = mine.take(mine.label >= 0)
+        if not len(mine):
+            return None
+        hashes = sampling_hash(self.terms.recipe.seed, self.records.serials, mine.gpu, mine.end)
+        return WindowScores(moment, mine, hashes)
+
+    def _measured_in(self, moment: int, instances: Instances) -> tuple[Timeline, Instances]:
+        """Return a timeline that the instances of a test window can be measured in."""
+        start, end = moment - self.terms.recipe.plan.reach, moment + self.terms.every
+        rows = self.records.rows_between(start, end)
+        timeline = lay_out(self.records.between(start, end), self.failures.as_seen())
+        return timeline, instances.at_rows(np.searchsorted(rows, instances.row))
+
+    def _scores(
+        self, trained: Trained, timeline: Timeline, instances: Instances
+    ) -> dict[str, Floats]:
+        with self.stage("measure test windows"):
+            values = trained.encoder.measures.values(timeline, instances)
+        with self.stage("score"):
+            return trained.scores(values)
+
+    def _blend(self, scores: Mapping[str, Floats]) -> Floats:
+        return blend({name: scores[name] for name in self.terms.committee.parallel})
+
+    def calibrate(
+        self, strategy: str, timeline: Timeline, moment: int, prior: Calibration
+    ) -> Calibration:
+        """Fit probabilities to the last finished windows, out of time and as known at `moment`."""
+        done = [window for window in self.windows if self._finished(window, moment)]
+        pooled, labels = [], []
+        for window in done[-_CALIBRATED_ON:]:
+            found = label(
+                timeline, window.instances.gpu, window.instances.end, self.terms.recipe.horizon
+            )
+            pooled.append(window.by_strategy[strategy][1]["blend"][found >= 0])
+            labels.append(found[found >= 0])
+        if not pooled or not (np.concatenate(labels) == 1).any():
+            return prior
+        return fit_calibration(np.concatenate(pooled), np.concatenate(labels), start=prior)

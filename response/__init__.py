@@ -1,0 +1,1 @@
+"""Pure decisions: findings, state and a moment in, actions out. Nothing decides yet."""
