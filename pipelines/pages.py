@@ -1,0 +1,259 @@
+"""How the HTML pages are filled: the templates, and how a figure is written in words."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+__all__ = [
+    "amount",
+    "as_time",
+    "bar_svg",
+    "chance_text",
+    "count",
+    "day",
+    "moment",
+    "number",
+    "per_hundred",
+    "plural",
+    "render_page",
+    "visible",
+    "whisker_svg",
+]
+
+NONE = "—"
+_MONTHS = "January February March April May June July August September October November December"
+_WHISKER_WIDTH = 120.0
+_WHISKER_EDGE = 6.0
+
+
+def number(value: object) -> float | None:
+    """Give a finite number as a float, and None for anything else.
+
+    Parameters
+    ----------
+    value : object
+        What a JSON file or a table held: a number, None, NaN, or something unexpected.
+
+    Examples
+    --------
+    >>> number(3), number(None), number(float("nan")), number("3")
+    (3.0, None, None, None)
+    """
+    if isinstance(value, bool | str) or value is None:
+        return None
+    try:
+        result = float(value)  # type: ignore[arg-type]  # numpy scalars, Decimal: asked, not guessed
+    except (TypeError, ValueError):
+        return None
+    return result if math.isfinite(result) else None
+
+
+def amount(value: object, digits: int = 3) -> str:
+    """Write a number with a fixed number of digits after the point, a dash where there is none.
+
+    Examples
+    --------
+    >>> amount(0.84), amount(None), amount(1234.5, 0)
+    ('0.840', '—', '1,234')
+    """
+    found = number(value)
+    return NONE if found is None else f"{found:,.{digits}f}"
+
+
+def count(value: object) -> str:
+    """Write a whole number with commas, a dash where there is none.
+
+    Examples
+    --------
+    >>> count(1234567.0), count(None)
+    ('1,234,567', '—')
+    """
+    return amount(value, 0)
+
+
+def plural(n: float, noun: str) -> str:
+    """Write a count with its noun, in the singular where there is one.
+
+    Examples
+    --------
+    >>> plural(1, "GPU"), plural(1200, "machine")
+    ('1 GPU', '1,200 machines')
+    """
+    return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
+
+
+def per_hundred(share: object) -> str:
+    """Write a share as so many of a hundred, with the digits that it deserves.
+
+    Examples
+    --------
+    >>> per_hundred(0.314), per_hundred(0.0031), per_hundred(0.00002), per_hundred(None)
+    ('31', '0.3', '0.002', '—')
+    """
+    found = number(share)
+    if found is None:
+        return NONE
+    found *= 100.0
+    if found == 0.0 or found >= 9.95:
+        return f"{found:.0f}"
+    return f"{found:.1f}" if found >= 0.095 else f"{found:.1g}"
+
+
+def chance_text(probability: object) -> str:
+    """Write a probability as a percentage that claims neither certainty nor impossibility.
+
+    Examples
+    --------
+    >>> chance_text(0.618), chance_text(0.041), chance_text(0.0002), chance_text(1.0)
+    ('62 %', '4.1 %', 'under 0.1 %', 'over 99 %')
+    """
+    found = number(probability)
+    if found is None:
+        return NONE
+    if found < 0.001:
+        return "under 0.1 %"
+    if found >= 0.99:
+        return "over 99 %"
+    return f"{found:.0%}".replace("%", " %") if found >= 0.0995 else f"{found * 100:.1f} %"
+
+
+def moment(value: object, *, year: bool = True) -> str:
+    """Write a time as a person reads it, in UTC; what is not a time is shown as it is.
+
+    Parameters
+    ----------
+    value : object
+        A timestamp, a string that holds one, or nothing. A naive one means UTC.
+    year : bool
+        Whether to write the year.
+
+    Examples
+    --------
+    >>> moment("2025-03-02T02:50:00Z"), moment("2025-03-02 02:50", year=False)
+    ('2 March 2025, 02:50 UTC', '2 March, 02:50 UTC')
+    """
+    time = as_time(value)
+    if time is None:
+        return visible(value) or NONE
+    return f"{day(time, year=year)}, {time:%H:%M} UTC"
+
+
+def day(time: pd.Timestamp, *, year: bool = True) -> str:
+    """Write a date with the month's English name, whatever the locale."""
+    text = f"{time.day} {_MONTHS.split()[time.month - 1]}"
+    return f"{text} {time.year}" if year else text
+
+
+def as_time(value: object) -> pd.Timestamp | None:
+    """Read a time in UTC, None where there is none."""
+    if value is None or isinstance(value, int | float):
+        return None
+    try:
+        time = pd.Timestamp(value)  # type: ignore[arg-type]  # anything may have come
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(time, pd.Timestamp):  # NaT
+        return None
+    return time.tz_localize("UTC") if time.tzinfo is None else time.tz_convert("UTC")
+
+
+def visible(value: object, limit: int = 120) -> str:
+    r"""Make text from outside safe to look at; the template escapes it besides.
+
+    Characters that cannot be seen (control characters, marks that turn the direction of writing,
+    halves of surrogate pairs) could make one serial look like another: each becomes a U+FFFD.
+
+    Parameters
+    ----------
+    value : object
+        Text from outside. None and NaN give an empty string.
+    limit : int
+        Longest text, in characters; what is longer ends in an ellipsis.
+
+    Examples
+    --------
+    >>> visible("SN\u202e123"), visible(None), visible("x" * 9, limit=4)
+    ('SN�123', '', 'xxx…')
+    """
+    if value is None or value is pd.NA or value is pd.NaT:
+        return ""
+    if isinstance(value, float) and math.isnan(value):
+        return ""
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def bar_svg(share: object) -> Markup:
+    """Draw a share of one as a bar; empty where there is none. The number stands beside it."""
+    found = number(share)
+    if found is None:
+        return Markup()
+    width = 100.0 * min(max(found, 0.0), 1.0)
+    return Markup(  # only numbers of our own formatting go in
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="bar-back" width="100" height="8"/>'
+        f'<rect class="bar-fill" width="{width:.1f}" height="8"/></svg>'
+    )
+
+
+def whisker_svg(value: object, low: object, high: object, top: float) -> Markup:
+    """Draw a value with its interval on a scale from 0 to `top`; empty where there is no value."""
+    middle = number(value)
+    if middle is None or top <= 0.0:
+        return Markup()
+    line = ""
+    ends = number(low), number(high)
+    if ends[0] is not None and ends[1] is not None:
+        left, right = _whisker_x(ends[0], top), _whisker_x(ends[1], top)
+        line = f'<line class="whisker-line" x1="{left}" x2="{right}" y1="7" y2="7"/>'
+    start, stop = _whisker_x(0.0, top), _whisker_x(top, top)
+    return Markup(
+        f'<svg class="whisker" viewBox="0 0 {_WHISKER_WIDTH:.0f} 14" aria-hidden="true">'
+        f'<line class="whisker-scale" x1="{start}" x2="{stop}" y1="7" y2="7"/>{line}'
+        f'<circle class="whisker-dot" cx="{_whisker_x(middle, top)}" cy="7" r="4"/></svg>'
+    )
+
+
+def _whisker_x(value: float, top: float) -> str:
+    """Place a value on the whisker's scale."""
+    span = _WHISKER_WIDTH - 2 * _WHISKER_EDGE
+    return f"{_WHISKER_EDGE + span * min(max(value / top, 0.0), 1.0):.1f}"
+
+
+def render_page(template: str, context: Mapping[str, Any]) -> str:
+    """Fill one of the package's templates; text is escaped and an unknown name is an error.
+
+    Parameters
+    ----------
+    template : str
+        Name of a file beside this module, such as ``report_page.html``.
+    context : mapping
+        What the template's names stand for.
+    """
+    return _environment().get_template(template).render(context)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """Load templates from the package, so that a wheel works as a checkout does."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("forewarn.pipelines", package_path=""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["whisker"] = whisker_svg
+    environment.globals["bar"] = bar_svg
+    for name in (amount, count, per_hundred, moment, visible, plural):
+        environment.filters[name.__name__] = name
+    environment.filters["chance"] = chance_text
+    return environment

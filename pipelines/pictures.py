@@ -1,0 +1,345 @@
+"""The pictures of the backtest report, as matplotlib figures and as SVG for any page."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from markupsafe import Markup, escape
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from forewarn.pipelines.pages import as_time, count, day, number
+
+__all__ = [
+    "Series",
+    "daily_list_figure",
+    "inline_svg",
+    "precision_figure",
+    "reliability_figure",
+    "training_lengths_figure",
+]
+
+# Name of the page's CSS variable -> colour where there is no page (a notebook, a file).
+COLOURS = {
+    "text": "#1a1f26",
+    "muted": "#55606e",
+    "line": "#d5dae1",
+    "c1": "#0b5cad",
+    "c2": "#c2410c",
+    "c3": "#1c7c4f",
+    "c4": "#7b3fa0",
+}
+_MODEL_COLOURS = ("c1", "c2", "c3", "c4")
+_MARKERS = "osD^v"
+_WIDTH = 5.6  # inches: text keeps a readable size where a phone shrinks the picture
+_TICKS = 7  # dates that fit side by side under a picture on a phone
+_STYLE: dict[str, Any] = {
+    "font.size": 10.5,
+    "axes.labelsize": 10.5,
+    "axes.edgecolor": COLOURS["muted"],
+    "axes.labelcolor": COLOURS["text"],
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.grid": True,
+    "grid.color": COLOURS["line"],
+    "text.color": COLOURS["text"],
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "xtick.color": COLOURS["text"],
+    "ytick.color": COLOURS["text"],
+    "legend.frameon": False,
+    "legend.fontsize": 10.0,
+    "svg.fonttype": "none",  # text stays text: small, selectable, in the reader's font
+    "svg.hashsalt": "forewarn",  # or ids would be random
+}
+_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One method's figure per test window.
+
+    Parameters
+    ----------
+    label : str
+        Name in the legend.
+    starts : sequence of str or Timestamp
+        Start of each test window.
+    figures : sequence of float or None
+        Figure of each test window; None leaves a gap.
+    kind : {"model", "baseline", "fixed"}
+        How it is drawn: a line, a grey dashed line, or a dotted line in the first model's colour.
+    """
+
+    label: str
+    starts: Sequence[Any]
+    figures: Sequence[float | None]
+    kind: Literal["model", "baseline", "fixed"] = "model"
+
+
+def precision_figure(series: Sequence[Series], *, chance: float | None = None) -> Figure:
+    """Draw a precision per test window over time, one line per method.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        The lines, most important first. A series without a value is not drawn.
+    chance : float, optional
+        What a random score reaches, drawn as a level line: 1/9 on the 1:8 protocol.
+    """
+    times = sorted({time for one in series for time in map(as_time, one.starts) if time})
+    place = {time: index for index, time in enumerate(times)}
+    figure, axes = _new_figure(_WIDTH, 3.4)
+    with _own_style():
+        for one, drawing in zip(series, _drawings(series), strict=True):
+            _draw_series(axes, one, place, drawing)
+        if chance is not None:
+            axes.axhline(chance, color=COLOURS["muted"], linewidth=1, linestyle=(0, (1, 2)))
+            axes.annotate(
+                f"random {chance:.3f}",
+                (1.0, chance),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="right",
+                color=COLOURS["muted"],
+            )
+        axes.set_ylim(0.0, 1.03)
+        axes.set_ylabel("precision")
+        axes.set_xlabel("start of the test window (UTC)")
+        _date_ticks(axes, times)
+        _legend_above(axes)
+    return figure
+
+
+def _drawings(series: Sequence[Series]) -> Iterator[dict[str, Any]]:
+    """Give every line its colour, stroke and marker, so that no two differ by colour alone."""
+    models = 0
+    for index, one in enumerate(series):
+        marker = _MARKERS[index % len(_MARKERS)]
+        if one.kind == "model":
+            colour = COLOURS[_MODEL_COLOURS[models % len(_MODEL_COLOURS)]]
+            models += 1
+            yield {"color": colour, "marker": marker, "linewidth": 2.0}
+        elif one.kind == "fixed":
+            first = COLOURS[_MODEL_COLOURS[0]]
+            yield {"color": first, "marker": marker, "linewidth": 1.2, "linestyle": (0, (1, 1.5))}
+        else:
+            grey = COLOURS["muted"]
+            yield {"color": grey, "marker": marker, "linewidth": 1.4, "linestyle": (0, (4, 2))}
+
+
+def _draw_series(axes: Axes, one: Series, place: Mapping[Any, int], drawing: Any) -> None:
+    """Draw one line, with a gap where a window has no value."""
+    pairs = zip(map(as_time, one.starts), map(number, one.figures), strict=True)
+    known = {place[time]: value for time, value in pairs if time and value is not None}
+    if not known:
+        return
+    heights = [known.get(index, np.nan) for index in range(len(place))]
+    axes.plot(range(len(place)), heights, label=one.label, markersize=5, **drawing)
+
+
+def _date_ticks(axes: Axes, times: Sequence[Any]) -> None:
+    """Label at most seven of the test windows with their day."""
+    every = max(1, -(-len(times) // _TICKS))
+    axes.set_xticks(range(0, len(times), every))
+    axes.set_xticklabels([f"{time.day} {day(time).split()[1][:3]}" for time in times[::every]])
+
+
+def _legend_above(axes: Axes) -> None:
+    """Put the legend over the picture, where it hides nothing."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)
+
+
+def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw what was predicted against what then happened, on two logarithmic scales.
+
+    Probabilities of a failure spread over several powers of ten, so a plain scale would show one
+    heap in a corner. The number at a point is the positives that it rests on; a group in which
+    nothing failed is an open triangle on the lower edge.
+
+    Parameters
+    ----------
+    bins : sequence of mapping
+        ``predicted`` and ``observed`` share, ``count`` and ``positives`` of each group of instances
+        with like predictions. Groups without a prediction above 0 are left out.
+    """
+    points = [_point(one) for one in bins]
+    drawn = [point for point in points if point is not None]
+    figure, axes = _new_figure(4.6, 4.1)
+    with _own_style():
+        low, high = _limits(drawn)
+        axes.plot([low, high], [low, high], color=COLOURS["muted"], linestyle=(0, (4, 2)))
+        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+        seen = [point for point in drawn if point[1] > 0.0]
+        empty = [point[0] for point in drawn if point[1] <= 0.0]
+        blue = COLOURS["c1"]
+        axes.plot([p[0] for p in seen], [p[1] for p in seen], "o-", color=blue, linewidth=2.0)
+        edge = [low * 1.15] * len(empty)
+        axes.plot(empty, edge, "v", color=blue, markerfacecolor="none", clip_on=False)
+        for x, y, positives in seen:
+            axes.annotate(  # the points rise, so there is room to the upper left
+                count(positives),
+                (x, y),
+                xytext=(-6, 4),
+                textcoords="offset points",
+                ha="right",
+                size=9,
+            )
+        _share_ticks(axes, low, high)
+        axes.set_xlabel("predicted probability")
+        axes.set_ylabel("share that failed")
+    return figure
+
+
+def _point(one: Mapping[str, Any]) -> tuple[float, float, float | None] | None:
+    """Read predicted, observed and positives of a group, None where there is nothing to draw."""
+    x, y = number(one.get("predicted")), number(one.get("observed"))
+    if x is None or y is None or x <= 0.0:
+        return None
+    return x, y, number(one.get("positives"))
+
+
+def _limits(points: Sequence[tuple[float, float, float | None]]) -> tuple[float, float]:
+    """Find the range that holds every point, on both scales alike."""
+    values = [value for x, y, _ in points for value in (x, y) if value > 0.0]
+    if not values:
+        return 0.001, 1.0
+    return max(min(values) / 1.6, 1e-6), min(max(values) * 1.6, 1.0)
+
+
+def _share_ticks(axes: Axes, low: float, high: float) -> None:
+    """Label the powers of ten as percentages, not as exponents."""
+    ticks = [t for e in range(-6, 1) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(ticks, labels=[f"{100 * tick:.4g} %" for tick in ticks])
+        axis.set_ticks([], minor=True)
+
+
+def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw each day's list: how many GPUs were on it, and how many of them failed in time.
+
+    Parameters
+    ----------
+    days : sequence of mapping
+        ``date``, ``listed`` and ``hits`` of each day.
+    """
+    times = [as_time(one.get("date")) for one in days]
+    rows = [(time, one) for time, one in zip(times, days, strict=True) if time is not None]
+    listed = [number(one.get("listed")) or 0.0 for _, one in rows]
+    hits = [number(one.get("hits")) or 0.0 for _, one in rows]
+    figure, axes = _new_figure(_WIDTH, 2.4)
+    with _own_style():
+        axes.grid(visible=False, axis="x")
+        axes.set_axisbelow(True)
+        grey, blue = COLOURS["line"], COLOURS["c1"]
+        axes.bar(range(len(rows)), listed, color=grey, width=0.8, label="on the list")
+        axes.bar(range(len(rows)), hits, color=blue, width=0.8, label="of these, failed in time")
+        axes.set_ylabel("GPUs")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        _date_ticks(axes, [time for time, _ in rows])
+        _legend_above(axes)
+    return figure
+
+
+def training_lengths_figure(starts: Sequence[Any], days: Sequence[float | None]) -> Figure:
+    """Draw the span of training data that was chosen for each test window.
+
+    Parameters
+    ----------
+    starts : sequence of str or Timestamp
+        Start of each test window.
+    days : sequence of float or None
+        Length of the training span, in days.
+    """
+    times = [time for time in map(as_time, starts) if time is not None]
+    heights = [number(one) or 0.0 for one in days]
+    figure, axes = _new_figure(_WIDTH, 1.5)
+    with _own_style():
+        axes.grid(visible=False, axis="x")
+        axes.set_axisbelow(True)
+        axes.bar(range(len(heights)), heights, color=COLOURS["c1"], width=0.8)
+        levels = sorted({height for height in heights if height > 0.0})
+        axes.set_yticks(levels, labels=[f"{level:g}" for level in levels])
+        axes.set_ylabel("days")
+        _date_ticks(axes, times)
+    return figure
+
+
+def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Make an empty figure in our style, in inches."""
+    with _own_style():
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+        axes.spines[["left", "bottom"]].set_linewidth(0.8)
+    return figure, axes
+
+
+@contextmanager
+def _own_style() -> Iterator[None]:
+    """Draw in our style whatever a site's matplotlibrc says."""
+    with style.context(["default", _STYLE]):
+        yield
+
+
+def inline_svg(figure: Figure, *, name: str, title: str, description: str) -> Markup:
+    """Write a figure as an SVG element that can stand inside a page.
+
+    Equal figures give equal bytes. Colours become CSS variables with a fallback, so that a page
+    can change them for a dark screen.
+
+    Parameters
+    ----------
+    figure : Figure
+        The picture; its canvas stays transparent.
+    name : str
+        Prefix of every id in it, unlike that of any other picture on the page: letters, digits
+        and hyphens.
+    title, description : str
+        What a screen reader says.
+
+    Raises
+    ------
+    ValueError
+        If `name` cannot be part of an id.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
+        raise ValueError(f"`name` must be letters, digits and hyphens, got {name!r}.")
+    buffer = io.StringIO()
+    with _own_style(), warnings.catch_warnings():
+        # The reader's fonts draw the text, so what our layout font lacks does not matter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="svg", metadata=_NO_METADATA, transparent=True)
+    return Markup(_for_a_page(buffer.getvalue(), name, title, description))
+
+
+def _for_a_page(svg: str, name: str, title: str, description: str) -> str:
+    """Cut what only a file needs, and make ids, colours and fonts fit a page."""
+    found = re.search(r'<svg[^>]*viewBox="([^"]*)"[^>]*>', svg)
+    if found is None:
+        raise ValueError("`svg` must hold an svg element with a viewBox, found none.")
+    body = svg[found.end() :]
+    # This style would reach every SVG of the page; the root element carries it instead.
+    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = body.replace('xlink:href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    body = re.sub(r"font-family: [^;\"]*", "font-family: system-ui, sans-serif", body)
+    for variable, colour in COLOURS.items():
+        body = body.replace(colour, f"var(--{variable}, {colour})")
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{found.group(1)}" role="img" '
+        f'aria-labelledby="{name}-title {name}-description" class="picture" '
+        'stroke-linejoin="round" stroke-linecap="butt">\n'
+        f'<title id="{name}-title">{escape(title)}</title>\n'
+        f'<desc id="{name}-description">{escape(description)}</desc>'
+    )
+    return head + body.rstrip()
