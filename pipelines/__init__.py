@@ -1,0 +1,1 @@
+"""The shell: the only place that reads a clock and touches files; the command line is `cli`."""

@@ -1,0 +1,203 @@
+"""`forewarn backtest`: walk through time as production would, and report how it went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.evaluation.report import ScoreTable, report_strategy
+from forewarn.evaluation.schedule import retraining_times
+from forewarn.evaluation.test_set import sampled_mask
+from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, WindowScores
+from forewarn.features.instances import Instances, find_instances, hours_to_failure
+from forewarn.features.records import DAY, MACHINE, Records
+from forewarn.features.timeline import Timeline, lay_out
+from forewarn.pipelines.job import Job, JobError
+from forewarn.pipelines.moments import iso, to_timestamps
+from forewarn.pipelines.report_page import render_report
+from forewarn.pipelines.stages import Stages, note, progress_bar
+from forewarn.pipelines.store import replacing
+
+__all__ = ["STRATEGIES", "run_backtest"]
+
+STRATEGIES = ("fixed", "sliding", "variable")
+
+
+def run_backtest(
+    job: Job,
+    out: Path,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    strategies: Sequence[str] = STRATEGIES,
+) -> dict[str, Any]:
+    """Backtest and write scores, `report.json` and `report.html` into `out`.
+
+    Parameters
+    ----------
+    job : Job
+    out : Path
+    start, end : int, optional
+        First retraining no earlier than `start`, all before `end`; nanoseconds.
+    strategies : sequence of str
+        Of `fixed`, `sliding` and `variable`.
+
+    Returns
+    -------
+    dict
+        What `report.json` holds.
+
+    Raises
+    ------
+    RecordsError, JobError
+        If the records break the contract, or no retraining is left.
+    """
+    stages = Stages()
+    with stages("read records"):
+        records = job.store.read()
+        failures = job.store.read_failures(records)
+    with stages("find instances"):
+        timeline = lay_out(records, failures)
+        instances = find_instances(
+            timeline,
+            length=job.terms.recipe.plan.length,
+            step=job.terms.step,
+            horizon=job.terms.recipe.horizon,
+        )
+    walk = Walk(job.terms, records, failures, instances, stage=stages)
+    _walk_through(walk, job, _times(job, records, start, end), strategies)
+    with stages("evaluate"):
+        tables = {name: _table(walk, timeline, name, job) for name in strategies}
+        report = _report(job, records, instances, tables)
+    report |= {"notes": [*records.seen.notes(), *job.notes, *walk.notes], **stages.figures()}
+    _write(out, tables, report)
+    return report
+
+
+def _times(job: Job, records: Records, start: int | None, end: int | None) -> list[int]:
+    first, last = int(records.time.min()), int(records.time.max())
+    times = retraining_times(
+        first,
+        last,
+        longest=max(job.terms.lengths),
+        horizon=job.terms.recipe.horizon,
+        every=job.terms.every,
+        start=start,
+        end=end,
+    )
+    if not times:
+        need = (max(job.terms.lengths) + job.terms.recipe.horizon) / DAY
+        raise JobError(
+            f"{job.store.folder}: no retraining time is left between {iso(first)} and "
+            f"{iso(last)}, expected records of more than {need:g} days."
+        )
+    return times
+
+
+def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[str]) -> None:
+    with progress_bar(len(times), "backtest", "retraining") as bar:
+        for moment in times:
+            bar.set_postfix_str(iso(moment)[:10])
+            if walk.retrain(moment, strategies) is None:
+                walk.notes.append(
+                    f"retraining of {iso(moment)} skipped: fewer than {FEWEST_POSITIVES} positives "
+                    "known, no negatives, or no known label after it"
+                )
+                note(walk.notes[-1])
+            bar.update()
+    if not walk.windows:
+        raise JobError(
+            f"{job.store.folder}: no retraining is left, all {len(times)} had fewer than "
+            f"{FEWEST_POSITIVES} positives known (failures within the horizon after an instance), "
+            "no negatives, or no known label after them."
+        )
+
+
+def _table(walk: Walk, timeline: Timeline, strategy: str, job: Job) -> ScoreTable:
+    """Return the table of scores of a strategy (CONTRACTS, section 3)."""
+    frames = [_frame(walk, timeline, window, strategy) for window in walk.windows]
+    return ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
+
+
+def _frame(walk: Walk, timeline: Timeline, window: WindowScores, strategy: str) -> pd.DataFrame:
+    instances, terms = window.instances, walk.terms
+    length, scores = window.by_strategy[strategy]
+    sampled = sampled_mask(instances.label, window.hashes, terms.negatives_per_positive)
+    columns: dict[str, Any] = {
+        "test_window": to_timestamps(np.full(len(instances), window.start)),
+        "gpu_serial": np.array(walk.records.serials, dtype=object)[instances.gpu],
+    }
+    machine = walk.records.texts.get(MACHINE)
+    if machine is not None:
+        names = np.array([*machine.texts, ""], dtype=object)
+        columns["machine_id"] = names[walk.records.codes(MACHINE, instances.row)]
+    columns |= {
+        "window_end": to_timestamps(instances.end),
+        "label": instances.label,
+        "sampled": sampled,
+        "train_length_days": length / DAY,
+        "hours_to_failure": hours_to_failure(
+            timeline, instances.gpu, instances.end, terms.recipe.horizon
+        ),
+    }
+    columns |= {f"score_{name}": values for name, values in scores.items() if name != "probability"}
+    columns["probability"] = scores["probability"]
+    rows = np.flatnonzero(sampled)
+    mine = {name: values[rows] for name, values in scores.items()}
+    for method in ("parallel", "cascade"):
+        flags = np.zeros(len(instances), dtype=bool)
+        if len(rows):
+            flags[rows] = terms.committee.flags(method, mine, terms.k, np.arange(len(rows)))
+        columns[f"flag_{method}"] = flags
+    return pd.DataFrame(columns)
+
+
+def _report(
+    job: Job, records: Records, instances: Instances, tables: dict[str, ScoreTable]
+) -> dict[str, Any]:
+    """Return the figures of all strategies, and what they were made from."""
+    report: dict[str, Any] = {"methods": {}, "fleet": {}, "calibration": {}}
+    with progress_bar(len(tables), "evaluate", "strategy") as bar:
+        for strategy, table in tables.items():
+            found = report_strategy(table, progress=bar.set_postfix_str)
+            for part in ("methods", "fleet"):
+                report[part] |= {f"{n}_{strategy}": f for n, f in found[part].items()}
+            report["calibration"][strategy] = found["calibration"]
+            bar.update()
+    known = instances.label >= 0
+    return report | {
+        "prevalence": float((instances.label[known] == 1).mean()) if known.any() else None,
+        "share": job.settings.list.share,
+        "k": job.settings.evaluation.k,
+        "horizon_hours": job.settings.horizon / 3.6e12,
+        "records": len(records) - records.seen.filled,
+        "instances": len(instances),
+        "positives": int((instances.label == 1).sum()),
+        "gpus": len(records.serials),
+    }
+
+
+def _file_name(strategy: str) -> str:
+    return "scores.parquet" if strategy == "variable" else f"scores_{strategy}.parquet"
+
+
+def _write(out: Path, tables: dict[str, ScoreTable], report: dict[str, Any]) -> None:
+    """Write all files under temporary names first, so that none is new if one fails."""
+    page = render_report(report)
+    with ExitStack() as files:
+        for strategy, table in tables.items():
+            path = files.enter_context(replacing(out / _file_name(strategy)))
+            arrow = pa.Table.from_pandas(table.frame, preserve_index=False)
+            pq.write_table(arrow, path, compression="zstd")
+        path = files.enter_context(replacing(out / "report.json"))
+        path.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        path = files.enter_context(replacing(out / "report.html"))
+        path.write_text(page, encoding="utf-8")

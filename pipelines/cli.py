@@ -1,0 +1,322 @@
+"""The command line: one verb for each stage, no logic of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from forewarn.features.errors import InputError
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.settings import Settings
+
+__all__ = ["main"]
+
+_MODELS = ("cnn", "mlp", "gbdt", "lstm")
+_STRATEGIES = ("fixed", "sliding", "variable")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"found {unknown[0]!r}, expected names of {','.join(known)}"
+            )
+        return names
+
+    return parse
+
+
+def _moment(text: str) -> int:
+    from forewarn.pipelines.moments import parse_moment
+
+    try:
+        return parse_moment(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}, expected a date or time such as 2025-03-01 or 2025-03-01T06:00:00Z"
+        ) from None
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(
+                f"found {text!r}, expected a whole number of at least {least}"
+            )
+        return number
+
+    return parse
+
+
+def _simulate_fleet(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.simulate import simulate_fleet_to
+
+    simulate_fleet_to(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed)
+    print(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
+    return 0
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    from forewarn.pipelines.settings import load_settings
+
+    return load_settings(args.config)
+
+
+def _backtest(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.backtest import run_backtest
+    from forewarn.pipelines.job import open_job
+    from forewarn.pipelines.stages import note
+    from forewarn.pipelines.summary import backtest_summary
+
+    job = open_job(args.records, _settings(args), args.models)
+    report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
+    for text in report["notes"]:
+        note(text)
+    print(backtest_summary(report))
+    print(f"\nwrote {args.out}/report.html, report.json and the scores")
+    return 0
+
+
+def _train(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.job import open_job
+    from forewarn.pipelines.stages import note
+    from forewarn.pipelines.train import train_predictor
+
+    job = open_job(args.records, _settings(args))
+    for text in job.notes:
+        note(text)
+    predictor = train_predictor(job, args.at, args.model)
+    days = predictor.facts["train_length_days"]
+    print(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
+    return 0
+
+
+def _score(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.score import BUILTIN_RULES, load_predictor, score_with, score_with_rules
+    from forewarn.pipelines.summary import list_summary
+
+    if args.model == BUILTIN_RULES:
+        made = score_with_rules(_settings(args), args.records, args.at)
+    else:
+        made = score_with(load_predictor(args.model), args.model, args.records, args.at)
+    folder = made.write(args.out)
+    print(list_summary(made))
+    print(f"\nwrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
+    return 0
+
+
+def _review(args: argparse.Namespace) -> int:
+    from forewarn.evaluation.review import review_figures
+    from forewarn.pipelines.review import review_lists, review_text
+
+    figures = review_figures(review_lists(args.at_risk, args.failures, args.until))
+    print(json.dumps(figures) if args.json else review_text(figures))
+    return 0
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.demo import run_demo
+
+    run_demo(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed)
+    return 0
+
+
+def _command(
+    commands: argparse._SubParsersAction[_Parser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    example: str,
+) -> _Parser:
+    command = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def _fleet_options(command: _Parser, gpus: int, days: int) -> None:
+    command.add_argument("--gpus", type=_whole(1), default=gpus, metavar="N", help="GPUs")
+    command.add_argument("--days", type=_whole(1), default=days, metavar="D", help="days")
+    command.add_argument("--seed", type=_whole(0), default=0, metavar="S", help="seed")
+
+
+def _records_option(command: _Parser) -> None:
+    command.add_argument(
+        "--records", type=Path, required=True, help="folder of date=YYYY-MM-DD/*.parquet"
+    )
+
+
+def _config_option(command: _Parser, text: str = "configuration, TOML (default: built in)") -> None:
+    command.add_argument("--config", type=Path, metavar="FILE", help=text)
+
+
+def _add_simulate(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parent = commands.add_parser("simulate", help="make data to try things on")
+    kinds = parent.add_subparsers(required=True, metavar="WHAT")
+    command = _command(
+        kinds,
+        "fleet",
+        _simulate_fleet,
+        "simulate a fleet of GPUs that fail in several ways, some without a sign",
+        "forewarn simulate fleet --out /tmp/fleet --gpus 200 --days 30 --seed 1",
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    _fleet_options(command, 500, 45)
+
+
+def _add_backtest(commands: argparse._SubParsersAction[_Parser]) -> None:
+    command = _command(
+        commands,
+        "backtest",
+        _backtest,
+        "walk through past records as production would and report how good the lists were",
+        "forewarn backtest --records /tmp/fleet/records --out /tmp/backtest",
+    )
+    _records_option(command)
+    _config_option(command)
+    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    command.add_argument("--start", type=_moment, metavar="DATE", help="first retraining")
+    command.add_argument("--end", type=_moment, metavar="DATE", help="retrainings end before")
+    command.add_argument(
+        "--models", type=_names(_MODELS), metavar="NAMES", help=f"of {','.join(_MODELS)}"
+    )
+    command.add_argument(
+        "--strategies",
+        type=_names(_STRATEGIES),
+        default=_STRATEGIES,
+        metavar="NAMES",
+        help=f"of {','.join(_STRATEGIES)} (default: all)",
+    )
+
+
+def _add_train(commands: argparse._SubParsersAction[_Parser]) -> None:
+    command = _command(
+        commands,
+        "train",
+        _train,
+        "train the whole predictor as of a moment",
+        "forewarn train --records /tmp/fleet/records --at 2025-02-10 --model /tmp/model",
+    )
+    _records_option(command)
+    _config_option(command)
+    command.add_argument(
+        "--at", type=_moment, required=True, metavar="TIME", help="nothing later is read"
+    )
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder to write")
+
+
+def _add_score(commands: argparse._SubParsersAction[_Parser]) -> None:
+    command = _command(
+        commands,
+        "score",
+        _score,
+        "make the daily at-risk list",
+        "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-02-10 "
+        "--out /tmp/at-risk",
+    )
+    _records_option(command)
+    _config_option(command, "configuration for builtin:rules; a model brings its own")
+    command.add_argument(
+        "--model",
+        required=True,
+        help="folder of `forewarn train`, or builtin:rules, which needs no training",
+    )
+    command.add_argument(
+        "--at", type=_moment, required=True, metavar="TIME", help="nothing later is read"
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder to write date=... into")
+
+
+def _add_review(commands: argparse._SubParsersAction[_Parser]) -> None:
+    command = _command(
+        commands,
+        "review",
+        _review,
+        "score past lists against what then happened",
+        "forewarn review --at-risk /tmp/at-risk --failures /tmp/fleet/truth.csv",
+    )
+    command.add_argument(
+        "--at-risk", type=Path, required=True, help="folder of date=.../at_risk.parquet"
+    )
+    command.add_argument(
+        "--failures",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="CSV or Parquet with gpu_serial and failed_at",
+    )
+    command.add_argument(
+        "--until",
+        type=_moment,
+        metavar="TIME",
+        help="up to when the failures are complete (default: the newest one)",
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
+    command = _command(
+        commands,
+        "demo",
+        _demo,
+        "simulate a small fleet, backtest, train, and make a list, in a few minutes",
+        "forewarn demo --out /tmp/demo",
+    )
+    command.add_argument("--out", type=Path, default=Path("demo"), help="folder (default: demo)")
+    _fleet_options(command, 400, 34)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="forewarn",
+        description="Tells which GPUs of a fleet will fail within a day, and why.",
+        epilog="example:\n  forewarn demo            (everything once, on a simulated fleet)\n"
+        "  forewarn backtest --help  (each command has an example)",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    for add in (_add_demo, _add_simulate, _add_backtest, _add_train, _add_score, _add_review):
+        add(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return 0, or 2 after one line that says what is wrong with the input."""
+    args = _parser().parse_args(argv)
+    try:
+        run: Callable[[argparse.Namespace], int] = args.run
+        return run(args)
+    except InputError as error:
+        print(f"forewarn: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"forewarn: error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("forewarn: interrupted", file=sys.stderr)
+        return 130

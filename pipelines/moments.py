@@ -1,0 +1,45 @@
+"""Moments as text and as nanoseconds since 1970 UTC."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+__all__ = ["iso", "parse_moment", "to_timestamps"]
+
+
+def parse_moment(text: str) -> int:
+    """Return the nanoseconds since 1970 of a date or time; without a zone it means UTC.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+
+    Examples
+    --------
+    >>> parse_moment("1970-01-02") == parse_moment("1970-01-02T01:00:00+01:00")
+    True
+    """
+    moment = pd.to_datetime(text, errors="raise")
+    if pd.isna(moment):
+        raise ValueError(f"{text!r} is no moment")
+    moment = moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
+    return int(moment.as_unit("ns").value)
+
+
+def iso(moment: int) -> str:
+    """Return a moment in ISO 8601, UTC.
+
+    Examples
+    --------
+    >>> iso(0)
+    '1970-01-01T00:00:00Z'
+    """
+    return pd.Timestamp(moment, tz="UTC").isoformat().replace("+00:00", "Z")
+
+
+def to_timestamps(moments: npt.ArrayLike) -> pd.DatetimeIndex:
+    """Return nanoseconds as timestamps in UTC."""
+    return pd.DatetimeIndex(np.asarray(moments, dtype="datetime64[ns]"), tz="UTC")

@@ -1,0 +1,113 @@
+"""`forewarn review`: score past lists against what then happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.evaluation.review import Judged, judge
+from forewarn.pipelines.job import JobError
+from forewarn.pipelines.moments import to_timestamps
+from forewarn.pipelines.store import moments_of, open_parquet
+
+__all__ = ["read_lists", "review_lists", "review_text"]
+
+_NEEDED = ("gpu_serial", "window_end", "valid_until", "flagged")
+_WANTED = (*_NEEDED, "machine_id", "probability", "model_version")
+
+
+def read_lists(at_risk: Path) -> pd.DataFrame:
+    """Read the lists of all days below `at_risk`.
+
+    Raises
+    ------
+    JobError
+        If there is none, or one lacks a column.
+    """
+    paths = sorted(at_risk.glob("date=*/at_risk.parquet"))
+    if not paths:
+        raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
+    frames = []
+    for path in paths:
+        table = open_parquet(path).read()
+        absent = [name for name in _NEEDED if name not in table.column_names]
+        if absent:
+            raise JobError(f"{path}: column `{absent[0]}` is missing.")
+        wanted = [name for name in _WANTED if name in table.column_names]
+        frames.append(table.select(wanted).to_pandas().assign(list=path.parent.name[5:]))
+    lists: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    return lists
+
+
+def read_failures(path: Path) -> pd.DataFrame:
+    """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at`, perhaps `known_at`.
+
+    Raises
+    ------
+    RecordsError, JobError
+        If it cannot be read or lacks a column.
+    """
+    if path.suffix == ".csv":
+        try:
+            table = pa.Table.from_pandas(pd.read_csv(path, dtype=str), preserve_index=False)
+        except (OSError, ValueError) as error:
+            raise JobError(f"{path}: is no readable CSV file ({error}).") from None
+    else:
+        table = open_parquet(path).read()
+    for name in ("gpu_serial", "failed_at"):
+        if name not in table.column_names:
+            raise JobError(
+                f"{path}: column `{name}` is missing, found {', '.join(table.column_names)}."
+            )
+    failed = moments_of(table, "failed_at", path)
+    known = pc.coalesce(moments_of(table, "known_at", path), failed)
+    columns = {
+        "gpu_serial": table["gpu_serial"].cast(pa.string()).to_pandas().astype(object),
+        "failed_at": to_timestamps(failed.to_pandas()),
+        "known_at": to_timestamps(known.to_pandas()),
+    }
+    return pd.DataFrame(columns).dropna(subset=["gpu_serial", "failed_at"])
+
+
+def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Judged:
+    """Judge the lists below `at_risk` by a table of failures.
+
+    Parameters
+    ----------
+    at_risk, failures : Path
+    until : int, optional
+        Up to when the failures are complete, nanoseconds; by default the newest one.
+    """
+    lists, known = read_lists(at_risk), read_failures(failures)
+    if until is None and not len(known):
+        raise JobError(f"{failures}: holds no failure, expected some, or `--until TIME`.")
+    newest = known["known_at"].max() if until is None else to_timestamps([until])[0]
+    lists["gpu_serial"] = lists["gpu_serial"].astype(object)
+    return judge(lists, known, newest)
+
+
+def review_text(figures: dict[str, Any]) -> str:
+    """Return the figures in words."""
+    share, bounds = figures["precision"], figures["precision_interval"]
+    if share is None:
+        return "No flagged GPU can be judged yet: no list's span is over (see --until)."
+    within = f" ({bounds[0]:.0%} to {bounds[1]:.0%})" if bounds else ""
+    lines = [
+        f"{figures['flagged']} times a GPU was flagged, and {figures['hits']} times it failed in "
+        f"time: precision {share:.0%}{within}; a list drawn at random has "
+        f"{figures['random_precision']:.2%}.",
+        f"{figures['caught']} of {figures['failures']} failures were foreseen, "
+        f"{figures['missed']} missed; {figures['false_alarms']} false alarms.",
+    ]
+    if figures["lead_time_hours"]["p50"] is not None:
+        lead = figures["lead_time_hours"]
+        lines.append(f"Warning: {lead['p50']:.1f} h (median), {lead['p10']:.1f} h (10 % less).")
+    if figures["expected_hits"] is not None:
+        lines.append(f"The probabilities promised {figures['expected_hits']:.1f} hits.")
+    if figures["rows_not_over_yet"]:
+        lines.append(f"{figures['rows_not_over_yet']} rows are not over yet and left out.")
+    return "\n".join(lines)

@@ -1,0 +1,307 @@
+"""The configuration: one TOML file, every key checked, nothing read from anywhere else."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from forewarn.features.errors import InputError
+from forewarn.features.measures import Plan
+from forewarn.features.records import FeatureKinds
+
+__all__ = ["Settings", "SettingsError", "load_settings", "parse_duration"]
+
+_UNITS = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+
+
+class SettingsError(InputError):
+    """A configuration that cannot be used; the message names file, key, found and expected."""
+
+
+def parse_duration(text: object) -> int:
+    """Return the nanoseconds of a duration such as "10min", "4h" or "3d".
+
+    Examples
+    --------
+    >>> parse_duration("10min")
+    600000000000
+    """
+    match = (
+        re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
+    )
+    if match is None or float(match[1]) == 0:
+        raise ValueError('expected a duration such as "10min", "4h" or "3d"')
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+Duration = Annotated[int, BeforeValidator(parse_duration)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+ModelName = Literal["cnn", "mlp", "gbdt", "lstm"]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RecordsTable(_Table):
+    """How records come."""
+
+    interval: Duration = parse_duration("10min")
+
+
+class WindowsTable(_Table):
+    """How instances are cut, in records."""
+
+    length: PositiveInt = 18
+    horizon: PositiveInt = 144
+    step: PositiveInt = 10
+
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "categorical": ("gpu_type", "driver_version", "data_center"),
+    "float": (
+        "temperature_gpu",
+        "power_draw",
+        "utilization_gpu",
+        "utilization_memory",
+        "memory_used",
+        "clock_sm",
+        "pcie_link_width",
+    ),
+    "counter": ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays"),
+    "binary": (),
+    "code": ("xid",),
+    "date": ("expiration_date",),
+}
+
+
+class FeaturesTable(_Table):
+    """Which columns are features. Given at all, a kind left out is empty."""
+
+    categorical: tuple[str, ...] = ()
+    float: tuple[str, ...] = ()
+    counter: tuple[str, ...] = ()
+    binary: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
+    history: tuple[PositiveInt, ...] = (4, 16, 56)
+    peers: tuple[str, ...] = ("machine_id", "gpu_type")
+    residuals: tuple[tuple[str, str], ...] = (
+        ("temperature_gpu", "power_draw"),
+        ("power_draw", "utilization_gpu"),
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [name for kind in _KINDS for name in getattr(self, kind)]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(
+                f"`features` names column `{doubled[0]}` twice, expected one kind for each"
+            )
+        if not (self.float or self.counter or self.binary or self.code):
+            raise ValueError(
+                "`features` names no column that changes over time, expected at least one"
+            )
+        if "residuals" in self.model_fields_set:
+            for name in (name for pair in self.residuals for name in pair):
+                if name not in self.float:
+                    raise ValueError(
+                        f"`features.residuals` names `{name}`, expected a column of `float`"
+                    )
+        return self
+
+    @property
+    def kinds(self) -> FeatureKinds:
+        """The columns by kind."""
+        return FeatureKinds(**{kind: getattr(self, kind) for kind in _KINDS})
+
+
+class TrainingTable(_Table):
+    """When and on what models are trained."""
+
+    retrain_every: Duration = parse_duration("3d")
+    lengths: tuple[Duration, ...] = tuple(map(parse_duration, ("9d", "12d", "15d")))
+    negatives_per_positive: Annotated[float, Field(ge=0.0)] = 1.0
+    positive_weight: Positive = 1.0
+    cascade_positive_weight: Positive = 10.0
+    select_by: str = "parallel"
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.lengths:
+            raise ValueError("`training.lengths` is empty, expected at least one duration")
+        return self
+
+
+class EnsemblesTable(_Table):
+    """Which models decide together."""
+
+    parallel: Annotated[tuple[ModelName, ...], Field(min_length=1)] = ("cnn", "mlp", "gbdt")
+    cascade: Annotated[tuple[tuple[ModelName, Share], ...], Field(min_length=1)] = (
+        ("cnn", 0.05),
+        ("mlp", 0.02),
+    )
+
+
+class EvaluationTable(_Table):
+    """How scores are judged on the paper's protocol."""
+
+    k: Share = 0.02
+    negatives_per_positive: Positive = 8.0
+    threshold: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
+
+
+class ListTable(_Table):
+    """The daily list."""
+
+    share: Share = 0.003
+
+
+class MetricTable(_Table):
+    """One machine metric and the limits it is scaled by."""
+
+    name: str
+    low: float = 0.0
+    high: float = 100.0
+    scale: Literal["linear", "log"] = "linear"
+
+
+def _metrics() -> tuple[MetricTable, ...]:
+    percent = ("cpu_usage", "gpu_duty_cycle")
+    active = ("graphics_engine_activity", "tensor_core_activity")
+    return (
+        MetricTable(name="pfc_tx_packet_rate", high=20000.0, scale="log"),
+        *(MetricTable(name=name) for name in percent),
+        MetricTable(name="power_draw", high=1000.0),
+        *(MetricTable(name=name) for name in active),
+        MetricTable(name="nvlink_bandwidth", high=900.0),
+    )
+
+
+class DetectionTable(_Table):
+    """Machine metrics of a running task."""
+
+    interval: Duration = parse_duration("1s")
+    window: PositiveInt = 8
+    stride: PositiveInt = 1
+    continuity: Duration = parse_duration("4min")
+    metrics: tuple[MetricTable, ...] = Field(default_factory=_metrics)
+
+
+class Settings(_Table):
+    """The whole configuration; every key has a default (CONTRACTS, section 2)."""
+
+    records: RecordsTable = RecordsTable()
+    windows: WindowsTable = WindowsTable()
+    features: FeaturesTable = FeaturesTable(**_KINDS)  # type: ignore[arg-type]  # of six kinds
+    training: TrainingTable = TrainingTable()
+    ensembles: EnsemblesTable = EnsemblesTable()
+    evaluation: EvaluationTable = EvaluationTable()
+    detection: DetectionTable = Field(default_factory=DetectionTable)
+    list: ListTable = ListTable()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        members = {*self.ensembles.parallel, *(name for name, _ in self.ensembles.cascade)}
+        choices = {"parallel", "cascade", *members}
+        if self.training.select_by not in choices:
+            raise ValueError(
+                f"`training.select_by` is {self.training.select_by!r}, "
+                f"expected one of {', '.join(sorted(choices))}"
+            )
+        return self
+
+    @property
+    def horizon(self) -> int:
+        """Nanoseconds after an instance in which a failure counts."""
+        return self.windows.horizon * self.records.interval
+
+    @property
+    def step(self) -> int:
+        """Nanoseconds between two instances of a GPU."""
+        return self.windows.step * self.records.interval
+
+    def plan(self, columns: set[str]) -> tuple[Plan, tuple[str, ...]]:
+        """Return what is measured of records that have these columns, and notes.
+
+        Raises
+        ------
+        SettingsError
+            If a group of peers was asked for that the records do not have.
+        """
+        table = self.features
+        asked = table.model_fields_set
+        absent = [name for name in table.peers if name not in columns]
+        if absent and "peers" in asked:
+            raise SettingsError(
+                f"`features.peers` names `{absent[0]}`, found no such column in the records."
+            )
+        notes = [f"no peers by `{name}`: the records have no such column" for name in absent]
+        residuals = tuple(pair for pair in table.residuals if set(pair) <= set(table.float))
+        if len(residuals) < len(table.residuals):
+            notes.append("default residuals left out: their columns are not in `features.float`")
+        plan = Plan(
+            kinds=table.kinds,
+            length=self.windows.length,
+            interval=self.records.interval,
+            history=table.history,
+            peers=tuple(name for name in table.peers if name in columns),
+            residuals=residuals,
+        )
+        return plan, tuple(notes)
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Say in one line which key is wrong, what was found and what was expected."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    found = repr(problem["input"])
+    found = found if len(found) < 60 else found[:57] + "..."
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key `{key}` (found {found}), expected a key of the example configuration"
+    text: str = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if problem["type"] == "value_error" and not text.startswith("expected"):
+        return text
+    return f"key `{key}`: found {found}, expected {text.removeprefix('expected ')}"
+
+
+def parse_settings(values: dict[str, Any], *, name: str) -> Settings:
+    """Check a configuration that was read from `name`."""
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(f"{name}: {_first_problem(error)}.") from None
+
+
+def load_settings(path: Path | None) -> Settings:
+    """Read a configuration file; without one every key has its default.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read, is no TOML, or has an unknown key or a wrong value.
+    """
+    if path is None:
+        return Settings()
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: is no TOML file ({error}).") from None
+    return parse_settings(values, name=str(path))

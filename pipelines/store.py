@@ -1,0 +1,273 @@
+"""The store: Parquet partitions by date, read in parallel and written atomically."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from forewarn.features.assembly import Draft
+from forewarn.features.canonical import Part, check_part, is_text, moments
+from forewarn.features.failures import NEVER, Failures
+from forewarn.features.records import (
+    DAY,
+    FAILURE,
+    MACHINE,
+    SERIAL,
+    SLOT,
+    TIMESTAMP,
+    FeatureKinds,
+    Records,
+    RecordsError,
+)
+
+__all__ = ["RecordStore", "moments_of", "open_parquet", "replacing"]
+
+_FAILURES = "failures.parquet"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path`; on success it takes its place, else it is removed.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made if needed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStore:
+    """A `RECORDS` folder (CONTRACTS, section 1).
+
+    Attributes
+    ----------
+    folder : Path
+    kinds : FeatureKinds
+        Columns to read as features.
+    interval : int
+        Nanoseconds between two records of a GPU.
+    groups : tuple of str
+        Text columns to read beside, where they are there.
+    """
+
+    folder: Path
+    kinds: FeatureKinds
+    interval: int
+    groups: tuple[str, ...] = ()
+
+    def files(self) -> list[tuple[dt.date, Path]]:
+        """Return date and path of every file, in the order of their names.
+
+        Raises
+        ------
+        RecordsError
+            If the folder is not there, holds no partition, or one that is no date.
+        """
+        if not self.folder.is_dir():
+            raise RecordsError(f"{self.folder}: no such folder, expected one of records.")
+        found = []
+        for partition in sorted(self.folder.glob("date=*")):
+            try:
+                date = dt.date.fromisoformat(partition.name.removeprefix("date="))
+            except ValueError:
+                raise RecordsError(
+                    f"{partition}: found `{partition.name}`, expected `date=YYYY-MM-DD`."
+                ) from None
+            found += [(date, path) for path in sorted(partition.glob("*.parquet"))]
+        found = [(date, path) for date, path in found if path.name[0] not in "._"]
+        if not found:
+            raise RecordsError(
+                f"{self.folder}: holds no records, expected date=YYYY-MM-DD/*.parquet."
+            )
+        return found
+
+    def columns(self) -> set[str]:
+        """Return the columns that every file has."""
+        return set.intersection(*(set(_schema(path).names) for _, path in self.files()))
+
+    def has_failures(self) -> bool:
+        """Tell whether anything says which GPUs failed."""
+        return (self.folder / _FAILURES).exists() or FAILURE in self.columns()
+
+    def read(self, start: int | None = None, end: int | None = None) -> Records:
+        """Read the records of [start, end).
+
+        Parameters
+        ----------
+        start, end : int, optional
+            Nanoseconds since 1970 UTC.
+
+        Raises
+        ------
+        RecordsError
+            If a file cannot be read or breaks the contract, or no record is left.
+        """
+        paths = [path for _, path in self._chosen(start, end)]
+        wanted = (MACHINE, SLOT, *self.groups)
+        optional = tuple(dict.fromkeys(n for n in wanted if n not in self.kinds.names))
+        self._check_labels(paths)
+
+        def load(path: Path) -> Part:
+            table = _read(path, (*self.kinds.names, *optional))
+            return check_part(
+                table, file=str(path), kinds=self.kinds, optional=optional, start=start, end=end
+            )
+
+        return self._assembled(paths, load, self.kinds, optional)
+
+    def read_failures(self, records: Records, end: int | None = None) -> Failures:
+        """Return every failure that the records and the failures table know, known before `end`.
+
+        Parameters
+        ----------
+        records : Records
+            Gives the serials; a failure of another serial is left out.
+        end : int, optional
+            Records at or after it do not exist.
+        """
+        failures = self._recorded(records, end).joined(self._reported(records))
+        return failures if end is None else failures.known_before(end)
+
+    def _chosen(self, start: int | None, end: int | None) -> list[tuple[dt.date, Path]]:
+        """Return the files whose date can hold records of [start, end)."""
+        low = dt.date.min if start is None else _date(start)
+        high = dt.date.max if end is None else _date(end)
+        files = [(date, path) for date, path in self.files() if low <= date <= high]
+        if not files:
+            raise RecordsError(f"{self.folder}: no records from {low} to {high}.")
+        return files
+
+    def _check_labels(self, paths: Sequence[Path]) -> None:
+        """Refuse a data set of which only some files say what failed."""
+        without = [path for path in paths if FAILURE not in _schema(path).names]
+        if without and len(without) < len(paths):
+            raise RecordsError(f"{without[0]}: column `{FAILURE}` is missing, other files have it.")
+
+    def _assembled(
+        self,
+        paths: Sequence[Path],
+        load: Callable[[Path], Part],
+        kinds: FeatureKinds,
+        optional: Sequence[str] = (),
+    ) -> Records:
+        """Load files in parallel into one draft."""
+        found = {name for path in paths for name in _schema(path).names}
+        texts = dict.fromkeys((*kinds.categorical, *(n for n in optional if n in found)))
+        draft = Draft([_n_rows(path) for path in paths], kinds, tuple(texts))
+
+        def put(number: int) -> None:
+            draft.put(number, load(paths[number]))
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(put, range(len(paths))))
+        try:
+            return draft.records(self.interval)
+        except RecordsError as error:
+            raise RecordsError(f"{self.folder}: {error}") from None
+
+    def _recorded(self, records: Records, end: int | None) -> Failures:
+        """Return the failures in the records of all dates before `end`."""
+        paths = [path for _, path in self._chosen(None, end)]
+        if FAILURE not in _schema(paths[0]).names:
+            return Failures.none()
+
+        def load(path: Path) -> Part:
+            return check_part(_read(path, ()), file=str(path), kinds=FeatureKinds(), end=end)
+
+        found = self._assembled(paths, load, FeatureKinds())
+        return _renumbered(Failures.of_records(found), found.serials, records)
+
+    def _reported(self, records: Records) -> Failures:
+        """Return the failures of the table `failures.parquet`."""
+        path = self.folder / _FAILURES
+        return read_failures_table(path, records) if path.exists() else Failures.none()
+
+
+def read_failures_table(path: Path, records: Records) -> Failures:
+    """Read a failures table (CONTRACTS, section 1) for the serials of `records`."""
+    table = open_parquet(path).read()
+    for name in (SERIAL, "failed_at"):
+        if name not in table.column_names:
+            raise RecordsError(f"{path}: column `{name}` is missing.")
+    failed = moments_of(table, "failed_at", path)
+    there = failed.is_valid()
+    failed_at = failed.filter(there).to_numpy()
+    known = pc.coalesce(moments_of(table, "known_at", path), failed).filter(there).to_numpy()
+    repaired = pc.fill_null(moments_of(table, "repaired_at", path), NEVER).filter(there).to_numpy()
+    names = table[SERIAL].cast(pa.string()).filter(there).to_pylist()
+    numbered = Failures(np.arange(len(names), dtype=np.int32), failed_at, repaired, known)
+    return _renumbered(numbered, names, records)
+
+
+def moments_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+    """Return a column of timestamps as nanoseconds; all null if it is not there."""
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(len(table), pa.int64())])
+    try:
+        return moments(table[name])
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(
+            f"{path}: column `{name}` is {table[name].type}, expected a timestamp ({detail})."
+        ) from None
+
+
+def _renumbered(found: Failures, names: Sequence[str], records: Records) -> Failures:
+    """Give failures the numbers of the records; those of unknown serials fall out."""
+    place = {serial: number for number, serial in enumerate(records.serials)}
+    number = np.array([place.get(name, -1) for name in names] or [-1], dtype=np.int32)
+    gpu = number[found.gpu]
+    moved = Failures(gpu, found.failed_at, found.repaired_at, found.known_at)
+    return moved.take(gpu >= 0)
+
+
+def _date(moment: int) -> dt.date:
+    return dt.date(1970, 1, 1) + dt.timedelta(days=moment // DAY)
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file, or say which one is none."""
+    try:
+        return pq.ParquetFile(path, read_dictionary=[])
+    except (pa.ArrowInvalid, OSError) as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(f"{path}: is no whole Parquet file ({detail}).") from None
+
+
+def _schema(path: Path) -> pa.Schema:
+    return open_parquet(path).schema_arrow
+
+
+def _n_rows(path: Path) -> int:
+    return int(open_parquet(path).metadata.num_rows)
+
+
+def _read(path: Path, names: Sequence[str]) -> pa.Table:
+    """Read keys, failure and the named columns that a file has, texts as dictionaries."""
+    schema = _schema(path)
+    wanted = [n for n in dict.fromkeys((SERIAL, TIMESTAMP, FAILURE, *names)) if n in schema.names]
+    texts = [n for n in wanted if is_text(schema.field(n).type)]
+    try:
+        with pq.ParquetFile(path, read_dictionary=texts, memory_map=True) as file:
+            return file.read(columns=wanted, use_threads=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(f"{path}: is no whole Parquet file ({detail}).") from None

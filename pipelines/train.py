@@ -1,0 +1,159 @@
+"""`forewarn train`: choose the length, fit the predictor as of a moment, calibrate, save."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from forewarn.evaluation.walk import FEWEST_POSITIVES, Trained, Walk, as_of
+from forewarn.features.instances import find_instances
+from forewarn.features.records import DAY
+from forewarn.features.timeline import Timeline, lay_out
+from forewarn.models.predictor import Predictor
+from forewarn.pipelines.job import Job, JobError
+from forewarn.pipelines.moments import iso
+from forewarn.pipelines.stages import Stages, note, progress_bar
+
+__all__ = ["train_predictor"]
+
+# Probabilities are fitted to so many finished test windows: one holds too few failures.
+_FINISHED_WINDOWS = 3
+
+
+@contextmanager
+def _replacing_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `folder`; on success it takes its place."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if folder.exists():
+            _clear(folder)
+            for path in sorted(temporary.iterdir()):
+                path.replace(folder / path.name)
+        else:
+            temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _clear(folder: Path) -> None:
+    """Remove the predictor that is in `folder`, and nothing else."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink() and (folder / "predictor.json").exists():
+            shutil.rmtree(path)
+    (folder / "predictor.json").unlink(missing_ok=True)
+
+
+def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
+    """Train the whole predictor as of `moment` and save it.
+
+    The lengths are compared, and the probabilities calibrated, on test windows that were finished
+    at `moment`, with recipes trained as of their starts; then the winner is fitted to what is
+    known at `moment`.
+
+    Parameters
+    ----------
+    job : Job
+    moment : int
+        Nothing from then on is read.
+    folder : Path
+
+    Raises
+    ------
+    RecordsError, JobError
+        If the records break the contract or hold too few known failures.
+    """
+    job = replace(job, terms=replace(job.terms, baselines=()))
+    terms, stages = job.terms, Stages()
+    past = terms.every * (_FINISHED_WINDOWS + 1) + terms.recipe.horizon
+    with stages("read records"):
+        records = job.store.read(moment - terms.reach - past, moment)
+        failures = job.store.read_failures(records, moment)
+    timeline = lay_out(records, failures)
+    instances = find_instances(
+        timeline,
+        length=terms.recipe.plan.length,
+        step=terms.step,
+        horizon=terms.recipe.horizon,
+    )
+    walk = Walk(terms, records, failures, instances, stage=stages)
+    starts = _finished_starts(job, moment, int(records.time.min()))
+    with progress_bar(len(starts) + 1, "train", "training") as bar:
+        for start in starts:
+            bar.set_postfix_str(iso(start)[:10])
+            walk.retrain(start, ("variable",) if start == starts[-1] else ("sliding",))
+            bar.update()
+        bar.set_postfix_str(iso(moment)[:10])
+        predictor = _fit(walk, job, moment)
+        bar.update()
+    with _replacing_folder(folder) as temporary:
+        predictor.save(temporary)
+    return predictor
+
+
+def _finished_starts(job: Job, moment: int, first: int) -> list[int]:
+    """Return the starts of the last test windows that are finished at `moment`, oldest first."""
+    terms = job.terms
+    newest = moment - terms.every - terms.recipe.horizon
+    # Windows follow each other as retrainings do.
+    back = -(-(moment - newest) // terms.every) * terms.every
+    starts = [moment - back - i * terms.every for i in range(_FINISHED_WINDOWS)]
+    earliest = first + min(terms.lengths) + terms.recipe.horizon
+    return sorted(start for start in starts if start >= earliest)
+
+
+def _fit(walk: Walk, job: Job, moment: int) -> Predictor:
+    """Fit the chosen length as of `moment`, with the calibration of finished windows."""
+    terms = walk.terms
+    timeline = as_of(walk.records, walk.failures, moment, terms.reach)
+    length = walk.choose(timeline, moment)
+    trained = walk.train(timeline, moment, length, terms.names)
+    if trained is None and length != max(terms.lengths):
+        length = max(terms.lengths)
+        trained = walk.train(timeline, moment, length, terms.names)
+    if trained is None:
+        raise JobError(
+            f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives known in the "
+            f"{length / DAY:g} days before {iso(moment)} (instances with a failure within the "
+            "horizon), or no negatives; expected more failures, or use `--model builtin:rules`."
+        )
+    if not walk.windows:
+        note(
+            "too few records for a finished test window: the longest length is taken, and "
+            "probabilities are corrected for the training balance only"
+        )
+    calibration = walk.calibrate("variable", timeline, moment, trained.prior)
+    return Predictor(
+        encoder=trained.encoder,
+        models=trained.models,
+        committee=terms.committee,
+        calibration=calibration,
+        cascade_model=terms.recipe.cascade_model,
+        facts=_facts(walk, job, trained, timeline, moment),
+    )
+
+
+def _facts(
+    walk: Walk, job: Job, trained: Trained, timeline: Timeline, moment: int
+) -> dict[str, Any]:
+    settings = job.settings
+    return {
+        "trained_at": iso(moment),
+        "train_length_days": trained.length / DAY,
+        "calibrated_on": [iso(window.start) for window in walk.windows],
+        "prevalence": trained.prevalence,
+        "failures_known": len(timeline.failures),
+        "interval": settings.records.interval,
+        "step": settings.step,
+        "horizon": settings.horizon,
+        "k": settings.evaluation.k,
+        "share": settings.list.share,
+        "seed": settings.training.seed,
+    }

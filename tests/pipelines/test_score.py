@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forewarn.pipelines.cli import main
+
+Write = Callable[[pd.DataFrame, Path], Path]
+AT = "2025-01-19"
+
+
+@pytest.fixture(scope="module")
+def model(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    arguments = ["--records", str(records), "--config", str(config), "--at", AT]
+    assert main(["train", *arguments, "--model", str(folder)]) == 0
+    return folder
+
+
+def _score(records: Path, model: str | Path, out: Path, *more: str, at: str = AT) -> int:
+    arguments = ["--records", str(records), "--model", str(model), "--at", at]
+    return main(["score", *arguments, "--out", str(out), *more])
+
+
+@pytest.fixture(scope="module")
+def folder(records: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("lists")
+    assert _score(records, model, out) == 0
+    return out / f"date={AT}"
+
+
+def test_writes_what_the_contract_names(folder: Path) -> None:
+    names = {path.name for path in folder.iterdir()}
+    lists = {f"at_risk.{kind}" for kind in ("parquet", "csv", "json", "html")}
+    assert names == lists | {"unscored.csv"}
+
+
+def test_all_forms_hold_the_same_rows(folder: Path) -> None:
+    table = pd.read_parquet(folder / "at_risk.parquet")
+    text = pd.read_csv(folder / "at_risk.csv")
+    rows = json.loads((folder / "at_risk.json").read_text())
+    assert list(table["gpu_serial"]) == list(text["gpu_serial"])
+    assert list(table["gpu_serial"]) == [row["gpu_serial"] for row in rows]
+    page = (folder / "at_risk.html").read_text()
+    assert table["gpu_serial"].iloc[0] in page
+
+
+def test_rows_are_ranked_flagged_and_valid_for_the_horizon(folder: Path) -> None:
+    table = pd.read_parquet(folder / "at_risk.parquet")
+    assert list(table["rank"]) == list(range(1, len(table) + 1))
+    assert table["probability"].is_monotonic_decreasing
+    assert table["probability"].between(0, 1).all()
+    assert table["flagged"].sum() == round(0.05 * len(table))
+    assert set(table["flagged_by"]) <= {"", "parallel", "cascade", "parallel+cascade"}
+    assert ((table["valid_until"] - table["window_end"]) == pd.Timedelta("24h")).all()
+    at = pd.Timestamp(AT, tz="UTC")
+    assert table["window_end"].between(at - pd.Timedelta("2h"), at, inclusive="left").all()
+    assert table["gpu_serial"].is_unique
+
+
+def test_every_gpu_is_scored_or_said_why_not(folder: Path, fleet: pd.DataFrame) -> None:
+    table = pd.read_parquet(folder / "at_risk.parquet")
+    unscored = pd.read_csv(folder / "unscored.csv")
+    assert set(table["gpu_serial"]) | set(unscored["gpu_serial"]) == set(fleet["gpu_serial"])
+    now = fleet[fleet["timestamp"] == pd.Timestamp(AT, tz="UTC") - pd.Timedelta("1h")]
+    failed = set(now.loc[now["failure"] == 1, "gpu_serial"])
+    assert set(unscored.loc[unscored["reason"] == "failed", "gpu_serial"]) == failed
+
+
+def test_reasons_name_the_counter_that_rises(folder: Path, fleet: pd.DataFrame) -> None:
+    table = pd.read_parquet(folder / "at_risk.parquet")
+    assert "ecc_corrected" in table["reasons"].iloc[0] or "temperature" in table["reasons"].iloc[0]
+    failed = fleet[fleet["failure"] == 1].groupby("gpu_serial")["timestamp"].min()
+    ahead = failed.get(table["gpu_serial"].iloc[0]) - pd.Timestamp(AT, tz="UTC")
+    assert pd.Timedelta(0) < ahead <= pd.Timedelta("24h")
+
+
+def test_gap_stale_and_too_new(
+    fleet: pd.DataFrame, model: Path, tmp_path: Path, write: Write
+) -> None:
+    at = pd.Timestamp(AT, tz="UTC")
+    age = (at - fleet["timestamp"]) / pd.Timedelta("1h")
+    serial = fleet["gpu_serial"]
+    gone = (serial == "S000") & (age <= 5)
+    hole = (serial == "S002") & age.between(3, 4)
+    young = (serial == "S004") & (age > 4)
+    records = write(fleet[~(gone | hole | young)], tmp_path / "records")
+    assert _score(records, model, tmp_path / "out") == 0
+    unscored = pd.read_csv(tmp_path / "out" / f"date={AT}" / "unscored.csv")
+    reasons = dict(zip(unscored["gpu_serial"], unscored["reason"], strict=True))
+    assert {s: reasons.get(s) for s in ("S000", "S002", "S004")} == {
+        "S000": "stale", "S002": "gap", "S004": "too new",
+    }  # fmt: skip
+
+
+def test_nothing_at_or_after_the_moment_matters(
+    fleet: pd.DataFrame, config: Path, model: Path, folder: Path, tmp_path: Path, write: Write
+) -> None:
+    past = fleet[fleet["timestamp"] < AT]
+    records = write(past, tmp_path / "records")
+    again = tmp_path / "model"
+    arguments = ["--records", str(records), "--config", str(config), "--at", AT]
+    assert main(["train", *arguments, "--model", str(again)]) == 0
+    assert (again / "predictor.json").read_text() == (model / "predictor.json").read_text()
+    assert _score(records, again, tmp_path / "out") == 0
+    for name in ("at_risk.csv", "at_risk.json", "at_risk.html", "unscored.csv"):
+        assert (tmp_path / "out" / f"date={AT}" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_model_asks_for_its_columns_and_interval(
+    fleet: pd.DataFrame, model: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    capsys.readouterr()
+    records = write(fleet.drop(columns="power_draw"), tmp_path / "records")
+    assert _score(records, model, tmp_path / "out") == 2
+    assert "power_draw" in capsys.readouterr().err
+    sparse = write(fleet[fleet["timestamp"].dt.hour % 3 == 0], tmp_path / "sparse")
+    assert _score(sparse, model, tmp_path / "out") == 2
+    assert "10800 s apart" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_no_model(
+    records: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "model"
+    shutil.copytree(model, broken)
+    (broken / "predictor.json").write_text("{")
+    for path in (broken, tmp_path):
+        assert _score(records, path, tmp_path / "out") == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert _score(records, "models:/gpu-failure@champion", tmp_path / "out") == 2
+
+
+def test_builtin_rules_need_no_failures(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    frame = fleet.drop(columns="failure")
+    last = frame["timestamp"] == pd.Timestamp(AT, tz="UTC") - pd.Timedelta("1h")
+    frame.loc[last & (frame["gpu_serial"] == "S010"), "xid"] = 79
+    records = write(frame, tmp_path / "records")
+    assert _score(records, "builtin:rules", tmp_path / "out", "--config", str(config)) == 0
+    table = pd.read_parquet(tmp_path / "out" / f"date={AT}" / "at_risk.parquet")
+    assert table["gpu_serial"].iloc[0] == "S010"
+    assert "xid that is fatal" in table["reasons"].iloc[0]
+    assert np.isnan(table["probability"]).all()
+
+
+def test_review_counts_hits_and_misses(
+    folder: Path, fleet: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = fleet[fleet["failure"] == 1].groupby("gpu_serial")["timestamp"].min()
+    failures = tmp_path / "failures.csv"
+    failed.rename("failed_at").reset_index().to_csv(failures, index=False)
+    capsys.readouterr()
+    arguments = ["--at-risk", str(folder.parent), "--failures", str(failures)]
+    assert main(["review", *arguments, "--until", "2025-01-21", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    table = pd.read_parquet(folder / "at_risk.parquet")
+    ahead = table["gpu_serial"].map(failed) - table["window_end"]
+    hit = (ahead > pd.Timedelta(0)) & (ahead <= pd.Timedelta("24h"))
+    assert figures["flagged"] == int(table["flagged"].sum())
+    assert figures["hits"] == int((hit & table["flagged"]).sum())
+    assert figures["caught"] + figures["missed"] == figures["failures"]
+    assert main(["review", *arguments]) == 0
+    assert "precision" in capsys.readouterr().out
