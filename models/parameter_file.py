@@ -1,0 +1,24 @@
+"""The JSON file in which every model keeps its small parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["read_parameters", "write_parameters"]
+
+_FILE = "parameters.json"
+
+
+def write_parameters(folder: Path, parameters: Mapping[str, Any]) -> None:
+    """Write `parameters` into an existing `folder`; floats keep every bit."""
+    text = json.dumps(parameters, indent=1, allow_nan=False)
+    (folder / _FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def read_parameters(folder: Path) -> dict[str, Any]:
+    """Read what `write_parameters` wrote."""
+    parameters: dict[str, Any] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    return parameters
