@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -49,8 +49,10 @@ class _Kept:
     too_close: int = 0
 
 
-def _keep(gpu: CodeArray, time: IntArray, chosen: IntArray, interval: int) -> _Kept:
-    """Sort the chosen rows and leave out doubles and rows too close."""
+def _keep(
+    gpu: CodeArray, time: IntArray, failed: BoolArray, chosen: IntArray, interval: int
+) -> _Kept:
+    """Sort the chosen rows and leave out doubles and rows too close, but no failed one."""
     if len(chosen) < len(time):
         order = chosen[stable_order(gpu[chosen], time[chosen])]
     else:
@@ -58,13 +60,15 @@ def _keep(gpu: CodeArray, time: IntArray, chosen: IntArray, interval: int) -> _K
     gpu, time = gpu[order], time[order]
     doubled = too_close = 0
     close = _closer(gpu, time, interval)
+    if close.any():
+        same = close & (np.diff(time) == 0)
+        kept = np.append(~same, True)
+        doubled = int(same.sum())
+        order, gpu, time = order[kept], gpu[kept], time[kept]
+    _check_spacing(np.diff(time)[gpu[1:] == gpu[:-1]], interval)
     if not close.any():
         return _Kept(order, gpu, time)
-    same = close & (np.diff(time) == 0)
-    kept = np.append(~same, True)
-    doubled = int(same.sum())
-    order, gpu, time = order[kept], gpu[kept], time[kept]
-    while (close := _closer(gpu, time, interval)).any():
+    while (close := _closer(gpu, time, interval) & ~failed[order[1:]]).any():
         # Of a run of close rows only the first is known to be close to one that stays.
         close[1:] &= ~close[:-1]
         kept = np.insert(~close, 0, True)
@@ -104,7 +108,6 @@ class _Gaps:
     def of(cls, kept: _Kept, interval: int) -> _Gaps:
         within = kept.gpu[1:] == kept.gpu[:-1]
         spacing = np.diff(kept.time)
-        _check_spacing(spacing[within], interval)
         missing = within & (spacing * 2 >= 3 * interval)
         lone = missing & (spacing * 2 < 5 * interval)
         return cls(
@@ -121,11 +124,10 @@ class _Gaps:
         repeats = np.where(self.lone, 2, 1)
         filled = np.zeros(int(repeats.sum()), dtype=bool)
         filled[(np.cumsum(repeats) - 1)[self.lone]] = True
-        order, gpu, time, first = (
-            np.repeat(values, repeats) for values in (kept.order, kept.gpu, kept.time, first)
-        )
+        time = np.repeat(kept.time, repeats)
         time[filled] += interval
-        return _Line(order, gpu, time, filled, first & ~filled)
+        order, gpu = np.repeat(kept.order, repeats), np.repeat(kept.gpu, repeats)
+        return _Line(order, gpu, time, filled, np.repeat(first, repeats) & ~filled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +215,15 @@ class Draft:
         columns = _in_threads(self._column, self._codes)
         texts = dict(zip(self._codes, columns, strict=True))
         serial = texts.pop(SERIAL)
-        kept = _keep(serial.codes, self._time, chosen, interval)
+        kept = _keep(serial.codes, self._time, self._failed, chosen, interval)
+        kept = self._bring_in_order(kept, texts)
         gaps = _Gaps.of(kept, interval)
         line = gaps.filled_in(kept, interval)
         kinds = self._kinds
         gained = _in_threads(lambda n: _increases(self._numbers[n], line), kinds.counter)
-        nulls = _in_threads(lambda n: int(np.isnan(self._numbers[n][chosen]).sum()), self._numbers)
+        nulls = _in_threads(
+            lambda n: int(np.count_nonzero(np.isnan(self._numbers[n]))), self._numbers
+        )
         for name in kinds.code:
             np.nan_to_num(self._numbers[name], copy=False, nan=0.0)
         return Records(
@@ -245,14 +250,30 @@ class Draft:
             ),
         )
 
+    def _bring_in_order(self, kept: _Kept, texts: dict[str, Column]) -> _Kept:
+        """Sort the columns too, where the rows of a GPU do not lie in order of time.
+
+        Sums are added up in the order of the columns, and must not depend on how rows lie in
+        files.
+        """
+        if (np.diff(kept.order)[kept.gpu[1:] == kept.gpu[:-1]] > 0).all():
+            return kept
+        self._numbers = {name: values[kept.order] for name, values in self._numbers.items()}
+        self._failed = self._failed[kept.order]
+        for name, column in texts.items():
+            texts[name] = Column(column.codes[kept.order], column.texts)
+        return replace(kept, order=np.arange(len(kept.order)))
+
     def _column(self, name: str) -> Column:
         """Return a text column with the texts that occur, sorted, whatever order files had."""
         codes, by_file = self._codes[name], self._texts[name]
         slices = [slice(a, b) for a, b in zip(self._starts[:-1], self._starts[1:], strict=True)]
         used: set[str] = set()
+        all_kept = self._keep.all()
         for rows, texts in zip(slices, by_file, strict=True):
-            there = codes[rows][self._keep[rows]]
-            used |= {texts[i] for i in np.flatnonzero(np.bincount(there + 1)[1:])}
+            occurs = np.zeros(len(texts) + 1, dtype=bool)
+            occurs[codes[rows] if all_kept else codes[rows][self._keep[rows]]] = True
+            used |= {text for text, there in zip(texts, occurs, strict=False) if there}
         texts = tuple(sorted(used))
         place = {text: number for number, text in enumerate(texts)}
         for rows, mine in zip(slices, by_file, strict=True):

@@ -21,7 +21,7 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     finite = finite[:: max(1, len(finite) // _SAMPLE)]
     distinct = np.unique(finite)
     if len(distinct) <= _MOST + 1:
-        return ((distinct[1:] + distinct[:-1]) / 2).astype(np.float32)
+        return (distinct[1:] / 2 + distinct[:-1] / 2).astype(np.float32)
     # A counter rests most of the time: its rest value must not swallow all the quantiles.
     middle = np.median(finite)
     moving = finite[finite != middle]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from forewarn.features.records import (
     SERIAL,
     TIMESTAMP,
     BoolArray,
+    CodeArray,
     Column,
     FeatureKinds,
     IntArray,
@@ -23,6 +24,10 @@ from forewarn.features.records import (
 )
 
 __all__ = ["Part", "check_part", "is_text", "moments"]
+
+# Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
+# near them, and one such reading would swallow the digits of all that is added up with it.
+_BLANK = {pa.float32(): 2.0**40, pa.float64(): 2.0**62}
 
 Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
@@ -54,6 +59,19 @@ class Part:
     n_rows: int
     naive_time: bool
 
+    def failed_serials(self) -> set[str]:
+        """Return the serials of the GPUs with a failed record."""
+        serials = self.texts[SERIAL]
+        return {serials.texts[i] for i in np.unique(serials.codes[self.failed & self.keep])}
+
+    def rows_of(self, place: Mapping[str, int]) -> tuple[CodeArray, IntArray, BoolArray]:
+        """Return number, time and state of the records of some serials, numbered by `place`."""
+        serials = self.texts[SERIAL]
+        number = np.array([*(place.get(text, -1) for text in serials.texts), -1], dtype=np.int32)
+        gpu = number[serials.codes]
+        rows = np.flatnonzero((gpu >= 0) & self.keep)
+        return gpu[rows], self.time[rows], self.failed[rows]
+
 
 def is_text(kind: pa.DataType) -> bool:
     """Tell whether a column of this type holds text, plain or as a dictionary."""
@@ -76,10 +94,21 @@ def _text(column: pa.ChunkedArray) -> Column:
         raise pa.ArrowInvalid("not text")
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
-    array = column.unify_dictionaries().combine_chunks()
+    chunks = [
+        pa.DictionaryArray.from_arrays(
+            chunk.indices.cast(pa.int32()), chunk.dictionary.cast(pa.string())
+        )
+        for chunk in column.chunks
+    ]
+    array = pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string()))
+    array = array.unify_dictionaries().combine_chunks()
     array = array if isinstance(array, pa.DictionaryArray) else array.chunk(0)
-    codes = pc.fill_null(array.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
-    return Column(codes, tuple(array.dictionary.cast(pa.string()).to_pylist()))
+    codes = pc.fill_null(array.indices, -1).to_numpy(zero_copy_only=False)
+    texts = array.dictionary.to_pylist()
+    if None in texts:
+        codes = np.where(codes == texts.index(None), -1, codes).astype(np.int32)
+        texts[texts.index(None)] = ""
+    return Column(codes, tuple(texts))
 
 
 def moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -93,9 +122,31 @@ def moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
     column = _plain(column)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         raise pa.ArrowInvalid("a number has no unit of time")
-    if pa.types.is_timestamp(column.type) and column.type.tz is None:
-        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    return column.cast(pa.timestamp("ns", "UTC"), safe=False).cast(pa.int64())
+    if is_text(column.type):
+        column = column.cast(pa.string())
+        try:
+            column = column.cast(pa.timestamp("ns"))
+        except pa.ArrowInvalid:
+            column = column.cast(pa.timestamp("ns", "UTC"))
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    return column.cast(pa.timestamp("ns", _zone(column.type))).cast(pa.int64())
+
+
+def _zone(kind: pa.DataType) -> str | None:
+    return kind.tz if pa.types.is_timestamp(kind) else None
+
+
+def _is_naive(column: pa.ChunkedArray) -> bool:
+    """Tell whether timestamps come without a zone, so that UTC must be meant."""
+    column = _plain(column)
+    if not is_text(column.type):
+        return _zone(column.type) is None
+    try:
+        column.cast(pa.string()).cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _number(column: pa.ChunkedArray, kind: pa.DataType) -> Number:
@@ -105,6 +156,10 @@ def _number(column: pa.ChunkedArray, kind: pa.DataType) -> Number:
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
         column = column.cast(pa.float64())
     values: Number = column.cast(kind, safe=False).to_numpy()
+    blank = np.flatnonzero(~(np.abs(values) < _BLANK[kind]) & ~np.isnan(values))
+    if len(blank):
+        values = values.copy()
+        values[blank] = np.nan
     return values
 
 
@@ -214,5 +269,4 @@ def check_part(
         n_rows -= n_kept
         keep &= within
         n_rows += int(keep.sum())
-    naive = pa.types.is_timestamp(table[TIMESTAMP].type) and table[TIMESTAMP].type.tz is None
-    return Part(time, keep, failed, numbers, texts, n_rows, bool(naive))
+    return Part(time, keep, failed, numbers, texts, n_rows, _is_naive(table[TIMESTAMP]))

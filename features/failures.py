@@ -94,22 +94,42 @@ class Failures:
 
     @classmethod
     def of_records(cls, records: Records) -> Failures:
-        """Return the failures that the records show: from the first failed one to the next good.
+        """Return the failures that the records show (`of_rows`).
 
         Parameters
         ----------
         records : Records
             All of them: a failure at the edge of a span would lose its beginning.
         """
-        real = np.flatnonzero(~records.filled & _ever_failed(records))
-        gpu, time, failed = records.gpu[real], records.time[real], records.failed[real]
+        ever = np.zeros(len(records.serials), dtype=bool)
+        ever[records.gpu[records.failed]] = True
+        rows = np.flatnonzero(~records.filled & ever[records.gpu])
+        return cls.of_rows(records.gpu[rows], records.time[rows], records.failed[rows])
+
+    @classmethod
+    def of_rows(
+        cls,
+        gpu: npt.NDArray[np.int32],
+        time: npt.NDArray[np.int64],
+        failed: npt.NDArray[np.bool_],
+    ) -> Failures:
+        """Return the failures from the first failed record to the next good one.
+
+        Parameters
+        ----------
+        gpu, time, failed : ndarray of shape (n,)
+            In any order; of two rows of one GPU and time the later one counts.
+        """
+        order = np.lexsort((time, gpu))
+        same = (np.diff(gpu[order]) == 0) & (np.diff(time[order]) == 0)
+        order = order[np.append(~same, True)[: len(order)]]
+        gpu, time, failed = gpu[order], time[order], failed[order]
         within = np.diff(gpu) == 0
-        starts = np.flatnonzero(failed & np.insert(~(within & failed[:-1]), 0, True))
-        good_next = np.flatnonzero(np.insert(within & failed[:-1] & ~failed[1:], 0, False))
-        position = np.searchsorted(good_next, starts)
-        following = np.append(good_next, len(gpu))[position]
-        same = (following < len(gpu)) & (np.append(gpu, -1)[following] == gpu[starts])
-        repaired = np.where(same, np.append(time, NEVER)[following], NEVER)
+        starts = np.flatnonzero(failed & np.insert(~(within & failed[:-1]), 0, True)[: len(gpu)])
+        good = np.flatnonzero(np.insert(within & failed[:-1] & ~failed[1:], 0, False))
+        following = np.append(good, len(gpu))[np.searchsorted(good, starts)]
+        same_gpu = np.append(gpu, -1)[following] == gpu[starts]
+        repaired = np.where(same_gpu, np.append(time, NEVER)[following], NEVER)
         return cls(gpu[starts], time[starts], repaired, time[starts])
 
     @classmethod
@@ -117,10 +137,3 @@ class Failures:
         """Return no failure at all."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty.astype(np.int32), empty, empty, empty)
-
-
-def _ever_failed(records: Records) -> npt.NDArray[np.bool_]:
-    """Mark the rows of the few GPUs that have a failed record at all."""
-    ever = np.zeros(len(records.serials), dtype=bool)
-    ever[records.gpu[records.failed]] = True
-    return ever[records.gpu]

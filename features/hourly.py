@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.records import HOUR, Records
 
-__all__ = ["HourlyGrid", "HourlySums", "Spans", "bucket_length", "running"]
+__all__ = [
+    "Groups",
+    "HourlyGrid",
+    "HourlySums",
+    "Spans",
+    "Work",
+    "bucket_length",
+    "running",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -79,6 +88,27 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of peers on a grid.
+
+    Attributes
+    ----------
+    number : int
+    group : ndarray of shape (n_gpus, n_hours)
+        Group of each cell, -1 where it has none.
+    place : ndarray of shape (n_gpus x n_hours,)
+        Where each cell is added up.
+    home : ndarray of shape (n_gpus,)
+        Group that the GPU was in all the time, -1 if there is none.
+    """
+
+    number: int
+    group: IntArray
+    place: IntArray
+    home: IntArray
+
+
+@dataclass(frozen=True)
 class HourlyGrid:
     """Where the counted rows of records lie in hours, and the sums of their channels.
 
@@ -162,15 +192,21 @@ class HourlyGrid:
     ) -> HourlySums:
         """Add values up by cell; null values count nowhere."""
         missing = np.flatnonzero(np.isnan(values))
-        if len(missing):
-            cell = cell.copy()
-            cell[missing] = self.size
         precise = values.astype(np.float64)
+        precise[missing] = 0.0
         total = self._dense(cell, precise)
         squares = np.zeros((0, 0))
         if squared:
             squares = self._dense(cell, np.multiply(precise, precise, out=precise))
-        return HourlySums(total, squares, self._dense(cell, None))
+        count = self.row_count
+        if len(missing):
+            count = count - self._dense(cell[missing], None)
+        return HourlySums(total, squares, count)
+
+    @cached_property
+    def row_count(self) -> FloatArray:
+        """Number of rows of each cell."""
+        return self._dense(self.cell, None)
 
     def _dense(self, cell: IntArray, weights: FloatArray | None) -> FloatArray:
         added = np.bincount(cell, weights, minlength=self.size + 1)[: self.size]
@@ -186,12 +222,20 @@ class HourlyGrid:
         group[self.cell[starts]] = self.records.codes(name, self.rows[starts])
         return group.reshape(self.shape)
 
-    def by_group(self, hourly: FloatArray, group: IntArray, n_groups: int) -> FloatArray:
+    def by_group(self, hourly: FloatArray, groups: Groups) -> FloatArray:
         """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
-        n_hours = self.shape[1]
-        place = np.where(group < 0, n_groups * n_hours, group * n_hours + np.arange(n_hours))
-        added = np.bincount(place.ravel(), hourly.ravel(), minlength=n_groups * n_hours + 1)
-        return np.asarray(added[:-1], dtype=np.float64).reshape(n_groups, n_hours)
+        size = groups.number * self.shape[1]
+        added = np.bincount(groups.place, hourly.ravel(), minlength=size + 1)[:size]
+        return added.astype(np.float64, copy=False).reshape(groups.number, self.shape[1])
+
+    def groups(self, name: str) -> Groups:
+        """Return the groups of GPUs with the same text, hour by hour."""
+        number = max(1, len(self.records.texts[name].texts))
+        group, n_hours = self.group_of(name), self.shape[1]
+        place = np.where(group < 0, number * n_hours, group * n_hours + np.arange(n_hours))
+        home = group.max(axis=1)
+        elsewhere = (self.row_count > 0) & (group != home[:, None])
+        return Groups(number, group, place.ravel(), np.where(elsewhere.any(axis=1), -1, home))
 
     def last_hour(self, happened: npt.NDArray[np.bool_]) -> IntArray:
         """Return, per GPU and column h, the last hour before h with an event, -1 if none."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.failures import Failures
 from forewarn.features.timeline import Timeline
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "hours_to_failure",
     "label",
     "latest_instances",
+    "untouched",
 ]
 
 UNKNOWN = -1
@@ -89,7 +91,9 @@ def label(
         the end of that span; else -1.
     """
     time, bounds = timeline.records.time, timeline.bounds
-    last = time[np.maximum(bounds[1:] - 1, 0)] if len(time) else np.zeros(0, np.int64)
+    last = np.full(len(bounds) - 1, np.iinfo(np.int64).min)
+    seen = np.flatnonzero(np.diff(bounds))
+    last[seen] = time[bounds[seen + 1] - 1]
     labels = np.where(end + horizon <= last[gpu], 0, UNKNOWN).astype(np.int8)
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
     return labels
@@ -119,15 +123,43 @@ def hours_to_failure(
     return hours
 
 
-def _ends(timeline: Timeline, length: int, step: int) -> npt.NDArray[np.int64]:
-    """Return the rows at which an instance ends; one due at a filled row ends at the next."""
+def untouched(
+    failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64], window: int
+) -> npt.NDArray[np.bool_]:
+    """Tell which instances have no failure and no repair in their window.
+
+    Parameters
+    ----------
+    failures : Failures
+    gpu, end : ndarray of shape (n,)
+        By GPU and time.
+    window : int
+        Nanoseconds from the first record of a window to its last.
+    """
+    clean = np.ones(len(end), dtype=bool)
+    for number, failed, repaired in zip(
+        failures.gpu.tolist(),
+        failures.failed_at.tolist(),
+        failures.repaired_at.tolist(),
+        strict=True,
+    ):
+        low, high = np.searchsorted(gpu, [number, number + 1])
+        mine = end[low:high]
+        clean[low:high] &= (mine < failed) | (mine - window >= repaired)
+    return clean
+
+
+def _ends(
+    timeline: Timeline, length: int, step: int, *, shift: bool = True
+) -> npt.NDArray[np.int64]:
+    """Return the rows at which an instance ends; one due at a filled row may end at the next."""
     since = timeline.position - (length - 1)
     due = (since >= 0) & (since % step == 0) & timeline.alive
     filled = timeline.records.filled
     late = np.zeros(len(due), dtype=bool)
     late[1:] = (due & filled)[:-1]
     late &= timeline.position >= length
-    return np.flatnonzero((due & ~filled) | late)
+    return np.flatnonzero((due & ~filled) | (late & shift))
 
 
 def find_instances(
@@ -153,7 +185,10 @@ def find_instances(
         By GPU and time. An instance never ends at a filled record: that the record was only
         missing is known when the next one has come.
     """
-    rows = _ends(timeline, length, length if cut is Cut.SEGMENTS else step)
+    if cut is Cut.SEGMENTS:
+        rows = _ends(timeline, length, length, shift=False)
+    else:
+        rows = _ends(timeline, length, step)
     records = timeline.records
     gpu, end = records.gpu[rows], records.time[rows]
     return Instances(rows, gpu, end, label(timeline, gpu, end, horizon))

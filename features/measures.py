@@ -213,9 +213,10 @@ class Measures:
         yield f"count:{name}", (window != 0).sum(axis=1, dtype=np.float32)
         for code in self.codes[name]:
             yield f"count:{name}={code}", (window == code).sum(axis=1, dtype=np.float32)
-        since = np.argmax(window[:, ::-1] != 0, axis=1).astype(np.float32)
-        hours = since * np.float32(self.plan.interval / 3.6e12)
-        yield f"window_since:{name}", np.where((window != 0).any(axis=1), hours, np.nan)
+        since = np.argmax(window[:, ::-1] != 0, axis=1)
+        since = np.where((window != 0).any(axis=1), since, self.plan.length)
+        hours = since * (self.plan.interval / 3.6e12)
+        yield f"window_since:{name}", hours.astype(np.float32)
         if name == _XID:
             yield f"severity:{name}", severity(window).max(axis=1)
 
@@ -292,16 +293,15 @@ def _place(timeline: Timeline, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.in
 
 
 def _places_of_failures(timeline: Timeline) -> npt.NDArray[np.int64]:
-    """Return where each failed GPU sat: at its last record before the failure, or its first."""
+    """Return where each failed GPU sat: at its last record before the failure; -1 if none."""
     failures, bounds = timeline.failures, timeline.bounds
     rows = np.full(len(failures), -1, dtype=np.int64)
     for i, (gpu, failed) in enumerate(
         zip(failures.gpu.tolist(), failures.failed_at.tolist(), strict=True)
     ):
         low, high = bounds[gpu], bounds[gpu + 1]
-        if low < high:
-            before = np.searchsorted(timeline.records.time[low:high], failed) - 1
-            rows[i] = low + max(before, 0)
+        before = int(np.searchsorted(timeline.records.time[low:high], failed))
+        rows[i] = low + before - 1 if before else -1
     seen = rows >= 0
     places = np.full(len(rows), -1, dtype=np.int64)
     places[seen] = _place(timeline, rows[seen])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.hourly import HourlyGrid, HourlySums, Spans
+from forewarn.features.hourly import Groups, HourlyGrid, HourlySums, Spans, Work
 from forewarn.features.hourly import running as run_up
 from forewarn.features.instances import Instances
 from forewarn.features.timeline import Timeline
@@ -58,7 +60,7 @@ class Past:
     grid: HourlyGrid
     recent: Spans
     spans: dict[str, Spans]
-    groups: dict[str, npt.NDArray[np.int64]]
+    groups: dict[str, Groups]
 
     @classmethod
     def of(cls, measures: Measures, timeline: Timeline, instances: Instances) -> Past:
@@ -71,21 +73,25 @@ class Past:
 
         lengths = [times * plan.window for times in sorted(plan.history)]
         named = {span_name(length): spans(length) for length in lengths}
-        groups = {name: grid.group_of(name) for name in plan.peers}
+        groups = {name: grid.groups(name) for name in plan.peers}
         return cls(measures, timeline, instances, grid, spans(plan.window), named, groups)
 
     def columns(self) -> Columns:
         """Yield name and values, shape (n,), of every column."""
-        kinds, grid = self.measures.plan.kinds, self.grid
-        for name in kinds.float:
-            yield from self._level(name, grid.sums(name, name))
-        for name in (*kinds.counter, *kinds.binary):
-            yield from self._events(name, grid.sums(name, name, _as_is))
-        for name in kinds.code:
-            yield from self._events(name, grid.sums(name, name, _any))
-            if name == "xid":
-                yield from self._events("grave xid", grid.sums("grave xid", name, _grave))
+        channels = self._channels()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            added = pool.map(lambda channel: self.grid.sums(*channel), channels)
+        for (name, _, work), sums in zip(channels, added, strict=True):
+            yield from self._events(name, sums) if work else self._level(name, sums)
         yield from self._residuals()
+
+    def _channels(self) -> list[tuple[str, str, Work | None]]:
+        """Return name, column and what is counted of it, of every channel; None for a level."""
+        kinds = self.measures.plan.kinds
+        channels: list[tuple[str, str, Work | None]] = [(name, name, None) for name in kinds.float]
+        channels += [(name, name, _as_is) for name in (*kinds.counter, *kinds.binary)]
+        channels += [(name, name, _any) for name in kinds.code]
+        return channels + [("grave xid", name, _grave) for name in kinds.code if name == "xid"]
 
     def _level(self, name: str, sums: HourlySums) -> Columns:
         """Level, spread and trend of a channel that has a level."""
@@ -112,11 +118,11 @@ class Past:
         yield from self._peers(name, sums, running)
 
     def _since(self, happened: npt.NDArray[np.bool_]) -> FloatArray:
-        """Return the hours since the last event within the longest span; missing if none."""
+        """Return the hours since the last event, the longest span if there was none in it."""
         hours = list(self.spans.values())[-1]
         last = self.grid.last_hour(happened)[hours.line, hours.end]
-        since = (hours.end - last) * (self.grid.bucket / 3.6e12)
-        return np.where(last >= hours.start, since, np.nan).astype(np.float32)
+        since = (hours.end - np.maximum(last, hours.start)) * (self.grid.bucket / 3.6e12)
+        return np.where((last >= hours.start) | hours.known, since, np.nan).astype(np.float32)
 
     def _peers(self, name: str, sums: HourlySums, running: _Running) -> Columns:
         """How far a channel's mean lies from that of the others of its group."""
@@ -125,17 +131,37 @@ class Past:
             others = self._group_sums(column, sums)
             mine = self.timeline.records.codes(column, self.instances.row).astype(np.int64)
             for span, hours in ({self._window: self.recent} | longest).items():
-                difference = _difference(running, others, hours, mine)
+                inside = self._inside(column, sums, running, hours, mine)
+                difference = _difference(running.mean(hours), inside, others, hours, mine)
                 known = hours.known | (span == self._window)
                 label = f"peers:{column}:{name}:{span}"
                 yield label, np.where(known, difference, np.nan).astype(np.float32)
 
+    def _inside(
+        self,
+        column: str,
+        sums: HourlySums,
+        running: _Running,
+        hours: Spans,
+        mine: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return what each GPU itself adds to the sums of the group that it is in now."""
+        total, count = hours.sums(running.total), hours.sums(running.count)
+        groups = self.groups[column]
+        group = groups.group
+        for i in np.flatnonzero(groups.home[hours.line] != mine):
+            cells = np.s_[hours.line[i], hours.start[i] : hours.end[i]]
+            here = group[cells] == mine[i]
+            # Only if it matters for this span: a later move must not even change the rounding.
+            if (self.grid.row_count[cells][~here] > 0).any():
+                total[i], count[i] = sums.total[cells][here].sum(), sums.count[cells][here].sum()
+        return total, count
+
     def _group_sums(self, column: str, sums: HourlySums) -> _Running:
-        group = self.groups[column]
-        n_groups = max(1, len(self.timeline.records.texts[column].texts))
+        groups = self.groups[column]
         return _Running(
-            run_up(self.grid.by_group(sums.total, group, n_groups)),
-            run_up(self.grid.by_group(sums.count, group, n_groups)),
+            run_up(self.grid.by_group(sums.total, groups)),
+            run_up(self.grid.by_group(sums.count, groups)),
         )
 
     @property
@@ -167,13 +193,16 @@ class _Running:
 
 
 def _difference(
-    own: _Running, group: _Running, hours: Spans, mine: npt.NDArray[np.int64]
+    own: npt.NDArray[np.float64],
+    inside: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+    group: _Running,
+    hours: Spans,
+    mine: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
     """Own mean minus the mean of the others; missing for a group of one."""
     line = replace(hours, line=np.maximum(mine, 0))
-    others_total = line.sums(group.total) - hours.sums(own.total)
-    others_count = line.sums(group.count) - hours.sums(own.count)
-    difference = own.mean(hours) - _ratio(others_total, others_count)
+    others = _ratio(line.sums(group.total) - inside[0], line.sums(group.count) - inside[1])
+    difference = own - others
     return np.where(mine >= 0, difference, np.nan)
 
 

@@ -160,8 +160,14 @@ class Records:
         return self.texts[name].codes[self.order[rows]]
 
     def rows_between(self, start: int, end: int) -> IntArray:
-        """Return the numbers of the rows of [start, end)."""
-        return np.flatnonzero((self.time >= start) & (self.time < end))
+        """Return the numbers of the rows of [start, end).
+
+        A filled row whose next record lies outside is left out: that a record was only missing
+        is known when the next one has come.
+        """
+        within = (self.time >= start) & (self.time < end)
+        within[:-1] &= ~self.filled[:-1] | within[1:]
+        return np.flatnonzero(within)
 
     def between(self, start: int, end: int) -> Records:
         """Return the records of [start, end)."""

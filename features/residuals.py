@@ -67,7 +67,7 @@ class ResidualFit:
         there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
         there = there[:: max(1, len(there) // _SAMPLE)]
         if len(there) < 10:
-            return cls(np.zeros(2), np.zeros(2), np.zeros(n_groups))
+            return cls(np.array([0.0, 1.0]), np.zeros(2), np.zeros(n_groups))
         x, y, group = x[there], y[there], group[there]
         # A few wild readings must not bend the line for everybody.
         y = np.clip(y, *np.quantile(y, _LIMITS))

@@ -59,7 +59,7 @@ def _mark_failures(
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     """Return what is alive, where a series breaks, and since when each row's GPU lives."""
     n = len(records)
-    alive, breaks = ~records.failed, np.zeros(n + 1, dtype=bool)
+    alive, breaks = ~records.failed, np.zeros(n, dtype=bool)
     first = np.minimum(bounds[:-1], max(n - 1, 0))
     life = records.time[first][records.gpu] if n else np.zeros(0, dtype=np.int64)
     for gpu, failed, repaired in zip(
@@ -71,9 +71,10 @@ def _mark_failures(
         down = _rows_from(records, bounds, gpu, failed)
         up = _rows_from(records, bounds, gpu, repaired)
         alive[down:up] = False
-        breaks[[down, up]] = True
-        life[up : bounds[gpu + 1]] = repaired
-    return alive, breaks[:n], life
+        mine = [row for row in (down, up) if row < bounds[gpu + 1]]
+        breaks[mine] = True
+        life[up : bounds[gpu + 1]] = np.maximum(repaired, life[up : bounds[gpu + 1]])
+    return alive, breaks, life
 
 
 def lay_out(records: Records, failures: Failures) -> Timeline:

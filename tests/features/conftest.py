@@ -1,0 +1,110 @@
+"""Small fleets: rows written by hand become records, failures and timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from forewarn.features.assembly import Draft
+from forewarn.features.canonical import check_part
+from forewarn.features.failures import NEVER, Failures
+from forewarn.features.records import FeatureKinds, Records
+
+Row = dict[str, Any]
+
+MINUTE = 60 * 10**9
+# A midnight; every moment of these tests is given in minutes after it.
+START = 20_500 * 24 * 60 * MINUTE
+
+
+def _at(minute: float) -> int:
+    return START + round(minute * MINUTE)
+
+
+def _minutes(moments: Any) -> list[float]:
+    return [(int(moment) - START) / MINUTE for moment in np.atleast_1d(moments)]
+
+
+def _rows(serial: str | None, minutes: Iterable[float | None], **columns: Any) -> list[Row]:
+    moments = [None if minute is None else _at(minute) for minute in minutes]
+    made = [{"gpu_serial": serial, "timestamp": moment} for moment in moments]
+    for name, values in columns.items():
+        listed = values if isinstance(values, list) else [values] * len(made)
+        for one, value in zip(made, listed, strict=True):
+            one[name] = value
+    return made
+
+
+def _table(rows: Sequence[Row]) -> pa.Table:
+    names = dict.fromkeys(name for row in rows for name in row)
+    arrays = {name: pa.array([row.get(name) for row in rows]) for name in names}
+    arrays["gpu_serial"] = arrays["gpu_serial"].cast(pa.string())
+    arrays["timestamp"] = arrays["timestamp"].cast(pa.timestamp("ns", "UTC"))
+    return pa.table(arrays)
+
+
+def _assembled(
+    *files: Sequence[Row] | pa.Table,
+    kinds: FeatureKinds | None = None,
+    texts: Sequence[str] = (),
+    interval: float = 10,
+) -> Records:
+    kinds = kinds or FeatureKinds()
+    tables = [one if isinstance(one, pa.Table) else _table(one) for one in files]
+    draft = Draft([len(table) for table in tables], kinds, (*kinds.categorical, *texts))
+    for number, table in enumerate(tables):
+        draft.put(number, check_part(table, file=f"{number}", kinds=kinds, optional=texts))
+    return draft.records(round(interval * MINUTE))
+
+
+def _failures(
+    records: Records,
+    *found: tuple[str, float] | tuple[str, float, float | None] | tuple[str, float, Any, float],
+) -> Failures:
+    whole = [(*one, *(None,) * (4 - len(one))) for one in found]
+    return Failures(
+        np.array([records.serials.index(one[0]) for one in whole], dtype=np.int32),
+        np.array([_at(one[1]) for one in whole], dtype=np.int64),
+        np.array([NEVER if one[2] is None else _at(one[2]) for one in whole], dtype=np.int64),
+        np.array([_at(one[1] if one[3] is None else one[3]) for one in whole], dtype=np.int64),
+    )
+
+
+@pytest.fixture(scope="session")
+def at() -> Callable[[float], int]:
+    """Return `at(minute)`: the moment in nanoseconds since 1970."""
+    return _at
+
+
+@pytest.fixture(scope="session")
+def minutes() -> Callable[[Any], list[float]]:
+    """Return `minutes(moments)`: moments as minutes after the start of the tests."""
+    return _minutes
+
+
+@pytest.fixture(scope="session")
+def rows() -> Callable[..., list[Row]]:
+    """Return `rows(serial, minutes, **columns)`: one value for all rows, or a list."""
+    return _rows
+
+
+@pytest.fixture(scope="session")
+def table() -> Callable[[Sequence[Row]], pa.Table]:
+    """Return `table(rows)`, as a Parquet file would give it."""
+    return _table
+
+
+@pytest.fixture(scope="session")
+def assembled() -> Callable[..., Records]:
+    """Return `assembled(*files, kinds=, texts=, interval=10)`; a file is rows or a table."""
+    return _assembled
+
+
+@pytest.fixture(scope="session")
+def failures() -> Callable[..., Failures]:
+    """Return `failures(records, (serial, failed[, repaired[, known]]), ...)`, in minutes."""
+    return _failures

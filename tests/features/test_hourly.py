@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forewarn.features.failures import Failures
+from forewarn.features.hourly import HourlyGrid, HourlySums, bucket_length, running
+from forewarn.features.records import HOUR, FeatureKinds, Records
+from forewarn.features.timeline import lay_out
+
+Make = Callable[..., Records]
+Row = dict[str, Any]
+Rows = Callable[..., list[Row]]
+Minutes = Callable[..., list[float]]
+Fail = Callable[..., Failures]
+
+MINUTE = 60 * 10**9
+KINDS = FeatureKinds(float=("value",), counter=("count",), code=("xid",))
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [(1, 60), (10, 60), (7, 63), (45, 90), (60, 60), (90, 90), (1440, 1440)],
+)
+def test_an_hour_is_the_least_number_of_intervals_that_fills_one(
+    interval: int, expected: int
+) -> None:
+    assert bucket_length(interval * MINUTE) == expected * MINUTE
+
+
+@pytest.fixture(scope="module")
+def grid(assembled: Make, rows: Rows) -> HourlyGrid:
+    # A: two records in hour 0, none in hour 1, one in hour 2. B: one in hour 2.
+    records = assembled(
+        rows("A", [0, 50, 125], value=[1.0, 2.0, None], xid=[0, 13, 79], slot=[1, 2, 3])
+        + rows("B", [130], value=7.0, xid=0, slot=2)
+        + rows("Z", range(-60, 180, 10), value=0.0, xid=0, slot=None),
+        kinds=FeatureKinds(float=("value",), code=("xid",)),
+        texts=("slot",),
+    )
+    return HourlyGrid.of(records, np.flatnonzero(records.gpu < 2))
+
+
+def test_rows_lie_in_the_hour_of_their_end(grid: HourlyGrid) -> None:
+    total = grid.sums("value", "value").total
+    assert total[:, :3].tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 7.0], [0.0] * 3]
+    assert grid.sums("value", "value").count[:, :3].tolist() == [[2, 0, 0], [0, 0, 1], [0, 0, 0]]
+    assert grid.sums("value", "value").squares[:2, :3].tolist() == [[5.0, 0, 0], [0, 0, 49.0]]
+
+
+def test_means_of_empty_hours_are_missing(grid: HourlyGrid) -> None:
+    mean = grid.sums("value", "value").mean()
+    assert mean[0, 0] == 1.5
+    assert math.isnan(mean[0, 1])
+    assert math.isnan(mean[0, 2])
+
+
+def test_what_is_counted_of_a_column_is_added_up(grid: HourlyGrid) -> None:
+    sums = grid.sums("events", "xid", lambda codes: np.asarray(codes != 0, dtype=np.float32))
+    assert sums.total[:2, :3].tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    assert sums.count[:2, :3].tolist() == [[2, 0, 1], [0, 0, 1]]
+    assert sums.squares.size == 0
+
+
+def test_a_channel_is_added_up_once(grid: HourlyGrid) -> None:
+    assert grid.sums("value", "value") is grid.sums("value", "value")
+
+
+def test_a_cell_has_the_text_of_its_first_row(grid: HourlyGrid) -> None:
+    assert grid.records.texts["slot"].texts == ("1", "2", "3")
+    assert grid.group_of("slot")[:2, :3].tolist() == [[0, -1, 2], [-1, -1, 1]]
+
+
+def test_cells_of_a_group_add_up_by_hour(grid: HourlyGrid) -> None:
+    hourly = np.array([[1.0, 2.0, 4.0, 0.0], [8.0, 16.0, 32.0, 0.0], [64.0, 128.0, 256.0, 0.0]])
+    # Slot 1 is A in hour 0; slot 2 is B in hour 2, slot 3 is A in hour 2.
+    added = grid.by_group(hourly, grid.groups("slot"))
+    assert added.tolist() == [[1.0, 0, 0, 0], [0, 0, 32.0, 0], [0, 0, 4.0, 0]]
+
+
+def test_the_last_hour_before_each_with_an_event(grid: HourlyGrid) -> None:
+    happened = np.zeros(grid.shape, dtype=bool)
+    happened[0, [0, 2]] = True
+    assert grid.last_hour(happened).tolist() == [
+        [-1, 0, 0, 2, 2],
+        [-1] * 5,
+        [-1] * 5,
+    ]
+
+
+def test_running_sums_start_at_nothing() -> None:
+    hourly = np.array([[1.0, 2.0, 3.0], [0.0, 5.0, 0.0]])
+    assert running(hourly).tolist() == [[0.0, 1.0, 3.0, 6.0], [0.0, 0.0, 5.0, 5.0]]
+
+
+def test_a_channel_of_means_has_one_reading_an_hour() -> None:
+    sums = HourlySums.of_means(np.array([[2.0, np.nan, -3.0]]))
+    assert sums.total.tolist() == [[2.0, 0.0, -3.0]]
+    assert sums.squares.tolist() == [[4.0, 0.0, 9.0]]
+    assert sums.count.tolist() == [[1.0, 0.0, 1.0]]
+
+
+@pytest.fixture(scope="module")
+def day(assembled: Make, rows: Rows) -> HourlyGrid:
+    records = assembled(rows("A", range(0, 24 * 60, 10)))
+    return HourlyGrid.of(records, np.arange(len(records)))
+
+
+@pytest.mark.parametrize(
+    ("end", "born", "hours", "expected"),
+    [
+        (600, 0, 4, (6, 10, True)),  # at the full hour: the hours 6 to 9 are complete
+        (650, 0, 4, (6, 10, True)),
+        (599, 0, 4, (5, 9, True)),
+        (600, 0, 10, (0, 10, True)),
+        (600, 0, 11, (0, 10, False)),  # the history is shorter
+        (600, 1, 10, (1, 10, False)),  # hour 0 is not complete
+        (600, 360, 4, (6, 10, True)),
+        (600, 361, 4, (7, 10, False)),
+        (600, 590, 4, (10, 10, False)),
+    ],
+)
+def test_spans_add_up_complete_hours_of_the_life(
+    end: float,
+    born: float,
+    hours: int,
+    expected: tuple[int, int, bool],
+    day: HourlyGrid,
+    at: Callable[[float], int],
+) -> None:
+    moment, life = np.array([at(end)]), np.array([at(born)])
+    spans = day.spans(np.zeros(1, dtype=np.int32), moment, life, hours * HOUR)
+    assert (int(spans.start[0]), int(spans.end[0]), bool(spans.known[0])) == expected
+
+
+def test_sums_of_spans_are_differences_of_running_sums(
+    day: HourlyGrid, at: Callable[[float], int]
+) -> None:
+    ends = np.array([at(300), at(720)])
+    spans = day.spans(np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), 3 * HOUR)
+    hourly = np.arange(float(day.size)).reshape(day.shape)
+    assert spans.sums(running(hourly)).tolist() == [2.0 + 3 + 4, 9.0 + 10 + 11]
+    earlier, later = spans.halves()
+    assert earlier.sums(running(hourly)).tolist() == [2.0, 9.0]
+    assert later.sums(running(hourly)).tolist() == [3.0 + 4, 10.0 + 11]
+
+
+def test_a_span_shorter_than_an_hour_is_one_hour(
+    day: HourlyGrid, at: Callable[[float], int]
+) -> None:
+    spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), MINUTE)
+    assert (spans.start[0], spans.end[0]) == (4, 5)
+
+
+def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
+    records = assembled(rows("A", [0, 10], value=1.0), kinds=FeatureKinds(float=("value",)))
+    grid = HourlyGrid.of(records, np.zeros(0, dtype=np.int64))
+    assert grid.sums("value", "value").total.sum() == 0
+    assert grid.sums("value", "value").count.sum() == 0
+
+
+# --- brute force -------------------------------------------------------------------------------
+
+
+def _fleet(source: random.Random, rows: Rows) -> list[Row]:
+    """Return shuffled rows of three GPUs with gaps, doubles, nulls and failed records."""
+    listed: list[Row] = []
+    for serial in "ABC":
+        for i in range(source.randrange(40)):
+            if source.random() < 0.1:
+                continue
+            for _ in range(source.choice([1, 1, 1, 2])):
+                listed += rows(
+                    serial,
+                    [10 * i],
+                    value=source.choice([None, float(source.randrange(-50, 50))]),
+                    count=source.choice([None, *range(5)]),
+                    xid=source.choice([None, 0, 0, 13, 79]),
+                    failure=int(source.random() < 0.1),
+                )
+    source.shuffle(listed)
+    return listed + rows("Z", range(0, 400, 10), value=1.0, count=1, xid=0, failure=0)
+
+
+def _brute_cell(records: Records, mine: list[int], name: str) -> tuple[float, float]:
+    """Return sum and number of the readings of some rows, one after another."""
+    readings = [float(records.numbers(name, np.array([row]))[0]) for row in mine]
+    there = [value for value in readings if not math.isnan(value)]
+    return sum(there), len(there)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.integers(0, 400), st.integers(0, 400))
+def test_sums_are_those_of_a_plain_loop_over_the_records(
+    assembled: Make,
+    rows: Rows,
+    at: Callable[[float], int],
+    seed: int,
+    first: int,
+    failed: int,
+) -> None:
+    records = assembled(_fleet(random.Random(seed), rows), kinds=KINDS)
+    records = records.between(at(min(first, 350)), at(10_000))
+    gone = Failures.of_records(records).joined(
+        Failures(
+            np.zeros(1, dtype=np.int32),
+            np.array([at(failed)]),
+            np.array([at(failed + 60)]),
+            np.array([at(failed)]),
+        )
+    )
+    timeline = lay_out(records, gone)
+    counted = [r for r in range(len(records)) if timeline.alive[r] and not records.filled[r]]
+    for name in ("value", "count", "xid"):
+        work = None if name == "value" else (lambda column: column)
+        sums = timeline.grid.sums(name, name, work)
+        for gpu in range(len(records.serials)):
+            for hour in range(timeline.grid.shape[1]):
+                number = timeline.grid.first + hour
+                cell = [
+                    r
+                    for r in counted
+                    if records.gpu[r] == gpu and records.time[r] // HOUR == number
+                ]
+                total, count = _brute_cell(timeline.records, cell, name)
+                assert (sums.total[gpu, hour], sums.count[gpu, hour]) == (total, count)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(0, 1e5, width=32), min_size=12, max_size=12), st.permutations(range(12)))
+def test_sums_do_not_depend_on_the_order_of_rows_in_files(
+    assembled: Make, rows: Rows, values: list[float], order: list[int]
+) -> None:
+    kinds = FeatureKinds(float=("value",))
+    listed = rows("A", range(0, 120, 10), value=values)
+    sums = []
+    for found in (listed, [listed[i] for i in order]):
+        timeline = lay_out(assembled(found, kinds=kinds), Failures.none())
+        sums.append(timeline.grid.sums("value", "value"))
+    assert sums[0].total.tobytes() == sums[1].total.tobytes()
+    assert sums[0].squares.tobytes() == sums[1].squares.tobytes()
