@@ -119,9 +119,15 @@ class ScoreTable:
 
     @cached_property
     def fails_at(self) -> Floats:
-        """When the GPU fails next, to the second; inf if not within the horizon."""
-        seconds = self.end / 1e9 + self.frame["hours_to_failure"].to_numpy(float) * 3600.0
-        return np.round(seconds) * 1e9
+        """When the GPU fails next; inf if not within the horizon.
+
+        Exact to the nanosecond before it is rounded to a float: one failure has one moment, from
+        whichever instance it is reckoned.
+        """
+        hours = self.frame["hours_to_failure"].to_numpy(float)
+        there = np.isfinite(hours)
+        ahead = np.round(np.where(there, hours, 0.0) * 3.6e12).astype(np.int64)
+        return np.where(there, (self.end + ahead).astype(np.float64), np.inf)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -316,7 +322,7 @@ def _calibration(table: ScoreTable) -> dict[str, Any]:
         }
         for found in reliability(probability, table.labels)
     ]
-    if len(np.unique(table.labels)) < 2:
+    if len(np.unique(table.labels)) < 2 or np.ptp(probability) == 0:
         return {"slope": None, "intercept": None, "bins": bins}
     slope, intercept = calibration_slope(probability, table.labels)
     return {"slope": slope, "intercept": intercept, "bins": bins}

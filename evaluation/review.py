@@ -13,8 +13,6 @@ from forewarn.evaluation.resampling import interval, machine_draws
 
 __all__ = ["Judged", "judge", "review_figures"]
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -23,7 +21,7 @@ class Judged:
     Attributes
     ----------
     rows : DataFrame
-        The lists' rows that can be judged, with `hours_to_failure` (inf: none until
+        The lists' rows that can be judged, with `fails_at`, `hours_to_failure` (inf: none until
         `valid_until`) and `hit`.
     failures : DataFrame
         `gpu_serial`, `failed_at` and `caught`: whether a flagged row foresaw it.
@@ -50,8 +48,9 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
     """
     over = lists["valid_until"] <= until
     rows = lists[over].reset_index(drop=True)
-    hours = _hours_to_failure(rows, failures)
-    rows = rows.assign(hours_to_failure=hours, hit=np.isfinite(hours))
+    foreseen = _next_failure(rows, failures)
+    hours = ((foreseen - rows["window_end"]).dt.total_seconds() / 3600.0).fillna(np.inf)
+    rows = rows.assign(fails_at=foreseen, hours_to_failure=hours, hit=foreseen.notna())
     if not len(rows):
         return Judged(rows, failures.iloc[:0].assign(caught=[]), int((~over).sum()))
     covered = failures["failed_at"].gt(rows["window_end"].min()) & failures["failed_at"].le(
@@ -62,8 +61,8 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
     return Judged(rows, mine.assign(caught=_caught(rows, mine)), int((~over).sum()))
 
 
-def _hours_to_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> Floats:
-    """Return the hours from each row's window to the GPU's next failure, inf past its span."""
+def _next_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> pd.Series[pd.Timestamp]:
+    """Return when the GPU of each row fails within its span; null if it does not."""
     left = rows[["gpu_serial", "window_end", "valid_until"]].assign(row=np.arange(len(rows)))
     right = failures[["gpu_serial", "failed_at"]].sort_values("failed_at")
     joined = pd.merge_asof(
@@ -74,20 +73,15 @@ def _hours_to_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> Floats:
         by="gpu_serial",
         direction="forward",
         allow_exact_matches=False,
-    ).sort_values("row")
-    within = joined["failed_at"] <= joined["valid_until"]
-    hours = (joined["failed_at"] - joined["window_end"]).dt.total_seconds() / 3600.0
-    return np.where(within, hours, np.inf)
+    ).sort_values("row", ignore_index=True)
+    return joined["failed_at"].where(joined["failed_at"] <= joined["valid_until"])
 
 
 def _caught(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
     flagged = rows[rows["flagged"] & rows["hit"]]
-    foreseen = flagged["window_end"] + pd.to_timedelta(flagged["hours_to_failure"], unit="h")
-    keys = set(zip(flagged["gpu_serial"], foreseen.dt.round("s"), strict=True))
-    moments = failures["failed_at"].dt.round("s")
-    return np.array(
-        [key in keys for key in zip(failures["gpu_serial"], moments, strict=True)], dtype=bool
-    )
+    keys = set(zip(flagged["gpu_serial"], flagged["fails_at"], strict=True))
+    mine = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
+    return np.array([key in keys for key in mine], dtype=bool)
 
 
 def review_figures(judged: Judged, *, seed: int = 0) -> dict[str, Any]:

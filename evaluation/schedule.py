@@ -55,7 +55,8 @@ def best_length(lengths: Sequence[int], precision: Mapping[int, float | None] | 
     lengths : sequence of int
         Candidates.
     precision : mapping of int to float or None
-        Precision@K of each; None where nothing was flagged. None if no window is finished.
+        Precision@K of each that was scored; None where nothing was flagged. None if no window
+        is finished.
 
     Returns
     -------
@@ -69,11 +70,12 @@ def best_length(lengths: Sequence[int], precision: Mapping[int, float | None] | 
     >>> best_length([9, 12, 15], None)
     15
     """
-    if precision is None:
+    compared = [length for length in lengths if precision is not None and length in precision]
+    if precision is None or not compared:
         return max(lengths)
 
     def merit(length: int) -> tuple[float, int]:
-        value = precision.get(length)
+        value = precision[length]
         return (-1.0 if value is None else value, -length)
 
-    return max(lengths, key=merit)
+    return max(compared, key=merit)

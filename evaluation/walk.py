@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,13 @@ from forewarn.evaluation.test_set import sampled_mask
 from forewarn.features.encoder import Encoder
 from forewarn.features.failures import Failures
 from forewarn.features.inputs import InstanceValues
-from forewarn.features.instances import Instances, find_instances, label
+from forewarn.features.instances import (
+    UNKNOWN,
+    Instances,
+    find_instances,
+    label,
+    untouched,
+)
 from forewarn.features.ordering import sampling_hash
 from forewarn.features.records import Records
 from forewarn.features.timeline import Timeline, lay_out
@@ -27,7 +33,7 @@ from forewarn.models.registry import BASELINE_NAMES
 from forewarn.models.rules import rule_scores
 from forewarn.models.training import Recipe, TrainingSet, build_training_set, fit_models, known
 
-__all__ = ["FEWEST_POSITIVES", "Terms", "Trained", "Walk", "WindowScores", "as_of"]
+__all__ = ["FEWEST_POSITIVES", "Terms", "Trained", "Walk", "WindowScores", "as_of", "scorable"]
 
 Floats = npt.NDArray[np.float64]
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -105,11 +111,24 @@ class Trained:
 
 @dataclass(slots=True)
 class WindowScores:
-    """A test window: its instances and, by training length, their scores."""
+    """A test window: what would have been scored in it and, by training length, the scores.
+
+    Attributes
+    ----------
+    start : int
+    instances : Instances
+        All that nobody knew to be failed, whatever was learned of them afterwards.
+    hashes : ndarray of shape (n,)
+        For sampling.
+    tested : ndarray of shape (n,), bool
+        In the end known to be instances, with a known label.
+    by_length, by_strategy : dict
+    """
 
     start: int
     instances: Instances
     hashes: npt.NDArray[np.uint64]
+    tested: npt.NDArray[np.bool_]
     by_length: dict[int, dict[str, Floats]] = field(default_factory=dict)
     by_strategy: dict[str, tuple[int, dict[str, Floats]]] = field(default_factory=dict)
 
@@ -118,6 +137,21 @@ def as_of(records: Records, failures: Failures, moment: int, reach: int) -> Time
     """Return the timeline as it stood at `moment`: no record and no knowledge from then on."""
     seen = records.between(moment - reach, moment)
     return lay_out(seen, failures.known_before(moment))
+
+
+def scorable(records: Records, failures: Failures, terms: Terms) -> Instances:
+    """Return every instance that production would have scored, labelled from everything.
+
+    A failure that nobody knew of did not keep a GPU from being scored.
+    """
+    found = find_instances(
+        lay_out(records, failures.as_seen()),
+        length=terms.recipe.plan.length,
+        step=terms.step,
+        horizon=terms.recipe.horizon,
+    )
+    truth = lay_out(records, failures)
+    return replace(found, label=label(truth, found.gpu, found.end, terms.recipe.horizon))
 
 
 def _no_stage(_: str) -> AbstractContextManager[None]:
@@ -136,7 +170,8 @@ class Walk:
     records, failures
         Everything there is; only `as_of` hands any of it to a training.
     instances : Instances
-        Labelled from everything there is, for testing only.
+        Found without the failures that nobody knew of (`scorable`), labelled from everything
+        there is, for testing only.
     stage : callable
         Names what is being done, for whoever measures time.
     """
@@ -166,7 +201,10 @@ class Walk:
                 return None
             encoder, training = build_training_set(terms.recipe, timeline, chosen)
         models = self._fit(names, training)
-        return Trained(length, encoder, models, training.balance, training.prevalence)
+        # What the loss saw: the positives count for more in it than in the training set.
+        positive = training.balance * terms.recipe.positive_weight
+        balance = positive / (positive + 1.0 - training.balance)
+        return Trained(length, encoder, models, balance, training.prevalence)
 
     def _fit(self, names: Sequence[str], training: TrainingSet) -> dict[str, FailureModel]:
         models: dict[str, FailureModel] = {}
@@ -206,14 +244,20 @@ class Walk:
         for window in reversed(self.windows):
             if not self._finished(window, moment):
                 continue
-            labels = label(
-                timeline, window.instances.gpu, window.instances.end, terms.recipe.horizon
-            )
+            labels = self._labels(window, timeline)
             if not (labels == 1).any():
                 continue  # nothing to find says nothing about who finds
             precision = self._precisions(window, labels)
             return best_length(terms.lengths, precision)
         return best_length(terms.lengths, None)
+
+    def _labels(self, window: WindowScores, timeline: Timeline) -> npt.NDArray[np.int8]:
+        """Return the labels of a window's instances as far as the timeline knows, else -1."""
+        plan, found = self.terms.recipe.plan, window.instances
+        labels = label(timeline, found.gpu, found.end, self.terms.recipe.horizon)
+        reach = (plan.length - 1) * plan.interval
+        clean = untouched(timeline.failures, found.gpu, found.end, reach)
+        return np.where(clean, labels, UNKNOWN).astype(np.int8)
 
     def _finished(self, window: WindowScores, moment: int) -> bool:
         horizon = self.terms.recipe.horizon
@@ -270,11 +314,14 @@ class Walk:
 
     def _window(self, moment: int) -> WindowScores | None:
         mine = self.instances.between(moment, moment + self.terms.every)
-        mine = mine.take(mine.label >= 0)
-        if not len(mine):
+        plan = self.terms.recipe.plan
+        reach = (plan.length - 1) * plan.interval
+        clean = untouched(self.failures.episodes(), mine.gpu, mine.end, reach)
+        tested = (mine.label >= 0) & clean
+        if not tested.any():
             return None
         hashes = sampling_hash(self.terms.recipe.seed, self.records.serials, mine.gpu, mine.end)
-        return WindowScores(moment, mine, hashes)
+        return WindowScores(moment, mine, hashes, tested)
 
     def _measured_in(self, moment: int, instances: Instances) -> tuple[Timeline, Instances]:
         """Return a timeline that the instances of a test window can be measured in."""
@@ -301,9 +348,7 @@ class Walk:
         done = [window for window in self.windows if self._finished(window, moment)]
         pooled, labels = [], []
         for window in done[-_CALIBRATED_ON:]:
-            found = label(
-                timeline, window.instances.gpu, window.instances.end, self.terms.recipe.horizon
-            )
+            found = self._labels(window, timeline)
             pooled.append(window.by_strategy[strategy][1]["blend"][found >= 0])
             labels.append(found[found >= 0])
         if not pooled or not (np.concatenate(labels) == 1).any():

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from forewarn.evaluation.report import ScoreTable, report_strategy
 from forewarn.evaluation.schedule import retraining_times
 from forewarn.evaluation.test_set import sampled_mask
-from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, WindowScores
-from forewarn.features.instances import Instances, find_instances, hours_to_failure
+from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, WindowScores, scorable
+from forewarn.features.instances import Instances, hours_to_failure
 from forewarn.features.records import DAY, MACHINE, Records
 from forewarn.features.timeline import Timeline, lay_out
 from forewarn.pipelines.job import Job, JobError
@@ -66,12 +66,7 @@ def run_backtest(
         failures = job.store.read_failures(records)
     with stages("find instances"):
         timeline = lay_out(records, failures)
-        instances = find_instances(
-            timeline,
-            length=job.terms.recipe.plan.length,
-            step=job.terms.step,
-            horizon=job.terms.recipe.horizon,
-        )
+        instances = scorable(records, failures, job.terms)
     walk = Walk(job.terms, records, failures, instances, stage=stages)
     _walk_through(walk, job, _times(job, records, start, end), strategies)
     with stages("evaluate"):
@@ -128,9 +123,11 @@ def _table(walk: Walk, timeline: Timeline, strategy: str, job: Job) -> ScoreTabl
 
 
 def _frame(walk: Walk, timeline: Timeline, window: WindowScores, strategy: str) -> pd.DataFrame:
-    instances, terms = window.instances, walk.terms
+    instances, terms = window.instances.take(window.tested), walk.terms
     length, scores = window.by_strategy[strategy]
-    sampled = sampled_mask(instances.label, window.hashes, terms.negatives_per_positive)
+    scores = {name: values[window.tested] for name, values in scores.items()}
+    hashes = window.hashes[window.tested]
+    sampled = sampled_mask(instances.label, hashes, terms.negatives_per_positive)
     columns: dict[str, Any] = {
         "test_window": to_timestamps(np.full(len(instances), window.start)),
         "gpu_serial": np.array(walk.records.serials, dtype=object)[instances.gpu],

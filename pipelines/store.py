@@ -141,10 +141,13 @@ class RecordStore:
         records : Records
             Gives the serials; a failure of another serial is left out.
         end : int, optional
-            Records at or after it do not exist.
+            Records at or after it do not exist; those of all dates before are looked at. Without
+            it, `records` are all there are.
         """
+        if end is None:
+            return Failures.of_records(records).joined(self._reported(records))
         failures = self._recorded(records, end).joined(self._reported(records))
-        return failures if end is None else failures.known_before(end)
+        return failures.known_before(end)
 
     def _chosen(self, start: int | None, end: int | None) -> list[tuple[dt.date, Path]]:
         """Return the files whose date can hold records of [start, end)."""
@@ -192,8 +195,13 @@ class RecordStore:
         def load(path: Path) -> Part:
             return check_part(_read(path, ()), file=str(path), kinds=FeatureKinds(), end=end)
 
-        found = self._assembled(paths, load, FeatureKinds())
-        return _renumbered(Failures.of_records(found), found.serials, records)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            parts = list(pool.map(load, paths))
+        ever = set().union(*(part.failed_serials() for part in parts))
+        place = {serial: i for i, serial in enumerate(records.serials) if serial in ever}
+        rows = [part.rows_of(place) for part in parts]
+        gpu, time, failed = (np.concatenate(columns) for columns in zip(*rows, strict=True))
+        return Failures.of_rows(gpu, time, failed)
 
     def _reported(self, records: Records) -> Failures:
         """Return the failures of the table `failures.parquet`."""

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from forewarn.evaluation.walk import FEWEST_POSITIVES, Trained, Walk, as_of
-from forewarn.features.instances import find_instances
+from forewarn.evaluation.walk import FEWEST_POSITIVES, Trained, Walk, as_of, scorable
 from forewarn.features.records import DAY
-from forewarn.features.timeline import Timeline, lay_out
+from forewarn.features.timeline import Timeline
 from forewarn.models.predictor import Predictor
 from forewarn.pipelines.job import Job, JobError
 from forewarn.pipelines.moments import iso
@@ -76,13 +75,7 @@ def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
     with stages("read records"):
         records = job.store.read(moment - terms.reach - past, moment)
         failures = job.store.read_failures(records, moment)
-    timeline = lay_out(records, failures)
-    instances = find_instances(
-        timeline,
-        length=terms.recipe.plan.length,
-        step=terms.step,
-        horizon=terms.recipe.horizon,
-    )
+    instances = scorable(records, failures, terms)
     walk = Walk(terms, records, failures, instances, stage=stages)
     starts = _finished_starts(job, moment, int(records.time.min()))
     with progress_bar(len(starts) + 1, "train", "training") as bar:
