@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_MODELS = ("cnn", "mlp", "gbdt", "lstm")
 _STRATEGIES = ("fixed", "sliding", "variable")
 
 
@@ -27,17 +26,24 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(
-                f"found {unknown[0]!r}, expected names of {','.join(known)}"
-            )
-        return names
+def _names(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"found {unknown[0]!r}, expected names of {','.join(known)}"
+        )
+    return names
 
-    return parse
+
+def _strategies(text: str) -> tuple[str, ...]:
+    return _names(text, _STRATEGIES)
+
+
+def _models(text: str) -> tuple[str, ...]:
+    from forewarn.models.registry import MODEL_NAMES
+
+    return _names(text, MODEL_NAMES)
 
 
 def _moment(text: str) -> int:
@@ -201,11 +207,14 @@ def _add_backtest(commands: argparse._SubParsersAction[_Parser]) -> None:
     command.add_argument("--start", type=_moment, metavar="DATE", help="first retraining")
     command.add_argument("--end", type=_moment, metavar="DATE", help="retrainings end before")
     command.add_argument(
-        "--models", type=_names(_MODELS), metavar="NAMES", help=f"of {','.join(_MODELS)}"
+        "--models",
+        type=_models,
+        metavar="NAMES",
+        help="of cnn,mlp,gbdt,lstm (default: those that the ensembles name)",
     )
     command.add_argument(
         "--strategies",
-        type=_names(_STRATEGIES),
+        type=_strategies,
         default=_STRATEGIES,
         metavar="NAMES",
         help=f"of {','.join(_STRATEGIES)} (default: all)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -22,6 +24,8 @@ def parse_moment(text: str) -> int:
     >>> parse_moment("1970-01-02") == parse_moment("1970-01-02T01:00:00+01:00")
     True
     """
+    if not re.match(r"\d{4}-", text):
+        raise ValueError(f"{text!r} does not begin with a date")
     moment = pd.to_datetime(text, errors="raise")
     if pd.isna(moment):
         raise ValueError(f"{text!r} is no moment")

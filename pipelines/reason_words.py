@@ -7,7 +7,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Reading", "channel_of", "in_words"]
+__all__ = ["RECORD", "Reading", "channel_of", "in_words"]
+
+# The name that a model gives to a channel k records before the last of the window.
+RECORD = re.compile(r"(.+)\[-\d+\]")
 
 _UNITS = {
     "temperature_gpu": " °C",
@@ -52,8 +55,9 @@ def channel_of(feature: str) -> str:
     >>> channel_of("mean:power_draw:7d"), channel_of("xid[-3]"), channel_of("count:xid=63")
     ('power_draw', 'xid', 'xid')
     """
-    if "[" in feature:
-        return feature.split("[")[0]
+    record = RECORD.fullmatch(feature)
+    if record or ":" not in feature:
+        return record[1] if record else feature
     kind, *rest = feature.split(":")
     if kind == "failures":
         return feature
@@ -72,11 +76,13 @@ def in_words(reading: Reading) -> str:
     'ecc_corrected +41 within 3h (peers 0)'
     """
     if math.isnan(reading.value):
-        return f"{channel_of(reading.name)} not known"
+        return f"{_title(channel_of(reading.name))} not known"
     if reading.kind:
         return _window_words(reading)
-    kind = reading.name.split(":")[0]
-    return _WORDS[kind](reading, *reading.name.split(":")[1:])
+    kind, text = reading.name.split(":", 1)
+    return (
+        _category(reading, text) if kind == "category" else _WORDS[kind](reading, *text.split(":"))
+    )
 
 
 def _number(value: float) -> str:
@@ -100,6 +106,8 @@ def _window_words(reading: Reading) -> str:
     name, value, peers = reading.name, _number(reading.value), _peers(reading)
     if reading.kind == "gained":
         return f"{name} +{value} within {reading.window}{peers}"
+    if reading.kind == "seen" and not reading.value:
+        return f"no {name} within {reading.window}"
     if reading.kind == "seen":
         return f"{name} {value} within {reading.window}"
     return f"{name} {value}{_unit(name)}{peers}"
@@ -158,7 +166,8 @@ def _severity(reading: Reading, column: str) -> str:
 
 def _failures(reading: Reading, of: str) -> str:
     what = "this GPU" if of == "serial" else "this slot"
-    return f"{_number(reading.value)} earlier failures of {what}"
+    plural = "" if reading.value == 1 else "s"
+    return f"{_number(reading.value)} earlier failure{plural} of {what}"
 
 
 _WORDS: dict[str, Callable[..., str]] = {
@@ -169,7 +178,6 @@ _WORDS: dict[str, Callable[..., str]] = {
     "since": _since,
     "window_since": _since,
     "peers": _versus,
-    "category": _category,
     "days_until": _days_until,
     "count": _count,
     "severity": _severity,

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from forewarn.features.inputs import InstanceValues
 from forewarn.features.measures import Plan
 from forewarn.features.past import span_name
-from forewarn.pipelines.reason_words import Reading, channel_of, in_words
+from forewarn.features.xid import severity
+from forewarn.pipelines.reason_words import RECORD, Reading, channel_of, in_words
 
 __all__ = ["reasons_of"]
 
@@ -43,6 +44,8 @@ def reasons_of(
         At most three reasons each, the strongest first, separated by "; ".
     """
     names = tuple(contributions)
+    if not names or not len(values):
+        return [""] * len(values)
     table = np.stack([contributions[name] for name in names], axis=1)
     channels = np.array([channel_of(name) for name in names])
     distinct = sorted(set(channels.tolist()))
@@ -70,12 +73,23 @@ class _Readings:
 
     def phrase(self, row: int, feature: str) -> str:
         """Return the words for one feature of one instance."""
-        name = feature.split("[")[0] if "[" in feature else feature
-        kind = self._kind(name) if "[" in feature else ""
+        record = RECORD.fullmatch(feature)
+        name = record[1] if record else feature
+        kind = self._kind(name) if record else ""
         column = self._column(name, kind)
         usual = self._medians(name, column)[int(self._group[row])]
+        never = self._never(name, float(column[row]))
         window = span_name(self._plan.window)
-        return in_words(Reading(name, kind, float(column[row]), usual, window))
+        return never or in_words(Reading(name, kind, float(column[row]), usual, window))
+
+    def _never(self, name: str, value: float) -> str:
+        """Return the words for a time since that is as long as what was looked at."""
+        kind = name.split(":")[0]
+        if kind not in ("since", "window_since"):
+            return ""
+        times = max(self._plan.history, default=1) if kind == "since" else 1
+        span = times * self._plan.window
+        return f"no {channel_of(name)} within {span_name(span)}" if value >= span / 3.6e12 else ""
 
     def _kind(self, name: str) -> str:
         """Return how the window of a channel is summed up: gained, seen or last."""
@@ -93,8 +107,12 @@ class _Readings:
             return self._values.context[:, self._values.context_names.index(name)]
         window = self._values.sequence[..., self._values.sequence_names.index(name)]
         if kind == "gained":
-            return np.asarray(np.nansum(window, axis=1))
-        return np.asarray(window[:, -1] if kind == "last" else window.max(axis=1))
+            nothing = np.isnan(window).all(axis=1)
+            return np.where(nothing, np.float32(np.nan), np.nansum(window, axis=1))
+        if kind == "last":
+            return np.asarray(window[:, -1])
+        gravest = np.argmax(severity(window) * 1e4 + window, axis=1)
+        return np.asarray(window[np.arange(len(window)), gravest])
 
     def _medians(self, name: str, column: npt.NDArray[np.float32]) -> dict[int, float]:
         if name not in self._usual:

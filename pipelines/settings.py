@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    PositiveInt,
     ValidationError,
     model_validator,
 )
 
 from forewarn.features.errors import InputError
 from forewarn.features.measures import Plan
-from forewarn.features.records import FeatureKinds
+from forewarn.features.records import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
+from forewarn.models.registry import MODEL_NAMES
 
 __all__ = ["Settings", "SettingsError", "load_settings", "parse_duration"]
 
@@ -41,15 +42,25 @@ def parse_duration(text: object) -> int:
     match = (
         re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
     )
-    if match is None or float(match[1]) == 0:
+    length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if not length:
         raise ValueError('expected a duration such as "10min", "4h" or "3d"')
-    return round(float(match[1]) * _UNITS[match[2]])
+    return length
 
 
 Duration = Annotated[int, BeforeValidator(parse_duration)]
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-ModelName = Literal["cnn", "mlp", "gbdt", "lstm"]
+Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]
+Positive = Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, strict=True)]
+
+
+def _model_name(name: str) -> str:
+    if name not in MODEL_NAMES:
+        raise ValueError(f"expected one of {', '.join(MODEL_NAMES)}")
+    return name
+
+
+ModelName = Annotated[str, AfterValidator(_model_name)]
 
 
 class _Table(BaseModel):
@@ -65,9 +76,9 @@ class RecordsTable(_Table):
 class WindowsTable(_Table):
     """How instances are cut, in records."""
 
-    length: PositiveInt = 18
-    horizon: PositiveInt = 144
-    step: PositiveInt = 10
+    length: Count = 18
+    horizon: Count = 144
+    step: Count = 10
 
 
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -97,7 +108,7 @@ class FeaturesTable(_Table):
     binary: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
     date: tuple[str, ...] = ()
-    history: tuple[PositiveInt, ...] = (4, 16, 56)
+    history: tuple[Count, ...] = (4, 16, 56)
     peers: tuple[str, ...] = ("machine_id", "gpu_type")
     residuals: tuple[tuple[str, str], ...] = (
         ("temperature_gpu", "power_draw"),
@@ -112,6 +123,9 @@ class FeaturesTable(_Table):
             raise ValueError(
                 f"`features` names column `{doubled[0]}` twice, expected one kind for each"
             )
+        kept = sorted({SERIAL, TIMESTAMP, FAILURE} & {*names, *self.peers})
+        if kept:
+            raise ValueError(f"`features` names `{kept[0]}`, expected a column that says something")
         if not (self.float or self.counter or self.binary or self.code):
             raise ValueError(
                 "`features` names no column that changes over time, expected at least one"
@@ -135,11 +149,11 @@ class TrainingTable(_Table):
 
     retrain_every: Duration = parse_duration("3d")
     lengths: tuple[Duration, ...] = tuple(map(parse_duration, ("9d", "12d", "15d")))
-    negatives_per_positive: Annotated[float, Field(ge=0.0)] = 1.0
+    negatives_per_positive: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 1.0
     positive_weight: Positive = 1.0
     cascade_positive_weight: Positive = 10.0
     select_by: str = "parallel"
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -197,8 +211,8 @@ class DetectionTable(_Table):
     """Machine metrics of a running task."""
 
     interval: Duration = parse_duration("1s")
-    window: PositiveInt = 8
-    stride: PositiveInt = 1
+    window: Count = 8
+    stride: Count = 1
     continuity: Duration = parse_duration("4min")
     metrics: tuple[MetricTable, ...] = Field(default_factory=_metrics)
 
@@ -246,6 +260,10 @@ class Settings(_Table):
         """
         table = self.features
         asked = table.model_fields_set
+        readings = {*table.kinds.names} - {*table.categorical}
+        for name in table.peers:
+            if name in readings:
+                raise SettingsError(f"`features.peers` names `{name}`, expected a text column.")
         absent = [name for name in table.peers if name not in columns]
         if absent and "peers" in asked:
             raise SettingsError(

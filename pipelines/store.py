@@ -44,6 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path : Path
         Its folder is made if needed.
     """
+    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -51,6 +52,9 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+        for folder in made:
+            if not any(folder.iterdir()):
+                folder.rmdir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class RecordStore:
     def _chosen(self, start: int | None, end: int | None) -> list[tuple[dt.date, Path]]:
         """Return the files whose date can hold records of [start, end)."""
         low = dt.date.min if start is None else _date(start)
-        high = dt.date.max if end is None else _date(end)
+        high = dt.date.max if end is None else _date(end - 1)
         files = [(date, path) for date, path in self.files() if low <= date <= high]
         if not files:
             raise RecordsError(f"{self.folder}: no records from {low} to {high}.")
@@ -189,7 +193,8 @@ class RecordStore:
     def _recorded(self, records: Records, end: int | None) -> Failures:
         """Return the failures in the records of all dates before `end`."""
         paths = [path for _, path in self._chosen(None, end)]
-        if FAILURE not in _schema(paths[0]).names:
+        paths = [path for path in paths if FAILURE in _schema(path).names]
+        if not paths:
             return Failures.none()
 
         def load(path: Path) -> Part:

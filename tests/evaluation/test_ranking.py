@@ -5,7 +5,7 @@ import random
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
@@ -94,6 +94,7 @@ def test_average_precision_without_positives_is_not_known() -> None:
     assert average_precision(LABELS[:0], np.zeros(0)) is None
 
 
+@settings(max_examples=50)
 @given(scored())
 def test_average_precision_equals_that_of_sklearn(case: tuple[Labels, Floats]) -> None:
     labels, scores = case
@@ -103,6 +104,7 @@ def test_average_precision_equals_that_of_sklearn(case: tuple[Labels, Floats]) -
     )
 
 
+@settings(max_examples=40)
 @given(scored(), st.randoms(use_true_random=False))
 def test_average_precision_does_not_depend_on_the_order_of_rows(
     case: tuple[Labels, Floats], source: random.Random
@@ -114,6 +116,7 @@ def test_average_precision_does_not_depend_on_the_order_of_rows(
     assert second == (None if first is None else pytest.approx(first))
 
 
+@settings(max_examples=50)
 @given(drawn())
 def test_average_precision_of_draws_equals_the_weighted_one_of_sklearn(
     case: tuple[Labels, Floats, Ints, Floats],

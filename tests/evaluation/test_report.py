@@ -314,4 +314,9 @@ def test_the_order_of_rows_does_not_matter(table: ScoreTable, seed: int) -> None
 
 
 def approximately(value: Any) -> Any:
+    """Return what equals `value` but for the last digits of floats, however deep."""
+    if isinstance(value, dict):
+        return {key: approximately(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [approximately(part) for part in value]
     return pytest.approx(value) if isinstance(value, float) else value

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.evaluation.test_set import sampled_mask
@@ -40,6 +40,7 @@ def test_without_positives_there_is_no_test_set() -> None:
     assert sampled_mask(labels[:0], np.zeros(0, dtype=np.uint64), 8.0).shape == (0,)
 
 
+@settings(max_examples=50)
 @given(labelled(), st.sampled_from([0.5, 1.0, 2.0, 8.0]))
 def test_the_test_set_is_what_the_contract_says(case: tuple[Labels, Hashes], ratio: float) -> None:
     labels, hashes = case
@@ -55,6 +56,7 @@ def test_the_test_set_is_what_the_contract_says(case: tuple[Labels, Hashes], rat
         assert hashes[chosen & negatives].max() < hashes[~chosen & negatives].min()
 
 
+@settings(max_examples=40)
 @given(labelled(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(
     case: tuple[Labels, Hashes], source: random.Random

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.models.committee import CASCADE_FIRST, Committee
@@ -43,6 +43,7 @@ def flagged(mask: npt.NDArray[np.bool_]) -> set[int]:
     return set(np.flatnonzero(mask).tolist())
 
 
+@settings(max_examples=50)
 @given(cases(), SHARES)
 def test_flags_are_what_brute_force_gives(case: Case, k: float) -> None:
     committee, scores, order = case
@@ -59,6 +60,7 @@ def test_flags_are_what_brute_force_gives(case: Case, k: float) -> None:
     assert flagged(committee.flags("cascade", scores, k, order)) == passed
 
 
+@settings(max_examples=50)
 @given(cases(), SHARES)
 def test_what_is_flagged_ranks_before_everything_else(case: Case, k: float) -> None:
     committee, scores, order = case
@@ -69,6 +71,7 @@ def test_what_is_flagged_ranks_before_everything_else(case: Case, k: float) -> N
         assert flagged(flags) == flagged(ranks <= flags.sum())
 
 
+@settings(max_examples=40)
 @given(cases())
 def test_the_order_of_rows_does_not_matter(case: Case) -> None:
     committee, scores, order = case
