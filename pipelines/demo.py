@@ -44,9 +44,11 @@ class _Narrator:
 def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int) -> None:
     """Simulate, backtest, train, score and review below `out`, and say where to look."""
     narrator = _Narrator()
-    records = out / "fleet" / "records"
+    # Its size is in its name: a smaller fleet would keep the later days of a larger one.
+    fleet = out / f"fleet-{n_gpus}-gpus-{n_days}-days-seed-{seed}"
+    records = fleet / "records"
     narrator.say(f"1/4 simulate a fleet of {n_gpus} GPUs for {n_days} days")
-    simulate_fleet_to(out / "fleet", n_gpus=n_gpus, n_days=n_days, seed=seed)
+    simulate_fleet_to(fleet, n_gpus=n_gpus, n_days=n_days, seed=seed)
     narrator.done()
     job = open_job(records, Settings())
     narrator.say("2/4 backtest: retrain every 3 days, score what follows")
@@ -64,7 +66,7 @@ def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int) -> None:
         folder = made.write(out / "at-risk")
     print(list_summary(made))
     narrator.done()
-    judged = review_lists(out / "at-risk", out / "fleet" / "truth.csv", at + DAY)
+    judged = review_lists(out / "at-risk", fleet / "truth.csv", at + DAY)
     print(f"\n== what became of them\n{review_text(review_figures(judged))}")
     print(
         f"\nDone in {narrator.total:.0f} s. Look at\n"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 __all__ = ["RECORD", "Reading", "channel_of", "in_words"]
 
+_SPANNED = ("mean", "spread", "trend", "rate", "peers")
+
 # The name that a model gives to a channel k records before the last of the window.
 RECORD = re.compile(r"(.+)\[-\d+\]")
 
@@ -76,13 +78,23 @@ def in_words(reading: Reading) -> str:
     'ecc_corrected +41 within 3h (peers 0)'
     """
     if math.isnan(reading.value):
-        return f"{_title(channel_of(reading.name))} not known"
+        return _missing_words(reading)
     if reading.kind:
         return _window_words(reading)
     kind, text = reading.name.split(":", 1)
     return (
         _category(reading, text) if kind == "category" else _WORDS[kind](reading, *text.split(":"))
     )
+
+
+def _missing_words(reading: Reading) -> str:
+    """Say what is missing: a past as long as the span, or the reading itself."""
+    kind, *_, last = reading.name.split(":")
+    if kind == "since":
+        return "a short past"
+    if kind in _SPANNED and last != reading.window:
+        return f"a past shorter than {last}"
+    return f"{_title(channel_of(reading.name))} not known"
 
 
 def _number(value: float) -> str:

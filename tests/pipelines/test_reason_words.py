@@ -119,16 +119,19 @@ def test_words_for_a_channel_of_the_window(
 @pytest.mark.parametrize(
     ("name", "kind", "title"),
     [
-        ("mean:temperature_gpu:7d", "", "temperature_gpu"),
-        ("mean:temperature_gpu|power_draw:7d", "", "temperature_gpu given power_draw"),
+        ("mean:temperature_gpu|power_draw:3h", "", "temperature_gpu given power_draw"),
         ("peers:machine_id:power_draw:3h", "", "power_draw"),
         ("days_until:expiration_date", "", "expiration_date"),
-        ("rate:grave xid:7d", "", "xid"),
         ("temperature_gpu", "last", "temperature_gpu"),
     ],
 )
 def test_a_missing_value_is_not_known(name: str, kind: str, title: str) -> None:
     assert words(name, NAN, 60.0, kind) == f"{title} not known"
+
+
+@pytest.mark.parametrize("kind", ["mean", "spread", "trend", "rate", "peers:gpu_type"])
+def test_a_span_without_a_value_is_longer_than_the_past(kind: str) -> None:
+    assert words(f"{kind}:ecc_corrected:7d", NAN, 60.0) == "a past shorter than 7d"
 
 
 @pytest.mark.parametrize(
