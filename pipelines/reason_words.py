@@ -89,7 +89,7 @@ def in_words(reading: Reading) -> str:
 
 def _missing_words(reading: Reading) -> str:
     """Say what is missing: a past as long as the span, or the reading itself."""
-    kind, *_, last = reading.name.split(":")
+    kind, last = reading.name.split(":")[0], reading.name.split(":")[-1]
     if kind == "since":
         return "a short past"
     if kind in _SPANNED and last != reading.window:

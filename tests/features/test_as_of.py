@@ -170,7 +170,7 @@ def _training(records: Records, found: Failures, at: At, moment: float) -> dict[
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1_800, 3_900), st.integers(0, 2**32))
 def test_nothing_at_or_after_the_moment_changes_a_training_array(
     assembled: Make, rows: Rows, failures: Fail, at: At, seed: int, moment: int, other: int
@@ -210,7 +210,7 @@ def _measured(measures: Measures, timeline: Timeline, end: int) -> dict[tuple[st
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1_200, 3_900), st.integers(0, 2**32))
 def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
     assembled: Make, rows: Rows, failures: Fail, at: At, seed: int, end: int, other: int

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.assembly import Draft
@@ -385,6 +385,7 @@ def _many_rows(rows: Rows) -> list[Row]:
     return listed
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 7))
 def test_records_do_not_depend_on_files_nor_on_the_order_of_rows(
     assembled: Make, rows: Rows, seed: int, n_files: int

@@ -163,12 +163,12 @@ def test_of_very_many_texts_the_most_frequent_have_a_column(assembled: Make, row
 def test_days_until_a_date_count_from_the_end(assembled: Make, rows: Rows, at: At) -> None:
     kinds = KINDS.among({"until"})
     today = at(0) // DAY
-    dates = [np.datetime64(int(today + days), "D") for days in (10, -1)]
-    listed = rows("A", [0, 10, 720], until=None) + rows("B", [700, 710, 720], until=str(dates[0]))
-    listed += rows("C", [700, 710, 720], until=str(dates[1])) + rows("D", [0, 10, 20], until=None)
+    soon, past = (str(np.datetime64(int(today + days), "D")) for days in (10, -1))
+    listed = rows("A", [700, 710, 720], until=soon) + rows("B", [1420, 1430, 1440], until=past)
+    listed += rows("C", [0, 10, 20], until=None)
     timeline = lay_out(assembled(listed, kinds=kinds), Failures.none())
     days = _column(_values(_plan(kinds), timeline), "days_until:until")
-    assert days[:2] == pytest.approx([9.5, -1.5], abs=0.01)
+    assert days[:2] == pytest.approx([9.5, -2.0], abs=0.01)
     assert math.isnan(days[2])
 
 

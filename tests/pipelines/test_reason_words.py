@@ -107,7 +107,7 @@ def test_words_for_every_kind_of_feature(
         ("ecc_corrected", "gained", 41.0, 0.0, "ecc_corrected +41 within 3h (peers 0)"),
         ("ecc_corrected", "gained", 12_345.0, NAN, "ecc_corrected +12345 within 3h"),
         ("xid", "seen", 79.0, 0.0, "xid 79 within 3h"),
-        ("xid", "seen", 0.0, 0.0, "no xid"),
+        ("xid", "seen", 0.0, 0.0, "no xid within 3h"),
     ],
 )
 def test_words_for_a_channel_of_the_window(

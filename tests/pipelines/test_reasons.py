@@ -123,7 +123,7 @@ def test_usual_is_the_median_of_the_peers_that_have_a_value() -> None:
         f"temperature_gpu 80 {average} (peers 64)",
         f"temperature_gpu 60 {average} (peers 64)",
         f"temperature_gpu 64 {average} (peers 64)",
-        "temperature_gpu not known",
+        "a past shorter than 12h",
         f"temperature_gpu 90 {average} (peers 90)",
     ]
 
@@ -131,7 +131,7 @@ def test_usual_is_the_median_of_the_peers_that_have_a_value() -> None:
 def test_peers_without_any_value_are_not_mentioned() -> None:
     values = values_of([window(), window()], {"mean:power_draw:12h": [300, NAN]})
     found = reasons(values, {"mean:power_draw:12h": [1.0, 1.0]}, [1, 2])
-    assert found == ["power_draw 300 W on average over 12h (peers 300)", "power_draw not known"]
+    assert found == ["power_draw 300 W on average over 12h (peers 300)", "a past shorter than 12h"]
 
 
 def test_the_window_of_a_channel_is_summed_up_by_its_kind() -> None:
