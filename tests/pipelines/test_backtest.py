@@ -62,7 +62,7 @@ def test_labels_equal_those_made_from_the_records(
 ) -> None:
     failed = fleet[fleet["failure"] == 1].groupby("gpu_serial")["timestamp"].min()
     at = scores["gpu_serial"].map(failed)
-    ahead = (at - scores["window_end"]) / pd.Timedelta("1h")
+    ahead = (at - scores["window_end"]).dt.total_seconds() / 3600
     expected = ((ahead > 0) & (ahead <= 24)).astype(int)
     assert (scores["label"] == expected).all()
 

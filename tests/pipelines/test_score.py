@@ -77,7 +77,7 @@ def test_reasons_name_the_counter_that_rises(folder: Path, fleet: pd.DataFrame) 
     table = pd.read_parquet(folder / "at_risk.parquet")
     assert "ecc_corrected" in table["reasons"].iloc[0] or "temperature" in table["reasons"].iloc[0]
     failed = fleet[fleet["failure"] == 1].groupby("gpu_serial")["timestamp"].min()
-    ahead = failed.get(table["gpu_serial"].iloc[0]) - pd.Timestamp(AT, tz="UTC")
+    ahead = failed[table["gpu_serial"].iloc[0]] - pd.Timestamp(AT, tz="UTC")
     assert pd.Timedelta(0) < ahead <= pd.Timedelta("24h")
 
 
@@ -85,7 +85,7 @@ def test_gap_stale_and_too_new(
     fleet: pd.DataFrame, model: Path, tmp_path: Path, write: Write
 ) -> None:
     at = pd.Timestamp(AT, tz="UTC")
-    age = (at - fleet["timestamp"]) / pd.Timedelta("1h")
+    age = (at - fleet["timestamp"]).dt.total_seconds() / 3600
     serial = fleet["gpu_serial"]
     gone = (serial == "S000") & (age <= 5)
     hole = (serial == "S002") & age.between(3, 4)
