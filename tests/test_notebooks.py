@@ -1,0 +1,82 @@
+"""Every notebook runs from its first cell to its last, in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat as untyped_nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+nbformat: Any = untyped_nbformat  # its functions have no types
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+CELL_SECONDS = 600
+
+# Runs in the kernel before the first cell.
+LOOPBACK_ONLY = """
+import sys
+
+def _only_loopback(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        if arguments[1][0] not in ("127.0.0.1", "::1", "localhost"):
+            raise PermissionError(f"expected a study without network, found {arguments[1]}")
+
+sys.addaudithook(_only_loopback)
+"""
+
+
+def _execute(notebook: Any, folder: Path) -> None:
+    """Run all cells in `folder`; a cell that raises ends it with CellExecutionError."""
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(LOOPBACK_ONLY))
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(
+        notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources
+    ).execute()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder to run in; what Jupyter writes for itself goes beside it."""
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    working = tmp_path / "working"
+    working.mkdir()
+    return working
+
+
+def _outputs(notebook: Any) -> list[Any]:
+    return [out for cell in notebook.cells for out in cell.get("outputs", ())]
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_is_stored_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    assert _outputs(notebook) == []
+    assert {cell.get("execution_count") for cell in notebook.cells} == {None}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_without_error_and_shows_pictures(
+    path: Path, folder: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREWARN_SHARED_DATA", str(shared_data))
+    monkeypatch.setenv("FOREWARN_QUICK", "1")
+    notebook = nbformat.read(path, as_version=4)
+    _execute(notebook, folder)
+    outputs = _outputs(notebook)
+    assert [out.text for out in outputs if out.get("name") == "stderr" and "Warn" in out.text] == []
+    assert any("image/png" in out.get("data", {}) for out in outputs)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_notebook_that_uses_the_network_fails(folder: Path) -> None:
+    cell = 'import socket\nsocket.create_connection(("192.0.2.1", 80), timeout=1)'
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    with pytest.raises(CellExecutionError, match="expected a study without network"):
+        _execute(notebook, folder)
