@@ -221,9 +221,9 @@ class Draft:
         line = gaps.filled_in(kept, interval)
         kinds = self._kinds
         gained = _in_threads(lambda n: _increases(self._numbers[n], line), kinds.counter)
-        nulls = _in_threads(
-            lambda n: int(np.count_nonzero(np.isnan(self._numbers[n]))), self._numbers
-        )
+        counted = np.zeros(len(self._failed), dtype=bool)
+        counted[kept.order] = True
+        nulls = _in_threads(lambda n: int(counted[np.isnan(self._numbers[n])].sum()), self._numbers)
         for name in kinds.code:
             np.nan_to_num(self._numbers[name], copy=False, nan=0.0)
         return Records(

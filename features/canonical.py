@@ -27,7 +27,7 @@ __all__ = ["Part", "check_part", "is_text", "moments"]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
 # near them, and one such reading would swallow the digits of all that is added up with it.
-_BLANK = {pa.float32(): 2.0**40, pa.float64(): 2.0**62}
+_BLANK = {pa.float32(): 2.0**40, pa.float64(): 2.0**47}
 
 Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 

@@ -171,5 +171,5 @@ def _named_points(points: dict[str, Floats], values: InstanceValues) -> dict[str
         if name in values.context_names:
             named[name] = mine
         else:
-            named[longest[-1] if longest else f"{name}[0]"] = mine
+            named[longest[-1] if longest else f"{name}[-0]"] = mine
     return named
