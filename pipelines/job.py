@@ -88,7 +88,7 @@ def open_job(records: Path, settings: Settings, models: Sequence[str] | None = N
     committee = Committee.of_models(chosen, ensembles.parallel, ensembles.cascade)
     if set(named) - set(chosen):
         left = ", ".join(sorted(set(named) - set(chosen)))
-        notes.append(f"ensembles without {left}, which is not run")
+        notes.append(f"left out of the ensembles, since not run: {left}")
     select_by = training.select_by
     if select_by not in ("parallel", "cascade", *chosen):
         notes.append(f"the length is chosen by the parallel model: {select_by} is not run")

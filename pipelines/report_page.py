@@ -104,7 +104,7 @@ def _tiles(report: Mapping[str, Any], results: Sequence[Result]) -> list[tuple[s
     tiles = [
         (amount(report.get("gpus"), 0), "GPUs"),
         (amount(report.get("records"), 0), "records"),
-        (amount(report.get("instances"), 0), "instances with a known label"),
+        (amount(report.get("instances"), 0), "instances, known label or not"),
         (amount(report.get("positives"), 0), "of them positive"),
         (amount(len(starts), 0), "test window" if len(starts) == 1 else "test windows"),
     ]
