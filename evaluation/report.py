@@ -311,8 +311,15 @@ def _alert_figures(table: ScoreTable, alerts: Alerts) -> dict[str, Any]:
 
 
 def _calibration(table: ScoreTable) -> dict[str, Any]:
-    """Return how the probabilities compare with what happened, at true prevalence."""
-    probability = table.frame["probability"].to_numpy(float)
+    """Return how the probabilities compare with what happened, at true prevalence.
+
+    Only those of windows before which another was finished: the others are not fitted yet.
+    """
+    fitted = np.ones(len(table.frame), dtype=bool)
+    if "calibrated" in table.frame:
+        fitted = table.frame["calibrated"].to_numpy(bool)
+    probability = table.frame["probability"].to_numpy(float)[fitted]
+    labels = table.labels[fitted]
     bins = [
         {
             "predicted": found.mean_probability,
@@ -320,11 +327,11 @@ def _calibration(table: ScoreTable) -> dict[str, Any]:
             "count": found.count,
             "positives": found.positives,
         }
-        for found in reliability(probability, table.labels)
+        for found in reliability(probability, labels)
     ]
-    if len(np.unique(table.labels)) < 2 or np.ptp(probability) == 0:
+    if len(np.unique(labels)) < 2 or np.ptp(probability) == 0:
         return {"slope": None, "intercept": None, "bins": bins}
-    slope, intercept = calibration_slope(probability, table.labels)
+    slope, intercept = calibration_slope(probability, labels)
     return {"slope": slope, "intercept": intercept, "bins": bins}
 
 

@@ -259,6 +259,10 @@ class Walk:
         clean = untouched(timeline.failures, found.gpu, found.end, reach)
         return np.where(clean, labels, UNKNOWN).astype(np.int8)
 
+    def has_finished_window(self, moment: int) -> bool:
+        """Tell whether probabilities could be fitted to anything at `moment`."""
+        return any(self._finished(window, moment) for window in self.windows)
+
     def _finished(self, window: WindowScores, moment: int) -> bool:
         horizon = self.terms.recipe.horizon
         return finished(window.start, moment, every=self.terms.every, horizon=horizon)

@@ -63,7 +63,7 @@ class _Trainer:
 
     def __init__(self, network: Any) -> None:
         self._network = network
-        self._optimizer = keras().optimizers.Adam(_LEARNING_RATE, global_clipnorm=_GRADIENT_NORM)
+        self._optimizer = keras().optimizers.Adam(_LEARNING_RATE)
         self._optimizer.build(network.trainable_variables)
         self._state = [*network.variables, *self._optimizer.variables]
         self._beginning = _values(self._state)
@@ -81,7 +81,11 @@ class _Trainer:
                 losses = tf.nn.sigmoid_cross_entropy_with_logits(believed, log_odds)
                 loss = tf.reduce_mean(weights * losses) + sum(network.losses)
             variables = network.trainable_variables
-            optimizer.apply(tape.gradient(loss, variables), variables)
+            gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, variables), _GRADIENT_NORM)
+            # `optimizer.apply` does this too, but leaves a graph of some megabytes behind.
+            for gradient, variable in zip(gradients, variables, strict=True):
+                optimizer.update_step(gradient, variable, optimizer.learning_rate)
+            optimizer.iterations.assign_add(1)
 
         parts = [tf.TensorSpec((None, *part.shape[1:])) for part in network.inputs]
         signature = [*parts, tf.TensorSpec((None,)), tf.TensorSpec((None,))]

@@ -147,6 +147,7 @@ def _frame(walk: Walk, timeline: Timeline, window: WindowScores, strategy: str) 
     }
     columns |= {f"score_{name}": values for name, values in scores.items() if name != "probability"}
     columns["probability"] = scores["probability"]
+    columns["calibrated"] = walk.has_finished_window(window.start)
     rows = np.flatnonzero(sampled)
     mine = {name: values[rows] for name, values in scores.items()}
     for method in ("parallel", "cascade"):

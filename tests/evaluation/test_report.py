@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.evaluation.ranking import average_precision
-from forewarn.evaluation.report import Protocol, ScoreTable, report_strategy
+from forewarn.evaluation.report import Protocol, ScoreTable, _calibration, report_strategy
 from forewarn.models.committee import Committee
 
 HOUR = 3_600_000_000_000
@@ -320,3 +320,19 @@ def approximately(value: Any) -> Any:
     if isinstance(value, list):
         return [approximately(part) for part in value]
     return pytest.approx(value) if isinstance(value, float) else value
+
+
+def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration() -> None:
+    days = pd.date_range("2025-03-01", periods=2, tz="UTC")
+    frame = pd.DataFrame(
+        {
+            "label": np.array([1, 0, 1, 0], np.int8),
+            "probability": [0.1, 0.9, 0.8, 0.2],
+            "calibrated": [False, False, True, True],
+            "test_window": days.repeat(2),
+        }
+    )
+    protocol = Protocol(COMMITTEE, 0.25, 0.7, 0.25, step=1, horizon=1, seed=0)
+    found = _calibration(ScoreTable(frame, protocol))
+    assert sum(one["count"] for one in found["bins"]) == 2
+    assert found["slope"] > 0

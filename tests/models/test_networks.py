@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import zipfile
 from collections import Counter
@@ -14,7 +15,7 @@ from forewarn.models.cnn import CnnModel
 from forewarn.models.lstm import LstmModel
 from forewarn.models.mlp import MlpModel
 from forewarn.models.networks import NetworkModel
-from forewarn.models.tensorflow_runtime import keras
+from forewarn.models.tensorflow_runtime import keras, tensorflow
 
 DAY = 86_400 * 10**9
 Labels = npt.NDArray[np.int8]
@@ -111,3 +112,16 @@ def test_saved_network_holds_no_code_and_no_clock(tmp_path: Path) -> None:
     modules = {layer["module"] for layer in config["config"]["layers"]}
     assert modules == {"keras.layers"}
     assert "Lambda" not in {layer["class_name"] for layer in config["config"]["layers"]}
+
+
+def test_fits_leave_no_graphs_behind() -> None:
+    def operations() -> int:
+        gc.collect()
+        graphs = [thing for thing in gc.get_objects() if isinstance(thing, tensorflow().Graph)]
+        return sum(len(graph.get_operations()) for graph in graphs)
+
+    fitted(purge=30 * DAY)
+    before = operations()
+    for _ in range(2):
+        fitted(purge=30 * DAY)
+    assert operations() <= before
