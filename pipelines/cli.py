@@ -295,7 +295,7 @@ def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
         "forewarn demo --out /tmp/demo",
     )
     command.add_argument("--out", type=Path, default=Path("demo"), help="folder (default: demo)")
-    _fleet_options(command, 600, 31)
+    _fleet_options(command, 450, 31)
 
 
 def _parser() -> _Parser:
