@@ -357,4 +357,8 @@ class Walk:
             labels.append(found[found >= 0])
         if not pooled or not (np.concatenate(labels) == 1).any():
             return prior
-        return fit_calibration(np.concatenate(pooled), np.concatenate(labels), start=prior)
+        scores = np.concatenate(pooled)
+        # A failure makes as many positives as instances fit into a horizon: together one evidence.
+        recipe = self.terms.recipe
+        evidence = np.full(len(scores), min(1.0, recipe.step / recipe.horizon))
+        return fit_calibration(scores, np.concatenate(labels), start=prior, weights=evidence)
