@@ -2,17 +2,23 @@
 
     python benchmarks/training_set.py [--short]
 
-Prints medians of several runs, the ratio, and the peak memory of the process.
+Prints medians, ratios and the peak memory. A training is a process of its own, so each side is
+measured in fresh processes, in turn; and a second time in the same process, whose memory has been
+touched and whose libraries are loaded already: what a service that never ends would see.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -25,10 +31,12 @@ from forewarn.pipelines.settings import Settings
 from forewarn.pipelines.simulate import simulate_fleet_to
 from forewarn.pipelines.stages import Stages
 
+SIDES = ("read", "build")
 
-def _build(job: Job, moment: int, stages: Stages) -> int:
+
+def _build(job: Job, moment: int) -> Stages:
     """Build the training set of the longest length as of `moment`, as `forewarn train` does."""
-    terms = job.terms
+    terms, stages = job.terms, Stages()
     with stages("read and sort"):
         records = job.store.read(moment - terms.reach, moment)
     with stages("failures"):
@@ -43,49 +51,80 @@ def _build(job: Job, moment: int, stages: Stages) -> int:
         )
         chosen = known(found, moment, max(terms.lengths), terms.recipe.horizon)
     with stages("measure and encode"):
-        _, training = build_training_set(terms.recipe, timeline, chosen)
-    return len(training.labels)
+        build_training_set(terms.recipe, timeline, chosen)
+    return stages
 
 
-def _read(job: Job, paths: list[Path]) -> int:
+def _read(job: Job, moment: int) -> Stages:
     """Read what a training set needs, into memory, as plain pyarrow does."""
     names = (SERIAL, TIMESTAMP, FAILURE, *job.store.kinds.names, *job.store.groups)
-    columns = list(dict.fromkeys(names))
-    return len(pq.read_table(paths, columns=columns))
+    first, stages = moment - job.terms.reach, Stages()
+    files = [(_midnight(date), path) for date, path in job.store.files()]
+    paths = [path for start, path in files if first - DAY < start < moment]
+    with stages(f"read {len(paths)} files"):
+        pq.read_table(paths, columns=list(dict.fromkeys(names)))
+    return stages
 
 
-def _median(work: Callable[[], int], runs: int) -> float:
-    seconds = []
-    for _ in range(runs):
+def _midnight(date: Any) -> int:
+    return int((date.toordinal() - 719_163) * DAY)
+
+
+def _measure(side: str, records: Path) -> list[dict[str, Any]]:
+    """Do one side twice in this process; return seconds, stages and peak memory of each."""
+    work: Callable[[Job, int], Stages] = {"read": _read, "build": _build}[side]
+    job = open_job(records, Settings())
+    moment = _midnight(job.store.files()[-1][0])
+    found = []
+    for _ in range(2):
         start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+        figures = work(job, moment).figures()
+        found.append(figures | {"seconds": time.perf_counter() - start})
+    return found
+
+
+def _in_fresh_process(side: str, records: Path) -> list[dict[str, Any]]:
+    command = [sys.executable, __file__, "--side", side, "--records", str(records)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return list(json.loads(done.stdout))
+
+
+def _compare(records: Path, runs: int) -> None:
+    """Measure both sides in turn and print medians."""
+    found: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
+    for _ in range(runs):
+        for side in SIDES:
+            found[side].append(_in_fresh_process(side, records))
+    for place, what in enumerate(("fresh process", "once more in it")):
+        read, build = (
+            statistics.median(run[place]["seconds"] for run in found[side]) for side in SIDES
+        )
+        print(f"{what:16} pyarrow reads {read:6.3f} s, the set is built in {build:6.3f} s", end="")
+        print(f", ratio {build / read:.2f}")
+        for number, stage in enumerate(found["build"][0][place]["stages"]):
+            seconds = [run[place]["stages"][number]["seconds"] for run in found["build"]]
+            print(f"  {stage['name']:<25} {statistics.median(seconds):8.3f} s")
+    peak = max(run[-1]["peak_rss_bytes"] for run in found["build"])
+    print(f"peak memory {peak / 2**20:.0f} MiB")
 
 
 def main() -> None:
     """Simulate a fleet in a temporary folder and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="a small fleet, once")
-    short = parser.parse_args().short
-    n_gpus, n_days, runs = (100, 32, 1) if short else (800, 45, 5)
+    parser.add_argument("--records", type=Path, help="measure these instead of a simulated fleet")
+    parser.add_argument("--side", choices=SIDES, help="measure one side in this process, as JSON")
+    asked = parser.parse_args()
+    if asked.side:
+        print(json.dumps(_measure(asked.side, asked.records)))
+        return
+    n_gpus, n_days, runs = (100, 32, 1) if asked.short else (800, 45, 5)
     with tempfile.TemporaryDirectory() as folder:
-        simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
-        job = open_job(Path(folder) / "records", Settings())
-        files = job.store.files()
-        moment = (files[-1][0].toordinal() - 719_163) * DAY
-        paths = [path for date, path in files if (date.toordinal() - 719_163) * DAY < moment]
-        first = moment - job.terms.reach
-        paths = [p for d, p in files if first - DAY < (d.toordinal() - 719_163) * DAY < moment]
-        stages = Stages()
-        reading = _median(lambda: _read(job, paths), runs)
-        building = _median(lambda: _build(job, moment, stages), runs)
-        print(f"{n_gpus} GPUs, {len(paths)} of {n_days} days, median of {runs}")
-        print(f"pyarrow reads the columns   {reading:8.3f} s")
-        print(f"forewarn builds the set     {building:8.3f} s   ratio {building / reading:.2f}")
-        for stage in stages.figures()["stages"]:
-            print(f"  {stage['name']:<25} {stage['seconds'] / runs:8.3f} s (mean)")
-        print(f"peak memory {stages.figures()['peak_rss_bytes'] / 2**20:.0f} MiB")
+        if asked.records is None:
+            simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
+            print(f"{n_gpus} GPUs x {n_days} days")
+        print(f"median of {runs}")
+        _compare(asked.records or Path(folder) / "records", runs)
 
 
 if __name__ == "__main__":

@@ -64,12 +64,23 @@ class Part:
         serials = self.texts[SERIAL]
         return {serials.texts[i] for i in np.unique(serials.codes[self.failed & self.keep])}
 
-    def rows_of(self, place: Mapping[str, int]) -> tuple[CodeArray, IntArray, BoolArray]:
-        """Return number, time and state of the records of some serials, numbered by `place`."""
+    def rows_of(
+        self, place: Mapping[str, int], first: int, last: int
+    ) -> tuple[CodeArray, IntArray, BoolArray]:
+        """Return number, time and state of the records of some serials before and after a span.
+
+        Parameters
+        ----------
+        place : mapping
+            Number of each serial.
+        first, last : int
+            The span, nanoseconds.
+        """
         serials = self.texts[SERIAL]
         number = np.array([*(place.get(text, -1) for text in serials.texts), -1], dtype=np.int32)
         gpu = number[serials.codes]
-        rows = np.flatnonzero((gpu >= 0) & self.keep)
+        outside = (self.time < first) | (self.time > last)
+        rows = np.flatnonzero((gpu >= 0) & self.keep & outside)
         return gpu[rows], self.time[rows], self.failed[rows]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -190,21 +191,28 @@ class RecordStore:
         except RecordsError as error:
             raise RecordsError(f"{self.folder}: {error}") from None
 
-    def _recorded(self, records: Records, end: int | None) -> Failures:
-        """Return the failures in the records of all dates before `end`."""
-        paths = [path for _, path in self._chosen(None, end)]
-        paths = [path for path in paths if FAILURE in _schema(path).names]
-        if not paths:
-            return Failures.none()
+    def _recorded(self, records: Records, end: int) -> Failures:
+        """Return the failures in the records of all dates before `end`.
+
+        Only files that hold rows before or after `records` are read again.
+        """
+        first, last = int(records.time.min()), int(records.time.max())
+        paths = [
+            path
+            for date, path in self._chosen(None, end)
+            if not _date(first) < date < _date(last) and FAILURE in _schema(path).names
+        ]
 
         def load(path: Path) -> Part:
             return check_part(_read(path, ()), file=str(path), kinds=FeatureKinds(), end=end)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             parts = list(pool.map(load, paths))
-        ever = set().union(*(part.failed_serials() for part in parts))
+        ever = {records.serials[i] for i in np.unique(records.gpu[records.failed])}
+        ever = ever.union(*(part.failed_serials() for part in parts))
         place = {serial: i for i, serial in enumerate(records.serials) if serial in ever}
-        rows = [part.rows_of(place) for part in parts]
+        rows = [_of_gpus(records, list(place.values()), end)]
+        rows += [part.rows_of(place, first, last) for part in parts]
         gpu, time, failed = (np.concatenate(columns) for columns in zip(*rows, strict=True))
         return Failures.of_rows(gpu, time, failed)
 
@@ -212,6 +220,16 @@ class RecordStore:
         """Return the failures of the table `failures.parquet`."""
         path = self.folder / _FAILURES
         return read_failures_table(path, records) if path.exists() else Failures.none()
+
+
+def _of_gpus(
+    records: Records, gpus: Sequence[int], end: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return number, time and state of the rows of some GPUs before `end`."""
+    wanted = np.zeros(len(records.serials), dtype=bool)
+    wanted[gpus] = True
+    rows = np.flatnonzero(wanted[records.gpu] & ~records.filled & (records.time < end))
+    return records.gpu[rows], records.time[rows], records.failed[rows]
 
 
 def read_failures_table(path: Path, records: Records) -> Failures:

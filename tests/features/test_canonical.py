@@ -408,10 +408,14 @@ def test_rows_of_some_serials_have_the_numbers_asked_for(
         + rows(None, [0], failure=1)
     )
     part = check_part(found, file="f", kinds=FeatureKinds())
-    gpu, time, failed = part.rows_of({"C": 0, "B": 1, "Z": 2})
+    place, end = {"C": 0, "B": 1, "Z": 2}, int(part.time.max())
+    gpu, time, failed = part.rows_of(place, end + 1, end)
     assert gpu.tolist() == [1, 1, 0]
     assert minutes(time) == [0, 10, 20]
     assert failed.tolist() == [False, True, True]
+    # Of a span from the middle row to itself only what lies before and after.
+    middle = int(time[1])
+    assert minutes(part.rows_of(place, middle, middle)[1]) == [0, 20]
 
 
 def test_a_moment_before_1970_is_a_moment() -> None:
