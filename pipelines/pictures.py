@@ -186,13 +186,13 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
         axes.plot([p[0] for p in seen], [p[1] for p in seen], "o-", color=blue, linewidth=2.0)
         edge = [low * 1.15] * len(empty)
         axes.plot(empty, edge, "v", color=blue, markerfacecolor="none", clip_on=False)
-        for x, y, positives in seen:
-            axes.annotate(  # the points rise, so there is room to the upper left
+        for (x, y, positives), above in zip(seen, _bends_down([p[1] for p in seen]), strict=True):
+            axes.annotate(
                 count(positives),
                 (x, y),
-                xytext=(-6, 4),
+                xytext=(-5, 5) if above else (5, -12),
                 textcoords="offset points",
-                ha="right",
+                ha="right" if above else "left",
                 size=9,
             )
         _share_ticks(axes, low, high)
@@ -209,6 +209,13 @@ def _point(one: Mapping[str, Any]) -> tuple[float, float, float | None] | None:
     return x, y, number(one.get("positives"))
 
 
+def _bends_down(heights: Sequence[float]) -> list[bool]:
+    """Tell for each point of a line whether there is room above it: at its peaks, not its dips."""
+    ends = [heights[0], *heights, heights[-1]] if heights else []
+    around = zip(ends[:-2], heights, ends[2:], strict=True) if heights else ()
+    return [y * y >= before * after for before, y, after in around]
+
+
 def _limits(points: Sequence[tuple[float, float, float | None]]) -> tuple[float, float]:
     """Find the range that holds every point, on both scales alike."""
     values = [value for x, y, _ in points for value in (x, y) if value > 0.0]
@@ -219,7 +226,8 @@ def _limits(points: Sequence[tuple[float, float, float | None]]) -> tuple[float,
 
 def _share_ticks(axes: Axes, low: float, high: float) -> None:
     """Label the powers of ten as percentages, not as exponents."""
-    ticks = [t for e in range(-6, 1) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high]
+    steps = (1.0, 3.0) if high < 300.0 * low else (1.0,)  # there is room for about six labels
+    ticks = [t * 10.0**e for e in range(-6, 1) for t in steps if low <= t * 10.0**e <= high]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(ticks, labels=[f"{100 * tick:.4g} %" for tick in ticks])
         axis.set_ticks([], minor=True)

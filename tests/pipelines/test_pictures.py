@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -127,6 +128,22 @@ def test_the_reliability_plot_holds_every_group_and_marks_those_without_a_failur
     assert np.asarray(seen.get_ydata()).tolist() == [0.012, 0.19]
     assert np.asarray(empty.get_xdata()).tolist() == [0.001]
     assert [text.get_text() for text in axes.texts] == ["12", "19"]
+
+
+def test_labels_of_the_reliability_plot_do_not_run_into_each_other() -> None:
+    predicted = [0.0001, 0.002, 0.01, 0.017, 0.03, 0.05, 0.14]
+    observed = [0.0003, 0.004, 0.012, 0.035, 0.065, 0.036, 0.09]
+    groups = zip(predicted, observed, strict=True)
+    figure = reliability_figure(
+        [{"predicted": x, "observed": y, "positives": 100} for x, y in groups]
+    )
+    axes = figure.axes[0]
+    figure.canvas.draw()
+    for labels in (axes.texts, axes.get_xticklabels(), axes.get_yticklabels()):
+        boxes = [label.get_window_extent() for label in labels]
+        assert len(boxes) > 3
+        pairs = itertools.combinations(boxes, 2)
+        assert not any(one.overlaps(other) for one, other in pairs)
 
 
 def test_the_daily_picture_shows_listed_and_hits() -> None:
