@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Interval", "interval", "machine_draws"]
+__all__ = ["INTERVAL_LEVEL", "Interval", "interval", "machine_draws"]
 
 Interval = tuple[float, float]
 N_DRAWS = 200
+INTERVAL_LEVEL = 0.95
 
 
 def machine_draws(n_machines: int, *, seed: int, n_draws: int = N_DRAWS) -> npt.NDArray[np.float64]:
@@ -36,5 +37,6 @@ def interval(draws: npt.NDArray[np.float64] | Sequence[float]) -> Interval | Non
     there = values[np.isfinite(values)]
     if 2 * len(there) < max(1, len(values)):
         return None
-    low, high = np.quantile(there, [0.025, 0.975])
+    outside = (1.0 - INTERVAL_LEVEL) / 2.0
+    low, high = np.quantile(there, [outside, 1.0 - outside])
     return float(low), float(high)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.evaluation.report import ScoreTable, report_strategy
+from forewarn.evaluation.resampling import INTERVAL_LEVEL
 from forewarn.evaluation.schedule import retraining_times
 from forewarn.evaluation.test_set import sampled_mask
 from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, WindowScores, scorable
@@ -175,6 +176,7 @@ def _report(
         "prevalence": float((instances.label[known] == 1).mean()) if known.any() else None,
         "share": job.settings.list.share,
         "k": job.settings.evaluation.k,
+        "interval_level": INTERVAL_LEVEL,
         "horizon_hours": job.settings.horizon / 3.6e12,
         "records": len(records) - records.seen.filled,
         "instances": len(instances),

@@ -168,7 +168,8 @@ def _days_until(reading: Reading, column: str) -> str:
 
 def _count(reading: Reading, text: str) -> str:
     what = text.replace("=", " ")
-    return f"{what} {_number(reading.value)} times within {reading.window}{_peers(reading)}"
+    times = "once" if reading.value == 1 else f"{_number(reading.value)} times"
+    return f"{what} {times} within {reading.window}{_peers(reading)}"
 
 
 def _severity(reading: Reading, column: str) -> str:

@@ -43,7 +43,7 @@ def parse_duration(text: object) -> int:
         re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
     )
     length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if not length:
+    if not 0 < length < 2**63:  # moments are nanoseconds in 64 bits
         raise ValueError('expected a duration such as "10min", "4h" or "3d"')
     return length
 

@@ -90,12 +90,7 @@ class RecordStore:
             raise RecordsError(f"{self.folder}: no such folder, expected one of records.")
         found = []
         for partition in sorted(self.folder.glob("date=*")):
-            try:
-                date = dt.date.fromisoformat(partition.name.removeprefix("date="))
-            except ValueError:
-                raise RecordsError(
-                    f"{partition}: found `{partition.name}`, expected `date=YYYY-MM-DD`."
-                ) from None
+            date = _partition_date(partition)
             found += [(date, path) for path in sorted(partition.glob("*.parquet"))]
         found = [(date, path) for date, path in found if path.name[0] not in "._"]
         if not found:
@@ -268,6 +263,17 @@ def _renumbered(found: Failures, names: Sequence[str], records: Records) -> Fail
     gpu = number[found.gpu]
     moved = Failures(gpu, found.failed_at, found.repaired_at, found.known_at)
     return moved.take(gpu >= 0)
+
+
+def _partition_date(partition: Path) -> dt.date:
+    """Read the date of a partition in its one form, so that no date has two folders."""
+    try:
+        date = dt.date.fromisoformat(partition.name.removeprefix("date="))
+    except ValueError:
+        date = None
+    if date is None or partition.name != f"date={date.isoformat()}":
+        raise RecordsError(f"{partition}: found `{partition.name}`, expected `date=YYYY-MM-DD`.")
+    return date
 
 
 def _date(moment: int) -> dt.date:

@@ -82,6 +82,7 @@ def words(name: str, value: float, usual: float = NAN, kind: str = "") -> str:
         ("days_until:expiration_date", 40.0, 100.0, "expiration_date in 40 days"),
         ("days_until:expiration_date", -3.5, 100.0, "expiration_date was 3.5 days ago"),
         ("count:xid", 4.0, 0.0, "xid 4 times within 3h (peers 0)"),
+        ("count:error=error4", 1.0, 0.0, "error error4 once within 3h (peers 0)"),
         ("count:xid=63", 2.0, 0.0, "xid 63 2 times within 3h (peers 0)"),
         ("severity:xid", 3.0, 0.0, "xid that is fatal within 3h"),
         ("severity:xid", 2.0, 0.0, "xid of degraded hardware within 3h"),

@@ -163,6 +163,7 @@ def test_durations_grow_with_number_and_unit(number: int, unit: str) -> None:
         "1e3s",
         " 3d",
         "3d\n",
+        "999999999999d",
         3,
         3.0,
         None,

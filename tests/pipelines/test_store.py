@@ -166,7 +166,9 @@ def test_hidden_and_other_files_are_ignored(folder: Path, name: str) -> None:
     assert len(store_of(folder).read()) == 3 * 72
 
 
-@pytest.mark.parametrize("name", ["date=today", "date=2025-13-01", "date=", "date=2025-01"])
+@pytest.mark.parametrize(
+    "name", ["date=today", "date=2025-13-01", "date=", "date=2025-01", "date=20250101"]
+)
 def test_a_partition_that_is_no_date_is_named(folder: Path, name: str) -> None:
     (folder / name).mkdir()
     message = refused(store_of(folder))
