@@ -37,6 +37,6 @@ def interval(draws: npt.NDArray[np.float64] | Sequence[float]) -> Interval | Non
     there = values[np.isfinite(values)]
     if 2 * len(there) < max(1, len(values)):
         return None
-    outside = (1.0 - INTERVAL_LEVEL) / 2.0
+    outside = round((1.0 - INTERVAL_LEVEL) / 2.0, 6)
     low, high = np.quantile(there, [outside, 1.0 - outside])
     return float(low), float(high)
