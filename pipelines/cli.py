@@ -138,6 +138,18 @@ def _review(args: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.doctor import examine, write_report
+    from forewarn.pipelines.doctor_words import doctor_text
+
+    found = examine(args.records, _settings(args))
+    print(json.dumps(found) if args.json else doctor_text(found))
+    if args.out is not None:
+        write_report(args.out, found)
+        print(f"wrote {args.out}/doctor.html and doctor.json", file=sys.stderr)
+    return 0
+
+
 def _demo(args: argparse.Namespace) -> int:
     from forewarn.pipelines.demo import run_demo
 
@@ -286,6 +298,20 @@ def _add_review(commands: argparse._SubParsersAction[_Parser]) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
+def _add_doctor(commands: argparse._SubParsersAction[_Parser]) -> None:
+    command = _command(
+        commands,
+        "doctor",
+        _doctor,
+        "say whether records can be trained on, and what is wrong with them",
+        "forewarn doctor /tmp/fleet/records --out /tmp/doctor",
+    )
+    command.add_argument("records", type=Path, help="folder of date=YYYY-MM-DD/*.parquet")
+    _config_option(command)
+    command.add_argument("--out", type=Path, metavar="DIR", help="write doctor.html and .json")
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
 def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
     command = _command(
         commands,
@@ -307,7 +333,15 @@ def _parser() -> _Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for add in (_add_demo, _add_simulate, _add_backtest, _add_train, _add_score, _add_review):
+    for add in (
+        _add_demo,
+        _add_simulate,
+        _add_doctor,
+        _add_backtest,
+        _add_train,
+        _add_score,
+        _add_review,
+    ):
         add(commands)
     return parser
 

@@ -20,9 +20,15 @@ from matplotlib.ticker import MaxNLocator
 from forewarn.pipelines.pages import as_time, count, day, number
 
 __all__ = [
+    "COLOURS",
+    "WIDTH",
     "Series",
     "daily_list_figure",
+    "date_ticks",
     "inline_svg",
+    "legend_above",
+    "new_figure",
+    "own_style",
     "precision_figure",
     "reliability_figure",
     "training_lengths_figure",
@@ -40,7 +46,7 @@ COLOURS = {
 }
 _MODEL_COLOURS = ("c1", "c2", "c3", "c4")
 _MARKERS = "osD^v"
-_WIDTH = 5.6  # inches: text keeps a readable size where a phone shrinks the picture
+WIDTH = 5.6  # inches: text keeps a readable size where a phone shrinks the picture
 _TICKS = 7  # dates that fit side by side under a picture on a phone
 _STYLE: dict[str, Any] = {
     "font.size": 10.5,
@@ -97,8 +103,8 @@ def precision_figure(series: Sequence[Series], *, chance: float | None = None) -
     """
     times = sorted({time for one in series for time in map(as_time, one.starts) if time})
     place = {time: index for index, time in enumerate(times)}
-    figure, axes = _new_figure(_WIDTH, 3.4)
-    with _own_style():
+    figure, axes = new_figure(WIDTH, 3.4)
+    with own_style():
         for one, drawing in zip(series, _drawings(series), strict=True):
             _draw_series(axes, one, place, drawing)
         if chance is not None:
@@ -115,8 +121,8 @@ def precision_figure(series: Sequence[Series], *, chance: float | None = None) -
         axes.set_ylim(0.0, 1.03)
         axes.set_ylabel("precision")
         axes.set_xlabel("start of the test window (UTC)")
-        _date_ticks(axes, times)
-        _legend_above(axes)
+        date_ticks(axes, times)
+        legend_above(axes)
     return figure
 
 
@@ -147,14 +153,14 @@ def _draw_series(axes: Axes, one: Series, place: Mapping[Any, int], drawing: Any
     axes.plot(range(len(place)), heights, label=one.label, markersize=5, **drawing)
 
 
-def _date_ticks(axes: Axes, times: Sequence[Any]) -> None:
+def date_ticks(axes: Axes, times: Sequence[Any]) -> None:
     """Label at most seven of the test windows with their day."""
     every = max(1, -(-len(times) // _TICKS))
     axes.set_xticks(range(0, len(times), every))
     axes.set_xticklabels([f"{time.day} {day(time).split()[1][:3]}" for time in times[::every]])
 
 
-def _legend_above(axes: Axes) -> None:
+def legend_above(axes: Axes) -> None:
     """Put the legend over the picture, where it hides nothing."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)
@@ -175,8 +181,8 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
     """
     points = [_point(one) for one in bins]
     drawn = [point for point in points if point is not None]
-    figure, axes = _new_figure(4.6, 4.1)
-    with _own_style():
+    figure, axes = new_figure(4.6, 4.1)
+    with own_style():
         low, high = _limits(drawn)
         axes.plot([low, high], [low, high], color=COLOURS["muted"], linestyle=(0, (4, 2)))
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
@@ -245,8 +251,8 @@ def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
     rows = [(time, one) for time, one in zip(times, days, strict=True) if time is not None]
     listed = [number(one.get("listed")) or 0.0 for _, one in rows]
     hits = [number(one.get("hits")) or 0.0 for _, one in rows]
-    figure, axes = _new_figure(_WIDTH, 2.4)
-    with _own_style():
+    figure, axes = new_figure(WIDTH, 2.4)
+    with own_style():
         axes.grid(visible=False, axis="x")
         axes.set_axisbelow(True)
         grey, blue = COLOURS["line"], COLOURS["c1"]
@@ -254,8 +260,8 @@ def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
         axes.bar(range(len(rows)), hits, color=blue, width=0.8, label="of these, failed in time")
         axes.set_ylabel("GPUs")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        _date_ticks(axes, [time for time, _ in rows])
-        _legend_above(axes)
+        date_ticks(axes, [time for time, _ in rows])
+        legend_above(axes)
     return figure
 
 
@@ -271,21 +277,21 @@ def training_lengths_figure(starts: Sequence[Any], days: Sequence[float | None])
     """
     times = [time for time in map(as_time, starts) if time is not None]
     heights = [number(one) or 0.0 for one in days]
-    figure, axes = _new_figure(_WIDTH, 1.5)
-    with _own_style():
+    figure, axes = new_figure(WIDTH, 1.5)
+    with own_style():
         axes.grid(visible=False, axis="x")
         axes.set_axisbelow(True)
         axes.bar(range(len(heights)), heights, color=COLOURS["c1"], width=0.8)
         levels = sorted({height for height in heights if height > 0.0})
         axes.set_yticks(levels, labels=[f"{level:g}" for level in levels])
         axes.set_ylabel("days")
-        _date_ticks(axes, times)
+        date_ticks(axes, times)
     return figure
 
 
-def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """Make an empty figure in our style, in inches."""
-    with _own_style():
+    with own_style():
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
         axes.spines[["left", "bottom"]].set_linewidth(0.8)
@@ -293,7 +299,7 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 @contextmanager
-def _own_style() -> Iterator[None]:
+def own_style() -> Iterator[None]:
     """Draw in our style whatever a site's matplotlibrc says."""
     with style.context(["default", _STYLE]):
         yield
@@ -323,7 +329,7 @@ def inline_svg(figure: Figure, *, name: str, title: str, description: str) -> Ma
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
         raise ValueError(f"`name` must be letters, digits and hyphens, got {name!r}.")
     buffer = io.StringIO()
-    with _own_style(), warnings.catch_warnings():
+    with own_style(), warnings.catch_warnings():
         # The reader's fonts draw the text, so what our layout font lacks does not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata=_NO_METADATA, transparent=True)

@@ -31,7 +31,7 @@ from forewarn.features.records import (
     RecordsError,
 )
 
-__all__ = ["RecordStore", "moments_of", "open_parquet", "replacing"]
+__all__ = ["RecordStore", "moments_of", "open_parquet", "read_columns", "replacing"]
 
 _FAILURES = "failures.parquet"
 
@@ -126,7 +126,7 @@ class RecordStore:
         self._check_labels(paths)
 
         def load(path: Path) -> Part:
-            table = _read(path, (*self.kinds.names, *optional))
+            table = read_columns(path, (*self.kinds.names, *optional))
             return check_part(
                 table, file=str(path), kinds=self.kinds, optional=optional, start=start, end=end
             )
@@ -145,8 +145,8 @@ class RecordStore:
             it, `records` are all there are.
         """
         if end is None:
-            return Failures.of_records(records).joined(self._reported(records))
-        failures = self._recorded(records, end).joined(self._reported(records))
+            return Failures.of_records(records).joined(self.reported(records.serials))
+        failures = self._recorded(records, end).joined(self.reported(records.serials))
         return failures.known_before(end)
 
     def _chosen(self, start: int | None, end: int | None) -> list[tuple[dt.date, Path]]:
@@ -199,7 +199,7 @@ class RecordStore:
         ]
 
         def load(path: Path) -> Part:
-            return check_part(_read(path, ()), file=str(path), kinds=FeatureKinds(), end=end)
+            return check_part(read_columns(path, ()), file=str(path), kinds=FeatureKinds(), end=end)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             parts = list(pool.map(load, paths))
@@ -211,10 +211,10 @@ class RecordStore:
         gpu, time, failed = (np.concatenate(columns) for columns in zip(*rows, strict=True))
         return Failures.of_rows(gpu, time, failed)
 
-    def _reported(self, records: Records) -> Failures:
-        """Return the failures of the table `failures.parquet`."""
+    def reported(self, serials: Sequence[str]) -> Failures:
+        """Return the failures of the table `failures.parquet`, of these serials by their place."""
         path = self.folder / _FAILURES
-        return read_failures_table(path, records) if path.exists() else Failures.none()
+        return read_failures_table(path, serials) if path.exists() else Failures.none()
 
 
 def _of_gpus(
@@ -227,8 +227,8 @@ def _of_gpus(
     return records.gpu[rows], records.time[rows], records.failed[rows]
 
 
-def read_failures_table(path: Path, records: Records) -> Failures:
-    """Read a failures table (CONTRACTS, section 1) for the serials of `records`."""
+def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
+    """Read a failures table (CONTRACTS, section 1); a serial that is not asked for falls out."""
     table = open_parquet(path).read()
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:
@@ -240,7 +240,7 @@ def read_failures_table(path: Path, records: Records) -> Failures:
     repaired = pc.fill_null(moments_of(table, "repaired_at", path), NEVER).filter(there).to_numpy()
     names = table[SERIAL].cast(pa.string()).filter(there).to_pylist()
     numbered = Failures(np.arange(len(names), dtype=np.int32), failed_at, repaired, known)
-    return _renumbered(numbered, names, records)
+    return _renumbered(numbered, names, serials)
 
 
 def moments_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
@@ -256,9 +256,9 @@ def moments_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
         ) from None
 
 
-def _renumbered(found: Failures, names: Sequence[str], records: Records) -> Failures:
-    """Give failures the numbers of the records; those of unknown serials fall out."""
-    place = {serial: number for number, serial in enumerate(records.serials)}
+def _renumbered(found: Failures, names: Sequence[str], serials: Sequence[str]) -> Failures:
+    """Give failures the places of their serials; those of unknown serials fall out."""
+    place = {serial: number for number, serial in enumerate(serials)}
     number = np.array([place.get(name, -1) for name in names] or [-1], dtype=np.int32)
     gpu = number[found.gpu]
     moved = Failures(gpu, found.failed_at, found.repaired_at, found.known_at)
@@ -297,7 +297,7 @@ def _n_rows(path: Path) -> int:
     return int(open_parquet(path).metadata.num_rows)
 
 
-def _read(path: Path, names: Sequence[str]) -> pa.Table:
+def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Read keys, failure and the named columns that a file has, texts as dictionaries."""
     schema = _schema(path)
     wanted = [n for n in dict.fromkeys((SERIAL, TIMESTAMP, FAILURE, *names)) if n in schema.names]

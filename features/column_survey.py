@@ -1,0 +1,140 @@
+"""What a column of telemetry looks like: missing, impossible and frozen values, resets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ColumnSurvey", "FloatSurvey", "day_extremes"]
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.floating]
+
+# Limits of the columns that CONTRACTS, section 1, defines: outside no GPU works or is built.
+_LIMITS = {
+    "temperature_gpu": (-20.0, 130.0),
+    "power_draw": (0.0, 3_000.0),
+    "utilization_gpu": (0.0, 100.0),
+    "utilization_memory": (0.0, 100.0),
+    "memory_used": (0.0, 2_000_000.0),
+    "clock_sm": (0.0, 6_000.0),
+    "pcie_link_width": (0.0, 32.0),
+}
+_FEWEST_READINGS = 12  # of a GPU and day, before a constant value says anything
+_RARE = 0.05  # a column that rests on more GPU-days than this does so by nature
+
+
+@dataclass(slots=True)
+class ColumnSurvey:
+    """Counts of one column, added up part by part.
+
+    Attributes
+    ----------
+    name : str
+    rows, nulls, impossible, resets : int
+        `impossible` values lie outside what any GPU reports, `resets` are falls of a counter.
+    """
+
+    name: str
+    rows: int = 0
+    nulls: int = 0
+    impossible: int = 0
+    resets: int = 0
+    last: dict[str, float] = field(default_factory=dict)
+
+    def add(self, values: FloatArray, *, counter: bool) -> None:
+        """Count the values of one part."""
+        low, high = (0.0, np.inf) if counter else _LIMITS.get(self.name, (-np.inf, np.inf))
+        self.rows += len(values)
+        self.nulls += int(np.isnan(values).sum())
+        self.impossible += int(((values < low) | (values > high)).sum())
+
+    def add_resets(
+        self, values: FloatArray, gpu: npt.NDArray[np.int32], serials: tuple[str, ...]
+    ) -> None:
+        """Count the falls of a counter, from the last part on.
+
+        Parameters
+        ----------
+        values, gpu : ndarrays of shape (n,)
+            By GPU and time.
+        serials : tuple of str
+            Of the numbers in `gpu`.
+        """
+        there = ~np.isnan(values)
+        values, gpu = values[there], gpu[there]
+        same = gpu[1:] == gpu[:-1]
+        self.resets += int((same & (np.diff(values) < 0)).sum())
+        first = np.flatnonzero(np.append(True, ~same)[: len(gpu)])
+        final = np.flatnonzero(np.append(~same, True)[: len(gpu)])
+        for start, end in zip(first.tolist(), final.tolist(), strict=True):
+            serial = serials[gpu[start]]
+            self.resets += int(values[start] < self.last.get(serial, -np.inf))
+            self.last[serial] = float(values[end])
+
+
+@dataclass(slots=True)
+class FloatSurvey:
+    """On which days a sensor stood still while others of the same GPU moved.
+
+    Attributes
+    ----------
+    days, still : dict
+        Per column the number of GPU-days seen; and the number of still ones of each serial.
+    """
+
+    days: dict[str, int] = field(default_factory=dict)
+    still: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(
+        self,
+        values: Mapping[str, FloatArray],
+        gpu: npt.NDArray[np.int32],
+        serials: tuple[str, ...],
+    ) -> None:
+        """Look at one part (a day, or some of it); columns of shape (n,), by GPU.
+
+        A value of 0 that stays is idleness, and a GPU of which nothing moves may be idle too:
+        frozen is a reading above 0 that stays where another reading of the GPU moves.
+        """
+        if not len(gpu):
+            return
+        starts = np.flatnonzero(np.append(True, np.diff(gpu) != 0))
+        found = {name: day_extremes(values[name], starts) for name in values}
+        moved = sum((high > low).astype(int) for low, high, _ in found.values())
+        for name, (low, high, n) in found.items():
+            enough = n >= _FEWEST_READINGS
+            rests = enough & (low == high) & (low != 0.0) & (moved > 0)
+            self.days[name] = self.days.get(name, 0) + int(enough.sum())
+            mine = self.still.setdefault(name, {})
+            for place in np.flatnonzero(rests).tolist():
+                serial = serials[gpu[starts[place]]]
+                mine[serial] = mine.get(serial, 0) + 1
+
+    def frozen(self) -> dict[str, dict[str, int]]:
+        """Return per column the serials with frozen days, and how many.
+
+        Columns that rest often do so by nature and are left out.
+        """
+        return {
+            name: dict(sorted(mine.items()))
+            for name, mine in self.still.items()
+            if mine and sum(mine.values()) <= _RARE * self.days[name]
+        }
+
+
+def day_extremes(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return least and greatest value and the number of values from each start to the next.
+
+    Examples
+    --------
+    >>> low, high, n = day_extremes(np.array([1.0, np.nan, 3.0, 5.0]), np.array([0, 3]))
+    >>> low.tolist(), high.tolist(), n.tolist()
+    ([1.0, 5.0], [3.0, 5.0], [2, 1])
+    """
+    low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
+    n = np.add.reduceat((~np.isnan(values)).astype(np.int64), starts)
+    return low, high, n
