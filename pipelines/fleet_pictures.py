@@ -30,7 +30,7 @@ def records_figure(by_day: Mapping[str, int]) -> Figure:
     ----------
     by_day : mapping of ISO date to number of records
     """
-    days = np.arange(min(by_day), np.datetime64(max(by_day)) + 1, dtype="datetime64[D]")
+    days = np.arange(min(by_day), np.datetime64(max(by_day)) + np.timedelta64(1, "D"))
     figure, axes = new_figure(WIDTH, 2.0)
     with own_style():
         axes.grid(visible=False, axis="x")
