@@ -1,0 +1,76 @@
+"""What one GPU said at one moment, whatever it was said in."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["GpuReading", "Unread", "pci_address"]
+
+_PCI = re.compile(
+    r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.(?P<function>[0-7]))?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU as a source described it.
+
+    Attributes
+    ----------
+    numbers : mapping of str to float
+        By the names and in the units of CONTRACTS, section 1 (`temperature_gpu` in degrees
+        Celsius, `memory_used` in MiB, ...). What the source does not know is not in it.
+    texts : mapping of str to str
+        `gpu_type`, `driver_version`.
+    serial, uuid : str or None
+        As the board has them; consumer boards have no serial.
+    pci : str or None
+        Address in the form of `pci_address`.
+    slot : int or None
+        Index of the GPU on its host.
+    mig : bool
+        Split into instances: then it reports no utilization of its own.
+    """
+
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    serial: str | None = None
+    uuid: str | None = None
+    pci: str | None = None
+    slot: int | None = None
+    mig: bool = False
+
+
+@dataclass(slots=True)
+class Unread:
+    """What could not be read, counted by why, with the first example of each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, why: str, text: str) -> None:
+        """Count one line or value that was left out."""
+        self.counts[why] += 1
+        self.examples.setdefault(why, text[:200])
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+
+def pci_address(text: str) -> str | None:
+    """Return a PCI address in one form, since every source writes its own; None if it is none.
+
+    Examples
+    --------
+    >>> pci_address("00000000:17:00.0"), pci_address("PCI:0000:17:00"), pci_address("0000:3B:00")
+    ('0000:17:00', '0000:17:00', '0000:3b:00')
+    """
+    found = _PCI.search(text)
+    if not found:
+        return None
+    domain = int(found["domain"] or "0", 16)
+    return f"{domain:04x}:{found['bus']}:{found['device']}".lower()
