@@ -1,0 +1,183 @@
+"""GPUs in the output of `nvidia-smi --query-gpu=... --format=csv`, with or without units."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
+
+__all__ = ["lost_gpus", "parse_query_gpu", "query_fields", "supported_fields"]
+
+# Record column -> names of the field over the drivers, best first. Where a column takes several
+# fields they are added up, and it is known only where all of them are.
+_NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "temperature_gpu": (("temperature.gpu",),),
+    "power_draw": (("power.draw.average", "power.draw", "power.draw.instant"),),
+    "utilization_gpu": (("utilization.gpu",),),
+    "utilization_memory": (("utilization.memory",),),
+    "memory_used": (("memory.used",),),
+    "clock_sm": (("clocks.current.sm", "clocks.sm"),),
+    "ecc_corrected": (("ecc.errors.corrected.aggregate.total",),),
+    "ecc_uncorrected": (("ecc.errors.uncorrected.aggregate.total",),),
+    "rows_remapped": (
+        ("remapped_rows.correctable", "remapped_rows.sbe"),
+        ("remapped_rows.uncorrectable", "remapped_rows.dbe"),
+    ),
+    "pcie_link_width": (("pcie.link.width.current",),),
+}
+_NAMES = {
+    "serial": ("serial", "gpu_serial"),
+    "uuid": ("uuid", "gpu_uuid"),
+    "pci": ("pci.bus_id", "gpu_bus_id"),
+    "slot": ("index",),
+    "gpu_type": ("name", "gpu_name"),
+    "driver_version": ("driver_version",),
+    "mig": ("mig.mode.current",),
+}
+# Unit -> factor to the unit of CONTRACTS, section 1. A unit of another kind is not in its row.
+_UNITS = {
+    "power_draw": {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3},
+    "memory_used": {"": 1.0, "KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0},
+    "clock_sm": {"": 1.0, "MHz": 1.0, "GHz": 1e3},
+    "utilization_gpu": {"": 1.0, "%": 1.0},
+    "utilization_memory": {"": 1.0, "%": 1.0},
+}
+_PLAIN = {"": 1.0, "C": 1.0}
+_VALUE = re.compile(r"(?P<number>-?\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[A-Za-z%]{0,4})")
+_HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
+# What a driver prints where it has no value: the card or the driver lacks it.
+_ABSENT = re.compile(
+    r"|N/A|\[N/A\]|\[?Not Supported\]?|\[?Not Available\]?|\[Requested functionality has been.*",
+    re.IGNORECASE,
+)
+# nvidia-smi says that a GPU is gone in more than one way, the address with and without a point.
+_LOST = re.compile(
+    r"GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
+    r"(?:Unknown Error|is lost|not found|fallen off)",
+    re.IGNORECASE,
+)
+
+
+def query_fields() -> tuple[str, ...]:
+    """Return the fields to ask for, each by the name that most drivers know."""
+    numbers = [names[-1] for fields in _NUMBERS.values() for names in fields]
+    numbers[numbers.index("power.draw.instant")] = "power.draw"
+    numbers[numbers.index("remapped_rows.sbe")] = "remapped_rows.correctable"
+    numbers[numbers.index("remapped_rows.dbe")] = "remapped_rows.uncorrectable"
+    return (*(names[0] for names in _NAMES.values()), *numbers)
+
+
+def supported_fields(help_text: str) -> frozenset[str]:
+    r"""Return the fields that a driver knows, from the output of `nvidia-smi --help-query-gpu`.
+
+    Examples
+    --------
+    >>> sorted(supported_fields('"name" or "gpu_name"\nThe official name.\n"index"\n'))
+    ['gpu_name', 'index', 'name']
+    """
+    lines = [line for line in help_text.split("\n") if line.startswith('"')]
+    return frozenset(name for line in lines for name in re.findall(r'"([a-zA-Z_0-9.]+)"', line))
+
+
+def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
+    """Read every GPU of the output.
+
+    Parameters
+    ----------
+    text : str
+        With its header line; what nvidia-smi says instead of a table is unread.
+
+    Returns
+    -------
+    list of GpuReading
+    Unread
+        Lines and values that are neither a number nor said to be absent.
+    """
+    unread, readings = Unread(), []
+    lines = [line for line in text.replace("\0", "").splitlines() if line.strip()]
+    start = next((i for i, line in enumerate(lines) if _is_header(line)), len(lines))
+    for line in lines[:start]:
+        unread.add("a line before the table", line)
+    header = _cells(lines[start]) if start < len(lines) else []
+    fields = [_HEADER.fullmatch(name) for name in header]
+    names = [found["name"] if found else "" for found in fields]
+    units = {found["name"]: found["unit"] or "" for found in fields if found}
+    for line in lines[start + 1 :]:
+        cells = _cells(line)
+        if len(cells) != len(names):
+            unread.add("a line with another number of fields than the header", line)
+        else:
+            readings.append(_reading(dict(zip(names, cells, strict=True)), units, unread))
+    return readings, unread
+
+
+def _is_header(line: str) -> bool:
+    known = {name for names in _NAMES.values() for name in names}
+    return len(known & {name.split(" [")[0] for name in _cells(line)}) >= 1
+
+
+def _cells(line: str) -> list[str]:
+    """Split one line; nvidia-smi quotes nothing, and no value has a comma."""
+    return [cell.strip() for cell in line.split(",")]
+
+
+def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread) -> GpuReading:
+    """Make a reading of one row."""
+    texts = {key: _text(cells, names) for key, names in _NAMES.items()}
+    slot = texts["slot"]
+    numbers = {}
+    for column, fields in _NUMBERS.items():
+        parts = [_number(column, names, cells, units, unread) for names in fields]
+        there = [part for part in parts if part is not None]
+        if len(there) == len(parts):
+            numbers[column] = math.fsum(there)
+    named = {key: texts[key] for key in ("gpu_type", "driver_version")}
+    return GpuReading(
+        numbers=numbers,
+        texts={key: text for key, text in named.items() if text is not None},
+        serial=texts["serial"],
+        uuid=texts["uuid"],
+        pci=pci_address(texts["pci"] or ""),
+        slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
+        mig=texts["mig"] == "Enabled",
+    )
+
+
+def _text(cells: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """Return the first of several fields that has a value."""
+    values = [cells[name] for name in names if name in cells]
+    return next((value for value in values if not _ABSENT.fullmatch(value)), None)
+
+
+def _number(
+    column: str,
+    names: tuple[str, ...],
+    cells: Mapping[str, str],
+    units: Mapping[str, str],
+    unread: Unread,
+) -> float | None:
+    """Return the first of several fields that is a number, in the unit of the column."""
+    for name in names:
+        value = cells.get(name, "")
+        if _ABSENT.fullmatch(value):
+            continue
+        found = _VALUE.fullmatch(value)
+        factor = found and _UNITS.get(column, _PLAIN).get(found["unit"] or units.get(name, ""))
+        if found and factor is not None:
+            return float(found["number"]) * factor
+        unread.add(f"{name} is no number in a known unit", value)
+    return None
+
+
+def lost_gpus(text: str) -> tuple[str, ...]:
+    """Return the PCI addresses of the GPUs that nvidia-smi calls lost, whatever else it prints.
+
+    Examples
+    --------
+    >>> lost_gpus("Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error")
+    ('0000:3b:00',)
+    """
+    found = (pci_address(match["pci"]) for match in _LOST.finditer(text))
+    return tuple(dict.fromkeys(pci for pci in found if pci is not None))
