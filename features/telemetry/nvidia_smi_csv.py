@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
+from forewarn.features.telemetry.quantity import is_absent, quantity
 from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
 
 __all__ = ["lost_gpus", "parse_query_gpu", "query_fields", "supported_fields"]
@@ -36,22 +37,7 @@ _NAMES = {
     "driver_version": ("driver_version",),
     "mig": ("mig.mode.current",),
 }
-# Unit -> factor to the unit of CONTRACTS, section 1. A unit of another kind is not in its row.
-_UNITS = {
-    "power_draw": {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3},
-    "memory_used": {"": 1.0, "KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0},
-    "clock_sm": {"": 1.0, "MHz": 1.0, "GHz": 1e3},
-    "utilization_gpu": {"": 1.0, "%": 1.0},
-    "utilization_memory": {"": 1.0, "%": 1.0},
-}
-_PLAIN = {"": 1.0, "C": 1.0}
-_VALUE = re.compile(r"(?P<number>-?\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[A-Za-z%]{0,4})")
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
-# What a driver prints where it has no value: the card or the driver lacks it.
-_ABSENT = re.compile(
-    r"|N/A|\[N/A\]|\[?Not Supported\]?|\[?Not Available\]?|\[Requested functionality has been.*",
-    re.IGNORECASE,
-)
 # nvidia-smi says that a GPU is gone in more than one way, the address with and without a point.
 _LOST = re.compile(
     r"GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
@@ -148,7 +134,7 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
 def _text(cells: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     """Return the first of several fields that has a value."""
     values = [cells[name] for name in names if name in cells]
-    return next((value for value in values if not _ABSENT.fullmatch(value)), None)
+    return next((value for value in values if not is_absent(value)), None)
 
 
 def _number(
@@ -161,12 +147,11 @@ def _number(
     """Return the first of several fields that is a number, in the unit of the column."""
     for name in names:
         value = cells.get(name, "")
-        if _ABSENT.fullmatch(value):
+        if is_absent(value):
             continue
-        found = _VALUE.fullmatch(value)
-        factor = found and _UNITS.get(column, _PLAIN).get(found["unit"] or units.get(name, ""))
-        if found and factor is not None:
-            return float(found["number"]) * factor
+        number = quantity(column, value, units.get(name, ""))
+        if number is not None:
+            return number
         unread.add(f"{name} is no number in a known unit", value)
     return None
 

@@ -1,0 +1,58 @@
+"""Numbers with units as nvidia-smi prints them, in the units of the record columns."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["is_absent", "quantity"]
+
+# Unit -> factor to the unit of CONTRACTS, section 1. A unit of another kind is not in its row.
+_UNITS = {
+    "power_draw": {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3},
+    "memory_used": {"": 1.0, "KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0},
+    "clock_sm": {"": 1.0, "MHz": 1.0, "GHz": 1e3},
+    "utilization_gpu": {"": 1.0, "%": 1.0},
+    "utilization_memory": {"": 1.0, "%": 1.0},
+    "temperature_gpu": {"": 1.0, "C": 1.0},
+    "pcie_link_width": {"": 1.0, "x": 1.0},
+}
+_PLAIN = {"": 1.0}
+_VALUE = re.compile(r"(?P<number>-?[0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?P<unit>[A-Za-z%]{0,4})")
+# What a driver prints where it has no value: the card or the driver lacks it.
+_ABSENT = re.compile(
+    r"|N/A|\[N/A\]|\[?Not Supported\]?|\[?Not Available\]?|\[Requested functionality has been.*",
+    re.IGNORECASE,
+)
+
+
+def is_absent(text: str) -> bool:
+    """Tell whether a driver says that there is no value; an error is not that.
+
+    Examples
+    --------
+    >>> is_absent("[N/A]"), is_absent("[Unknown Error]")
+    (True, False)
+    """
+    return bool(_ABSENT.fullmatch(text))
+
+
+def quantity(column: str, text: str, unit: str = "") -> float | None:
+    """Return a number in the unit of a record column, None if it is none in a known unit.
+
+    Parameters
+    ----------
+    column : str
+        Of CONTRACTS, section 1.
+    text : str
+        Such as "69.85 W".
+    unit : str
+        Where `text` has none of its own.
+
+    Examples
+    --------
+    >>> quantity("memory_used", "2", "GiB"), quantity("power_draw", "41 C")
+    (2048.0, None)
+    """
+    found = _VALUE.fullmatch(text)
+    factor = found and _UNITS.get(column, _PLAIN).get(found["unit"] or unit)
+    return None if not found or factor is None else float(found["number"]) * factor
