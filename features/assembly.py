@@ -145,7 +145,8 @@ def _increases(values: npt.NDArray[np.floating], line: _Line) -> FloatArray:
     """Return what a counter gained since the record before; a fall is a restart from zero."""
     sorted_values = values[line.order]
     gained = np.diff(sorted_values)
-    np.copyto(gained, sorted_values[1:], where=gained < 0)
+    fallen = np.flatnonzero(gained < 0)
+    gained[fallen] = sorted_values[1:][fallen]
     increase = np.empty(len(sorted_values), dtype=np.float32)
     increase[1:] = gained
     increase[line.first] = np.nan

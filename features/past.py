@@ -78,12 +78,16 @@ class Past:
 
     def columns(self) -> Columns:
         """Yield name and values, shape (n,), of every column."""
-        channels = self._channels()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            added = pool.map(lambda channel: self.grid.sums(*channel), channels)
-        for (name, _, work), sums in zip(channels, added, strict=True):
-            yield from self._events(name, sums) if work else self._level(name, sums)
+            for columns in pool.map(self._channel, self._channels()):
+                yield from columns
         yield from self._residuals()
+
+    def _channel(self, channel: tuple[str, str, Work | None]) -> list[tuple[str, FloatArray]]:
+        """Return the columns of one channel; numpy lets go of the interpreter while it adds."""
+        name, _, work = channel
+        sums = self.grid.sums(*channel)
+        return list(self._events(name, sums) if work else self._level(name, sums))
 
     def _channels(self) -> list[tuple[str, str, Work | None]]:
         """Return name, column and what is counted of it, of every channel; None for a level."""
