@@ -8,9 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from forewarn.pipelines.doctor_words import findings, verdict
+from forewarn.pipelines.drawing import inline_svg
 from forewarn.pipelines.fleet_pictures import failures_figure, records_figure
 from forewarn.pipelines.pages import count, per_hundred, render_page
-from forewarn.pipelines.pictures import inline_svg
 
 __all__ = ["render_doctor"]
 

@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from forewarn.pipelines.pages import as_time, visible
-from forewarn.pipelines.pictures import (
+from forewarn.pipelines.drawing import (
     COLOURS,
     WIDTH,
     date_ticks,
@@ -17,6 +16,7 @@ from forewarn.pipelines.pictures import (
     new_figure,
     own_style,
 )
+from forewarn.pipelines.pages import as_time, visible
 
 __all__ = ["failures_figure", "records_figure"]
 

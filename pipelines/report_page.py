@@ -8,8 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from forewarn.pipelines.drawing import inline_svg
 from forewarn.pipelines.pages import amount, number, per_hundred, plural, render_page, visible
-from forewarn.pipelines.pictures import daily_list_figure, inline_svg, reliability_figure
+from forewarn.pipelines.pictures import daily_list_figure, reliability_figure
 from forewarn.pipelines.report_results import (
     STRATEGIES,
     Estimate,

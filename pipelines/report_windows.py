@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from forewarn.pipelines.drawing import inline_svg
 from forewarn.pipelines.pages import amount, as_time, number, plural
 from forewarn.pipelines.pictures import (
     Series,
-    inline_svg,
     precision_figure,
     training_lengths_figure,
 )

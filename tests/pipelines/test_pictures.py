@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from forewarn.pipelines.drawing import COLOURS, inline_svg
 from forewarn.pipelines.pictures import (
-    COLOURS,
     Series,
     daily_list_figure,
-    inline_svg,
     precision_figure,
     reliability_figure,
     training_lengths_figure,
