@@ -15,7 +15,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 # CI runs the same examples every time, so that a red build can be run again; by hand they vary.
 settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, max_examples=200)
+# For the parsers of what hosts say, once in a while: pytest --hypothesis-profile=thorough tests/...
+settings.register_profile("thorough", deadline=None, max_examples=10_000)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
