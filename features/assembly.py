@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.canonical import Part
+from forewarn.features.compiled import compiled
+from forewarn.features.line import Line, goes_back, increases_of
 from forewarn.features.ordering import stable_order
 from forewarn.features.records import (
     SERIAL,
@@ -20,7 +21,6 @@ from forewarn.features.records import (
     Column,
     FeatureKinds,
     FloatArray,
-    IntArray,
     Records,
     RecordsError,
     Seen,
@@ -38,119 +38,30 @@ def _in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> lis
         return list(pool.map(work, items))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Rows by GPU and time, without doubles and rows too close."""
-
-    order: IntArray
-    gpu: CodeArray
-    time: IntArray
-    doubled: int = 0
-    too_close: int = 0
+@compiled
+def _n_null(values: npt.NDArray[np.floating], counted: BoolArray) -> int:
+    """Count the counted rows that are NaN."""
+    number = 0
+    for row in range(len(values)):
+        number += counted[row] & np.isnan(values[row])
+    return number
 
 
-def _keep(
-    gpu: CodeArray, time: IntArray, failed: BoolArray, chosen: IntArray, interval: int
-) -> _Kept:
-    """Sort the chosen rows and leave out doubles and rows too close, but no failed one."""
-    if len(chosen) < len(time):
-        order = chosen[stable_order(gpu[chosen], time[chosen])]
-    else:
-        order = stable_order(gpu, time)
-    gpu, time = gpu[order], time[order]
-    doubled = too_close = 0
-    close = _closer(gpu, time, interval)
-    if close.any():
-        same = close & (np.diff(time) == 0)
-        kept = np.append(~same, True)
-        doubled = int(same.sum())
-        order, gpu, time = order[kept], gpu[kept], time[kept]
-    _check_spacing(np.diff(time)[gpu[1:] == gpu[:-1]], interval)
-    if not close.any():
-        return _Kept(order, gpu, time)
-    while (close := _closer(gpu, time, interval) & ~failed[order[1:]]).any():
-        # Of a run of close rows only the first is known to be close to one that stays.
-        close[1:] &= ~close[:-1]
-        kept = np.insert(~close, 0, True)
-        too_close += int(close.sum())
-        order, gpu, time = order[kept], gpu[kept], time[kept]
-    return _Kept(order, gpu, time, doubled, too_close)
+@compiled
+def _occurring(codes: CodeArray, keep: BoolArray, n_texts: int) -> BoolArray:
+    """Mark the texts that a kept row has."""
+    occurs = np.zeros(n_texts + 1, dtype=np.bool_)
+    for row in range(len(codes)):
+        if keep[row]:
+            occurs[codes[row]] = True
+    return occurs[:n_texts]
 
 
-def _closer(gpu: CodeArray, time: IntArray, interval: int) -> BoolArray:
-    """Mark the rows whose next one, of the same GPU, comes within half an interval."""
-    close: BoolArray = np.diff(time) * 2 < interval
-    close &= gpu[1:] == gpu[:-1]
-    return close
-
-
-def _check_spacing(spacing: IntArray, interval: int) -> None:
-    """Refuse records whose median spacing is off by more than half an interval."""
-    half = len(spacing) / 2
-    short = np.count_nonzero(spacing * 2 < interval)
-    long = np.count_nonzero(spacing * 2 > 3 * interval)
-    if len(spacing) and max(short, long) > half:
-        raise RecordsError(
-            f"records are {np.median(spacing) / 1e9:g} s apart (median), expected "
-            f"`records.interval` = {interval / 1e9:g} s within one half."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Gaps:
-    """Where records of a GPU are missing."""
-
-    first: BoolArray
-    lone: BoolArray
-    n_longer: int
-
-    @classmethod
-    def of(cls, kept: _Kept, interval: int) -> _Gaps:
-        within = kept.gpu[1:] == kept.gpu[:-1]
-        spacing = np.diff(kept.time)
-        missing = within & (spacing * 2 >= 3 * interval)
-        lone = missing & (spacing * 2 < 5 * interval)
-        return cls(
-            np.insert(~within, 0, True),
-            np.append(lone, False),
-            int(missing.sum()) - int(lone.sum()),
-        )
-
-    def filled_in(self, kept: _Kept, interval: int) -> _Line:
-        """Repeat the rows before lone missing records."""
-        first = self.first
-        if not self.lone.any():
-            return _Line(kept.order, kept.gpu, kept.time, np.zeros(len(first), dtype=bool), first)
-        repeats = np.where(self.lone, 2, 1)
-        filled = np.zeros(int(repeats.sum()), dtype=bool)
-        filled[(np.cumsum(repeats) - 1)[self.lone]] = True
-        time = np.repeat(kept.time, repeats)
-        time[filled] += interval
-        order, gpu = np.repeat(kept.order, repeats), np.repeat(kept.gpu, repeats)
-        return _Line(order, gpu, time, filled, np.repeat(first, repeats) & ~filled)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """All rows by GPU and time, the filled ones among them; `first` marks the GPU's first."""
-
-    order: IntArray
-    gpu: CodeArray
-    time: IntArray
-    filled: BoolArray
-    first: BoolArray
-
-
-def _increases(values: npt.NDArray[np.floating], line: _Line) -> FloatArray:
-    """Return what a counter gained since the record before; a fall is a restart from zero."""
-    sorted_values = values[line.order]
-    gained = np.diff(sorted_values)
-    fallen = np.flatnonzero(gained < 0)
-    gained[fallen] = sorted_values[1:][fallen]
-    increase = np.empty(len(sorted_values), dtype=np.float32)
-    increase[1:] = gained
-    increase[line.first] = np.nan
-    return increase
+@compiled
+def _renumber(codes: CodeArray, number: CodeArray) -> None:
+    """Put the new number in place of each code; the last one is that of null."""
+    for row in range(len(codes)):
+        codes[row] = number[codes[row]]
 
 
 class Draft:
@@ -173,8 +84,8 @@ class Draft:
         self._starts = np.cumsum([0, *sizes])
         self._kinds = kinds
         n = int(self._starts[-1])
-        self._time, self._keep = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
-        self._failed = np.zeros(n, dtype=bool)
+        self._time, self._keep = np.full(n, 0, dtype=np.int64), np.full(n, False)
+        self._failed = np.full(n, False)
         plain = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date)
         self._numbers: dict[str, npt.NDArray[np.floating]] = {
             **{name: np.empty(n, dtype=np.float32) for name in plain},
@@ -210,74 +121,74 @@ class Draft:
         RecordsError
             If there is no row, or the median spacing is off by more than half an interval.
         """
-        chosen = np.flatnonzero(self._keep)
-        if not len(chosen):
+        n_kept = int(self._keep.sum())
+        if not n_kept:
             raise RecordsError("there is no row with a serial and a timestamp.")
         columns = _in_threads(self._column, self._codes)
         texts = dict(zip(self._codes, columns, strict=True))
         serial = texts.pop(SERIAL)
-        kept = _keep(serial.codes, self._time, self._failed, chosen, interval)
-        kept = self._bring_in_order(kept, texts)
-        gaps = _Gaps.of(kept, interval)
-        line = gaps.filled_in(kept, interval)
+        gpu = np.where(self._keep, serial.codes, np.int32(-1))
+        if goes_back(gpu, self._time, len(serial.texts)):
+            gpu = self._sort(gpu, texts)
+        line = Line.of(gpu, self._time, self._failed, interval)
+        nulls = _in_threads(lambda name: _n_null(self._numbers[name], line.counted), self._numbers)
         kinds = self._kinds
-        gained = _in_threads(lambda n: _increases(self._numbers[n], line), kinds.counter)
-        counted = np.zeros(len(self._failed), dtype=bool)
-        counted[kept.order] = True
-        nulls = _in_threads(lambda n: int(counted[np.isnan(self._numbers[n])].sum()), self._numbers)
         for name in kinds.code:
             np.nan_to_num(self._numbers[name], copy=False, nan=0.0)
+
+        def gained(name: str) -> FloatArray:
+            return increases_of(self._numbers[name], gpu, line.counted, len(serial.texts))
+
+        increases = dict(zip(kinds.counter, _in_threads(gained, kinds.counter), strict=True))
         return Records(
             interval=interval,
             serials=serial.texts,
             gpu=line.gpu,
             time=line.time,
             filled=line.filled,
-            failed=self._failed[line.order],
+            failed=line.failed,
             order=line.order,
-            columns={n: v for n, v in self._numbers.items() if v.dtype == np.float32},
-            increases=dict(zip(kinds.counter, gained, strict=True)),
+            columns={name: increases.get(name, values) for name, values in self._numbers.items()},
             texts=texts,
+            counters=kinds.counter,
             events=kinds.code,
             seen=Seen(
                 rows=sum(self._rows),
-                without_key=sum(self._rows) - len(chosen),
-                doubled=kept.doubled,
-                too_close=kept.too_close,
+                without_key=sum(self._rows) - n_kept,
+                doubled=line.doubled,
+                too_close=line.too_close,
                 filled=int(line.filled.sum()),
-                gaps=gaps.n_longer,
+                gaps=line.gaps,
                 naive_time=any(self._naive),
                 nulls=dict(zip(self._numbers, nulls, strict=True)),
             ),
         )
 
-    def _bring_in_order(self, kept: _Kept, texts: dict[str, Column]) -> _Kept:
-        """Sort the columns too, where the rows of a GPU do not lie in order of time.
+    def _sort(self, gpu: CodeArray, texts: dict[str, Column]) -> CodeArray:
+        """Sort the columns, where the rows of a GPU do not lie in order of time.
 
         Sums are added up in the order of the columns, and must not depend on how rows lie in
         files.
         """
-        if (np.diff(kept.order)[kept.gpu[1:] == kept.gpu[:-1]] > 0).all():
-            return kept
-        self._numbers = {name: values[kept.order] for name, values in self._numbers.items()}
-        self._failed = self._failed[kept.order]
+        rows = np.flatnonzero(gpu >= 0)
+        order = rows[stable_order(gpu[rows], self._time[rows])]
+        self._numbers = {name: values[order] for name, values in self._numbers.items()}
+        self._failed, self._time = self._failed[order], self._time[order]
         for name, column in texts.items():
-            texts[name] = Column(column.codes[kept.order], column.texts)
-        return replace(kept, order=np.arange(len(kept.order)))
+            texts[name] = Column(column.codes[order], column.texts)
+        return gpu[order]
 
     def _column(self, name: str) -> Column:
         """Return a text column with the texts that occur, sorted, whatever order files had."""
         codes, by_file = self._codes[name], self._texts[name]
         slices = [slice(a, b) for a, b in zip(self._starts[:-1], self._starts[1:], strict=True)]
         used: set[str] = set()
-        all_kept = self._keep.all()
         for rows, texts in zip(slices, by_file, strict=True):
-            occurs = np.zeros(len(texts) + 1, dtype=bool)
-            occurs[codes[rows] if all_kept else codes[rows][self._keep[rows]]] = True
-            used |= {text for text, there in zip(texts, occurs, strict=False) if there}
+            occurs = _occurring(codes[rows], self._keep[rows], len(texts))
+            used |= {text for text, there in zip(texts, occurs, strict=True) if there}
         texts = tuple(sorted(used))
         place = {text: number for number, text in enumerate(texts)}
         for rows, mine in zip(slices, by_file, strict=True):
             number = np.array([*(place.get(text, -1) for text in mine), -1], dtype=np.int32)
-            codes[rows] = number[codes[rows]]
+            _renumber(codes[rows], number)
         return Column(codes, texts)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
 from forewarn.features.records import HOUR, Records
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Spans",
     "Work",
     "bucket_length",
-    "running",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -63,28 +62,56 @@ class HourlySums:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """For n instances the hours [start, end) to add up: complete, and of the GPU's life.
+    """For n instances k spans of hours to add up: complete, and of the GPU's life.
 
-    `line`, `start` and `end` are places in a running sum; `known` is False where the history is
-    shorter than the span.
+    Attributes
+    ----------
+    line : ndarray of shape (n,)
+        Line of hourly sums that each instance looks at.
+    visit : ndarray of shape (n,)
+        The instances by line.
+    edges : ndarray of shape (3, k, n)
+        Hours at which each span starts, is half over, and ends.
+    known : ndarray of shape (k, n)
+        False where the history is shorter than the span.
     """
 
     line: IntArray
-    start: IntArray
-    end: IntArray
+    visit: IntArray
+    edges: IntArray
     known: npt.NDArray[np.bool_]
 
-    def sums(self, running: FloatArray) -> FloatArray:
-        """Return what lies between start and end, shape (n,)."""
-        return running[self.line, self.end] - running[self.line, self.start]
+    def on(self, line: IntArray) -> Spans:
+        """Return the same hours of other lines."""
+        return replace(self, line=line, visit=np.argsort(line, kind="stable"))
 
-    def halves(self) -> tuple[Spans, Spans]:
-        """Return the earlier and the later half."""
-        middle = (self.start + self.end) // 2
-        return (
-            Spans(self.line, self.start, middle, self.known),
-            Spans(self.line, middle, self.end, self.known),
-        )
+    def halves(self, hourly: FloatArray) -> FloatArray:
+        """Add up the earlier and the later half of every span, shape (2, k, n)."""
+        gained = np.empty((2, *self.known.shape))
+        _add_halves(hourly, self.line, self.visit, self.edges, gained)
+        return gained
+
+    def sums(self, hourly: FloatArray) -> FloatArray:
+        """Add up every span, shape (k, n)."""
+        earlier, later = self.halves(hourly)
+        return np.asarray(earlier + later)
+
+
+@compiled
+def _add_halves(
+    hourly: FloatArray, line: IntArray, visit: IntArray, edges: IntArray, gained: FloatArray
+) -> None:
+    """Run up each line once; each has its own sums, so that no rounding carries over to another."""
+    so_far, mine = np.zeros(hourly.shape[1] + 1), -1
+    for i in visit:
+        if line[i] != mine:
+            mine = line[i]
+            for hour in range(hourly.shape[1]):
+                so_far[hour + 1] = so_far[hour] + hourly[mine, hour]
+        for k in range(edges.shape[1]):
+            start, middle, end = edges[0, k, i], edges[1, k, i], edges[2, k, i]
+            gained[0, k, i] = so_far[middle] - so_far[start]
+            gained[1, k, i] = so_far[end] - so_far[middle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +123,12 @@ class Groups:
     number : int
     group : ndarray of shape (n_gpus, n_hours)
         Group of each cell, -1 where it has none.
-    place : ndarray of shape (n_gpus x n_hours,)
-        Where each cell is added up.
     home : ndarray of shape (n_gpus,)
         Group that the GPU was in all the time, -1 if there is none.
     """
 
     number: int
     group: IntArray
-    place: IntArray
     home: IntArray
 
 
@@ -115,47 +139,50 @@ class HourlyGrid:
     Attributes
     ----------
     records : Records
-    rows : ndarray of shape (n,)
-        Rows that count.
     bucket : int
         Nanoseconds of an hour (see `bucket_length`).
     first : int
         Number of the first hour since 1970.
     shape : tuple of int
         Number of GPUs and of hours.
-    cell : ndarray of shape (n,)
-        GPU number x hours + hour of each row that counts.
     low : int
         First row, of the columns as read, that belongs to the records.
     cell_as_read : ndarray of shape (m,)
-        Cell of each row of the columns as read, from `low` on; one past the last cell for rows
+        GPU number x hours + hour of each row of the columns as read, from `low` on; -1 for rows
         that do not count.
+    first_row : ndarray of shape (n_gpus x n_hours,)
+        First row of each cell in the columns as read, -1 if it has none.
+    row_count : ndarray of shape (n_gpus, n_hours)
+        Number of rows of each cell.
     """
 
     records: Records
-    rows: IntArray
     bucket: int
     first: int
     shape: tuple[int, int]
-    cell: IntArray
     low: int
     cell_as_read: IntArray
+    first_row: IntArray
+    row_count: FloatArray
     _sums: dict[str, HourlySums] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Records, rows: IntArray) -> HourlyGrid:
         """Return the grid of the rows that count."""
         bucket = bucket_length(records.interval)
-        hour = records.time[rows] // bucket
-        first = int(hour.min()) if len(hour) else 0
-        n_hours = int(hour.max()) - first + 2 if len(hour) else 1
+        low, high = _extent(records.order, rows)
+        start, end = _extent(records.time, rows)
+        first = start // bucket
+        n_hours = (end - 1) // bucket - first + 2 if len(rows) else 1
         shape = (len(records.serials), n_hours)
-        cell = records.gpu[rows].astype(np.int64) * n_hours + (hour - first)
-        order = records.order[rows]
-        low, high = (int(order.min()), int(order.max()) + 1) if len(order) else (0, 0)
-        cell_as_read = np.full(high - low, shape[0] * shape[1], dtype=np.int64)
-        cell_as_read[order - low] = cell
-        return cls(records, rows, bucket, first, shape, cell, low, cell_as_read)
+        size = shape[0] * shape[1]
+        cell_as_read: IntArray = np.full(high - low, -1, np.int32 if size < 2**31 else np.int64)
+        first_row, count = np.full(size, -1, dtype=np.int64), np.full(size, 0.0)
+        keys = (records.order, records.gpu, records.time)
+        _place(keys, rows, (bucket, first, n_hours, low), cell_as_read, first_row, count)
+        return cls(
+            records, bucket, first, shape, low, cell_as_read, first_row, count.reshape(shape)
+        )
 
     @property
     def size(self) -> int:
@@ -175,91 +202,126 @@ class HourlyGrid:
             What is counted of the column; without it the channel has a level, and squares too.
         """
         if channel not in self._sums:
-            if name in self.records.increases:
-                values, cell = self.records.increases[name][self.rows], self.cell
-            else:
-                values = self.columns_as_read(name)
-                values, cell = work(values) if work else values, self.cell_as_read
-            self._sums[channel] = self._added(values, cell, squared=work is None)
+            values = self.columns_as_read(name)
+            counted = work(values) if work else values
+            added = np.full((3 if work is None else 2, *self.shape), 0.0)
+            _add_up(counted, self.cell_as_read, added.reshape(len(added), -1))
+            count = self.row_count - added[1] if added[1].any() else self.row_count
+            squares = added[2] if work is None else np.zeros((0, 0))
+            self._sums[channel] = HourlySums(added[0], squares, count)
         return self._sums[channel]
 
     def columns_as_read(self, name: str) -> npt.NDArray[np.float32]:
         """Return the stretch of a column that `cell_as_read` is about."""
         return self.records.columns[name][self.low : self.low + len(self.cell_as_read)]
 
-    def _added(
-        self, values: npt.NDArray[np.float32], cell: IntArray, *, squared: bool
-    ) -> HourlySums:
-        """Add values up by cell; null values count nowhere."""
-        missing = np.flatnonzero(np.isnan(values))
-        precise = values.astype(np.float64)
-        precise[missing] = 0.0
-        total = self._dense(cell, precise)
-        squares = np.zeros((0, 0))
-        if squared:
-            squares = self._dense(cell, np.multiply(precise, precise, out=precise))
-        count = self.row_count
-        if len(missing):
-            count = count - self._dense(cell[missing], None)
-        return HourlySums(total, squares, count)
-
-    @cached_property
-    def row_count(self) -> FloatArray:
-        """Number of rows of each cell."""
-        return self._dense(self.cell, None)
-
-    def _dense(self, cell: IntArray, weights: FloatArray | None) -> FloatArray:
-        added = np.bincount(cell, weights, minlength=self.size + 1)[: self.size]
-        return added.reshape(self.shape).astype(np.float64, copy=False)
-
     def group_of(self, name: str) -> IntArray:
         """Return the number of the text that each cell's first row has, shape (n_gpus, n_hours).
 
         -1 where it is null or there is no row.
         """
-        starts = np.flatnonzero(np.diff(self.cell, prepend=-1))
+        codes = self.records.texts[name].codes
+        there = self.first_row >= 0
         group = np.full(self.size, -1, dtype=np.int64)
-        group[self.cell[starts]] = self.records.codes(name, self.rows[starts])
+        group[there] = codes[self.first_row[there]]
         return group.reshape(self.shape)
 
     def by_group(self, hourly: FloatArray, groups: Groups) -> FloatArray:
         """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
-        size = groups.number * self.shape[1]
-        added = np.bincount(groups.place, hourly.ravel(), minlength=size + 1)[:size]
-        return added.astype(np.float64, copy=False).reshape(groups.number, self.shape[1])
+        return _added_by_line(hourly, groups.group, groups.number)
 
     def groups(self, name: str) -> Groups:
         """Return the groups of GPUs with the same text, hour by hour."""
         number = max(1, len(self.records.texts[name].texts))
-        group, n_hours = self.group_of(name), self.shape[1]
-        place = np.where(group < 0, number * n_hours, group * n_hours + np.arange(n_hours))
+        group = self.group_of(name)
         home = group.max(axis=1)
         elsewhere = (self.row_count > 0) & (group != home[:, None])
-        return Groups(number, group, place.ravel(), np.where(elsewhere.any(axis=1), -1, home))
+        return Groups(number, group, np.where(elsewhere.any(axis=1), -1, home))
 
     def last_hour(self, happened: npt.NDArray[np.bool_]) -> IntArray:
         """Return, per GPU and column h, the last hour before h with an event, -1 if none."""
-        hours = np.where(happened, np.arange(self.shape[1], dtype=np.int64), -1)
         last = np.full((self.shape[0], self.shape[1] + 1), -1, dtype=np.int64)
-        np.maximum.accumulate(hours, axis=1, out=last[:, 1:])
+        _remember(happened, last)
         return last
 
     def spans(
-        self, gpu: npt.NDArray[np.int32], end: IntArray, life_start: IntArray, length: int
+        self,
+        gpu: npt.NDArray[np.int32],
+        end: IntArray,
+        life_start: IntArray,
+        lengths: Sequence[int],
     ) -> Spans:
-        """Return the complete hours in the `length` nanoseconds before `end`."""
+        """Return the complete hours in some lengths of time, nanoseconds, before `end`."""
         stop = np.clip(end // self.bucket - self.first, 0, self.shape[1])
-        wanted = stop - max(1, round(length / self.bucket))
+        hours = np.array([max(1, round(length / self.bucket)) for length in lengths])
+        wanted = stop - hours[:, None]
         born = -(-life_start // self.bucket) - self.first
         start = np.clip(np.maximum(wanted, born), 0, stop)
-        return Spans(gpu.astype(np.int64), start, stop, (wanted >= born) & (wanted >= 0))
+        edges = np.stack([start, (start + stop) // 2, np.broadcast_to(stop, start.shape)])
+        line = gpu.astype(np.int64)
+        return Spans(line, np.argsort(line, kind="stable"), edges, (wanted >= born) & (wanted >= 0))
 
 
-def running(hourly: FloatArray) -> FloatArray:
-    """Return running sums over hours with a leading 0, shape (n, n_hours + 1).
+@compiled
+def _added_by_line(hourly: FloatArray, line: IntArray, n_lines: int) -> FloatArray:
+    """Add cells up on the lines that they belong to, hour by hour."""
+    added = np.zeros((n_lines, hourly.shape[1]))
+    for gpu in range(hourly.shape[0]):
+        for hour in range(hourly.shape[1]):
+            if line[gpu, hour] >= 0:
+                added[line[gpu, hour], hour] += hourly[gpu, hour]
+    return added
 
-    Each line has its own, so that no rounding carries over from the future of another GPU.
-    """
-    total = np.zeros((hourly.shape[0], hourly.shape[1] + 1))
-    np.cumsum(hourly, axis=1, out=total[:, 1:])
-    return total
+
+@compiled
+def _remember(happened: npt.NDArray[np.bool_], last: IntArray) -> None:
+    for line in range(happened.shape[0]):
+        for hour in range(happened.shape[1]):
+            last[line, hour + 1] = hour if happened[line, hour] else last[line, hour]
+
+
+@compiled
+def _extent(values: IntArray, rows: IntArray) -> tuple[int, int]:
+    """Return the least of some values and one more than the greatest; 0, 0 if there is none."""
+    if not len(rows):
+        return 0, 0
+    low = high = values[rows[0]]
+    for row in rows:
+        low, high = min(low, values[row]), max(high, values[row])
+    return low, high + 1
+
+
+@compiled
+def _place(
+    records: tuple[IntArray, npt.NDArray[np.int32], IntArray],
+    rows: IntArray,
+    grid: tuple[int, int, int, int],
+    cell_as_read: IntArray,
+    first_row: IntArray,
+    count: FloatArray,
+) -> None:
+    """Fill in the cell of each row as read, and the first row and the number of rows of each."""
+    order, gpu, time = records
+    bucket, first, n_hours, low = grid
+    for row in rows:
+        cell = gpu[row] * n_hours + time[row] // bucket - first
+        cell_as_read[order[row] - low] = cell
+        if first_row[cell] < 0:
+            first_row[cell] = order[row]
+        count[cell] += 1
+
+
+@compiled
+def _add_up(values: npt.NDArray[np.float32], cell_as_read: IntArray, added: FloatArray) -> None:
+    """Add values up by cell: their sum, how many are missing and, if there is room, squares."""
+    for row in range(len(values)):
+        cell = cell_as_read[row]
+        if cell < 0:
+            continue
+        value = np.float64(values[row])
+        if np.isnan(value):
+            added[1, cell] += 1
+        else:
+            added[0, cell] += value
+            if len(added) == 3:
+                added[2, cell] += value * value

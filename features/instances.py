@@ -8,6 +8,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
 from forewarn.features.failures import Failures
 from forewarn.features.timeline import Timeline
 
@@ -153,13 +154,26 @@ def _ends(
     timeline: Timeline, length: int, step: int, *, shift: bool = True
 ) -> npt.NDArray[np.int64]:
     """Return the rows at which an instance ends; one due at a filled row may end at the next."""
-    since = timeline.position - (length - 1)
-    due = (since >= 0) & (since % step == 0) & timeline.alive
     filled = timeline.records.filled
-    late = np.zeros(len(due), dtype=bool)
-    late[1:] = (due & filled)[:-1]
-    late &= timeline.position >= length
-    return np.flatnonzero((due & ~filled) | (late & shift))
+    due = _due(timeline.position, timeline.alive, length, step)
+    late = due & filled if shift else np.zeros(len(due), dtype=bool)
+    late = np.append(False, late[:-1]) & (timeline.position >= length)
+    return np.flatnonzero((due & ~filled) | late[: len(due)])
+
+
+@compiled
+def _due(
+    position: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_], length: int, step: int
+) -> npt.NDArray[np.bool_]:
+    """Mark the first row of each series with `length` records, and every step-th from it on."""
+    due, left = np.zeros(len(position), dtype=np.bool_), 0
+    for row in range(len(position)):
+        if position[row] == length - 1:
+            left = 0
+        if position[row] >= length - 1:
+            due[row] = left == 0 and alive[row]
+            left = step - 1 if left == 0 else left - 1
+    return due
 
 
 def find_instances(

@@ -257,7 +257,7 @@ def _frequent_codes(timeline: Timeline, name: str) -> tuple[int, ...]:
     grid = timeline.grid
     codes = grid.columns_as_read(name)
     rows = np.flatnonzero(codes)
-    rows = rows[grid.cell_as_read[rows] < grid.size]
+    rows = rows[grid.cell_as_read[rows] >= 0]
     gpu = grid.cell_as_read[rows] // grid.shape[1]
     # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
     pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.hourly import Groups, HourlyGrid, HourlySums, Spans, Work
-from forewarn.features.hourly import running as run_up
 from forewarn.features.instances import Instances
 from forewarn.features.timeline import Timeline
 from forewarn.features.xid import DEGRADED, severity
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Past", "span_name"]
 
 FloatArray = npt.NDArray[np.float32]
+Hourly = npt.NDArray[np.float64]
 Columns = Iterator[tuple[str, FloatArray]]
 
 
@@ -47,7 +47,9 @@ def _any(codes: FloatArray) -> FloatArray:
 
 
 def _grave(codes: FloatArray) -> FloatArray:
-    return np.asarray(severity(codes) >= DEGRADED, dtype=np.float32)
+    grave, there = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes)
+    grave[there] = severity(codes[there]) >= DEGRADED
+    return grave
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +60,23 @@ class Past:
     timeline: Timeline
     instances: Instances
     grid: HourlyGrid
-    recent: Spans
-    spans: dict[str, Spans]
-    groups: dict[str, Groups]
+    names: tuple[str, ...]
+    spans: Spans
+    groups: dict[str, tuple[Groups, Spans]]
 
     @classmethod
     def of(cls, measures: Measures, timeline: Timeline, instances: Instances) -> Past:
-        """Find the hours that every span of every instance adds up."""
+        """Find the hours that every span of every instance adds up: the window's, then the rest."""
         plan, grid = measures.plan, timeline.grid
+        lengths = [plan.window, *(times * plan.window for times in sorted(plan.history))]
         life = timeline.life_start[instances.row]
-
-        def spans(length: int) -> Spans:
-            return grid.spans(instances.gpu, instances.end, life, length)
-
-        lengths = [times * plan.window for times in sorted(plan.history)]
-        named = {span_name(length): spans(length) for length in lengths}
-        groups = {name: grid.groups(name) for name in plan.peers}
-        return cls(measures, timeline, instances, grid, spans(plan.window), named, groups)
+        spans = grid.spans(instances.gpu, instances.end, life, lengths)
+        groups = {}
+        for name in plan.peers:
+            mine = timeline.records.codes(name, instances.row).astype(np.int64)
+            groups[name] = (grid.groups(name), spans.on(mine))
+        names = tuple(span_name(length) for length in lengths)
+        return cls(measures, timeline, instances, grid, names, spans, groups)
 
     def columns(self) -> Columns:
         """Yield name and values, shape (n,), of every column."""
@@ -99,123 +101,94 @@ class Past:
 
     def _level(self, name: str, sums: HourlySums) -> Columns:
         """Level, spread and trend of a channel that has a level."""
-        running = _Running.of(sums)
-        squares = run_up(sums.squares)
-        for span, hours in self.spans.items():
-            mean = running.mean(hours)
-            variance = _ratio(hours.sums(squares), hours.sums(running.count)) - mean**2
-            yield f"mean:{name}:{span}", _known(mean, hours)
-            yield f"spread:{name}:{span}", _known(np.sqrt(np.maximum(variance, 0.0)), hours)
-            earlier, later = hours.halves()
-            rise = running.mean(later) - running.mean(earlier)
-            yield f"trend:{name}:{span}", _known(rise, hours)
-        yield from self._peers(name, sums, running)
+        totals, counts = self.spans.halves(sums.total), self.spans.halves(sums.count)
+        added = totals.sum(axis=0), counts.sum(axis=0)
+        mean = _ratio(*added)
+        variance = _ratio(self.spans.sums(sums.squares), added[1]) - mean**2
+        spread = np.sqrt(np.maximum(variance, 0.0))
+        earlier, later = _ratio(totals, counts)
+        for k, span in self._history():
+            yield f"mean:{name}:{span}", self._known(mean, k)
+            yield f"spread:{name}:{span}", self._known(spread, k)
+            yield f"trend:{name}:{span}", self._known(later - earlier, k)
+        yield from self._peers(name, sums, added)
 
     def _events(self, name: str, sums: HourlySums) -> Columns:
         """Events an hour of a channel that counts, and hours since the last one."""
-        running = _Running.of(sums)
-        records_an_hour = 3.6e12 / self.timeline.records.interval
-        for span, hours in self.spans.items():
-            yield f"rate:{name}:{span}", _known(running.mean(hours) * records_an_hour, hours)
-        if self.spans:
+        added = self.spans.sums(sums.total), self.spans.sums(sums.count)
+        an_hour = _ratio(*added) * (3.6e12 / self.timeline.records.interval)
+        for k, span in self._history():
+            yield f"rate:{name}:{span}", self._known(an_hour, k)
+        if self.measures.plan.history:
             yield f"since:{name}", self._since(sums.total > 0)
-        yield from self._peers(name, sums, running)
+        yield from self._peers(name, sums, added)
+
+    def _history(self) -> Iterator[tuple[int, str]]:
+        """Return number and name of the spans beside the window."""
+        return ((k, name) for k, name in enumerate(self.names) if k)
+
+    def _known(self, values: Hourly, k: int) -> FloatArray:
+        """Return the values of a span, missing where the history is shorter."""
+        return np.where(self.spans.known[k], values[k], np.nan).astype(np.float32)
 
     def _since(self, happened: npt.NDArray[np.bool_]) -> FloatArray:
         """Return the hours since the last event, the longest span if there was none in it."""
-        hours = list(self.spans.values())[-1]
-        last = self.grid.last_hour(happened)[hours.line, hours.end]
-        since = (hours.end - np.maximum(last, hours.start)) * (self.grid.bucket / 3.6e12)
-        return np.where((last >= hours.start) | hours.known, since, np.nan).astype(np.float32)
+        start, _, end = self.spans.edges[:, -1]
+        last = self.grid.last_hour(happened)[self.spans.line, end]
+        since = (end - np.maximum(last, start)) * (self.grid.bucket / 3.6e12)
+        known = (last >= start) | self.spans.known[-1]
+        return np.where(known, since, np.nan).astype(np.float32)
 
-    def _peers(self, name: str, sums: HourlySums, running: _Running) -> Columns:
-        """How far a channel's mean lies from that of the others of its group."""
-        longest = dict(list(self.spans.items())[-1:])
-        for column in self.measures.plan.peers:
-            others = self._group_sums(column, sums)
-            mine = self.timeline.records.codes(column, self.instances.row).astype(np.int64)
-            for span, hours in ({self._window: self.recent} | longest).items():
-                inside = self._inside(column, sums, running, hours, mine)
-                difference = _difference(running.mean(hours), inside, others, hours, mine)
-                known = hours.known | (span == self._window)
-                label = f"peers:{column}:{name}:{span}"
-                yield label, np.where(known, difference, np.nan).astype(np.float32)
+    def _peers(self, name: str, sums: HourlySums, added: tuple[Hourly, Hourly]) -> Columns:
+        """How far a channel's mean lies from that of the others of its group.
+
+        `added` holds what the GPU's own readings add up to, and how many there are.
+        """
+        for column, (groups, spans) in self.groups.items():
+            total, count = (
+                spans.sums(self.grid.by_group(hourly, groups))
+                for hourly in (sums.total, sums.count)
+            )
+            own = self._inside(groups, spans.line, sums, added)
+            difference = _ratio(*added) - _ratio(total - own[0], count - own[1])
+            difference[:, spans.line < 0] = np.nan
+            yield f"peers:{column}:{name}:{self.names[0]}", difference[0].astype(np.float32)
+            if self.measures.plan.history:
+                label = f"peers:{column}:{name}:{self.names[-1]}"
+                yield label, self._known(difference, len(self.names) - 1)
 
     def _inside(
         self,
-        column: str,
-        sums: HourlySums,
-        running: _Running,
-        hours: Spans,
+        groups: Groups,
         mine: npt.NDArray[np.int64],
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        sums: HourlySums,
+        added: tuple[Hourly, Hourly],
+    ) -> tuple[Hourly, Hourly]:
         """Return what each GPU itself adds to the sums of the group that it is in now."""
-        total, count = hours.sums(running.total), hours.sums(running.count)
-        groups = self.groups[column]
-        group = groups.group
-        for i in np.flatnonzero(groups.home[hours.line] != mine):
-            cells = np.s_[hours.line[i], hours.start[i] : hours.end[i]]
-            here = group[cells] == mine[i]
-            # Only if it matters for this span: a later move must not even change the rounding.
-            if (self.grid.row_count[cells][~here] > 0).any():
-                total[i], count[i] = sums.total[cells][here].sum(), sums.count[cells][here].sum()
+        moved = np.flatnonzero(groups.home[self.spans.line] != mine)
+        if not len(moved):
+            return added
+        total, count = added[0].copy(), added[1].copy()
+        for i in moved:
+            for k in range(len(self.names)):
+                cells = np.s_[self.spans.line[i], slice(*self.spans.edges[::2, k, i])]
+                here = groups.group[cells] == mine[i]
+                # Only if it matters for this span: a later move must not change the rounding.
+                if (self.grid.row_count[cells][~here] > 0).any():
+                    total[k, i] = sums.total[cells][here].sum()
+                    count[k, i] = sums.count[cells][here].sum()
         return total, count
-
-    def _group_sums(self, column: str, sums: HourlySums) -> _Running:
-        groups = self.groups[column]
-        return _Running(
-            run_up(self.grid.by_group(sums.total, groups)),
-            run_up(self.grid.by_group(sums.count, groups)),
-        )
-
-    @property
-    def _window(self) -> str:
-        return span_name(self.measures.plan.window)
 
     def _residuals(self) -> Columns:
         """Yield what the readings do not explain of each other, as channels of their own."""
         for pair, left in self.measures.left_over(self.timeline):
             name, sums = "|".join(pair), HourlySums.of_means(left)
-            recent = _Running.of(sums).mean(self.recent)
-            yield f"mean:{name}:{self._window}", recent.astype(np.float32)
+            recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
+            yield f"mean:{name}:{self.names[0]}", recent.astype(np.float32)
             yield from self._level(name, sums)
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """Running sums of a channel, per GPU or per group."""
-
-    total: npt.NDArray[np.float64]
-    count: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, sums: HourlySums) -> _Running:
-        return cls(run_up(sums.total), run_up(sums.count))
-
-    def mean(self, hours: Spans) -> npt.NDArray[np.float64]:
-        return _ratio(hours.sums(self.total), hours.sums(self.count))
-
-
-def _difference(
-    own: npt.NDArray[np.float64],
-    inside: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
-    group: _Running,
-    hours: Spans,
-    mine: npt.NDArray[np.int64],
-) -> npt.NDArray[np.float64]:
-    """Own mean minus the mean of the others; missing for a group of one."""
-    line = replace(hours, line=np.maximum(mine, 0))
-    others = _ratio(line.sums(group.total) - inside[0], line.sums(group.count) - inside[1])
-    difference = own - others
-    return np.where(mine >= 0, difference, np.nan)
-
-
-def _ratio(
-    total: npt.NDArray[np.float64], count: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def _ratio(total: Hourly, count: Hourly) -> Hourly:
+    """Return the mean of readings; NaN where there is none."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > 0.5, total / count, np.nan)
-
-
-def _known(values: npt.NDArray[np.float64], hours: Spans) -> FloatArray:
-    return np.where(hours.known, values, np.nan).astype(np.float32)

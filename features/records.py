@@ -123,13 +123,12 @@ class Records:
     order : ndarray of shape (n,), int64
         Row of each record in the columns as read.
     columns : dict of ndarray, float32
-        Floats, binaries, event codes (0 = none) and dates (days since 1970), as read.
-    increases : dict of ndarray of shape (n,), float32
-        What each counter gained since the record before; NaN where unknown.
+        Floats, binaries, event codes (0 = none), dates (days since 1970), and of counters what
+        they gained since the GPU's record before (NaN where unknown), as read.
     texts : dict of Column
         Categorical columns, `machine_id`, `slot` and whatever peers are grouped by, as read.
-    events : tuple of str
-        The columns of event codes: a filled record has none.
+    counters, events : tuple of str
+        The columns of counters and of event codes: a filled record has gained and met nothing.
     """
 
     interval: int
@@ -140,8 +139,8 @@ class Records:
     failed: BoolArray
     order: IntArray
     columns: dict[str, FloatArray]
-    increases: dict[str, FloatArray]
     texts: dict[str, Column]
+    counters: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     seen: Seen = field(default_factory=Seen)
 
@@ -150,10 +149,10 @@ class Records:
 
     def numbers(self, name: str, rows: IntArray) -> FloatArray:
         """Return a numeric column at `rows`, of any shape, in its unit; NaN is null."""
-        if name in self.increases:
-            return self.increases[name][rows]
         values = self.columns[name][self.order[rows]]
-        return np.where(self.filled[rows], np.float32(0), values) if name in self.events else values
+        if name in self.counters or name in self.events:
+            values[self.filled[rows]] = 0
+        return values
 
     def codes(self, name: str, rows: IntArray) -> CodeArray:
         """Return the numbers of a text column at `rows`."""
@@ -179,7 +178,6 @@ class Records:
             filled=self.filled[rows],
             failed=self.failed[rows],
             order=self.order[rows],
-            increases={name: values[rows] for name, values in self.increases.items()},
         )
 
     def gpu_bounds(self) -> IntArray:

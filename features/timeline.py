@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
 from forewarn.features.failures import Failures
 from forewarn.features.hourly import HourlyGrid
 from forewarn.features.records import Records
@@ -93,18 +94,36 @@ def lay_out(records: Records, failures: Failures) -> Timeline:
     """
     failures, bounds = failures.episodes(), records.gpu_bounds()
     alive, breaks, life = _mark_failures(records, failures, bounds)
-    n = len(records)
-    joined = np.zeros(n, dtype=bool)
-    if n:
-        steps = np.floor(np.diff(records.time) / records.interval + 0.5)
-        joined[1:] = (np.diff(records.gpu) == 0) & (steps <= 1) & alive[1:] & alive[:-1]
-    joined &= ~breaks
-    rows = np.arange(n)
-    position = rows - np.maximum.accumulate(np.where(joined, 0, rows))
-    reborn = np.flatnonzero(breaks & alive)
-    if len(reborn):
-        increases = {name: values.copy() for name, values in records.increases.items()}
-        for values in increases.values():
-            values[reborn] = np.nan
-        records = replace(records, increases=increases)
+    position = np.full(len(records), 0, dtype=np.int64)
+    _count_up(records.gpu, records.time, alive & ~breaks, alive, records.interval, position)
+    records = _without_first_increases(records, np.flatnonzero(breaks & alive))
     return Timeline(records, failures, bounds, alive, position, life)
+
+
+@compiled
+def _count_up(
+    gpu: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int64],
+    follows: npt.NDArray[np.bool_],
+    alive: npt.NDArray[np.bool_],
+    interval: int,
+    position: npt.NDArray[np.int64],
+) -> None:
+    """Count the records before each one in its unbroken series."""
+    for row in range(1, len(gpu)):
+        joined = gpu[row] == gpu[row - 1] and follows[row] and alive[row - 1]
+        if joined and (time[row] - time[row - 1]) * 2 < 3 * interval:
+            position[row] = position[row - 1] + 1
+
+
+def _without_first_increases(records: Records, reborn: npt.NDArray[np.int64]) -> Records:
+    """Forget what counters gained at the rows where a life begins."""
+    if not len(reborn):
+        return records
+    # A filled record has gained nothing; what was gained unseen stands at the one after it.
+    reborn = reborn + records.filled[reborn]
+    columns = dict(records.columns)
+    for name in records.counters:
+        columns[name] = columns[name].copy()
+        columns[name][records.order[reborn]] = np.nan
+    return replace(records, columns=columns)

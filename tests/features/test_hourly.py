@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.failures import Failures
-from forewarn.features.hourly import HourlyGrid, HourlySums, bucket_length, running
+from forewarn.features.hourly import HourlyGrid, HourlySums, bucket_length
 from forewarn.features.records import HOUR, FeatureKinds, Records
 from forewarn.features.timeline import lay_out
 
@@ -95,11 +95,6 @@ def test_the_last_hour_before_each_with_an_event(grid: HourlyGrid) -> None:
     ]
 
 
-def test_running_sums_start_at_nothing() -> None:
-    hourly = np.array([[1.0, 2.0, 3.0], [0.0, 5.0, 0.0]])
-    assert running(hourly).tolist() == [[0.0, 1.0, 3.0, 6.0], [0.0, 0.0, 5.0, 5.0]]
-
-
 def test_a_channel_of_means_has_one_reading_an_hour() -> None:
     sums = HourlySums.of_means(np.array([[2.0, np.nan, -3.0]]))
     assert sums.total.tolist() == [[2.0, 0.0, -3.0]]
@@ -136,27 +131,32 @@ def test_spans_add_up_complete_hours_of_the_life(
     at: Callable[[float], int],
 ) -> None:
     moment, life = np.array([at(end)]), np.array([at(born)])
-    spans = day.spans(np.zeros(1, dtype=np.int32), moment, life, hours * HOUR)
-    assert (int(spans.start[0]), int(spans.end[0]), bool(spans.known[0])) == expected
+    spans = day.spans(np.zeros(1, dtype=np.int32), moment, life, [hours * HOUR])
+    start, _, stop = spans.edges[:, 0, 0].tolist()
+    assert (start, stop, bool(spans.known[0, 0])) == expected
 
 
-def test_sums_of_spans_are_differences_of_running_sums(
-    day: HourlyGrid, at: Callable[[float], int]
-) -> None:
+def test_every_span_is_added_up_in_halves(day: HourlyGrid, at: Callable[[float], int]) -> None:
     ends = np.array([at(300), at(720)])
-    spans = day.spans(np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), 3 * HOUR)
+    spans = day.spans(np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [3 * HOUR, HOUR])
     hourly = np.arange(float(day.size)).reshape(day.shape)
-    assert spans.sums(running(hourly)).tolist() == [2.0 + 3 + 4, 9.0 + 10 + 11]
-    earlier, later = spans.halves()
-    assert earlier.sums(running(hourly)).tolist() == [2.0, 9.0]
-    assert later.sums(running(hourly)).tolist() == [3.0 + 4, 10.0 + 11]
+    assert spans.sums(hourly).tolist() == [[2.0 + 3 + 4, 9.0 + 10 + 11], [4.0, 11.0]]
+    earlier, later = spans.halves(hourly)
+    assert earlier.tolist() == [[2.0, 9.0], [0.0, 0.0]]
+    assert later.tolist() == [[3.0 + 4, 10.0 + 11], [4.0, 11.0]]
+
+
+def test_spans_can_look_at_other_lines(day: HourlyGrid, at: Callable[[float], int]) -> None:
+    spans = day.spans(np.zeros(3, dtype=np.int32), np.full(3, at(300)), np.full(3, at(0)), [HOUR])
+    hourly = np.array([[0.0] * 4 + [1.0], [0.0] * 4 + [2.0]])
+    assert spans.on(np.array([1, 0, 1])).sums(hourly).tolist() == [[2.0, 1.0, 2.0]]
 
 
 def test_a_span_shorter_than_an_hour_is_one_hour(
     day: HourlyGrid, at: Callable[[float], int]
 ) -> None:
-    spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), MINUTE)
-    assert (spans.start[0], spans.end[0]) == (4, 5)
+    spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [MINUTE])
+    assert spans.edges[:, 0, 0].tolist() == [4, 4, 5]
 
 
 def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
