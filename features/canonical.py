@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.compiled import compiled
 from forewarn.features.records import (
     FAILURE,
     SERIAL,
@@ -104,7 +105,19 @@ def _text(column: pa.ChunkedArray) -> Column:
     if pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not text")
     if not pa.types.is_dictionary(column.type):
-        column = column.cast(pa.string()).dictionary_encode()
+        column = column.dictionary_encode()
+    if column.type.value_type != pa.string():
+        column = column.cast(pa.dictionary(pa.int32(), pa.string()))
+    array = column.chunk(0) if column.num_chunks == 1 else _one_chunk(column)
+    codes = pc.fill_null(array.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    texts = array.dictionary.to_pylist()
+    if None in texts:
+        codes = np.where(codes == texts.index(None), -1, codes).astype(np.int32)
+        texts[texts.index(None)] = ""
+    return Column(codes, tuple(texts))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.DictionaryArray:
     chunks = [
         pa.DictionaryArray.from_arrays(
             chunk.indices.cast(pa.int32()), chunk.dictionary.cast(pa.string())
@@ -113,13 +126,7 @@ def _text(column: pa.ChunkedArray) -> Column:
     ]
     array = pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string()))
     array = array.unify_dictionaries().combine_chunks()
-    array = array if isinstance(array, pa.DictionaryArray) else array.chunk(0)
-    codes = pc.fill_null(array.indices, -1).to_numpy(zero_copy_only=False)
-    texts = array.dictionary.to_pylist()
-    if None in texts:
-        codes = np.where(codes == texts.index(None), -1, codes).astype(np.int32)
-        texts[texts.index(None)] = ""
-    return Column(codes, tuple(texts))
+    return array if isinstance(array, pa.DictionaryArray) else array.chunk(0)
 
 
 def moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -166,11 +173,26 @@ def _number(column: pa.ChunkedArray, kind: pa.DataType) -> Number:
         raise pa.ArrowInvalid("not a number")
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
         column = column.cast(pa.float64())
-    values: Number = column.cast(kind, safe=False).to_numpy()
-    blank = np.flatnonzero(~(np.abs(values) < _BLANK[kind]) & ~np.isnan(values))
-    if len(blank):
-        values = values.copy()
-        values[blank] = np.nan
+    column = column.cast(kind, safe=False)
+    # A column of one chunk without nulls needs no copy.
+    values: Number = (column.chunk(0) if column.num_chunks == 1 else column).to_numpy(
+        zero_copy_only=False
+    )
+    return _without_blanks(values, _BLANK[kind]) if _has_blank(values, _BLANK[kind]) else values
+
+
+@compiled
+def _has_blank(values: Number, limit: float) -> bool:
+    """Tell whether a number reaches the limit."""
+    found = False
+    for value in values:
+        found |= abs(value) >= limit
+    return found
+
+
+def _without_blanks(values: Number, limit: float) -> Number:
+    values = values.copy()
+    values[~(np.abs(values) < limit)] = np.nan
     return values
 
 

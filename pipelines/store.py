@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,15 +123,27 @@ class RecordStore:
         paths = [path for _, path in self._chosen(start, end)]
         wanted = (MACHINE, SLOT, *self.groups)
         optional = tuple(dict.fromkeys(n for n in wanted if n not in self.kinds.names))
-        self._check_labels(paths)
+        heads = {path: open_parquet(path).metadata for path in paths}
+        columns = {path: set(head.schema.to_arrow_schema().names) for path, head in heads.items()}
+        _check_labels(columns)
+        found = set().union(*columns.values())
+        texts = dict.fromkeys((*self.kinds.categorical, *(n for n in optional if n in found)))
+        draft = Draft([head.num_rows for head in heads.values()], self.kinds, tuple(texts))
 
-        def load(path: Path) -> Part:
-            table = read_columns(path, (*self.kinds.names, *optional))
-            return check_part(
+        def put(number: int) -> None:
+            path = paths[number]
+            table = read_columns(path, (*self.kinds.names, *optional), heads[path])
+            part = check_part(
                 table, file=str(path), kinds=self.kinds, optional=optional, start=start, end=end
             )
+            draft.put(number, part)
 
-        return self._assembled(paths, load, self.kinds, optional)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(put, range(len(paths))))
+        try:
+            return draft.records(self.interval)
+        except RecordsError as error:
+            raise RecordsError(f"{self.folder}: {error}") from None
 
     def read_failures(self, records: Records, end: int | None = None) -> Failures:
         """Return every failure that the records and the failures table know, known before `end`.
@@ -157,34 +169,6 @@ class RecordStore:
         if not files:
             raise RecordsError(f"{self.folder}: no records from {low} to {high}.")
         return files
-
-    def _check_labels(self, paths: Sequence[Path]) -> None:
-        """Refuse a data set of which only some files say what failed."""
-        without = [path for path in paths if FAILURE not in _schema(path).names]
-        if without and len(without) < len(paths):
-            raise RecordsError(f"{without[0]}: column `{FAILURE}` is missing, other files have it.")
-
-    def _assembled(
-        self,
-        paths: Sequence[Path],
-        load: Callable[[Path], Part],
-        kinds: FeatureKinds,
-        optional: Sequence[str] = (),
-    ) -> Records:
-        """Load files in parallel into one draft."""
-        found = {name for path in paths for name in _schema(path).names}
-        texts = dict.fromkeys((*kinds.categorical, *(n for n in optional if n in found)))
-        draft = Draft([_n_rows(path) for path in paths], kinds, tuple(texts))
-
-        def put(number: int) -> None:
-            draft.put(number, load(paths[number]))
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(put, range(len(paths))))
-        try:
-            return draft.records(self.interval)
-        except RecordsError as error:
-            raise RecordsError(f"{self.folder}: {error}") from None
 
     def _recorded(self, records: Records, end: int) -> Failures:
         """Return the failures in the records of all dates before `end`.
@@ -293,17 +277,28 @@ def _schema(path: Path) -> pa.Schema:
     return open_parquet(path).schema_arrow
 
 
-def _n_rows(path: Path) -> int:
-    return int(open_parquet(path).metadata.num_rows)
+def _check_labels(columns: Mapping[Path, Collection[str]]) -> None:
+    """Refuse a data set of which only some files say what failed."""
+    without = [path for path, names in columns.items() if FAILURE not in names]
+    if without and len(without) < len(columns):
+        raise RecordsError(f"{without[0]}: column `{FAILURE}` is missing, other files have it.")
 
 
-def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
-    """Read keys, failure and the named columns that a file has, texts as dictionaries."""
-    schema = _schema(path)
+def read_columns(
+    path: Path, names: Sequence[str], metadata: pq.FileMetaData | None = None
+) -> pa.Table:
+    """Read keys, failure and the named columns that a file has, texts as dictionaries.
+
+    `metadata`, if it was read before, is not read again.
+    """
+    metadata = metadata or open_parquet(path).metadata
+    schema = metadata.schema.to_arrow_schema()
     wanted = [n for n in dict.fromkeys((SERIAL, TIMESTAMP, FAILURE, *names)) if n in schema.names]
     texts = [n for n in wanted if is_text(schema.field(n).type)]
     try:
-        with pq.ParquetFile(path, read_dictionary=texts, memory_map=True) as file:
+        with pq.ParquetFile(
+            path, metadata=metadata, read_dictionary=texts, memory_map=True
+        ) as file:
             return file.read(columns=wanted, use_threads=False)
     except (pa.ArrowInvalid, OSError) as error:
         detail = str(error).splitlines()[0]
