@@ -14,7 +14,8 @@ import numpy.typing as npt
 from forewarn.features.hourly import Groups, HourlyGrid, HourlySums, Spans, Work
 from forewarn.features.instances import Instances
 from forewarn.features.timeline import Timeline
-from forewarn.features.xid import DEGRADED, severity
+from forewarn.features.xid import severity
+from forewarn.features.xid_table import DEGRADED
 
 if TYPE_CHECKING:
     from forewarn.features.measures import Measures

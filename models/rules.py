@@ -8,7 +8,7 @@ import numpy.typing as npt
 from forewarn.features.inputs import InstanceValues
 from forewarn.features.measures import Plan
 from forewarn.features.past import span_name
-from forewarn.features.xid import DEGRADED, FATAL
+from forewarn.features.xid_table import DEGRADED, FATAL
 from forewarn.models.logits import sigmoid
 
 __all__ = ["evidence", "rule_scores"]

@@ -14,7 +14,7 @@ from forewarn.features.instances import Instances, find_instances
 from forewarn.features.measures import Measures, Plan
 from forewarn.features.records import DAY, HOUR, FeatureKinds, Records
 from forewarn.features.timeline import Timeline, lay_out
-from forewarn.features.xid import APPLICATION, FATAL
+from forewarn.features.xid_table import APPLICATION, FATAL
 
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, Any]]]

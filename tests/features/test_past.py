@@ -19,7 +19,8 @@ from forewarn.features.past import span_name
 from forewarn.features.records import HOUR, FeatureKinds, Records
 from forewarn.features.residuals import ResidualFit
 from forewarn.features.timeline import Timeline, lay_out
-from forewarn.features.xid import DEGRADED, severity
+from forewarn.features.xid import severity
+from forewarn.features.xid_table import DEGRADED
 
 Make = Callable[..., Records]
 Row = dict[str, Any]

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forewarn.features.xid import APPLICATION, DEGRADED, FATAL, severity
+from forewarn.features.xid import severity
+from forewarn.features.xid_table import APPLICATION, DEGRADED, FATAL
 
 
 def _of(code: float) -> float:
