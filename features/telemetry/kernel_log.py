@@ -15,6 +15,7 @@ __all__ = ["KernelEvent", "KernelLog", "LogLine", "parse_event", "parse_kernel_l
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LATEST = 2**63 - 1
+_DAY = 86_400 * 10**9
 
 # What may stand before a message, outermost first. A log that went through a log daemon carries
 # several of these one after another.
@@ -28,7 +29,9 @@ _ISO = re.compile(
     r"(?P<moment>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
     r"(?P<zone>Z|[+-]\d\d:?\d\d)? "
 )
-_DAEMON = re.compile(r"(?:\w{3} [ \d]\d \d\d:\d\d:\d\d )?\S+ kernel: ")
+_DAEMON = re.compile(
+    r"(?:(?P<month>\w{3}) (?P<day>[ \d]\d) (?P<clock>\d\d:\d\d:\d\d) )?\S+ kernel: "
+)
 
 _XID = re.compile(r"NVRM:.*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
 _SXID = re.compile(r"nvidia-nvswitch\d+: SXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5}), ?(?P<rest>.*)")
@@ -107,7 +110,9 @@ class KernelLog:
     unread: Unread = field(default_factory=Unread)
 
 
-def parse_kernel_log(text: str, *, boot_time: int | None = None, offset: int = 0) -> KernelLog:
+def parse_kernel_log(
+    text: str, *, boot_time: int | None = None, offset: int = 0, before: int | None = None
+) -> KernelLog:
     r"""Read a whole log: `dmesg` (plain, -T, -x, ISO), /dev/kmsg, or what a log daemon kept.
 
     Parameters
@@ -117,6 +122,8 @@ def parse_kernel_log(text: str, *, boot_time: int | None = None, offset: int = 0
         Nanoseconds since 1970 UTC; without it lines that count from the boot have no time.
     offset : int
         Nanoseconds by which clocks without a zone (`dmesg -T`) are ahead of UTC.
+    before : int, optional
+        When the log was taken: tells the year where a log daemon wrote none.
 
     Examples
     --------
@@ -126,7 +133,7 @@ def parse_kernel_log(text: str, *, boot_time: int | None = None, offset: int = 0
     """
     log, board = KernelLog(), None
     for raw in _lines(text):
-        line = read_line(raw, boot_time=boot_time, offset=offset)
+        line = read_line(raw, boot_time=boot_time, offset=offset, before=before)
         event = parse_event(line)
         if event is not None:
             log.events.append(event)
@@ -155,7 +162,9 @@ def _note_board(log: KernelLog, message: str, board: str | None) -> str | None:
     return None
 
 
-def read_line(raw: str, *, boot_time: int | None = None, offset: int = 0) -> LogLine:
+def read_line(
+    raw: str, *, boot_time: int | None = None, offset: int = 0, before: int | None = None
+) -> LogLine:
     """Take off what stands before the message, and read the time from it.
 
     Parameters as in `parse_kernel_log`; one line, for whoever follows a log.
@@ -166,7 +175,7 @@ def read_line(raw: str, *, boot_time: int | None = None, offset: int = 0) -> Log
         return LogLine(message, _after(boot_time, since), int(found["sequence"]))
     rest, time = raw, None
     while found := _DECODED.match(rest) or _DAEMON.match(rest) or _any_time(rest):
-        told = _time_of(found, boot_time, offset)
+        told = _time_of(found, boot_time, offset, before)
         # The kernel's own clock is nearer to the event than that of the daemon that wrote it down.
         time = told if told is not None else time
         rest = rest[found.end() :]
@@ -177,20 +186,32 @@ def _any_time(text: str) -> re.Match[str] | None:
     return _SINCE_BOOT.match(text) or _CLOCK.match(text) or _ISO.match(text)
 
 
-def _time_of(found: re.Match[str], boot_time: int | None, offset: int) -> int | None:
+def _time_of(
+    found: re.Match[str], boot_time: int | None, offset: int, before: int | None
+) -> int | None:
     """Return the nanoseconds since 1970 that a prefix tells; None if it tells none."""
     if found.re is _SINCE_BOOT:
         since = int(found["seconds"]) * 1_000_000_000 + int(found["micros"]) * 1_000
         return _after(boot_time, since)
-    if found.re is _CLOCK and found["month"] in _MONTHS:
-        month = _MONTHS.index(found["month"]) + 1
-        date = f"{found['year']}-{month:02}-{int(found['day']):02}"
-        return _utc(f"{date}T{found['clock']}+00:00", 0, offset)
+    if found.re is _CLOCK:
+        return _on(found, int(found["year"]), offset)
+    if found.re is _DAEMON and before is not None:
+        year = (_EPOCH + dt.timedelta(microseconds=before // 1_000)).year
+        told = _on(found, year, offset)
+        return _on(found, year - 1, offset) if told is not None and told > before + _DAY else told
     if found.re is _ISO:
         fraction = int((found["fraction"] or "0").ljust(9, "0"))
         zone = (found["zone"] or "").replace("Z", "+00:00")
         return _utc(f"{found['moment']}{zone or '+00:00'}", fraction, 0 if zone else offset)
     return None
+
+
+def _on(found: re.Match[str], year: int, offset: int) -> int | None:
+    """Return the moment of a month, day and clock in a year."""
+    if found["month"] not in _MONTHS:
+        return None
+    date = f"{year:04}-{_MONTHS.index(found['month']) + 1:02}-{int(found['day']):02}"
+    return _utc(f"{date}T{found['clock']}+00:00", 0, offset)
 
 
 def _after(boot_time: int | None, since: int) -> int | None:

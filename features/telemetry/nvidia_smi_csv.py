@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
+from forewarn.features.telemetry.clock import clock_time
 from forewarn.features.telemetry.quantity import is_absent, quantity
 from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
 
@@ -36,6 +37,7 @@ _NAMES = {
     "gpu_type": ("name", "gpu_name"),
     "driver_version": ("driver_version",),
     "mig": ("mig.mode.current",),
+    "time": ("timestamp",),
 }
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
 # nvidia-smi says that a GPU is gone in more than one way, the address with and without a point.
@@ -91,6 +93,8 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     names = [found["name"] if found else "" for found in fields]
     units = {found["name"]: found["unit"] or "" for found in fields if found}
     for line in lines[start + 1 :]:
+        if line == lines[start]:  # a job that adds to one file writes its header every time
+            continue
         cells = _cells(line)
         if len(cells) != len(names):
             unread.add("a line with another number of fields than the header", line)
@@ -128,6 +132,7 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
         pci=pci_address(texts["pci"] or ""),
         slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
         mig=texts["mig"] == "Enabled",
+        time=clock_time(texts["time"] or ""),
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
+from forewarn.features.telemetry.clock import clock_time
 from forewarn.features.telemetry.quantity import is_absent, quantity
 from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
 
@@ -74,7 +76,9 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
         unread.add("an XML document of something else", text)
         return [], unread
     driver = _text(root, "driver_version")
-    return [_reading(gpu, i, driver, unread) for i, gpu in enumerate(root.findall("gpu"))], unread
+    time = clock_time(_text(root, "timestamp") or "")
+    gpus = [_reading(gpu, i, driver, unread) for i, gpu in enumerate(root.findall("gpu"))]
+    return [replace(gpu, time=time) for gpu in gpus], unread
 
 
 def _reading(gpu: ET.Element, place: int, driver: str | None, unread: Unread) -> GpuReading:

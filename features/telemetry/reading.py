@@ -34,6 +34,10 @@ class GpuReading:
         Index of the GPU on its host.
     mig : bool
         Split into instances: then it reports no utilization of its own.
+    time : int or None
+        Nanoseconds since 1970 on the clock of the host, where the source says when it was.
+    host : str or None
+        Where the source names it.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -43,6 +47,8 @@ class GpuReading:
     pci: str | None = None
     slot: int | None = None
     mig: bool = False
+    time: int | None = None
+    host: str | None = None
 
 
 @dataclass(slots=True)
@@ -56,6 +62,12 @@ class Unread:
         """Count one line or value that was left out."""
         self.counts[why] += 1
         self.examples.setdefault(why, text[:200])
+
+    def join(self, other: Unread) -> None:
+        """Count what another left out, too."""
+        self.counts.update(other.counts)
+        for why, example in other.examples.items():
+            self.examples.setdefault(why, example)
 
     def __bool__(self) -> bool:
         return bool(self.counts)

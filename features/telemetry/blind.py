@@ -1,0 +1,58 @@
+"""Sensors that say nothing: absent where they spoke before, or still while the GPU moves."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["BlindWatch"]
+
+# Both move with the load on every card; clocks and memory can stand still for days.
+_MOVING = ("temperature_gpu", "power_draw")
+_STILL = 12  # readings: two hours at ten minutes
+
+
+@dataclass(slots=True)
+class _Gpu:
+    last: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=_STILL))
+    blind: set[str] = field(default_factory=set)
+    spoke: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class BlindWatch:
+    """Remembers the last readings of each GPU. Silence is not health: it is a finding."""
+
+    gpus: dict[str, _Gpu] = field(default_factory=dict)
+
+    def update(self, gpu: str, numbers: Mapping[str, float]) -> list[str]:
+        """Take a reading and return what became blind with it, in words; each once until it ends.
+
+        Parameters
+        ----------
+        gpu : str
+        numbers : mapping
+            As in `GpuReading`.
+
+        Examples
+        --------
+        >>> watch = BlindWatch()
+        >>> watch.update("GPU-1", {"power_draw": 100.0}), watch.update("GPU-1", {})
+        ([], ['power_draw is absent'])
+        """
+        one = self.gpus.setdefault(gpu, _Gpu())
+        one.last.append(dict(numbers))
+        absent = {f"{name} is absent" for name in one.spoke - set(numbers)}
+        found = absent | {f"{name} is frozen" for name in _MOVING if _frozen(name, one.last)}
+        new = sorted(found - one.blind)
+        one.blind, one.spoke = found, one.spoke | set(numbers)
+        return new
+
+
+def _frozen(name: str, last: deque[Mapping[str, float]]) -> bool:
+    """Tell whether a sensor stood still over many readings while the other one moved."""
+    mine = {numbers.get(name) for numbers in last}
+    others = [{numbers.get(other) for numbers in last} for other in _MOVING if other != name]
+    whole = len(last) == _STILL and None not in mine
+    return whole and len(mine) == 1 and any(len(other - {None}) > 2 for other in others)
