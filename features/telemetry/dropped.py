@@ -1,0 +1,265 @@
+"""Files that hosts dropped: what kind each is, whose, of when, and what it holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from forewarn.features.telemetry.clock import clock_time
+from forewarn.features.telemetry.kernel_log import parse_kernel_log, read_line
+from forewarn.features.telemetry.nvidia_smi_csv import lost_gpus, parse_query_gpu
+from forewarn.features.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml
+from forewarn.features.telemetry.prometheus import parse_metrics
+from forewarn.features.telemetry.reading import GpuReading, Unread
+from forewarn.features.telemetry.rows import (
+    HostState,
+    event_id,
+    event_row,
+    finding_row,
+    is_host_name,
+    numbered,
+    reading_row,
+)
+from forewarn.features.telemetry.tables import TableError, batch_tables
+
+__all__ = ["Dropped", "DroppedText", "host_in_name", "kind_of_text", "read_host", "time_in_name"]
+
+Kind = Literal["xml", "csv", "metrics", "kernel_log", "stat", "batch"]
+
+_CLOCK_IN_NAME = re.compile(
+    r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)[T_ -]?"
+    r"([0-2]\d)[-:.h]?([0-5]\d)(?:[-:.m]?([0-5]\d))?(?!\d)"
+)
+_EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
+# Words that say what a file is, not whose.
+_WORDS = re.compile(
+    r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
+)
+_ANY = 2**62  # a moment for logs without a year, where only whether there is a time matters
+_BOOT = re.compile(r"^btime ([0-9]{1,10})$", re.MULTILINE)
+_METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedText:
+    """One file as text.
+
+    Attributes
+    ----------
+    name : str
+        For reports.
+    text : str
+    time : int or None
+        Nanoseconds since 1970 UTC that its name tells.
+    """
+
+    name: str
+    text: str
+    time: int | None
+
+
+@dataclass(slots=True)
+class Dropped:
+    """What the files of one host held.
+
+    Attributes
+    ----------
+    readings, events : list of dict
+        Rows of READINGS and EVENTS.
+    boards : list of dict
+        Rows of PLACES.
+    files : dict of str to int
+        Files by kind.
+    unread : Unread
+    """
+
+    readings: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    boards: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, int] = field(default_factory=dict)
+    unread: Unread = field(default_factory=Unread)
+
+
+def time_in_name(name: str) -> int | None:
+    """Return the nanoseconds since 1970 that the name of a file tells, None if it tells none.
+
+    Examples
+    --------
+    >>> time_in_name("smi_19700101.csv"), time_in_name("smi-2025-01-01T00:10.csv")
+    (None, 1735690200000000000)
+    """
+    if found := _CLOCK_IN_NAME.search(name):
+        year, month, day, hour, minute, second = (part or "00" for part in found.groups())
+        return clock_time(f"{year}/{month}/{day} {hour}:{minute}:{second}")
+    if found := _EPOCH_IN_NAME.search(name):
+        return int(found[1]) * 1_000_000_000
+    return None
+
+
+def host_in_name(name: str) -> str | None:
+    """Return the host that the name of a file tells beside a time and what it is.
+
+    Examples
+    --------
+    >>> host_in_name("node-7_smi_2025-01-01T00:10.csv"), host_in_name("dmesg.log")
+    ('node-7', None)
+    """
+    stem = re.sub(r"(?:\.[A-Za-z]{1,5})+$", "", name)
+    stem = _EPOCH_IN_NAME.sub("", _CLOCK_IN_NAME.sub("", stem))
+    parts = [part for part in re.split(r"[_ ]+|--+", stem) if not _WORDS.fullmatch(part)]
+    host = next((part.strip(".-Z") for part in parts if part.strip(".-Z")), "")
+    return host if is_host_name(host) and not _WORDS.fullmatch(host) else None
+
+
+def kind_of_text(text: str) -> Kind | None:
+    """Return what a file is by what it holds; None if it is nothing that we know."""
+    head = text.lstrip("\ufeff \r\n")[:2000]
+    if head.startswith(("{", "[{")):
+        return "batch"
+    if "<nvidia_smi_log" in head:
+        return "xml"
+    if _METRIC.search(head):
+        return "metrics"
+    if _BOOT.search(text):
+        return "stat"
+    lines = [line for line in head.splitlines()[:-1] or head.splitlines() if line.strip()]
+    if lost_gpus(head) or any(
+        "," in line and parse_query_gpu(line)[1].counts == {} for line in lines
+    ):
+        return "csv"
+    timed = [line for line in lines if read_line(line, boot_time=0, before=_ANY).time is not None]
+    return "kernel_log" if 2 * len(timed) > len(lines) > 0 else None
+
+
+def read_host(host: str | None, files: Sequence[DroppedText], *, offset: int = 0) -> Dropped:
+    """Read the files of one host, its kernel logs first: they say where silence means no Xid.
+
+    Parameters
+    ----------
+    host : str or None
+        Where nothing but the content could tell.
+    files : sequence of DroppedText
+    offset : int
+        Nanoseconds by which clocks without a zone are ahead of UTC.
+
+    Returns
+    -------
+    Dropped
+        What could not be read, or has no time, is counted in `unread`.
+    """
+    found, spans = Dropped(), []
+    sorted_files: dict[str, list[DroppedText]] = {}
+    for file in files:
+        kind = kind_of_text(file.text)
+        if kind is None:
+            found.unread.add("a file of no known kind", file.name)
+        else:
+            sorted_files.setdefault(kind, []).append(file)
+    found.files = {kind: len(some) for kind, some in sorted(sorted_files.items())}
+    boots = [int(b) * 10**9 for f in sorted_files.get("stat", []) for b in _BOOT.findall(f.text)]
+    for file in sorted_files.get("kernel_log", []):
+        spans += _read_log(found, host, file, _boot_before(boots, file.time), offset)
+    for of_gpus in ("csv", "xml", "metrics"):
+        for file in sorted_files.get(of_gpus, []):
+            _read_gpus(found, host, file, of_gpus, offset, spans)
+    for file in sorted_files.get("batch", []):
+        _read_batch(found, file)
+    return found
+
+
+def _boot_before(boots: Iterable[int], time: int | None) -> int | None:
+    known = [boot for boot in boots if time is None or boot <= time]
+    return max(known, default=None)
+
+
+def _read_log(
+    found: Dropped, host: str | None, file: DroppedText, boot: int | None, offset: int
+) -> list[tuple[int, int]]:
+    """Add the events of a log; return the spans that it covers."""
+    log = parse_kernel_log(file.text, boot_time=boot, offset=offset, before=file.time)
+    found.unread.join(log.unread)
+    lines = [
+        read_line(raw, boot_time=boot, offset=offset, before=file.time)
+        for raw in file.text.splitlines()
+    ]
+    times = [line.time for line in lines if line.time is not None]
+    for event, number in numbered(log.events):
+        time = event.line.time
+        if time is None:
+            found.unread.add("an event without a time (no boot time of its host)", file.name)
+            continue
+        name = event_id(host, time, event.line.message, number)
+        known = max(time, file.time or time)
+        found.events.append(event_row(event, host, name) | {"known_at": known})
+    if host is not None and times:
+        for pci, (uuid, serial) in log.boards.items():
+            span = {"first": min(times), "last": min(times)}
+            found.boards.append(
+                {"machine_id": host, "pci": pci, "gpu_serial": serial or uuid, **span}
+            )
+    return [(min(times), max(*times, file.time or 0))] if times else []
+
+
+def _read_gpus(
+    found: Dropped,
+    host: str | None,
+    file: DroppedText,
+    kind: str,
+    offset: int,
+    covered: Sequence[tuple[int, int]],
+) -> None:
+    for reading in _gpus(found.unread, file.text, kind):
+        time = file.time if reading.time is None else reading.time - offset
+        if time is None:
+            found.unread.add(
+                "a reading without a time, in it or in the name of its file", file.name
+            )
+            continue
+        machine = host or (reading.host if reading.host and is_host_name(reading.host) else None)
+        logged = any(first <= time <= last for first, last in covered)
+        found.readings.append(reading_row(reading, HostState(machine, time, log_read=logged)))
+    for pci in lost_gpus(file.text) if kind == "csv" else ():
+        if file.time is None:
+            found.unread.add("a lost GPU without a time in the name of its file", file.name)
+        else:
+            state = HostState(host, file.time)
+            row = finding_row("lost", f"nvidia-smi: GPU {pci} is lost", state, GpuReading(pci=pci))
+            found.events.append(row | {"known_at": file.time})
+
+
+def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
+    """Read the GPUs of a file; a job may have added one document after the other."""
+    if kind == "xml":
+        parts = [part for part in re.split(r"(?=<\?xml)", text) if part.strip()]
+        results = [parse_nvidia_smi_xml(part) for part in parts]
+    elif kind == "csv":
+        results = [parse_query_gpu(text)]
+    else:
+        results = [parse_metrics(text)]
+    for _, left in results:
+        unread.join(left)
+    return [reading for readings, _ in results for reading in readings]
+
+
+def _read_batch(found: Dropped, file: DroppedText) -> None:
+    """Add the rows of what an agent would have sent, one JSON object or one on each line."""
+    try:
+        batches = [json.loads(file.text)]
+    except (ValueError, RecursionError):
+        batches = []
+        for line in filter(str.strip, file.text.splitlines()):
+            try:
+                batches.append(json.loads(line))
+            except (ValueError, RecursionError):
+                found.unread.add("a line that is no JSON", file.name)
+    for batch in batches:
+        try:
+            readings, events = batch_tables(batch)
+        except TableError as error:
+            found.unread.add(f"JSON that is no batch of an agent ({error})", file.name)
+            continue
+        found.readings += readings.to_pylist()
+        found.events += events.to_pylist()

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from forewarn.features.telemetry.identity import (
+    joined_places,
+    places_of,
+    with_event_serials,
+    with_serials,
+)
+
+Rows = Callable[..., pa.Table]
+PLACE = {"pci": "0000:03:00"}
+
+
+def test_a_serial_is_its_own_then_that_of_the_cmdb_then_the_uuid(readings: Rows) -> None:
+    table = readings(
+        (0, "S1", {"gpu_uuid": "U1"}),
+        (0, "S2", {"gpu_serial": None, "gpu_uuid": "U2"}),
+        (0, "S3", {"gpu_serial": "", "gpu_uuid": "U3"}),
+        (0, "S4", {"gpu_serial": None}),
+    )
+    named = with_serials(table, {"U1": "other", "U2": "S2"})
+    assert named["gpu_serial"].to_pylist() == ["S1", "S2", "U3", None]
+
+
+def test_an_event_is_of_the_gpu_that_sat_there(readings: Rows, events: Rows) -> None:
+    places = places_of(
+        readings((0, "S1", PLACE), (20, "S1", PLACE), (40, "S2", PLACE), (60, "S2", PLACE))
+    )
+    moments = events(*((minute, None, 79, PLACE) for minute in (-5, 10, 30, 50, 90)))
+    named = with_event_serials(moments, places, {})
+    # Between the two it is the one before: it may be what was taken out.
+    assert named["gpu_serial"].to_pylist() == ["S1", "S1", "S1", "S2", "S2"]
+
+
+def test_a_gpu_that_came_back_is_not_the_one_between(readings: Rows, events: Rows) -> None:
+    swapped = [(0, "S1"), (10, "S1"), (20, "S2"), (30, "S2"), (40, "S1"), (60, "S1")]
+    places = places_of(readings(*((minute, serial, PLACE) for minute, serial in swapped)))
+    named = with_event_serials(events((25, None, 79, PLACE), (50, None, 79, PLACE)), places, {})
+    assert named["gpu_serial"].to_pylist() == ["S2", "S1"]
+
+
+def test_what_an_event_says_itself_comes_first(readings: Rows, events: Rows) -> None:
+    places = places_of(readings((0, "S1", PLACE)))
+    table = events((5, "S7", 79, PLACE), (5, None, 79, PLACE | {"gpu_uuid": "U8"}), (5, None, 79))
+    assert with_event_serials(table, places, {"U8": "S8"})["gpu_serial"].to_pylist() == [
+        "S7",
+        "S8",
+        None,
+    ]
+
+
+def test_places_grow_the_same_in_any_order(readings: Rows) -> None:
+    parts = [places_of(readings((m, s, PLACE))) for m, s in ((0, "S1"), (9, "S2"), (5, "S1"))]
+    whole = places_of(readings((0, "S1", PLACE), (9, "S2", PLACE), (5, "S1", PLACE)))
+    assert joined_places(*parts).equals(whole)
+    assert joined_places(*reversed(parts), whole).equals(whole)
