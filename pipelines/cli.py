@@ -7,23 +7,14 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
 from forewarn.features.errors import InputError
-
-if TYPE_CHECKING:
-    from forewarn.pipelines.settings import Settings
+from forewarn.pipelines.cli_collection import add_agent, add_collect, add_ingest
+from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of, whole
 
 __all__ = ["main"]
 
 _STRATEGIES = ("fixed", "sliding", "variable")
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def _names(text: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -46,32 +37,6 @@ def _models(text: str) -> tuple[str, ...]:
     return _names(text, MODEL_NAMES)
 
 
-def _moment(text: str) -> int:
-    from forewarn.pipelines.moments import parse_moment
-
-    try:
-        return parse_moment(text)
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            f"found {text!r}, expected a date or time such as 2025-03-01 or 2025-03-01T06:00:00Z"
-        ) from None
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(
-                f"found {text!r}, expected a whole number of at least {least}"
-            )
-        return number
-
-    return parse
-
-
 def _simulate_fleet(args: argparse.Namespace) -> int:
     from forewarn.pipelines.simulate import simulate_fleet_to
 
@@ -80,19 +45,13 @@ def _simulate_fleet(args: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(args: argparse.Namespace) -> Settings:
-    from forewarn.pipelines.settings import load_settings
-
-    return load_settings(args.config)
-
-
 def _backtest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.backtest import run_backtest
     from forewarn.pipelines.job import open_job
     from forewarn.pipelines.stages import note
     from forewarn.pipelines.summary import backtest_summary
 
-    job = open_job(args.records, _settings(args), args.models)
+    job = open_job(args.records, settings_of(args), args.models)
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
     for text in report["notes"]:
         note(text)
@@ -106,7 +65,7 @@ def _train(args: argparse.Namespace) -> int:
     from forewarn.pipelines.stages import note
     from forewarn.pipelines.train import train_predictor
 
-    job = open_job(args.records, _settings(args))
+    job = open_job(args.records, settings_of(args))
     for text in job.notes:
         note(text)
     predictor = train_predictor(job, args.at, args.model)
@@ -120,7 +79,7 @@ def _score(args: argparse.Namespace) -> int:
     from forewarn.pipelines.summary import list_summary
 
     if args.model == BUILTIN_RULES:
-        made = score_with_rules(_settings(args), args.records, args.at)
+        made = score_with_rules(settings_of(args), args.records, args.at)
     else:
         made = score_with(load_predictor(args.model), args.model, args.records, args.at)
     folder = made.write(args.out)
@@ -142,7 +101,7 @@ def _doctor(args: argparse.Namespace) -> int:
     from forewarn.pipelines.doctor import examine, write_report
     from forewarn.pipelines.doctor_words import doctor_text
 
-    found = examine(args.records, _settings(args))
+    found = examine(args.records, settings_of(args))
     print(json.dumps(found) if args.json else doctor_text(found))
     if args.out is not None:
         write_report(args.out, found)
@@ -157,44 +116,22 @@ def _demo(args: argparse.Namespace) -> int:
     return 0
 
 
-def _command(
-    commands: argparse._SubParsersAction[_Parser],
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    text: str,
-    example: str,
-) -> _Parser:
-    command = commands.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.set_defaults(run=run)
-    return command
+def _fleet_options(command: Parser, gpus: int, days: int) -> None:
+    command.add_argument("--gpus", type=whole(1), default=gpus, metavar="N", help="GPUs")
+    command.add_argument("--days", type=whole(1), default=days, metavar="D", help="days")
+    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
 
 
-def _fleet_options(command: _Parser, gpus: int, days: int) -> None:
-    command.add_argument("--gpus", type=_whole(1), default=gpus, metavar="N", help="GPUs")
-    command.add_argument("--days", type=_whole(1), default=days, metavar="D", help="days")
-    command.add_argument("--seed", type=_whole(0), default=0, metavar="S", help="seed")
-
-
-def _records_option(command: _Parser) -> None:
+def _records_option(command: Parser) -> None:
     command.add_argument(
         "--records", type=Path, required=True, help="folder of date=YYYY-MM-DD/*.parquet"
     )
 
 
-def _config_option(command: _Parser, text: str = "configuration, TOML (default: built in)") -> None:
-    command.add_argument("--config", type=Path, metavar="FILE", help=text)
-
-
-def _add_simulate(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_simulate(commands: argparse._SubParsersAction[Parser]) -> None:
     parent = commands.add_parser("simulate", help="make data to try things on")
     kinds = parent.add_subparsers(required=True, metavar="WHAT")
-    command = _command(
+    command = add_command(
         kinds,
         "fleet",
         _simulate_fleet,
@@ -205,8 +142,8 @@ def _add_simulate(commands: argparse._SubParsersAction[_Parser]) -> None:
     _fleet_options(command, 500, 45)
 
 
-def _add_backtest(commands: argparse._SubParsersAction[_Parser]) -> None:
-    command = _command(
+def _add_backtest(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
         commands,
         "backtest",
         _backtest,
@@ -214,10 +151,10 @@ def _add_backtest(commands: argparse._SubParsersAction[_Parser]) -> None:
         "forewarn backtest --records /tmp/fleet/records --out /tmp/backtest",
     )
     _records_option(command)
-    _config_option(command)
+    add_config(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write")
-    command.add_argument("--start", type=_moment, metavar="DATE", help="first retraining")
-    command.add_argument("--end", type=_moment, metavar="DATE", help="retrainings end before")
+    command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
+    command.add_argument("--end", type=moment, metavar="DATE", help="retrainings end before")
     command.add_argument(
         "--models",
         type=_models,
@@ -233,8 +170,8 @@ def _add_backtest(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
 
 
-def _add_train(commands: argparse._SubParsersAction[_Parser]) -> None:
-    command = _command(
+def _add_train(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
         commands,
         "train",
         _train,
@@ -242,15 +179,15 @@ def _add_train(commands: argparse._SubParsersAction[_Parser]) -> None:
         "forewarn train --records /tmp/fleet/records --at 2025-02-10 --model /tmp/model",
     )
     _records_option(command)
-    _config_option(command)
+    add_config(command)
     command.add_argument(
-        "--at", type=_moment, required=True, metavar="TIME", help="nothing later is read"
+        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
     )
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder to write")
 
 
-def _add_score(commands: argparse._SubParsersAction[_Parser]) -> None:
-    command = _command(
+def _add_score(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
         commands,
         "score",
         _score,
@@ -259,20 +196,20 @@ def _add_score(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--out /tmp/at-risk",
     )
     _records_option(command)
-    _config_option(command, "configuration for builtin:rules; a model brings its own")
+    add_config(command, "configuration for builtin:rules; a model brings its own")
     command.add_argument(
         "--model",
         required=True,
         help="folder of `forewarn train`, or builtin:rules, which needs no training",
     )
     command.add_argument(
-        "--at", type=_moment, required=True, metavar="TIME", help="nothing later is read"
+        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
     )
     command.add_argument("--out", type=Path, required=True, help="folder to write date=... into")
 
 
-def _add_review(commands: argparse._SubParsersAction[_Parser]) -> None:
-    command = _command(
+def _add_review(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
         commands,
         "review",
         _review,
@@ -291,15 +228,15 @@ def _add_review(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     command.add_argument(
         "--until",
-        type=_moment,
+        type=moment,
         metavar="TIME",
         help="up to when the failures are complete (default: the newest one)",
     )
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
-def _add_doctor(commands: argparse._SubParsersAction[_Parser]) -> None:
-    command = _command(
+def _add_doctor(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
         commands,
         "doctor",
         _doctor,
@@ -307,13 +244,13 @@ def _add_doctor(commands: argparse._SubParsersAction[_Parser]) -> None:
         "forewarn doctor /tmp/fleet/records --out /tmp/doctor",
     )
     command.add_argument("records", type=Path, help="folder of date=YYYY-MM-DD/*.parquet")
-    _config_option(command)
+    add_config(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write doctor.html and .json")
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
-def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
-    command = _command(
+def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
         commands,
         "demo",
         _demo,
@@ -324,18 +261,21 @@ def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
     _fleet_options(command, 450, 31)
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="forewarn",
         description="Tells which GPUs of a fleet will fail within a day, and why.",
         epilog="example:\n  forewarn demo            (everything once, on a simulated fleet)\n"
         "  forewarn backtest --help  (each command has an example)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     for add in (
         _add_demo,
         _add_simulate,
+        add_agent,
+        add_collect,
+        add_ingest,
         _add_doctor,
         _add_backtest,
         _add_train,

@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     model_validator,
 )
 
-from forewarn.features.errors import InputError
 from forewarn.features.measures import Plan
 from forewarn.features.records import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
+from forewarn.features.telemetry.evidence import FailureRules
+from forewarn.features.xid_table import FATAL_XIDS
 from forewarn.models.registry import MODEL_NAMES
+from forewarn.pipelines.policy import Collection
+from forewarn.pipelines.toml_table import (
+    Duration,
+    SettingsError,
+    StrictTable,
+    first_problem,
+    parse_duration,
+    read_toml,
+)
 
 __all__ = ["Settings", "SettingsError", "load_settings", "parse_duration"]
 
-_UNITS = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
-
-
-class SettingsError(InputError):
-    """A configuration that cannot be used; the message names file, key, found and expected."""
-
-
-def parse_duration(text: object) -> int:
-    """Return the nanoseconds of a duration such as "10min", "4h" or "3d".
-
-    Examples
-    --------
-    >>> parse_duration("10min")
-    600000000000
-    """
-    match = (
-        re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
-    )
-    length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if not 0 < length < 2**63:  # moments are nanoseconds in 64 bits
-        raise ValueError('expected a duration such as "10min", "4h" or "3d"')
-    return length
-
-
-Duration = Annotated[int, BeforeValidator(parse_duration)]
 Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0, strict=True)]
@@ -63,17 +43,13 @@ def _model_name(name: str) -> str:
 ModelName = Annotated[str, AfterValidator(_model_name)]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RecordsTable(_Table):
+class RecordsTable(StrictTable):
     """How records come."""
 
     interval: Duration = parse_duration("10min")
 
 
-class WindowsTable(_Table):
+class WindowsTable(StrictTable):
     """How instances are cut, in records."""
 
     length: Count = 18
@@ -99,7 +75,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class FeaturesTable(_Table):
+class FeaturesTable(StrictTable):
     """Which columns are features. Given at all, a kind left out is empty."""
 
     categorical: tuple[str, ...] = ()
@@ -144,7 +120,7 @@ class FeaturesTable(_Table):
         return FeatureKinds(**{kind: getattr(self, kind) for kind in _KINDS})
 
 
-class TrainingTable(_Table):
+class TrainingTable(StrictTable):
     """When and on what models are trained."""
 
     retrain_every: Duration = parse_duration("3d")
@@ -162,7 +138,7 @@ class TrainingTable(_Table):
         return self
 
 
-class EnsemblesTable(_Table):
+class EnsemblesTable(StrictTable):
     """Which models decide together."""
 
     parallel: Annotated[tuple[ModelName, ...], Field(min_length=1)] = ("cnn", "mlp", "gbdt")
@@ -172,7 +148,7 @@ class EnsemblesTable(_Table):
     )
 
 
-class EvaluationTable(_Table):
+class EvaluationTable(StrictTable):
     """How scores are judged on the paper's protocol."""
 
     k: Share = 0.02
@@ -180,13 +156,13 @@ class EvaluationTable(_Table):
     threshold: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
 
 
-class ListTable(_Table):
+class ListTable(StrictTable):
     """The daily list."""
 
     share: Share = 0.003
 
 
-class MetricTable(_Table):
+class MetricTable(StrictTable):
     """One machine metric and the limits it is scaled by."""
 
     name: str
@@ -207,7 +183,7 @@ def _metrics() -> tuple[MetricTable, ...]:
     )
 
 
-class DetectionTable(_Table):
+class DetectionTable(StrictTable):
     """Machine metrics of a running task."""
 
     interval: Duration = parse_duration("1s")
@@ -217,7 +193,37 @@ class DetectionTable(_Table):
     metrics: tuple[MetricTable, ...] = Field(default_factory=_metrics)
 
 
-class Settings(_Table):
+class FailuresTable(StrictTable):
+    """What counts as a failure of a GPU beside a repair ticket."""
+
+    xids: tuple[Count, ...] = FATAL_XIDS
+    lost: bool = True
+    restart_repairs: bool = True
+
+    @property
+    def rules(self) -> FailureRules:
+        """The same as the core takes it."""
+        return FailureRules(frozenset(self.xids), self.lost, self.restart_repairs)
+
+
+class CollectorTable(StrictTable):
+    """The service that takes what agents send."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, lt=65536, strict=True)] = 8470
+    certificate: str = ""
+    key: str = ""
+    max_batch_mib: Count = 8
+    publish_every: Duration = parse_duration("5s")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("`collector.certificate` and `collector.key` belong together")
+        return self
+
+
+class Settings(StrictTable):
     """The whole configuration; every key has a default (CONTRACTS, section 2)."""
 
     records: RecordsTable = RecordsTable()
@@ -228,6 +234,9 @@ class Settings(_Table):
     evaluation: EvaluationTable = EvaluationTable()
     detection: DetectionTable = Field(default_factory=DetectionTable)
     list: ListTable = ListTable()
+    failures: FailuresTable = FailuresTable()
+    collection: Collection = Collection()
+    collector: CollectorTable = CollectorTable()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -284,26 +293,12 @@ class Settings(_Table):
         return plan, tuple(notes)
 
 
-def _first_problem(error: ValidationError) -> str:
-    """Say in one line which key is wrong, what was found and what was expected."""
-    problem = error.errors(include_url=False, include_context=False)[0]
-    key = ".".join(str(part) for part in problem["loc"])
-    found = repr(problem["input"])
-    found = found if len(found) < 60 else found[:57] + "..."
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key `{key}` (found {found}), expected a key of the example configuration"
-    text: str = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if problem["type"] == "value_error" and not text.startswith("expected"):
-        return text
-    return f"key `{key}`: found {found}, expected {text.removeprefix('expected ')}"
-
-
 def parse_settings(values: dict[str, Any], *, name: str) -> Settings:
     """Check a configuration that was read from `name`."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(f"{name}: {_first_problem(error)}.") from None
+        raise SettingsError(f"{name}: {first_problem(error)}.") from None
 
 
 def load_settings(path: Path | None) -> Settings:
@@ -316,10 +311,4 @@ def load_settings(path: Path | None) -> Settings:
     """
     if path is None:
         return Settings()
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: is no TOML file ({error}).") from None
-    return parse_settings(values, name=str(path))
+    return parse_settings(read_toml(path), name=str(path))

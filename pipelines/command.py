@@ -1,0 +1,81 @@
+"""What the commands of the command line share: how they are added, and how options are read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.settings import Settings
+
+__all__ = ["Parser", "add_command", "add_config", "moment", "settings_of", "whole"]
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say it and leave with exit code 2."""
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def moment(text: str) -> int:
+    """Read a date or time of the command line, as nanoseconds since 1970 UTC."""
+    from forewarn.pipelines.moments import parse_moment
+
+    try:
+        return parse_moment(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}, expected a date or time such as 2025-03-01 or 2025-03-01T06:00:00Z"
+        ) from None
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers of at least `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(
+                f"found {text!r}, expected a whole number of at least {least}"
+            )
+        return number
+
+    return parse
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Read the configuration that --config names."""
+    from forewarn.pipelines.settings import load_settings
+
+    return load_settings(args.config)
+
+
+def add_command(
+    commands: argparse._SubParsersAction[Parser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    example: str,
+) -> Parser:
+    """Add a command with its help and an example."""
+    command = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def add_config(command: Parser, text: str = "configuration, TOML (default: built in)") -> None:
+    """Add --config."""
+    command.add_argument("--config", type=Path, metavar="FILE", help=text)

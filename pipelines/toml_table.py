@@ -1,0 +1,83 @@
+"""Tables of a TOML file: every key checked, durations as text, one line for what is wrong."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from forewarn.features.errors import InputError
+
+__all__ = [
+    "Duration",
+    "SettingsError",
+    "StrictTable",
+    "first_problem",
+    "parse_duration",
+    "read_toml",
+]
+
+_UNITS = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+
+
+class SettingsError(InputError):
+    """A configuration that cannot be used; the message names file, key, found and expected."""
+
+
+class StrictTable(BaseModel):
+    """A table in which an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def parse_duration(text: object) -> int:
+    """Return the nanoseconds of a duration such as "10min", "4h" or "3d".
+
+    Examples
+    --------
+    >>> parse_duration("10min")
+    600000000000
+    """
+    match = (
+        re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
+    )
+    length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if not 0 < length < 2**63:  # moments are nanoseconds in 64 bits
+        raise ValueError('expected a duration such as "10min", "4h" or "3d"')
+    return length
+
+
+Duration = Annotated[int, BeforeValidator(parse_duration)]
+
+
+def first_problem(error: ValidationError) -> str:
+    """Say in one line which key is wrong, what was found and what was expected."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    found = repr(problem["input"])
+    found = found if len(found) < 60 else found[:57] + "..."
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key `{key}` (found {found}), expected a key of the example configuration"
+    text: str = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if problem["type"] == "value_error" and not text.startswith("expected"):
+        return text
+    return f"key `{key}`: found {found}, expected {text.removeprefix('expected ')}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds.
+
+    Raises
+    ------
+    SettingsError
+        If it cannot be read or is none.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: is no TOML file ({error}).") from None
