@@ -1,0 +1,305 @@
+"""`forewarn ingest --prometheus`: DCGM metrics of a Prometheus server, chunk by chunk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from forewarn.features.errors import InputError
+from forewarn.features.telemetry.dcgm import BLANK, METRICS, Metric
+from forewarn.features.telemetry.prometheus import GpuLabels, Series, gpu_labels, parse_matrix
+from forewarn.features.telemetry.reading import GpuReading, Unread
+from forewarn.features.telemetry.rows import HostState, event_id, is_host_name, reading_row
+from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.pipelines.landing import Landed, Landing
+from forewarn.pipelines.stages import progress_bar
+from forewarn.pipelines.store import replacing
+
+__all__ = ["PrometheusError", "Pulled", "Server", "pull"]
+
+_SECOND = 10**9
+_CHUNK = 12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
+_RETRIES = 3
+
+
+class PrometheusError(InputError):
+    """A server that cannot be asked, or that answers something else."""
+
+
+class _TooMuchError(Exception):
+    """The server says that a query is too large for it."""
+
+
+@dataclass(slots=True)
+class Pulled:
+    """What came of it.
+
+    Attributes
+    ----------
+    start, end : int
+        Ends of the first and after the last interval asked for, nanoseconds since 1970 UTC.
+    landed : Landed
+        Of all chunks.
+    unread : Unread
+    instances : int
+        Series of parts of split GPUs, which are left out.
+    """
+
+    start: int
+    end: int
+    landed: Landed = field(default_factory=Landed)
+    unread: Unread = field(default_factory=Unread)
+    instances: int = 0
+
+
+@dataclass(slots=True)
+class Server:
+    """A Prometheus server, or anything that speaks its HTTP API.
+
+    Attributes
+    ----------
+    url : str
+        Without /api.
+    token : str or None
+        Sent as a bearer token.
+    """
+
+    url: str
+    token: str | None = None
+    _client: httpx.Client = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        self._client = httpx.Client(
+            headers=headers, timeout=120, transport=httpx.HTTPTransport(retries=_RETRIES)
+        )
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def ask(self, query: str, first: int, last: int, step: int) -> Any:
+        """Return the answer to a range query, as JSON was decoded.
+
+        Raises
+        ------
+        PrometheusError
+            If there is no server, or it refuses.
+        """
+        asked = {"query": query, "start": first / _SECOND, "end": last / _SECOND}
+        try:
+            answer = self._client.post(
+                f"{self.url.rstrip('/')}/api/v1/query_range",
+                data=asked | {"step": step / _SECOND},
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
+        if answer.status_code == 422 and "too many samples" in answer.text:
+            raise _TooMuchError
+        if answer.status_code != 200:
+            said = " ".join(answer.text.split())[:200]
+            raise PrometheusError(
+                f"{self.url}: answered {answer.status_code} ({said}), expected an answer of the "
+                "API of Prometheus."
+            )
+        try:
+            return answer.json()
+        except ValueError:
+            raise PrometheusError(
+                f"{self.url}: answered no JSON, expected an answer of the API of Prometheus."
+            ) from None
+
+
+def query_of(metric: Metric, part: int, seconds: int) -> str:
+    """Return the query for one interval of a metric, under any of its names.
+
+    An interval with a blank value in it is left out: its mean would be one of nothing real.
+
+    Examples
+    --------
+    >>> query_of(METRICS[4], 0, 600)  # doctest: +ELLIPSIS
+    '(avg_over_time(DCGM_FI_DEV_FB_USED[600s]) and max_over_time(DCGM_FI_DEV_FB_USED[600s]) < ...)'
+    """
+    over = "avg_over_time" if metric.over == "mean" else "last_over_time"
+    return " or ".join(
+        f"({over}({name}[{seconds}s]) and max_over_time({name}[{seconds}s]) < {BLANK:.0f})"
+        for name in metric.names[part]
+    )
+
+
+def changes_of(metric: Metric, seconds: int) -> str:
+    """Return the query for how often a gauge that shows the last event changed in an interval."""
+    return " or ".join(f"changes({name}[{seconds}s])" for name in metric.names[0])
+
+
+def pull(server: Server, landing: Landing, *, start: int, end: int, resume: bool = True) -> Pulled:
+    """Ask for all intervals that end in [start, end], and land them chunk by chunk.
+
+    What was landed is written down after each chunk, so that the next call goes on from there.
+
+    Parameters
+    ----------
+    server : Server
+    landing : Landing
+    start, end : int
+        Nanoseconds since 1970 UTC.
+    resume : bool
+        Begin after what an earlier call landed, if that is later than `start`.
+
+    Raises
+    ------
+    PrometheusError
+        If the server cannot be asked.
+    """
+    interval = landing.interval
+    place = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
+    done = _done(place) if resume else 0
+    first = max(-(-start // interval) * interval, done + interval if done else 0)
+    last = end // interval * interval
+    pulled = Pulled(first, last)
+    with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:
+        while first <= last:
+            upto = _pull_chunk(server, landing, first, last, pulled)
+            with replacing(place) as path:
+                path.write_text(json.dumps({"url": server.url, "done": upto}), encoding="utf-8")
+            bar.update((upto - first) // interval + 1)
+            first = upto + interval
+    return pulled
+
+
+def _short(url: str) -> str:
+    return hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
+
+
+def _done(place: Path) -> int:
+    return int(json.loads(place.read_text(encoding="utf-8"))["done"]) if place.exists() else 0
+
+
+def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled: Pulled) -> int:
+    """Land the next intervals, fewer where the server says that it is too much; return the last."""
+    size = _CHUNK
+    while True:
+        upto = min(last, first + (size - 1) * landing.interval)
+        try:
+            gpus = _gpus(server, first, upto, landing.interval, pulled)
+            break
+        except _TooMuchError:
+            if size == 1:
+                raise PrometheusError(
+                    f"{server.url}: one interval is too much for it, expected a larger "
+                    "--query.max-samples."
+                ) from None
+            size //= 2
+    readings = [row for gpu in gpus for row in gpu.readings()]
+    events = [row for gpu in gpus for row in gpu.events(landing.interval)]
+    pulled.landed.join(landing.land(table_of(readings, READINGS), table_of(events, EVENTS)))
+    return upto
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """Values of one GPU by column and part, and by moment."""
+
+    labels: GpuLabels
+    values: dict[tuple[str, int], Mapping[int, float]] = field(default_factory=dict)
+    xids: dict[int, float] = field(default_factory=dict)
+    changes: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def host(self) -> str | None:
+        return self.labels.host if self.labels.host and is_host_name(self.labels.host) else None
+
+    def readings(self) -> Iterator[dict[str, Any]]:
+        told = {"gpu_type": self.labels.gpu_type, "driver_version": self.labels.driver_version}
+        for time in sorted({time for column in self.values.values() for time in column}):
+            reading = GpuReading(
+                numbers=dict(self._numbers(time)),
+                texts={name: text for name, text in told.items() if text},
+                serial=self.labels.serial,
+                uuid=self.labels.uuid,
+                pci=self.labels.pci,
+                slot=self.labels.slot,
+            )
+            yield reading_row(reading, HostState(self.host, time, log_read=time in self.changes))
+
+    def _numbers(self, time: int) -> Iterator[tuple[str, float]]:
+        for metric in METRICS:
+            parts = [self.values.get((metric.column, i), {}) for i in range(len(metric.names))]
+            known = [part[time] for part in parts if time in part]
+            if metric.over != "change" and len(known) == len(parts):
+                yield metric.column, math.fsum(known)
+
+    def events(self, interval: int) -> Iterator[dict[str, Any]]:
+        """Yield the Xid that the gauge changed to; it says no more than in which interval."""
+        for time, changes in sorted(self.changes.items()):
+            code = self.xids.get(time, 0.0)
+            if changes > 0 and code > 0:
+                gpu = self.labels.serial or self.labels.uuid
+                row = {
+                    "timestamp": time,
+                    "machine_id": self.host,
+                    "id": event_id("prometheus", self.host, gpu, self.labels.slot, time),
+                    "kind": "xid",
+                    "code": int(code),
+                    "gpu_serial": self.labels.serial,
+                    "gpu_uuid": self.labels.uuid,
+                    "pci": self.labels.pci,
+                    "count": int(changes),
+                    "raw": f"the Xid gauge changed to {code:g} within {interval // _SECOND} s",
+                }
+                yield {name: value for name, value in row.items() if value is not None}
+
+
+def _gpus(server: Server, first: int, last: int, interval: int, pulled: Pulled) -> list[_Gpu]:
+    """Ask for every metric and put the series of each GPU together."""
+    gpus: dict[tuple[str | None, ...], _Gpu] = {}
+    seconds = interval // _SECOND
+    for metric in METRICS:
+        for part in range(len(metric.names)):
+            query = query_of(metric, part, seconds)
+            for gpu, values in _series(server, query, first, last, interval, gpus, pulled):
+                if metric.over == "change":
+                    gpu.xids.update(values)
+                else:
+                    gpu.values[metric.column, part] = values
+        if metric.over == "change":
+            query = changes_of(metric, seconds)
+            for gpu, values in _series(server, query, first, last, interval, gpus, pulled):
+                gpu.changes.update(values)
+    return list(gpus.values())
+
+
+def _series(
+    server: Server,
+    query: str,
+    first: int,
+    last: int,
+    interval: int,
+    gpus: dict[tuple[str | None, ...], _Gpu],
+    pulled: Pulled,
+) -> Iterator[tuple[_Gpu, dict[int, float]]]:
+    series, unread = parse_matrix(server.ask(query, first, last, interval))
+    pulled.unread.join(unread)
+    for one in series:
+        labels = gpu_labels(one.labels)
+        if labels.instance:
+            pulled.instances += 1
+        elif labels.serial is None and labels.uuid is None:
+            pulled.unread.add("a series that names no GPU", str(dict(one.labels)))
+        else:
+            key = (labels.serial, labels.uuid, labels.host)
+            yield gpus.setdefault(key, _Gpu(labels)), _by_time(one)
+
+
+def _by_time(series: Series) -> dict[int, float]:
+    return {
+        round(time * 1000) * 1_000_000: value
+        for time, value in zip(series.times, series.values, strict=True)
+    }
