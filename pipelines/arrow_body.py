@@ -1,0 +1,80 @@
+"""Arrow IPC streams from strangers: bounded, not compressed inside, checked as a whole."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from flatbuffers.table import Table as Flat
+
+from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table
+
+__all__ = ["read_stream"]
+
+_ROWS = 1_000_000
+# Where a flatbuffer of Arrow's Message.fbs and RecordBatch keeps its fields: 4 + 2 * number.
+_HEADER, _COMPRESSION = 8, 10
+
+
+def read_stream(data: bytes) -> tuple[pa.Table, pa.Table]:
+    """Return READINGS and EVENTS of one stream; a stream with a column `kind` holds events.
+
+    Parameters
+    ----------
+    data : bytes
+        Of a length that was limited before. A stream whose buffers are compressed or that encodes
+        texts as dictionaries is refused: a few bytes of either can stand for any amount.
+
+    Raises
+    ------
+    TableError
+        If it is no such stream, or holds rows that cannot be read.
+    """
+    try:
+        _check_messages(data)
+        table = _whole(pa.ipc.open_stream(data))
+    except TableError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, TypeError, IndexError, KeyError) as error:
+        detail = (str(error).splitlines() or [""])[0]
+        raise TableError(f"no whole Arrow IPC stream ({detail[:120]})") from None
+    if "kind" in table.column_names:
+        return READINGS.empty_table(), check_table(table, EVENTS)
+    return check_table(table, READINGS), EVENTS.empty_table()
+
+
+def _check_messages(data: bytes) -> None:
+    """Look at the head of every message before any of them is unpacked."""
+    reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
+    while True:
+        try:
+            message = reader.read_next_message()
+        except StopIteration:
+            return
+        head = message.metadata.to_pybytes()
+        kind = message.type
+        if kind == "dictionary":
+            raise TableError("texts are encoded as dictionaries, expected plain ones")
+        if kind == "record batch" and _is_compressed(head):
+            raise TableError("buffers are compressed, expected plain ones")
+
+
+def _is_compressed(head: bytes) -> bool:
+    """Tell whether the RecordBatch of a message has the field `compression`."""
+    message = Flat(head, int.from_bytes(head[:4], "little"))
+    offset = message.Offset(_HEADER)
+    if not offset:
+        return False
+    batch = Flat(head, message.Indirect(offset + message.Pos))
+    return bool(batch.Offset(_COMPRESSION))
+
+
+def _whole(reader: pa.RecordBatchStreamReader) -> pa.Table:
+    if len(set(reader.schema.names)) < len(reader.schema.names):
+        raise TableError("a column comes twice")
+    batches, rows = [], 0
+    for batch in reader:
+        rows += batch.num_rows
+        if rows > _ROWS:
+            raise TableError(f"more than {_ROWS:,} rows, expected fewer in one batch")
+        batch.validate(full=True)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)

@@ -1,0 +1,33 @@
+"""The clock of a service, so that a test can let time run faster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Tells the time and waits."""
+
+    def now(self) -> int:
+        """Return nanoseconds since 1970 UTC."""
+        ...
+
+    def wait(self, seconds: float, until: threading.Event) -> bool:
+        """Wait for an event, at most so long; tell whether it came."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> int:
+        """Return nanoseconds since 1970 UTC."""
+        return time.time_ns()
+
+    def wait(self, seconds: float, until: threading.Event) -> bool:
+        """Wait for an event, at most so long; tell whether it came."""
+        return until.wait(seconds)
