@@ -18,6 +18,7 @@ from forewarn.pipelines.cmdb import Cmdb, read_cmdb
 from forewarn.pipelines.collector import Collector, parse_tokens
 from forewarn.pipelines.inbox import Inbox
 from forewarn.pipelines.ingest import read_tickets
+from forewarn.pipelines.intake import Intake
 from forewarn.pipelines.landing import Landing
 from forewarn.pipelines.settings import Settings
 
@@ -158,9 +159,8 @@ def run_collector(
     collector = Collector(
         sites,
         settings.collection.as_told(),
-        inbox,
+        Intake(inbox, clock or SystemClock()),
         table.max_batch_mib << 20,
-        clock or SystemClock(),
     )
     _serve(collector, publisher, settings, address)
 
@@ -188,10 +188,12 @@ def _serve(
     publisher.landing.sweep()
     thread = threading.Thread(target=publisher.run, args=(table.publish_every / 1e9,))
     thread.start()
+    collector.intake.start()
     scheme = "https" if table.certificate else "http"
     _log.info("listening on %s://%s:%d", scheme, *bound.getsockname()[:2])
     try:
         uvicorn.Server(config).run(sockets=[bound])
     finally:
+        collector.intake.stop()
         publisher.stop.set()
         thread.join()

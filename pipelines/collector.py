@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-import json
 import logging
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from forewarn.features.errors import InputError
-from forewarn.features.telemetry.tables import TableError, batch_tables
-from forewarn.pipelines.arrow_body import read_stream
-from forewarn.pipelines.clock import Clock
-from forewarn.pipelines.inbox import Inbox
+from forewarn.pipelines.intake import Intake, RefusedError
 
 __all__ = ["Collector", "TokenError", "parse_tokens"]
 
 _log = logging.getLogger("forewarn.collect")
-_ARROW, _JSON = "application/vnd.apache.arrow.stream", "application/json"
-_AHEAD = 86_400 * 10**9  # a clock that is a day ahead is wrong, and would make partitions to come
 
 
 class TokenError(InputError):
     """Tokens that cannot be used."""
-
-
-class _RefusedError(Exception):
-    """A request that is not taken: status and reason."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
 
 
 def parse_tokens(text: str) -> dict[str, str]:
@@ -76,17 +61,15 @@ class Collector:
         Site of each token.
     policy : mapping
         What agents are told, as JSON can hold it.
-    inbox : Inbox
+    intake : Intake
     limit : int
         Bytes of a batch, as sent and unpacked.
-    clock : Clock
     """
 
     sites: Mapping[str, str]
     policy: Mapping[str, Any]
-    inbox: Inbox
+    intake: Intake
     limit: int
-    clock: Clock
 
     def app(self) -> Starlette:
         """Return the service as an ASGI application."""
@@ -104,7 +87,7 @@ class Collector:
     async def _policy(self, request: Request) -> Response:
         try:
             self._site(request)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             return _refusal(request, refused)
         return JSONResponse(dict(self.policy))
 
@@ -113,8 +96,9 @@ class Collector:
         try:
             site = self._site(request)
             body = await self._body(request)
-            taken = await run_in_threadpool(self._keep, request.headers, body, site)
-        except _RefusedError as refused:
+            kind = request.headers.get("content-type", "").split(";")[0].strip()
+            taken = await asyncio.wrap_future(self.intake.offer(body, kind, site))
+        except RefusedError as refused:
             return _refusal(request, refused)
         except ClientDisconnect:
             return Response(status_code=400)
@@ -124,24 +108,24 @@ class Collector:
         """Return the site whose token this is; every token is compared, at the same speed."""
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not given:
-            raise _RefusedError(401, "no token")
+            raise RefusedError(401, "no token")
         found = [
             site
             for token, site in self.sites.items()
             if hmac.compare_digest(token.encode(), given.strip().encode())
         ]
         if not found:
-            raise _RefusedError(403, "a wrong token")
+            raise RefusedError(403, "a wrong token")
         return found[0]
 
     async def _body(self, request: Request) -> bytes:
         """Return the unpacked body, of which never more than the limit is in memory."""
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self.limit:
-            raise _RefusedError(413, f"a batch of {length} bytes, expected at most {self.limit}")
+            raise RefusedError(413, f"a batch of {length} bytes, expected at most {self.limit}")
         packing = request.headers.get("content-encoding", "identity")
         if packing not in ("identity", "gzip"):
-            raise _RefusedError(415, f"content-encoding {packing!r}, expected gzip or none")
+            raise RefusedError(415, f"content-encoding {packing!r}, expected gzip or none")
         unpack = zlib.decompressobj(wbits=31) if packing == "gzip" else None
         parts, size = [], 0
         async for part in request.stream():
@@ -149,30 +133,10 @@ class Collector:
                 size += len(piece)
                 parts.append(piece)
                 if size > self.limit:
-                    raise _RefusedError(413, f"more than {self.limit} bytes unpacked")
+                    raise RefusedError(413, f"more than {self.limit} bytes unpacked")
         if unpack is not None and size and not unpack.eof:
-            raise _RefusedError(400, "a gzip stream that is cut off")
+            raise RefusedError(400, "a gzip stream that is cut off")
         return b"".join(parts)
-
-    def _keep(self, headers: Mapping[str, str], body: bytes, site: str) -> dict[str, int]:
-        kind = headers.get("content-type", "").split(";")[0].strip()
-        try:
-            if kind == _JSON:
-                readings, events = batch_tables(_json(body))
-            elif kind == _ARROW:
-                readings, events = read_stream(body)
-            else:
-                raise _RefusedError(415, f"content-type {kind!r}, expected {_JSON} or {_ARROW}")
-        except TableError as error:
-            raise _RefusedError(422, str(error)) from None
-        now = self.clock.now()
-        sent = len(readings) + len(events)
-        readings, events = _until(readings, now + _AHEAD), _until(events, now + _AHEAD)
-        ahead = sent - len(readings) - len(events)
-        if ahead:
-            _log.warning("%s: %d rows of the future left out: a clock is wrong", site, ahead)
-        self.inbox.put(readings, events, now)
-        return {"readings": len(readings), "events": len(events), "of_the_future": ahead}
 
 
 def _pieces(unpack: Any, part: bytes, most: int) -> list[bytes]:
@@ -182,25 +146,10 @@ def _pieces(unpack: Any, part: bytes, most: int) -> list[bytes]:
     try:
         return [unpack.decompress(part, most)]
     except zlib.error as error:
-        raise _RefusedError(400, f"no gzip stream ({error})") from None
+        raise RefusedError(400, f"no gzip stream ({error})") from None
 
 
-def _json(body: bytes) -> Any:
-    def refuse(text: str) -> None:
-        raise ValueError(f"{text} is no JSON")
-
-    try:
-        return json.loads(body, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise _RefusedError(400, f"no JSON ({str(error)[:80]})") from None
-
-
-def _until(table: pa.Table, moment: int) -> pa.Table:
-    times = table["timestamp"].cast(pa.int64()).to_numpy()
-    return table if (times <= moment).all() else table.filter(pa.array(times <= moment))
-
-
-def _refusal(request: Request, refused: _RefusedError) -> Response:
+def _refusal(request: Request, refused: RefusedError) -> Response:
     client = request.client.host if request.client else "unknown"
     _log.warning("refused %s from %s: %d, %s", request.url.path, client, refused.status, refused)
     return JSONResponse({"error": str(refused)}, status_code=refused.status)

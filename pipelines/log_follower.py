@@ -104,7 +104,7 @@ class KmsgFollower:
 
 
 class FileFollower:
-    """Follows a file that a log daemon writes, rotates or cuts off."""
+    """Follows a file that a log daemon writes, renames or cuts off."""
 
     def __init__(self, path: Path, position: dict[str, Any]) -> None:
         self.path = path
@@ -114,11 +114,11 @@ class FileFollower:
         self.head = str(position.get("head", ""))
 
     def lines(self) -> Iterator[Followed]:
-        """Yield the whole lines that were not read yet, those of the rotated file first."""
+        """Yield the whole lines that were not read yet, those of the renamed file first."""
         if self._file is None:
             yield from self._open()
         yield from self._rest()
-        if self._rotated():
+        if self._replaced():
             self._start_anew()
             yield from self._rest()
 
@@ -137,7 +137,7 @@ class FileFollower:
                 return
             file.close()
         self._start_anew()
-        yield Followed("the log was rotated away while nobody read it", f"{self.inode}:gap", True)
+        yield Followed("the log was renamed away while nobody read it", f"{self.inode}:gap", True)
 
     def _start_anew(self) -> None:
         if self._file is not None:
@@ -145,7 +145,7 @@ class FileFollower:
         self._file = self.path.open("rb")
         self.inode, self.offset, self.head = os.fstat(self._file.fileno()).st_ino, 0, ""
 
-    def _rotated(self) -> bool:
+    def _replaced(self) -> bool:
         """Tell whether the name stands for another file, or the file was cut off."""
         try:
             now = self.path.stat()

@@ -76,12 +76,18 @@ class Spool:
         path.replace(aside / path.name)
 
     def _give_way(self) -> None:
-        batches = sorted((self.folder / BATCHES).glob("*.json"))
-        sizes = [path.stat().st_size for path in batches]
-        used = sum(sizes)
-        for path, size in zip(batches[:-1], sizes, strict=False):
+        batches = [(path, _size(path)) for path in sorted((self.folder / BATCHES).glob("*.json"))]
+        used = sum(size for _, size in batches)
+        for path, size in batches[:-1]:
             if used <= self.limit:
                 return
             path.unlink(missing_ok=True)
             used -= size
             self.dropped += 1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # it was sent meanwhile
+        return 0

@@ -23,7 +23,7 @@ from forewarn.features.telemetry.rows import (
     numbered,
     reading_row,
 )
-from forewarn.features.telemetry.tables import TableError, batch_tables
+from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, batch_rows, table_of
 
 __all__ = ["Dropped", "DroppedText", "host_in_name", "kind_of_text", "read_host", "time_in_name"]
 
@@ -257,7 +257,8 @@ def _read_batch(found: Dropped, file: DroppedText) -> None:
                 found.unread.add("a line that is no JSON", file.name)
     for batch in batches:
         try:
-            readings, events = batch_tables(batch)
+            rows = batch_rows(batch)
+            readings, events = table_of(rows[0], READINGS), table_of(rows[1], EVENTS)
         except TableError as error:
             found.unread.add(f"JSON that is no batch of an agent ({error})", file.name)
             continue

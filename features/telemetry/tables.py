@@ -17,7 +17,7 @@ from forewarn.features.telemetry.rows import (
     is_host_name,
 )
 
-__all__ = ["EVENTS", "READINGS", "TableError", "batch_tables", "check_table", "newest", "table_of"]
+__all__ = ["EVENTS", "READINGS", "TableError", "batch_rows", "check_table", "newest", "table_of"]
 
 _TIME = pa.timestamp("ns", "UTC")
 
@@ -79,6 +79,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     TableError
         If a row is none, or a value has the wrong type.
     """
+    if not rows:
+        return schema.empty_table()
     if not all(isinstance(row, Mapping) for row in rows):
         raise TableError("a row is no object, expected an object of columns")
     columns = {}
@@ -91,8 +93,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     return check_table(pa.table(columns, schema=schema), schema)
 
 
-def batch_tables(batch: Any) -> tuple[pa.Table, pa.Table]:
-    """Return READINGS and EVENTS of what an agent sends: `{"readings": [...], "events": [...]}`.
+def batch_rows(batch: Any) -> tuple[list[Any], list[Any]]:
+    """Return the rows of what an agent sends: `{"readings": [...], "events": [...]}`.
 
     Raises
     ------
@@ -104,7 +106,7 @@ def batch_tables(batch: Any) -> tuple[pa.Table, pa.Table]:
     rows = [batch.get(name, []) for name in ("readings", "events")]
     if not all(isinstance(some, list) for some in rows):
         raise TableError("`readings` and `events` are lists of objects")
-    return table_of(rows[0], READINGS), table_of(rows[1], EVENTS)
+    return rows[0], rows[1]
 
 
 def check_table(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -22,6 +22,7 @@ from forewarn.features.telemetry.tables import READINGS, table_of
 from forewarn.pipelines.clock import SystemClock
 from forewarn.pipelines.collector import Collector, TokenError, parse_tokens
 from forewarn.pipelines.inbox import Inbox
+from forewarn.pipelines.intake import Intake
 from forewarn.pipelines.policy import Collection
 
 LIMIT = 100_000
@@ -52,10 +53,10 @@ def server() -> Iterator[tuple[Collector, str]]:
     collector = Collector(
         {"right": "site-a", "other": "site-b"},
         Collection().as_told(),
-        Inbox(Path("unset")),
+        Intake(Inbox(Path("unset")), SystemClock()),
         LIMIT,
-        SystemClock(),
     )
+    collector.intake.start()
     config = uvicorn.Config(collector.app(), port=0, log_level="critical")
     bound = config.bind_socket()
     service = uvicorn.Server(config)
@@ -66,14 +67,15 @@ def server() -> Iterator[tuple[Collector, str]]:
     yield collector, f"http://127.0.0.1:{bound.getsockname()[1]}"
     service.should_exit = True
     thread.join()
+    collector.intake.stop()
 
 
 @pytest.fixture
 def service(server: tuple[Collector, str], tmp_path: Path) -> Iterator[Service]:
     collector, url = server
-    collector.inbox = Inbox(tmp_path / "inbox")
+    collector.intake.inbox = Inbox(tmp_path / "inbox")
     with httpx.Client(base_url=url, timeout=20) as client:
-        yield Service(client, collector.inbox)
+        yield Service(client, collector.intake.inbox)
 
 
 def body(**parts: Any) -> bytes:
@@ -94,7 +96,7 @@ def stream(table: pa.Table, **options: Any) -> bytes:
 
 def test_json_is_kept_before_the_answer(service: Service) -> None:
     answer = service.post(body(readings=[READING, READING | {"gpu_serial": "S2"}], events=[EVENT]))
-    assert (answer.status_code, answer.json()["readings"], answer.json()["events"]) == (200, 2, 1)
+    assert (answer.status_code, answer.json()) == (200, {"rows": 3, "of_the_future": 0})
     taken = service.inbox.take(10)
     assert taken.readings["gpu_serial"].to_pylist() == ["S1", "S2"]
     assert taken.events["code"].to_pylist() == [79]
@@ -105,11 +107,11 @@ def test_json_is_kept_before_the_answer(service: Service) -> None:
 
 def test_gzip_and_arrow_are_taken(service: Service) -> None:
     packed = gzip.compress(body(readings=[READING]))
-    assert service.post(packed, Content_Encoding="gzip").json()["readings"] == 1
+    assert service.post(packed, Content_Encoding="gzip").json()["rows"] == 1
     table = table_of([READING] * 3, READINGS)
-    assert service.post(stream(table), **ARROW).json()["readings"] == 3
+    assert service.post(stream(table), **ARROW).json()["rows"] == 3
     events = pa.table({name: [value] for name, value in EVENT.items()})
-    assert service.post(stream(events), **ARROW).json()["events"] == 1
+    assert service.post(stream(events), **ARROW).json()["rows"] == 1
 
 
 def test_the_policy_is_what_an_agent_can_read(service: Service) -> None:
@@ -123,8 +125,37 @@ def test_rows_of_the_future_are_left_out(
     late = READING | {"timestamp": time.time_ns() + 3 * 86_400 * 10**9}
     with caplog.at_level(logging.WARNING):
         answer = service.post(body(readings=[READING, late]))
-    assert (answer.json()["readings"], answer.json()["of_the_future"]) == (1, 1)
+    assert answer.json() == {"rows": 1, "of_the_future": 1}
     assert "a clock is wrong" in caplog.text
+
+
+def test_many_at_once_are_each_answered_for_themselves(service: Service) -> None:
+    """One that is wrong costs no other that is kept with it."""
+    numbers = range(40)
+    answers: dict[int, httpx.Response] = {}
+
+    def send(number: int) -> None:
+        row = READING | {"gpu_serial": f"S{number}", "slot": "x" if number % 7 == 0 else number}
+        with httpx.Client(base_url=service.client.base_url, timeout=20) as client:
+            content = body(readings=[row] * (number + 1))
+            answers[number] = client.post("/v1/batches", content=content, headers=TOKEN | JSON)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    good = [number for number in numbers if number % 7]
+    assert [n for n in numbers if answers[n].status_code == 200] == good
+    assert all(answers[n].json()["rows"] == n + 1 for n in good)
+    assert all("`slot`" in answers[n].json()["error"] for n in numbers if n % 7 == 0)
+    kept = service.inbox.take(100).readings["gpu_serial"].to_pylist()
+    assert sorted(kept) == sorted(f"S{n}" for n in good for _ in range(n + 1))
+
+
+def test_a_full_disk_is_no_answer_of_success(service: Service) -> None:
+    service.inbox.folder.parent.joinpath("inbox").write_text("a file where the folder should be")
+    assert service.post(body(readings=[READING])).status_code == 500
 
 
 # --- refused: the status, nothing written, and a line in the log ----------------------------------
