@@ -112,12 +112,11 @@ def _round(out: Path, port: int, hosts: int, tick: int) -> dict[str, float]:
 
 def _records(out: Path, tick: int) -> int:
     """Return how many records of a moment there are."""
-    try:
-        times = pq.read_table(
-            next(out.glob("date=*/collected-00.parquet")), columns=["timestamp"], partitioning=None
-        )["timestamp"]
-    except (StopIteration, FileNotFoundError):
+    path = next(out.glob("date=*/collected-00.parquet"), None)
+    if path is None:
         return 0
+    with pq.ParquetFile(path) as file:  # one open: the collector may replace it any moment
+        times = file.read(columns=["timestamp"])["timestamp"]
     return int((times.cast(pa.int64()).to_numpy() == START + tick * TICK).sum())
 
 

@@ -34,6 +34,7 @@ from forewarn.features.records import (
 __all__ = ["RecordStore", "moments_of", "open_parquet", "read_columns", "replacing"]
 
 _FAILURES = "failures.parquet"
+_TRIES = 10  # a collector replaces the file of the hour every few seconds
 
 
 @contextmanager
@@ -120,19 +121,27 @@ class RecordStore:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
+        for _ in range(_TRIES):
+            try:
+                return self._read(start, end)
+            except _ReplacedError as replaced:
+                path = replaced.path
+        raise RecordsError(f"{path}: is replaced all the time, expected it to stay a moment.")
+
+    def _read(self, start: int | None, end: int | None) -> Records:
         paths = [path for _, path in self._chosen(start, end)]
         wanted = (MACHINE, SLOT, *self.groups)
         optional = tuple(dict.fromkeys(n for n in wanted if n not in self.kinds.names))
-        heads = {path: open_parquet(path).metadata for path in paths}
-        columns = {path: set(head.schema.to_arrow_schema().names) for path, head in heads.items()}
+        heads = {path: _Head.of(path) for path in paths}
+        columns = {path: set(head.names) for path, head in heads.items()}
         _check_labels(columns)
         found = set().union(*columns.values())
         texts = dict.fromkeys((*self.kinds.categorical, *(n for n in optional if n in found)))
-        draft = Draft([head.num_rows for head in heads.values()], self.kinds, tuple(texts))
+        draft = Draft([head.metadata.num_rows for head in heads.values()], self.kinds, tuple(texts))
 
         def put(number: int) -> None:
             path = paths[number]
-            table = read_columns(path, (*self.kinds.names, *optional), heads[path])
+            table = _read_columns(path, (*self.kinds.names, *optional), heads[path])
             part = check_part(
                 table, file=str(path), kinds=self.kinds, optional=optional, start=start, end=end
             )
@@ -284,22 +293,72 @@ def _check_labels(columns: Mapping[Path, Collection[str]]) -> None:
         raise RecordsError(f"{without[0]}: column `{FAILURE}` is missing, other files have it.")
 
 
-def read_columns(
-    path: Path, names: Sequence[str], metadata: pq.FileMetaData | None = None
-) -> pa.Table:
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return what changes when another file takes this name."""
+    now = path.stat()
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+class _ReplacedError(Exception):
+    """Another file took the name while it was read: a collector is at work. Read it again."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the end of a file says of it, and which file that was."""
+
+    metadata: pq.FileMetaData
+    stamp: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: Path) -> _Head:
+        stamp = _stamp(path)  # before the head: where that is of another file, it shows
+        return cls(open_parquet(path).metadata, stamp)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.metadata.schema.to_arrow_schema()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.schema.names)
+
+
+def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Read keys, failure and the named columns that a file has, texts as dictionaries.
 
-    `metadata`, if it was read before, is not read again.
+    Raises
+    ------
+    RecordsError
+        If it is no whole Parquet file.
     """
-    metadata = metadata or open_parquet(path).metadata
-    schema = metadata.schema.to_arrow_schema()
+    for _ in range(_TRIES):
+        try:
+            return _read_columns(path, names, _Head.of(path))
+        except _ReplacedError:
+            continue
+    raise RecordsError(f"{path}: is replaced all the time, expected it to stay a moment.")
+
+
+def _read_columns(path: Path, names: Sequence[str], head: _Head) -> pa.Table:
+    """Read a file whose head was read before."""
+    schema = head.schema
     wanted = [n for n in dict.fromkeys((SERIAL, TIMESTAMP, FAILURE, *names)) if n in schema.names]
     texts = [n for n in wanted if is_text(schema.field(n).type)]
     try:
         with pq.ParquetFile(
-            path, metadata=metadata, read_dictionary=texts, memory_map=True
+            path, metadata=head.metadata, read_dictionary=texts, memory_map=True
         ) as file:
-            return file.read(columns=wanted, use_threads=False)
+            table = file.read(columns=wanted, use_threads=False)
     except (pa.ArrowInvalid, OSError) as error:
+        if _stamp(path) != head.stamp:
+            raise _ReplacedError(path) from None
         detail = str(error).splitlines()[0]
         raise RecordsError(f"{path}: is no whole Parquet file ({detail}).") from None
+    if _stamp(path) != head.stamp:
+        raise _ReplacedError(path)
+    return table

@@ -607,3 +607,32 @@ def test_moments_of_a_column_that_is_not_there_are_null() -> None:
     path = Path("failures.parquet")
     assert moments_of(table, "failed_at", path).to_pylist() == [at(1), None]
     assert moments_of(table, "known_at", path).to_pylist() == [None, None]
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collector writes the file of the hour anew every few seconds."""
+    path = tmp_path / "date=2025-01-01" / "collected-00.parquet"
+    path.parent.mkdir()
+    start = pd.Timestamp("2025-01-01", tz="UTC")
+
+    def write(rows: int) -> None:
+        times = pd.date_range(start, periods=rows, freq="10min")
+        frame = pd.DataFrame({"gpu_serial": "A", "timestamp": times, "temp": 1.0})
+        with replacing(path) as temporary:
+            frame.to_parquet(temporary)
+
+    write(2)
+    opened, open_file = [], pq.ParquetFile
+
+    def replaced(*arguments: Any, **options: Any) -> Any:
+        opened.append(arguments)
+        if len(opened) == 2:  # after the head, before the columns
+            write(5)
+        return open_file(*arguments, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", replaced)
+    store = RecordStore(tmp_path, FeatureKinds(float=("temp",)), 600 * 10**9)
+    assert len(store.read()) == 5
+    assert len(opened) == 4
