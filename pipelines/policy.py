@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -38,6 +39,10 @@ class Collection(StrictTable):
         return told | {name: f"{told[name] // 10**6}ms" for name in ("interval", "timeout")}
 
 
+def _name_of_host() -> str:
+    return os.environ.get("FOREWARN_MACHINE_ID") or socket.gethostname()
+
+
 class AgentPolicy(StrictTable):
     """The policy file of an agent.
 
@@ -48,7 +53,7 @@ class AgentPolicy(StrictTable):
     ca : Path or None
         Certificate to trust beside those of the system.
     machine_id : str
-        By default the name of the host.
+        By default FOREWARN_MACHINE_ID, which a container needs, else the name of the host.
     state : Path
         Folder for the spool and for how far the kernel log was read.
     spool_mib : int
@@ -63,7 +68,7 @@ class AgentPolicy(StrictTable):
 
     collector: str | None = None
     ca: Path | None = None
-    machine_id: str = Field(default_factory=lambda: socket.gethostname())
+    machine_id: str = Field(default_factory=_name_of_host, validate_default=True)
     state: Path = Path("/var/lib/forewarn-agent")
     spool_mib: Annotated[int, Field(gt=0, strict=True)] = 256
     kernel_log: Path = Path("/dev/kmsg")
