@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from forewarn.pipelines.inbox import Inbox
 from forewarn.pipelines.ingest import read_tickets
 from forewarn.pipelines.intake import Intake
 from forewarn.pipelines.landing import Landing
-from forewarn.pipelines.settings import Settings
+from forewarn.pipelines.settings import CollectorTable, Settings
 
 __all__ = ["CollectError", "Publisher", "Watched", "run_collector"]
 
@@ -165,26 +167,41 @@ def run_collector(
     _serve(collector, publisher, settings, address)
 
 
+def _bound(address: tuple[str, int], table: CollectorTable) -> socket.socket:
+    """Check certificate and address before anything is written."""
+    host, port = address
+    if table.certificate:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                table.certificate, table.key
+            )
+        except OSError as error:
+            raise CollectError(
+                f"`collector.certificate` {table.certificate} and `collector.key` {table.key} "
+                f"cannot be used ({error.strerror or error}), expected PEM files that fit."
+            ) from None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise CollectError(f"{host}:{port}: cannot be listened at ({error.strerror}).") from None
+
+
 def _serve(
     collector: Collector, publisher: Publisher, settings: Settings, address: tuple[str, int]
 ) -> None:
     table = settings.collector
+    bound = _bound(address, table)
     if address[0] not in _LOOPBACK and not table.certificate:
         _log.warning("no `collector.certificate`: tokens travel in the clear on %s", address[0])
     config = uvicorn.Config(
         collector.app(),
-        host=address[0],
-        port=address[1],
         log_level="warning",
         access_log=False,
         ssl_certfile=table.certificate or None,
         ssl_keyfile=table.key or None,
         timeout_keep_alive=75,
     )
-    try:
-        bound = config.bind_socket()
-    except SystemExit:  # uvicorn has said why
-        raise CollectError(f"{address[0]}:{address[1]} cannot be listened at.") from None
     publisher.landing.sweep()
     thread = threading.Thread(target=publisher.run, args=(table.publish_every / 1e9,))
     thread.start()

@@ -1,0 +1,229 @@
+"""The command `forewarn collect`, its files that change, and its landing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.pipelines.cli import main
+from forewarn.pipelines.cmdb import read_cmdb
+from forewarn.pipelines.collect import Publisher, Watched
+from forewarn.pipelines.inbox import Inbox
+from forewarn.pipelines.ingest import read_tickets
+from forewarn.pipelines.landing import Landing
+
+START = 1_740_787_200 * 10**9  # 2025-03-01
+MINUTE = 60 * 10**9
+FOREWARN = [
+    sys.executable,
+    "-c",
+    "from forewarn.pipelines.cli import main; raise SystemExit(main())",
+]
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    cmdb, repairs = tmp_path / "cmdb.csv", tmp_path / "repairs.csv"
+    cmdb.write_text("gpu_serial,rack\nS1,r1\n")
+    repairs.write_text("gpu_serial,failed_at\n")
+    landing = Landing(tmp_path / "records", 10 * MINUTE)
+    inbox = Inbox(landing.folder / "_inbox")
+    return Publisher(inbox, landing, Watched(cmdb, read_cmdb), Watched(repairs, read_tickets))
+
+
+def put(publisher: Publisher, minute: int, serial: str = "S1") -> None:
+    row = {"timestamp": START + minute * MINUTE, "machine_id": "n", "gpu_serial": serial}
+    publisher.inbox.put(table_of([row], READINGS), EVENTS.empty_table(), START)
+
+
+def records(publisher: Publisher) -> list[dict[str, Any]]:
+    files = sorted(publisher.landing.folder.glob("date=*/*.parquet"))
+    return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file anew, so that it shows even within one tick of the file system's clock."""
+    path.write_text(text)
+    moment = time.time_ns() + replace.calls * 10**9  # type: ignore[attr-defined]
+    replace.calls += 1  # type: ignore[attr-defined]
+    os.utime(path, ns=(moment, moment))
+
+
+replace.calls = 1  # type: ignore[attr-defined]
+
+
+def test_what_waits_is_landed_and_forgotten(publisher: Publisher) -> None:
+    for minute in (10, 20, 30):
+        put(publisher, minute)
+    assert publisher.publish() == 3
+    assert [row["rack"] for row in records(publisher)] == ["r1"] * 3
+    assert publisher.publish() == 0
+    assert not list(publisher.inbox.folder.iterdir())
+
+
+def test_the_cmdb_is_read_again_when_it_changes(publisher: Publisher, tmp_path: Path) -> None:
+    put(publisher, 10)
+    publisher.publish()
+    replace(tmp_path / "cmdb.csv", "gpu_serial,rack\nS1,r2\n")
+    put(publisher, 70)
+    publisher.publish()
+    assert [row["rack"] for row in records(publisher)] == ["r1", "r2"]
+
+
+def test_while_the_cmdb_is_broken_the_last_good_one_holds(
+    publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publisher.publish()
+    replace(tmp_path / "cmdb.csv", "serial\n")
+    for minute in (10, 20):
+        put(publisher, minute)
+        publisher.publish()
+    assert [row["rack"] for row in records(publisher)] == ["r1", "r1"]
+    assert caplog.text.count("the last good content") == 1
+    (tmp_path / "cmdb.csv").unlink()
+    put(publisher, 30)
+    publisher.publish()
+    assert records(publisher)[-1]["rack"] == "r1"
+
+
+def test_tickets_that_come_later_are_failures(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.publish()
+    replace(tmp_path / "repairs.csv", "gpu_serial,failed_at,cause\nS1,2025-03-01T00:30Z,fan\n")
+    publisher.publish()
+    table = pq.read_table(publisher.landing.folder / "failures.parquet")
+    assert table["cause"].to_pylist() == ["fan"]
+
+
+def test_a_strange_serial_is_told_once(
+    publisher: Publisher, caplog: pytest.LogCaptureFixture
+) -> None:
+    for minute in (10, 20):
+        put(publisher, minute, "S9")
+        publisher.publish()
+    assert caplog.text.count("1 serials not in the CMDB: S9") == 1
+
+
+def test_what_cannot_be_landed_stays(
+    publisher: Publisher, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(publisher, 10)
+    state = publisher.landing.folder / "_state"
+    state.mkdir()
+    (state / "places.parquet").write_text("no parquet")
+    publisher.stop.set()
+    publisher.run(0.0)
+    assert "not landed, tried again" in caplog.text
+    (state / "places.parquet").unlink()
+    assert publisher.publish() == 1
+    assert len(records(publisher)) == 1
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "said"),
+    [
+        ("", [], "FOREWARN_TOKENS is not set"),
+        ("secret", [], "expected SITE=TOKEN"),
+        ("a=secret", ["--cmdb", "no.csv"], "no such file"),
+        ("a=secret", ["--repairs", "no.csv"], "no such file"),
+        ("a=secret", ["--config", "half.toml"], "belong together"),
+        ("a=secret", ["--config", "no_key.toml"], "certificate"),
+        ("a=secret", ["--port", "{taken}"], "cannot be listened at"),
+    ],
+)
+def test_what_cannot_start_says_why_in_its_last_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tokens: str,
+    options: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOREWARN_TOKENS", tokens)
+    Path("half.toml").write_text('[collector]\ncertificate = "a.pem"\n')
+    Path("no_key.toml").write_text('[collector]\ncertificate = "a.pem"\nkey = "b.pem"\n')
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        given = [text.format(taken=server.getsockname()[1]) for text in options]
+        assert main(["collect", "--out", "records", *given]) == 2
+    assert said in capfd.readouterr().err.splitlines()[-1]
+    assert not Path("records").exists()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path, require_program: Callable[[str, str], Path]) -> tuple[Path, Path]:
+    """Return a certificate for this machine's loopback address, and its key."""
+    made, key = tmp_path / "collector.pem", tmp_path / "collector.key"
+    command = [str(require_program("openssl", "openssl")), "req", "-x509", "-newkey", "rsa:2048"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=collector"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(made), "-keyout", str(key)]
+    subprocess.run(command, check=True, capture_output=True)
+    return made, key
+
+
+@pytest.fixture
+def collector(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[str]:
+    """Start a collector with TLS and return its address."""
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[collector]\ncertificate = "{certificate[0]}"\nkey = "{certificate[1]}"\n'
+        'port = 0\npublish_every = "50ms"\n'
+    )
+    command = [*FOREWARN, "collect", "--out", str(tmp_path / "records"), "--config", str(config)]
+    environment = os.environ | {"FOREWARN_TOKENS": "site=secret"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "listening on https://127.0.0.1:" in line
+        yield line.split()[-1]
+        process.terminate()
+
+
+def test_agents_speak_tls_and_trust_only_what_they_are_told_to(
+    tmp_path: Path, certificate: tuple[Path, Path], collector: str
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'index, serial, temperature.gpu'; echo '0, S0, 40'\n")
+    smi.chmod(0o755)
+    (tmp_path / "kern.log").touch()
+
+    def once(token: str, *lines: str) -> str:
+        policy = tmp_path / "agent.toml"
+        policy.write_text(
+            f'collector = "{collector}"\nmachine_id = "node-1"\ngpu = "nvidia-smi"\n'
+            f'state = "{tmp_path}/state"\nkernel_log = "{tmp_path}/kern.log"\n' + "\n".join(lines)
+        )
+        environment = {"FOREWARN_TOKEN": token, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        command = [*FOREWARN, "agent", "--policy", str(policy), "--once"]
+        done = subprocess.run(
+            command, env=os.environ | environment, capture_output=True, text=True, check=True
+        )
+        return done.stderr
+
+    assert "CERTIFICATE_VERIFY_FAILED" in once("secret")
+    trusted = f'ca = "{certificate[0]}"'
+    assert "answered 403" in once("wrong", trusted)
+    assert once("secret", trusted) == ""
+    # All three readings were kept until somebody took them.
+    for _ in range(200):
+        found = [
+            row["gpu_serial"]
+            for file in tmp_path.glob("records/_readings/*/*.parquet")
+            for row in pq.read_table(file, partitioning=None).to_pylist()
+        ]
+        if len(found) == 3:
+            break
+        time.sleep(0.05)
+    assert found == ["S0"] * 3
