@@ -228,7 +228,7 @@ def add_agent(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _agent(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.agent import run_agent
+    from forewarn.pipelines.agent_service import run_agent
     from forewarn.pipelines.policy import load_policy
 
     policy = load_policy(args.policy)

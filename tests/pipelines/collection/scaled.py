@@ -46,7 +46,7 @@ def read_clock(path: Path) -> ScaledClock:
 
 def main(kind: str, *rest: str) -> None:
     if kind == "agent":
-        from forewarn.pipelines.agent import run_agent
+        from forewarn.pipelines.agent_service import run_agent
         from forewarn.pipelines.policy import load_policy
 
         policy, clock = load_policy(Path(rest[0])), read_clock(Path(rest[1]))

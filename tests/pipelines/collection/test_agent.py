@@ -435,7 +435,7 @@ def test_an_agent_imports_neither_numpy_nor_arrow() -> None:
     import sys
 
     code = (
-        "import sys, forewarn.pipelines.agent, forewarn.pipelines.cli; "
+        "import sys, forewarn.pipelines.agent_service, forewarn.pipelines.cli; "
         "print(sorted({'numpy', 'pandas', 'pyarrow', 'keras', 'numba'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
