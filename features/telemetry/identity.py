@@ -29,7 +29,7 @@ def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table
     Parameters
     ----------
     table : pyarrow.Table
-        With columns `gpu_serial` and `gpu_uuid`; boards of consumers have no serial.
+        With columns `gpu_serial` and `gpu_uuid`; a serial of zeros is none (`GpuReading`).
     serial_of_uuid : mapping
     """
     uuids = pc.unique(table["gpu_uuid"]).drop_null()
@@ -37,7 +37,7 @@ def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table
     of_uuid = serials.take(pc.index_in(table["gpu_uuid"], uuids).combine_chunks())
     place = table.schema.get_field_index("gpu_serial")
     own = table["gpu_serial"]
-    own = pc.if_else(pc.equal(own, ""), None, own)
+    own = pc.if_else(pc.match_substring_regex(own, "^0*$"), None, own)
     return table.set_column(place, table.schema.field(place), pc.coalesce(own, of_uuid))
 
 

@@ -27,7 +27,8 @@ class GpuReading:
     texts : mapping of str to str
         `gpu_type`, `driver_version`.
     serial, uuid : str or None
-        As the board has them; consumer boards have no serial.
+        As the board has them; consumer boards have no serial, and what a cloud hides is zeros,
+        which is none either: all its GPUs would be one.
     pci : str or None
         Address in the form of `pci_address`.
     slot : int or None
@@ -49,6 +50,10 @@ class GpuReading:
     mig: bool = False
     time: int | None = None
     host: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.serial is not None and not self.serial.strip("0"):
+            object.__setattr__(self, "serial", None)
 
 
 @dataclass(slots=True)

@@ -21,9 +21,10 @@ def test_a_serial_is_its_own_then_that_of_the_cmdb_then_the_uuid(readings: Rows)
         (0, "S2", {"gpu_serial": None, "gpu_uuid": "U2"}),
         (0, "S3", {"gpu_serial": "", "gpu_uuid": "U3"}),
         (0, "S4", {"gpu_serial": None}),
+        (0, "S5", {"gpu_serial": "0000", "gpu_uuid": "U5"}),
     )
     named = with_serials(table, {"U1": "other", "U2": "S2"})
-    assert named["gpu_serial"].to_pylist() == ["S1", "S2", "U3", None]
+    assert named["gpu_serial"].to_pylist() == ["S1", "S2", "U3", None, "U5"]
 
 
 def test_an_event_is_of_the_gpu_that_sat_there(readings: Rows, events: Rows) -> None:

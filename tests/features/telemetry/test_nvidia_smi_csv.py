@@ -35,6 +35,11 @@ def captures(shared_data: Path) -> dict[str, list[str]]:
     return found
 
 
+def test_a_serial_of_zeros_is_none() -> None:
+    (reading,), _ = parse_query_gpu("serial, uuid\n0000000000000, GPU-1\n")
+    assert (reading.serial, reading.uuid) == (None, "GPU-1")
+
+
 def test_a_table_with_units_and_without() -> None:
     plain = ROW.replace(" W,", ",").replace(" %,", ",").replace(" MiB,", ",").replace(" MHz,", ",")
     for row in (ROW, plain):
