@@ -28,7 +28,7 @@ bench: setup ## measure speed and memory
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file" $(ARGS); done
 
 lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade moves the versions)
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra airflow --extra dev --universal --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 \
 		--quiet --output-file requirements.lock $(ARGS)
 

@@ -24,7 +24,7 @@ from forewarn.models.calibration import calibration_slope, reliability
 from forewarn.models.committee import Committee
 from forewarn.models.ensembles import top_k_count
 
-__all__ = ["Protocol", "ScoreTable", "report_strategy"]
+__all__ = ["MethodComparison", "Protocol", "ScoreTable", "compare_methods", "report_strategy"]
 
 DAY = 86_400_000_000_000
 Ints = npt.NDArray[np.int64]
@@ -169,12 +169,7 @@ def _weighted_precision(table: ScoreTable, flagged: list[Ints]) -> tuple[float, 
         weights = table.draws[:, table.machine[rows]]
         with np.errstate(invalid="ignore"):
             draws.append((weights * (table.labels[rows] == 1)).sum(axis=1) / weights.sum(axis=1))
-    if not draws:
-        return None
-    stacked = np.stack(draws)
-    there = np.isfinite(stacked)
-    with np.errstate(invalid="ignore"):
-        return interval(np.where(there, stacked, 0.0).sum(axis=0) / there.sum(axis=0))
+    return interval(_mean_draws(draws)) if draws else None
 
 
 def _average_precision(
@@ -185,16 +180,8 @@ def _average_precision(
         return [None] * len(sets), None
     scores = table.scores[method]
     values = [average_precision(table.labels[rows], scores[rows]) for rows in sets]
-    draws = [
-        average_precision_draws(table.labels[rows], scores[rows], table.machine[rows], table.draws)
-        for rows in sets
-    ]
-    if not draws:
-        return values, None
-    stacked = np.stack(draws)
-    there = np.isfinite(stacked)
-    with np.errstate(invalid="ignore"):
-        return values, interval(np.where(there, stacked, 0.0).sum(axis=0) / there.sum(axis=0))
+    draws = [_draws(table, method, rows) for rows in sets]
+    return values, interval(_mean_draws(draws)) if draws else None
 
 
 def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
@@ -316,6 +303,8 @@ def _calibration(table: ScoreTable) -> dict[str, Any]:
     Only those of windows before which another was finished: the others are not fitted yet.
     """
     fitted = np.ones(len(table.frame), dtype=bool)
+    if "probability" not in table.frame:
+        return {"slope": None, "intercept": None, "bins": []}
     if "calibrated" in table.frame:
         fitted = table.frame["calibrated"].to_numpy(bool)
     probability = table.frame["probability"].to_numpy(float)[fitted]
@@ -333,6 +322,50 @@ def _calibration(table: ScoreTable) -> dict[str, Any]:
         return {"slope": None, "intercept": None, "bins": bins}
     slope, intercept = calibration_slope(probability, labels)
     return {"slope": slope, "intercept": intercept, "bins": bins}
+
+
+@dataclass(frozen=True, slots=True)
+class MethodComparison:
+    """Two methods on the same windows, at true prevalence.
+
+    Attributes
+    ----------
+    first, second : float
+        Average precision, mean over windows.
+    interval : tuple of float or None
+        Of first - second, machines resampled.
+    list_precision : tuple of float or None
+        Of the daily lists of both.
+    """
+
+    first: float
+    second: float
+    interval: tuple[float, float] | None
+    list_precision: tuple[float | None, float | None]
+
+
+def compare_methods(table: ScoreTable, first: str, second: str) -> MethodComparison:
+    """Compare two scores of a table that has windows with positives."""
+    days = DayRows.of(table.gpu, table.end, table.fails_at, step=table.protocol.step, day=DAY)
+    sets = [rows for _, rows in table.windows]
+    means = [_mean(_average_precision(table, name, sets)[0]) or 0.0 for name in (first, second)]
+    lists = [_fleet_protocol(table, name, days, {})["list_precision"] for name in (first, second)]
+    draws = [_mean_draws([_draws(table, name, rows) for rows in sets]) for name in (first, second)]
+    return MethodComparison(means[0], means[1], interval(draws[0] - draws[1]), (lists[0], lists[1]))
+
+
+def _mean_draws(draws: list[Floats]) -> Floats:
+    """Return the mean over windows of each draw of machines, without those that have no value."""
+    stacked = np.stack(draws)
+    there = np.isfinite(stacked)
+    with np.errstate(invalid="ignore"):
+        mean: Floats = np.where(there, stacked, 0.0).sum(axis=0) / there.sum(axis=0)
+    return mean
+
+
+def _draws(table: ScoreTable, method: str, rows: Ints) -> Floats:
+    scores = table.scores[method][rows]
+    return average_precision_draws(table.labels[rows], scores, table.machine[rows], table.draws)
 
 
 def report_strategy(

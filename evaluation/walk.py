@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.ranking import flag_precision
 from forewarn.evaluation.schedule import best_length, finished
+from forewarn.evaluation.selection import Flagged, steady_length
 from forewarn.evaluation.test_set import sampled_mask
 from forewarn.features.encoder import Encoder
 from forewarn.features.failures import Failures
@@ -23,7 +26,7 @@ from forewarn.features.instances import (
     untouched,
 )
 from forewarn.features.ordering import sampling_hash
-from forewarn.features.records import Records
+from forewarn.features.records import MACHINE, Records
 from forewarn.features.timeline import Timeline, lay_out
 from forewarn.models.calibration import Calibration, fit_calibration, prior_correction
 from forewarn.models.committee import CASCADE_FIRST, Committee
@@ -33,9 +36,19 @@ from forewarn.models.registry import BASELINE_NAMES
 from forewarn.models.rules import rule_scores
 from forewarn.models.training import Recipe, TrainingSet, build_training_set, fit_models, known
 
-__all__ = ["FEWEST_POSITIVES", "Terms", "Trained", "Walk", "WindowScores", "as_of", "scorable"]
+__all__ = [
+    "FEWEST_POSITIVES",
+    "Memory",
+    "Terms",
+    "Trained",
+    "Walk",
+    "WindowScores",
+    "as_of",
+    "scorable",
+]
 
 Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
 Stage = Callable[[str], AbstractContextManager[None]]
 
 FEWEST_POSITIVES = 5
@@ -63,6 +76,8 @@ class Terms:
         Method whose precision chooses the length.
     baselines : tuple of str
         Trained beside, for comparison.
+    select_over : int
+        Finished windows that are pooled to choose the length; 1 is the paper's rule.
     """
 
     recipe: Recipe
@@ -75,6 +90,7 @@ class Terms:
     negatives_per_positive: float
     select_by: str
     baselines: tuple[str, ...] = BASELINE_NAMES
+    select_over: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,6 +123,18 @@ class Trained:
     def prior(self) -> Calibration:
         """What undoes the balance of the training set."""
         return prior_correction(self.balance, self.prevalence)
+
+
+class Memory(Protocol):
+    """What was trained before and need not be trained again."""
+
+    def recall(self, moment: int, length: int) -> Trained | None:
+        """Return what was trained as of a moment on a length, if it was kept."""
+        ...
+
+    def keep(self, moment: int, trained: Trained) -> None:
+        """Keep what was trained as of a moment."""
+        ...
 
 
 @dataclass(slots=True)
@@ -174,6 +202,9 @@ class Walk:
         there is, for testing only.
     stage : callable
         Names what is being done, for whoever measures time.
+    memory : Memory or None
+    current : int or None
+        Length in use, where several windows are pooled; the longest until one was chosen.
     """
 
     terms: Terms
@@ -184,11 +215,16 @@ class Walk:
     windows: list[WindowScores] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     fixed: Trained | None = None
+    memory: Memory | None = None
+    current: int | None = None
 
     def train(
         self, timeline: Timeline, moment: int, length: int, names: Sequence[str]
     ) -> Trained | None:
         """Train one length as of `moment`; None if too few positives are known."""
+        kept = None if self.memory is None else self.memory.recall(moment, length)
+        if kept is not None:
+            return kept
         terms = self.terms
         horizon = terms.recipe.horizon
         with self.stage("training sets"):
@@ -204,7 +240,10 @@ class Walk:
         # What the loss saw: the positives count for more in it than in the training set.
         positive = training.balance * terms.recipe.positive_weight
         balance = positive / (positive + 1.0 - training.balance)
-        return Trained(length, encoder, models, balance, training.prevalence)
+        trained = Trained(length, encoder, models, balance, training.prevalence)
+        if self.memory is not None:
+            self.memory.keep(moment, trained)
+        return trained
 
     def _fit(self, names: Sequence[str], training: TrainingSet) -> dict[str, FailureModel]:
         models: dict[str, FailureModel] = {}
@@ -236,20 +275,50 @@ class Walk:
             return None
         self.fixed = self.fixed or trained[longest]
         chosen = chosen if chosen in trained else longest
+        self.current = chosen
         return self._score(timeline, moment, trained, {"variable": chosen, "sliding": longest})
 
     def choose(self, timeline: Timeline, moment: int) -> int:
         """Return the length that was best on the last finished window, as known at `moment`."""
         terms = self.terms
-        for window in reversed(self.windows):
-            if not self._finished(window, moment):
-                continue
-            labels = self._labels(window, timeline)
-            if not (labels == 1).any():
-                continue  # nothing to find says nothing about who finds
-            precision = self._precisions(window, labels)
-            return best_length(terms.lengths, precision)
-        return best_length(terms.lengths, None)
+        # A window with nothing to find says nothing about who finds.
+        told = (
+            (window, labels)
+            for window in reversed(self.windows)
+            if self._finished(window, moment)
+            and ((labels := self._labels(window, timeline)) == 1).any()
+        )
+        if terms.select_over > 1:
+            return self._choose_steadily(list(islice(told, terms.select_over)))
+        newest = next(told, None)
+        precision = None if newest is None else self._precisions(*newest)
+        return best_length(terms.lengths, precision)
+
+    def _choose_steadily(self, told: Sequence[tuple[WindowScores, Labels]]) -> int:
+        """Return the length that was better over several windows, or that in use."""
+        terms, machine = self.terms, self.records.texts.get(MACHINE)
+        lengths = [n for n in terms.lengths if all(n in window.by_length for window, _ in told)]
+        parts: dict[int, list[Flagged]] = {length: [] for length in lengths if told}
+        for window, labels in told:
+            for length, (rows, flags) in self._flags(window, labels).items():
+                if length in parts:
+                    mine = window.instances.take(rows[flags])
+                    codes = mine.gpu if machine is None else self.records.codes(MACHINE, mine.row)
+                    parts[length].append(Flagged(labels[rows[flags]] == 1, codes.astype(np.int64)))
+        pooled = {
+            length: Flagged(
+                np.concatenate([one.hit for one in some]),
+                np.concatenate([one.machine for one in some]),
+            )
+            for length, some in parts.items()
+        }
+        return steady_length(
+            terms.lengths,
+            self.current or max(terms.lengths),
+            pooled,
+            n_machines=len(self.records.serials if machine is None else machine.texts) + 1,
+            seed=terms.recipe.seed,
+        )
 
     def _labels(self, window: WindowScores, timeline: Timeline) -> npt.NDArray[np.int8]:
         """Return the labels of a window's instances as far as the timeline knows, else -1."""
@@ -271,12 +340,21 @@ class Walk:
         self, window: WindowScores, labels: npt.NDArray[np.int8]
     ) -> dict[int, float | None]:
         """Return the precision of each length on a window's 1:8 set, by labels known so far."""
+        return {
+            length: flag_precision(labels[rows], flags)
+            for length, (rows, flags) in self._flags(window, labels).items()
+        }
+
+    def _flags(
+        self, window: WindowScores, labels: Labels
+    ) -> dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
+        """Return the rows of a window's 1:8 set, and what each length flags of them."""
         terms = self.terms
         rows = np.flatnonzero(sampled_mask(labels, window.hashes, terms.negatives_per_positive))
         order = np.arange(len(rows))
         return {
-            length: flag_precision(
-                labels[rows],
+            length: (
+                rows,
                 terms.committee.flags(
                     terms.select_by,
                     {name: values[rows] for name, values in scores.items()},

@@ -113,5 +113,6 @@ def open_job(records: Path, settings: Settings, models: Sequence[str] | None = N
         k=settings.evaluation.k,
         negatives_per_positive=settings.evaluation.negatives_per_positive,
         select_by=select_by,
+        select_over=training.select_over,
     )
     return Job(settings, store, terms, tuple(notes))

@@ -129,6 +129,7 @@ class TrainingTable(StrictTable):
     positive_weight: Positive = 1.0
     cascade_positive_weight: Positive = 10.0
     select_by: str = "parallel"
+    select_over: Count = 1
     seed: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = 0
 
     @model_validator(mode="after")
@@ -223,6 +224,23 @@ class CollectorTable(StrictTable):
         return self
 
 
+class RegistryTable(StrictTable):
+    """Where experiments are tracked and predictors registered."""
+
+    store: Annotated[str, Field(min_length=1)] = "mlflow"
+    experiment: Annotated[str, Field(min_length=1)] = "forewarn"
+    model: Annotated[str, Field(min_length=1)] = "gpu-failure"
+
+
+class GateTable(StrictTable):
+    """What a challenger has to show before it is promoted."""
+
+    margin: Share = 0.25
+    champion_max_age: Duration = parse_duration("9d")
+    drift: Positive = 0.25
+    missing: Share = 0.2
+
+
 class Settings(StrictTable):
     """The whole configuration; every key has a default (CONTRACTS, section 2)."""
 
@@ -234,6 +252,8 @@ class Settings(StrictTable):
     evaluation: EvaluationTable = EvaluationTable()
     detection: DetectionTable = Field(default_factory=DetectionTable)
     list: ListTable = ListTable()
+    registry: RegistryTable = RegistryTable()
+    gate: GateTable = GateTable()
     failures: FailuresTable = FailuresTable()
     collection: Collection = Collection()
     collector: CollectorTable = CollectorTable()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from forewarn.evaluation.walk import FEWEST_POSITIVES, Trained, Walk, as_of, scorable
+from forewarn.evaluation.walk import FEWEST_POSITIVES, Memory, Trained, Walk, as_of, scorable
 from forewarn.features.records import DAY
 from forewarn.features.timeline import Timeline
 from forewarn.models.predictor import Predictor
@@ -18,7 +18,7 @@ from forewarn.pipelines.job import Job, JobError
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.stages import Stages, note, progress_bar
 
-__all__ = ["train_predictor"]
+__all__ = ["train_predictor", "trained_walk"]
 
 # Probabilities are fitted to so many finished test windows: one holds too few failures.
 _FINISHED_WINDOWS = 3
@@ -51,11 +51,7 @@ def _clear(folder: Path) -> None:
 
 
 def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
-    """Train the whole predictor as of `moment` and save it.
-
-    The lengths are compared, and the probabilities calibrated, on test windows that were finished
-    at `moment`, with recipes trained as of their starts; then the winner is fitted to what is
-    known at `moment`.
+    """Train the whole predictor as of `moment` and save it (`trained_walk`).
 
     Parameters
     ----------
@@ -69,35 +65,72 @@ def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
     RecordsError, JobError
         If the records break the contract or hold too few known failures.
     """
-    job = replace(job, terms=replace(job.terms, baselines=()))
-    terms, stages = job.terms, Stages()
-    past = terms.every * (_FINISHED_WINDOWS + 1) + terms.recipe.horizon
-    with stages("read records"):
-        records = job.store.read(moment - terms.reach - past, moment)
-        failures = job.store.read_failures(records, moment)
-    instances = scorable(records, failures, terms)
-    walk = Walk(terms, records, failures, instances, stage=stages)
-    starts = _finished_starts(job, moment, int(records.time.min()))
-    with progress_bar(len(starts) + 1, "train", "training") as bar:
-        for start in starts:
-            bar.set_postfix_str(iso(start)[:10])
-            walk.retrain(start, ("variable",) if start == starts[-1] else ("sliding",))
-            bar.update()
-        bar.set_postfix_str(iso(moment)[:10])
-        predictor = _fit(walk, job, moment)
-        bar.update()
+    _, predictor = trained_walk(job, moment)
     with _replacing_folder(folder) as temporary:
         predictor.save(temporary)
     return predictor
 
 
-def _finished_starts(job: Job, moment: int, first: int) -> list[int]:
+def trained_walk(
+    job: Job,
+    moment: int,
+    *,
+    memory: Memory | None = None,
+    current: int | None = None,
+    stages: Stages | None = None,
+) -> tuple[Walk, Predictor]:
+    """Walk through the last finished windows, and train the whole predictor as of `moment`.
+
+    The lengths are compared, and the probabilities calibrated, on test windows that were finished
+    at `moment`, with recipes trained as of their starts; then the winner is fitted to what is
+    known at `moment`.
+
+    Parameters
+    ----------
+    job : Job
+    moment : int
+        Nothing from then on is read.
+    memory : Memory, optional
+        What was trained before.
+    current : int, optional
+        Length in use.
+    stages : Stages, optional
+
+    Raises
+    ------
+    RecordsError, JobError
+        If the records break the contract or hold too few known failures.
+    """
+    job = replace(job, terms=replace(job.terms, baselines=()))
+    terms, stages = job.terms, stages or Stages()
+    windows = max(_FINISHED_WINDOWS, terms.select_over)
+    past = terms.every * (windows + 1) + terms.recipe.horizon
+    with stages("read records"):
+        records = job.store.read(moment - terms.reach - past, moment)
+        failures = job.store.read_failures(records, moment)
+    instances = scorable(records, failures, terms)
+    walk = Walk(terms, records, failures, instances, stage=stages, memory=memory, current=current)
+    starts = _finished_starts(job, moment, int(records.time.min()), windows)
+    with progress_bar(len(starts) + 1, "train", "training") as bar:
+        for start in starts:
+            bar.set_postfix_str(iso(start)[:10])
+            compared = start in starts[-terms.select_over :]
+            walk.retrain(start, ("variable",) if compared else ("sliding",))
+            bar.update()
+        bar.set_postfix_str(iso(moment)[:10])
+        walk.current = current or walk.current
+        predictor = _fit(walk, job, moment)
+        bar.update()
+    return walk, predictor
+
+
+def _finished_starts(job: Job, moment: int, first: int, windows: int) -> list[int]:
     """Return the starts of the last test windows that are finished at `moment`, oldest first."""
     terms = job.terms
     newest = moment - terms.every - terms.recipe.horizon
     # Windows follow each other as retrainings do.
     back = -(-(moment - newest) // terms.every) * terms.every
-    starts = [moment - back - i * terms.every for i in range(_FINISHED_WINDOWS)]
+    starts = [moment - back - i * terms.every for i in range(windows)]
     earliest = first + min(terms.lengths) + terms.recipe.horizon
     return sorted(start for start in starts if start >= earliest)
 
