@@ -376,7 +376,7 @@ class Walk:
         window = self._window(moment)
         if window is None or self.fixed is None:
             return None
-        future = self._measured_in(moment, window.instances)
+        future = self.measured_in(moment, window.instances)
         for length, one in trained.items():
             window.by_length[length] = self._scores(one, *future)
         used = {name: (length, window.by_length[length]) for name, length in lengths.items()}
@@ -405,7 +405,7 @@ class Walk:
         hashes = sampling_hash(self.terms.recipe.seed, self.records.serials, mine.gpu, mine.end)
         return WindowScores(moment, mine, hashes, tested)
 
-    def _measured_in(self, moment: int, instances: Instances) -> tuple[Timeline, Instances]:
+    def measured_in(self, moment: int, instances: Instances) -> tuple[Timeline, Instances]:
         """Return a timeline that the instances of a test window can be measured in."""
         start, end = moment - self.terms.recipe.plan.reach, moment + self.terms.every
         rows = self.records.rows_between(start, end)

@@ -277,12 +277,12 @@ def _earlier_failures(timeline: Timeline, instances: Instances) -> Iterator[tupl
             timeline.failures.gpu.astype(np.int64),
         ),
     )
+    count = np.full(len(instances), np.nan, dtype=np.float32)
+    # Records without slots are missing something, but measured alike: a model may meet both.
     if {MACHINE, SLOT} <= set(timeline.records.texts):
         mine = _place(timeline, instances.row)
-        yield (
-            "failures:slot",
-            _count_known(timeline, instances, mine, _places_of_failures(timeline)),
-        )
+        count = _count_known(timeline, instances, mine, _places_of_failures(timeline))
+    yield "failures:slot", count
 
 
 def _place(timeline: Timeline, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,16 +15,16 @@ import pyarrow.parquet as pq
 from forewarn.evaluation.report import ScoreTable, report_strategy
 from forewarn.evaluation.resampling import INTERVAL_LEVEL
 from forewarn.evaluation.schedule import retraining_times
-from forewarn.evaluation.test_set import sampled_mask
-from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, WindowScores, scorable
-from forewarn.features.instances import Instances, hours_to_failure
-from forewarn.features.records import DAY, MACHINE, Records
+from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, scorable
+from forewarn.features.instances import Instances
+from forewarn.features.records import DAY, Records
 from forewarn.features.timeline import Timeline, lay_out
 from forewarn.pipelines.job import Job, JobError
-from forewarn.pipelines.moments import iso, to_timestamps
+from forewarn.pipelines.moments import iso
 from forewarn.pipelines.report_page import render_report
 from forewarn.pipelines.stages import Stages, note, progress_bar
 from forewarn.pipelines.store import replacing
+from forewarn.pipelines.window_frame import strategy_frame
 
 __all__ = ["STRATEGIES", "run_backtest"]
 
@@ -119,44 +118,8 @@ def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[s
 
 def _table(walk: Walk, timeline: Timeline, strategy: str, job: Job) -> ScoreTable:
     """Return the table of scores of a strategy (CONTRACTS, section 3)."""
-    frames = [_frame(walk, timeline, window, strategy) for window in walk.windows]
+    frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
     return ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
-
-
-def _frame(walk: Walk, timeline: Timeline, window: WindowScores, strategy: str) -> pd.DataFrame:
-    instances, terms = window.instances.take(window.tested), walk.terms
-    length, scores = window.by_strategy[strategy]
-    scores = {name: values[window.tested] for name, values in scores.items()}
-    hashes = window.hashes[window.tested]
-    sampled = sampled_mask(instances.label, hashes, terms.negatives_per_positive)
-    columns: dict[str, Any] = {
-        "test_window": to_timestamps(np.full(len(instances), window.start)),
-        "gpu_serial": np.array(walk.records.serials, dtype=object)[instances.gpu],
-    }
-    machine = walk.records.texts.get(MACHINE)
-    if machine is not None:
-        names = np.array([*machine.texts, ""], dtype=object)
-        columns["machine_id"] = names[walk.records.codes(MACHINE, instances.row)]
-    columns |= {
-        "window_end": to_timestamps(instances.end),
-        "label": instances.label,
-        "sampled": sampled,
-        "train_length_days": length / DAY,
-        "hours_to_failure": hours_to_failure(
-            timeline, instances.gpu, instances.end, terms.recipe.horizon
-        ),
-    }
-    columns |= {f"score_{name}": values for name, values in scores.items() if name != "probability"}
-    columns["probability"] = scores["probability"]
-    columns["calibrated"] = walk.has_finished_window(window.start)
-    rows = np.flatnonzero(sampled)
-    mine = {name: values[rows] for name, values in scores.items()}
-    for method in ("parallel", "cascade"):
-        flags = np.zeros(len(instances), dtype=bool)
-        if len(rows):
-            flags[rows] = terms.committee.flags(method, mine, terms.k, np.arange(len(rows)))
-        columns[f"flag_{method}"] = flags
-    return pd.DataFrame(columns)
 
 
 def _report(

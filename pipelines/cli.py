@@ -10,6 +10,7 @@ from pathlib import Path
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli_collection import add_agent, add_collect, add_ingest
+from forewarn.pipelines.cli_models import add_models, add_retrain
 from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of, whole
 
 __all__ = ["main"]
@@ -81,7 +82,8 @@ def _score(args: argparse.Namespace) -> int:
     if args.model == BUILTIN_RULES:
         made = score_with_rules(settings_of(args), args.records, args.at)
     else:
-        made = score_with(load_predictor(args.model), args.model, args.records, args.at)
+        predictor = load_predictor(args.model, settings_of(args).registry)
+        made = score_with(predictor, args.model, args.records, args.at)
     folder = made.write(args.out)
     print(list_summary(made))
     print(f"\nwrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
@@ -196,11 +198,12 @@ def _add_score(commands: argparse._SubParsersAction[Parser]) -> None:
         "--out /tmp/at-risk",
     )
     _records_option(command)
-    add_config(command, "configuration for builtin:rules; a model brings its own")
+    add_config(command, "for builtin:rules, and for the registry; a model brings its own")
     command.add_argument(
         "--model",
         required=True,
-        help="folder of `forewarn train`, or builtin:rules, which needs no training",
+        help="folder of `forewarn train`, models:/gpu-failure@champion (of the registry that the "
+        "configuration names), or builtin:rules, which needs no training",
     )
     command.add_argument(
         "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
@@ -279,6 +282,8 @@ def _parser() -> Parser:
         _add_doctor,
         _add_backtest,
         _add_train,
+        add_retrain,
+        add_models,
         _add_score,
         _add_review,
     ):

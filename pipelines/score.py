@@ -19,7 +19,7 @@ from forewarn.models.predictor import Predictor
 from forewarn.models.rules import evidence, rule_scores
 from forewarn.pipelines.at_risk import AtRiskList, Candidates
 from forewarn.pipelines.job import JobError
-from forewarn.pipelines.settings import Settings
+from forewarn.pipelines.settings import RegistryTable, Settings
 from forewarn.pipelines.store import RecordStore
 
 __all__ = ["BUILTIN_RULES", "load_predictor", "score_with", "score_with_rules"]
@@ -28,19 +28,19 @@ BUILTIN_RULES = "builtin:rules"
 Floats = npt.NDArray[np.float64]
 
 
-def load_predictor(model: str) -> Predictor:
-    """Load a predictor from a folder.
+def load_predictor(model: str, registry: RegistryTable | None = None) -> Predictor:
+    """Load a predictor from a folder, or from a registry where it is a URI of MLflow.
 
     Raises
     ------
-    JobError
-        If it is none, or of another kind than this version reads.
+    JobError, RegistryError
+        If there is none.
     """
     if ":/" in model:
-        raise JobError(
-            f"--model {model}: found an MLflow URI, which this version cannot read; expected a "
-            f"folder of `forewarn train` or {BUILTIN_RULES}."
-        )
+        # Imported here: MLflow takes a second, and a folder needs none of it.
+        from forewarn.pipelines.registry import Registry
+
+        return Registry(registry or RegistryTable()).load(model)
     try:
         return Predictor.load(Path(model))
     except (ValueError, OSError) as error:

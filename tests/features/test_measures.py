@@ -308,10 +308,11 @@ def test_where_a_gpu_will_sit_is_not_known_before_it_sits_there(
     assert [count("B", minute) for minute in (0, 10, 20, 30)] == [0, 0, 0, 0]
 
 
-def test_without_machine_or_slot_only_serials_are_counted(assembled: Make, rows: Rows) -> None:
+def test_without_machine_or_slot_its_failures_are_missing(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10, 20], machine_id="m"), texts=("machine_id",))
-    names = _values(_plan(FeatureKinds(), history=(1,)), lay_out(records, Failures.none()))
-    assert names.context_names == ("failures:serial",)
+    found = _values(_plan(FeatureKinds(), history=(1,)), lay_out(records, Failures.none()))
+    assert found.context_names == ("failures:serial", "failures:slot")
+    assert np.isnan(found.context[:, 1]).all()
 
 
 # --- saved and read ----------------------------------------------------------------------------

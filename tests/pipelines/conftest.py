@@ -79,6 +79,17 @@ def fleet() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
+def fleet_of() -> Callable[[int, int], pd.DataFrame]:
+    """Return `fleet_of(n_gpus, n_days)`."""
+    return make_fleet
+
+
+@pytest.fixture(scope="session")
+def config_text() -> str:
+    return CONFIG
+
+
+@pytest.fixture(scope="session")
 def write() -> Callable[[pd.DataFrame, Path], Path]:
     return write_records
 

@@ -1,0 +1,74 @@
+"""How far what comes in has moved from what was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Drift", "drift_of", "population_stability"]
+
+Floats = npt.NDArray[np.floating]
+_BINS = 10
+# A share of nothing has no logarithm: so little stands for it.
+_LEAST = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One input, or one score, then and now.
+
+    Attributes
+    ----------
+    stability : float
+        Population stability index; by convention 0.1 is little and 0.25 is much.
+    missing_before, missing_now : float
+        Shares.
+    state : {"", "constant", "empty"}
+        What became of it, if it was something else before.
+    """
+
+    stability: float
+    missing_before: float
+    missing_now: float
+    state: str = ""
+
+
+def population_stability(before: Floats, now: Floats) -> float:
+    """Return the population stability index over tenths of `before`; 0 if either is empty.
+
+    sum over bins of (now - before) * log(now / before), shares of each.
+
+    Examples
+    --------
+    >>> values = np.arange(100.0)
+    >>> population_stability(values, values), population_stability(values, values + 1000) > 1
+    (0.0, True)
+    """
+    if not len(before) or not len(now):
+        return 0.0
+    edges = np.unique(np.quantile(before, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    shares = []
+    for values in (before, now):
+        # Values on an edge belong below it, so that a constant is one bin.
+        counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
+        shares.append(np.maximum(counts / len(values), _LEAST))
+    return float(np.sum((shares[1] - shares[0]) * np.log(shares[1] / shares[0])))
+
+
+def drift_of(before: Floats, now: Floats) -> Drift:
+    """Compare a column of the training span with that of a later time; NaN is missing."""
+    known = [values[np.isfinite(values)] for values in (before, now)]
+    shares = [
+        1.0 - len(there) / len(values) if len(values) else 1.0
+        for there, values in zip(known, (before, now), strict=True)
+    ]
+    return Drift(population_stability(*known), shares[0], shares[1], _state(*known))
+
+
+def _state(before: Floats, now: Floats) -> str:
+    if len(before) and not len(now):
+        return "empty"
+    moved = len(before) > 1 and np.ptp(before) > 0
+    return "constant" if moved and len(now) > 1 and np.ptp(now) == 0 else ""

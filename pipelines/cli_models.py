@@ -1,0 +1,157 @@
+"""The commands around the registry: retrain, and models."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.registry import Registry, Version
+
+__all__ = ["add_models", "add_retrain"]
+
+
+def add_retrain(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn retrain`."""
+    command = add_command(
+        commands,
+        "retrain",
+        _retrain,
+        "retrain as of a moment, and promote what has earned it; exit code 1 if it has not",
+        "forewarn retrain --records /tmp/fleet/records --config my.toml --at 2025-02-10",
+    )
+    command.add_argument(
+        "--records", type=Path, required=True, help="folder of date=YYYY-MM-DD/*.parquet"
+    )
+    add_config(command)
+    command.add_argument(
+        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def _retrain(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.job import open_job
+    from forewarn.pipelines.registry import Registry
+    from forewarn.pipelines.retrain import retrain
+    from forewarn.pipelines.stages import note
+
+    settings = settings_of(args)
+    job = open_job(args.records, settings)
+    for text in job.notes:
+        note(text)
+    done = retrain(job, args.at, Registry(settings.registry))
+    if args.json:
+        print(json.dumps(done.as_dict()))
+        return 0 if done.promoted else 1
+    print(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
+    if done.comparison is not None:
+        found = done.comparison
+        bounds = "" if found.interval is None else " [{:.3f}, {:.3f}]".format(*found.interval)
+        print(
+            f"average precision on {found.windows} finished windows {found.challenger:.3f}, "
+            f"champion {found.champion:.3f}, difference {found.difference:+.3f}{bounds}"
+        )
+    if done.promoted:
+        print("promoted: it is the champion now")
+    else:
+        print(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
+    return 0 if done.promoted else 1
+
+
+def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn models list | show | promote | rollback`."""
+    parent = commands.add_parser(
+        "models", help="look at registered predictors, change the champion"
+    )
+    kinds = parent.add_subparsers(required=True, metavar="WHAT")
+    for name, run, text in (
+        ("list", _list, "list all registered predictors, the newest first"),
+        ("show", _show, "show all that is known of one"),
+        ("promote", _promote, "make one the champion, whatever the gate said"),
+        ("rollback", _rollback, "make the champion before the present one the champion again"),
+    ):
+        example = f"forewarn models {name}" + (" 3" if name in ("show", "promote") else "")
+        command = add_command(kinds, name, run, text, f"{example} --config my.toml")
+        if name in ("show", "promote"):
+            command.add_argument("version", help="number of the version")
+        add_config(command)
+        command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
+
+
+def _registry(args: argparse.Namespace) -> Registry:
+    from forewarn.pipelines.registry import Registry
+
+    return Registry(settings_of(args).registry)
+
+
+def _told(version: Version) -> dict[str, object]:
+    from forewarn.features.records import DAY
+    from forewarn.pipelines.moments import iso
+
+    return {
+        "version": version.number,
+        "name": version.name,
+        "aliases": list(version.aliases),
+        "trained_at": iso(version.trained_at),
+        "train_length_days": version.length / DAY,
+        "gate": version.tags.get("forewarn.gate", ""),
+    }
+
+
+def _say(version: Version, as_json: bool) -> None:
+    told = _told(version)
+    if as_json:
+        print(json.dumps(told))
+        return
+    aliases = ", ".join(version.aliases)
+    print(
+        f"{version.number:>4}  {version.name}  {told['trained_at']}  "
+        f"{told['train_length_days']:g} days  {told['gate']}  {aliases}"
+    )
+
+
+def _list(args: argparse.Namespace) -> int:
+    versions = _registry(args).versions()
+    for version in versions:
+        _say(version, args.json)
+    if not versions and not args.json:
+        print("no predictor is registered yet: forewarn retrain makes one")
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.registry import RegistryError
+
+    registry = _registry(args)
+    found = [one for one in registry.versions() if one.number == args.version]
+    if not found:
+        raise RegistryError(
+            f"registered model {registry.table.model}: no version {args.version!r}."
+        )
+    told = _told(found[0]) | {"facts": registry.load_version(found[0]).facts}
+    print(json.dumps(told, indent=None if args.json else 1))
+    return 0
+
+
+def _promote(args: argparse.Namespace) -> int:
+    registry = _registry(args)
+    registry.promote(args.version)
+    return _champion(registry, args.json)
+
+
+def _rollback(args: argparse.Namespace) -> int:
+    registry = _registry(args)
+    registry.rollback()
+    return _champion(registry, args.json)
+
+
+def _champion(registry: Registry, as_json: bool) -> int:
+    champion = registry.champion()
+    assert champion is not None
+    _say(champion, as_json)
+    return 0

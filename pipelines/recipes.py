@@ -1,0 +1,92 @@
+"""Recipes in the registry: what was trained as of a moment and need not be trained again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from forewarn.evaluation.walk import Trained
+from forewarn.features.records import DAY
+from forewarn.models.predictor import Predictor
+from forewarn.pipelines.job import Job
+from forewarn.pipelines.moments import iso
+from forewarn.pipelines.registry import Registry, digest_of
+
+__all__ = ["Recipes"]
+
+
+@dataclass(slots=True)
+class Recipes:
+    """The memory of a walk (`evaluation.walk.Memory`): one run for each moment and length.
+
+    Attributes
+    ----------
+    registry : Registry
+    job : Job
+    parent : str
+        Run of the retraining under which new ones are kept.
+    recalled, trained : int
+        How many came from earlier retrainings, and how many are new.
+    """
+
+    registry: Registry
+    job: Job
+    parent: str
+    recalled: int = 0
+    trained: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Names the recipe: what else than records, moment and length decides what is trained."""
+        terms = self.job.terms
+        recipe = json.loads(json.dumps(dataclasses.asdict(terms.recipe), default=list))
+        return digest_of([recipe, terms.names, terms.committee.parallel, version("forewarn")])
+
+    def _tags(self, moment: int, length: int) -> dict[str, str]:
+        return {
+            "forewarn.kind": "recipe",
+            "forewarn.at": str(moment),
+            "forewarn.length": str(length),
+            "forewarn.recipe": self.digest,
+        }
+
+    def recall(self, moment: int, length: int) -> Trained | None:
+        """Return what an earlier retraining, or an interrupted one, trained."""
+        found = self.registry.find(self._tags(moment, length))
+        if not found:
+            return None
+        with self.registry.attached(found[0].info.run_id, "recipe") as folder:
+            kept = Predictor.load(folder)
+        self.recalled += 1
+        facts = kept.facts
+        return Trained(length, kept.encoder, kept.models, facts["balance"], facts["prevalence"])
+
+    def keep(self, moment: int, trained: Trained) -> None:
+        """Keep what was trained: the run counts when it is finished."""
+        name = f"{iso(moment)[:10]}, {trained.length / DAY:g} days"
+        tags = self._tags(moment, trained.length)
+        facts = {
+            "trained_at": iso(moment),
+            "train_length_days": trained.length / DAY,
+            "balance": trained.balance,
+            "prevalence": trained.prevalence,
+        }
+        terms = self.job.terms
+        kept = Predictor(
+            trained.encoder,
+            trained.models,
+            terms.committee,
+            trained.prior,
+            terms.recipe.cascade_model,
+            facts,
+        )
+        with self.registry.run(name, tags, self.parent) as run:
+            self.registry.log(run, params=facts)
+            with tempfile.TemporaryDirectory() as folder:
+                kept.save(Path(folder))
+                self.registry.attach(run, Path(folder), "recipe")
+        self.trained += 1
