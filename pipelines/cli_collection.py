@@ -151,8 +151,7 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
     now = time.time_ns()
     end = now if args.end is None else args.end
     start = end - 15 * 86_400 * 10**9 if args.start is None else args.start
-    token = os.environ.get("FOREWARN_PROMETHEUS_TOKEN")
-    with closing(Server(args.prometheus, token)) as server:
+    with closing(Server.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=start, end=end, resume=args.start is None)
     note(
         f"{args.prometheus}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}"

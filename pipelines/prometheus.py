@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,11 @@ class Server:
         self._client = httpx.Client(
             headers=headers, timeout=120, transport=httpx.HTTPTransport(retries=_RETRIES)
         )
+
+    @classmethod
+    def from_environment(cls, url: str) -> Server:
+        """Return a server whose token, if it wants one, is in FOREWARN_PROMETHEUS_TOKEN."""
+        return cls(url, os.environ.get("FOREWARN_PROMETHEUS_TOKEN"))
 
     def close(self) -> None:
         """Close its connections."""

@@ -9,14 +9,36 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from forewarn.evaluation.walk import Trained
+from forewarn.evaluation.walk import Trained, Walk, as_of, scorable
 from forewarn.features.records import DAY
 from forewarn.models.predictor import Predictor
 from forewarn.pipelines.job import Job
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.registry import Registry, digest_of
 
-__all__ = ["Recipes"]
+__all__ = ["Recipes", "train_recipe"]
+
+
+def train_recipe(job: Job, moment: int, length: int, registry: Registry) -> str:
+    """Train a length as of the start of the last window that is finished at `moment`; keep it.
+
+    Returns
+    -------
+    str
+        What was done, in words. A length that is there, or that too few failures are known for, is
+        no error: the retraining that recalls it sees to that.
+    """
+    terms = job.terms
+    horizon = terms.recipe.horizon
+    start = moment - -(-(terms.every + horizon) // terms.every) * terms.every
+    with registry.run(f"{iso(start)[:10]}, ahead", {"forewarn.kind": "ahead"}) as run:
+        recipes = Recipes(registry, job, run)
+        records = job.store.read(start - terms.reach, start)
+        failures = job.store.read_failures(records, start)
+        walk = Walk(terms, records, failures, scorable(records, failures, terms), memory=recipes)
+        walk.train(as_of(records, failures, start, terms.reach), start, length, terms.names)
+    what = "recalled" if recipes.recalled else "trained" if recipes.trained else "too few failures"
+    return f"{length / DAY:g} days as of {iso(start)}: {what}"
 
 
 @dataclass(slots=True)

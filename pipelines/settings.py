@@ -232,6 +232,17 @@ class RegistryTable(StrictTable):
     model: Annotated[str, Field(min_length=1)] = "gpu-failure"
 
 
+class SiteTable(StrictTable):
+    """Where a scheduled site keeps its things; a path that is relative begins at the file."""
+
+    records: str = "records"
+    lists: str = "lists"
+    raw: str = ""
+    prometheus: str = ""
+    cmdb: str = ""
+    repairs: str = ""
+
+
 class GateTable(StrictTable):
     """What a challenger has to show before it is promoted."""
 
@@ -252,6 +263,7 @@ class Settings(StrictTable):
     evaluation: EvaluationTable = EvaluationTable()
     detection: DetectionTable = Field(default_factory=DetectionTable)
     list: ListTable = ListTable()
+    site: SiteTable = SiteTable()
     registry: RegistryTable = RegistryTable()
     gate: GateTable = GateTable()
     failures: FailuresTable = FailuresTable()

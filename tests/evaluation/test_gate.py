@@ -61,8 +61,9 @@ def test_a_champion_that_finds_nothing_can_be_followed() -> None:
     ],
 )
 def test_scores_that_say_nothing_are_refused(scores: list[float], why: str) -> None:
-    for name in ("scores", "probability"):
-        (reason,) = verdict(**{name: np.array(scores)}).reasons
+    values = np.array(scores)
+    for found in (verdict(scores=values), verdict(probability=values)):
+        (reason,) = found.reasons
         assert why in reason
 
 

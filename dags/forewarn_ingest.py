@@ -1,0 +1,53 @@
+"""Records: every hour, what is new.
+
+Files that hosts dropped, what Prometheus scraped and repair tickets, joined with the CMDB. Bringing
+in the same thing twice changes nothing. When a day of records is complete, its asset is updated with
+that day, and the daily list follows.
+
+Paths come from the file that the Variable `forewarn_config` names. An airflow dag.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Asset, Variable, dag, task
+from airflow.sdk.exceptions import AirflowSkipException
+
+RECORDS = Asset("forewarn_records")
+
+
+@dag(
+    schedule=timedelta(hours=1),
+    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["forewarn"],
+    default_args={
+        "retries": 3,
+        "retry_delay": timedelta(minutes=1),
+        "retry_exponential_backoff": True,
+        "execution_timeout": timedelta(minutes=50),
+    },
+)
+def forewarn_ingest() -> None:
+    """Bring in records and publish the day that became complete."""
+
+    @task
+    def ingest() -> str | None:
+        from forewarn.pipelines.site import ingest_site
+
+        return ingest_site(Variable.get("forewarn_config"), datetime.now(UTC).isoformat())
+
+    @task(outlets=[RECORDS])
+    def publish(day: str | None, *, outlet_events: Any = None, ti: Any = None) -> str:
+        published = ti.xcom_pull(task_ids="publish", include_prior_dates=True)
+        if day is None or day == published:
+            raise AirflowSkipException("no other day is complete")
+        outlet_events[RECORDS].extra = {"day": day}
+        return day
+
+    publish(ingest())  # type: ignore[arg-type]  # a task takes what another one will return
+
+
+forewarn_ingest()

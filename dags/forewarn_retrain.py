@@ -1,0 +1,63 @@
+"""Retraining, every three days.
+
+The lengths are trained as of the start of the last finished test window; the best one is chosen,
+refitted, judged against the champion and registered in MLflow. A challenger that has not earned it
+is refused: the champion stays, and the run fails, so that somebody looks. A run handles its logical
+date (by hand: `{"at": "2025-03-01"}`); a retry goes on where it stopped. An airflow dag.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Variable, dag, task
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.timetables.trigger import DeltaTriggerTimetable
+
+
+@dag(
+    schedule=DeltaTriggerTimetable(timedelta(days=3)),
+    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["forewarn"],
+    default_args={
+        "retries": 3,
+        "retry_delay": timedelta(seconds=30),
+        "execution_timeout": timedelta(hours=2),
+        "pool": "forewarn_tensorflow",
+    },
+)
+def forewarn_retrain() -> None:
+    """Train the lengths, then decide."""
+
+    @task
+    def moment(*, dag_run: Any = None) -> str:
+        return str((dag_run.conf or {}).get("at") or dag_run.logical_date.isoformat())
+
+    @task
+    def lengths() -> list[int]:
+        from forewarn.pipelines.site import lengths_of
+
+        return lengths_of(Variable.get("forewarn_config"))
+
+    @task
+    def train(length: int, at: str) -> str:
+        from forewarn.pipelines.site import train_length
+
+        return train_length(Variable.get("forewarn_config"), at, length)
+
+    @task
+    def decide(at: str) -> dict[str, Any]:
+        from forewarn.pipelines.site import retrain_site
+
+        done = retrain_site(Variable.get("forewarn_config"), at)
+        if not done["promoted"]:
+            raise AirflowFailException(f"refused: {'; '.join(done['reasons'])}")
+        return done
+
+    at = moment()
+    train.partial(at=at).expand(length=lengths()) >> decide(at)  # type: ignore[arg-type]
+
+
+forewarn_retrain()

@@ -1,0 +1,43 @@
+"""Review: every day, what became of the lists that are a week old.
+
+Hits, misses, false alarms and lead times, by the failures that are known by now. An airflow dag.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Variable, dag, task
+from airflow.sdk.exceptions import AirflowSkipException
+
+
+@dag(
+    schedule=timedelta(days=1),
+    start_date=datetime(2025, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["forewarn"],
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(minutes=1),
+        "retry_exponential_backoff": True,
+        "execution_timeout": timedelta(minutes=30),
+    },
+)
+def forewarn_review() -> None:
+    """Judge the lists of a week ago."""
+
+    @task
+    def review(*, dag_run: Any = None) -> dict[str, Any]:
+        from forewarn.pipelines.site import review_site
+
+        day = (dag_run.conf or {}).get("day") or dag_run.logical_date.date().isoformat()
+        found = review_site(Variable.get("forewarn_config"), day)
+        if found is None:
+            raise AirflowSkipException("no list is a week old, or no failure is known")
+        return found
+
+    review()
+
+
+forewarn_review()

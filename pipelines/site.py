@@ -1,0 +1,196 @@
+"""What the scheduled DAGs do, one function a task: the commands, with paths from one file.
+
+Everything here takes the path of a configuration and plain values, and returns plain values, so
+that a scheduler passes nothing else on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forewarn.features.records import DAY, TIMESTAMP
+from forewarn.pipelines.job import open_job
+from forewarn.pipelines.moments import parse_moment
+from forewarn.pipelines.settings import Settings, load_settings
+
+__all__ = [
+    "Site",
+    "complete_days",
+    "ingest_site",
+    "lengths_of",
+    "retrain_site",
+    "review_site",
+    "score_site",
+    "train_length",
+]
+
+_REVIEWED_AFTER = 7  # days: every alert of a list has expired by then
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A configuration whose paths are absolute.
+
+    Attributes
+    ----------
+    settings : Settings
+    folder : Path
+        Where the configuration lies.
+    """
+
+    settings: Settings
+    folder: Path
+
+    @classmethod
+    def of(cls, config: str) -> Site:
+        """Read a configuration.
+
+        Raises
+        ------
+        SettingsError
+            If it cannot be used.
+        """
+        path = Path(config).resolve()
+        settings = load_settings(path)
+        store = settings.registry.store
+        if "://" not in store:
+            table = settings.registry.model_copy(update={"store": str(path.parent / store)})
+            settings = settings.model_copy(update={"registry": table})
+        return cls(settings, path.parent)
+
+    @property
+    def records(self) -> Path:
+        """Folder of records."""
+        return self.folder / self.settings.site.records
+
+    @property
+    def lists(self) -> Path:
+        """Folder of daily lists."""
+        return self.folder / self.settings.site.lists
+
+    def file(self, name: str) -> Path | None:
+        """Return an optional path of the site."""
+        text: str = getattr(self.settings.site, name)
+        return self.folder / text if text else None
+
+
+def ingest_site(config: str, now: str) -> str | None:
+    """Bring in what is new; return the newest complete day of records, None if there is none.
+
+    Parameters
+    ----------
+    config : str
+    now : str
+        Up to when Prometheus is asked.
+    """
+    site, end = Site.of(config), parse_moment(now)
+    table = site.settings.site
+    if table.raw or table.prometheus or table.repairs:
+        _ingest(site, end)
+    days = complete_days(site.records, site.settings.records.interval)
+    return days[-1] if days else None
+
+
+def _ingest(site: Site, end: int) -> None:
+    from forewarn.features.telemetry.tables import EVENTS, READINGS
+    from forewarn.pipelines.cmdb import Cmdb, read_cmdb
+    from forewarn.pipelines.ingest import ingest_raw, read_tickets
+    from forewarn.pipelines.landing import Landing
+    from forewarn.pipelines.prometheus import Server, pull
+
+    settings, cmdb, repairs = site.settings, site.file("cmdb"), site.file("repairs")
+    known = Cmdb() if cmdb is None else read_cmdb(cmdb)
+    landing = Landing(site.records, settings.records.interval, settings.failures.rules, known)
+    tickets = None if repairs is None else read_tickets(repairs)[0]
+    raw = site.file("raw")
+    if raw is not None:
+        ingest_raw(raw, landing, tickets)
+    elif tickets is not None:
+        landing.land(READINGS.empty_table(), EVENTS.empty_table(), tickets)
+    if settings.site.prometheus:
+        server = Server.from_environment(settings.site.prometheus)
+        try:
+            pull(server, landing, start=end - 15 * DAY, end=end)
+        finally:
+            server.close()
+
+
+def complete_days(records: Path, interval: int) -> list[str]:
+    """Return the days that are over: their last interval, or a later day, has a record."""
+    from forewarn.pipelines.store import open_parquet
+
+    dates = sorted(path.name.removeprefix("date=") for path in records.glob("date=*"))
+    if not dates:
+        return []
+    newest = 0
+    for path in (records / f"date={dates[-1]}").glob("[!._]*.parquet"):
+        column = open_parquet(path).read(columns=[TIMESTAMP])[TIMESTAMP].to_pandas()
+        newest = max(newest, int(column.max().value))
+    midnight = parse_moment(dates[-1]) + DAY
+    return dates if newest >= midnight - interval else dates[:-1]
+
+
+def train_length(config: str, at: str, length: int) -> str:
+    """Train one length as of the start of the last finished window, for `retrain_site` to recall.
+
+    Parameters
+    ----------
+    config, at : str
+    length : int
+        Nanoseconds.
+    """
+    from forewarn.pipelines.recipes import train_recipe
+    from forewarn.pipelines.registry import Registry
+
+    site = Site.of(config)
+    job = open_job(site.records, site.settings)
+    return train_recipe(job, parse_moment(at), length, Registry(site.settings.registry))
+
+
+def retrain_site(config: str, at: str) -> dict[str, Any]:
+    """Retrain as `forewarn retrain` does and return what came of it."""
+    from forewarn.pipelines.registry import Registry
+    from forewarn.pipelines.retrain import retrain
+
+    site = Site.of(config)
+    job = open_job(site.records, site.settings)
+    return retrain(job, parse_moment(at), Registry(site.settings.registry)).as_dict()
+
+
+def score_site(config: str, day: str) -> str:
+    """Write the list of a complete day with the champion, and return its folder.
+
+    Parameters
+    ----------
+    config : str
+    day : str
+        The list is made as of the midnight that ends it.
+    """
+    from forewarn.pipelines.score import load_predictor, score_with
+
+    site = Site.of(config)
+    model = f"models:/{site.settings.registry.model}@champion"
+    predictor = load_predictor(model, site.settings.registry)
+    at = parse_moment(day) + DAY
+    return str(score_with(predictor, model, site.records, at).write(site.lists))
+
+
+def review_site(config: str, day: str) -> dict[str, Any] | None:
+    """Judge the lists up to a week before a day; None while none is that old."""
+    from forewarn.evaluation.review import review_figures
+    from forewarn.pipelines.review import review_lists
+
+    site = Site.of(config)
+    failures = site.records / "failures.parquet"
+    until = parse_moment(day) - (_REVIEWED_AFTER - 1) * DAY
+    old = [p for p in site.lists.glob("date=*") if parse_moment(p.name[5:]) <= until]
+    if not old or not failures.exists():
+        return None
+    return review_figures(review_lists(site.lists, failures, until))
+
+
+def lengths_of(config: str) -> list[int]:
+    """Return the training lengths of a configuration, in nanoseconds."""
+    return sorted(Site.of(config).settings.training.lengths)
