@@ -1,8 +1,8 @@
 """Records: every hour, what is new.
 
 Files that hosts dropped, what Prometheus scraped and repair tickets, joined with the CMDB. Bringing
-in the same thing twice changes nothing. When a day of records is complete, its asset is updated with
-that day, and the daily list follows.
+in the same thing twice changes nothing. When a day of records is complete, its asset is updated
+with that day, and the daily list follows.
 
 Paths come from the file that the Variable `forewarn_config` names. An airflow dag.
 """

@@ -1,9 +1,8 @@
 """Retraining, every three days.
 
-The lengths are trained as of the start of the last finished test window; the best one is chosen,
-refitted, judged against the champion and registered in MLflow. A challenger that has not earned it
-is refused: the champion stays, and the run fails, so that somebody looks. A run handles its logical
-date (by hand: `{"at": "2025-03-01"}`); a retry goes on where it stopped. An airflow dag.
+The lengths are trained as of the start of the last finished test window; the best one is refitted,
+judged against the champion and registered in MLflow. If it is refused, the champion stays and the
+run fails. A run handles its logical date, by hand `{"at": "2025-03-01"}`; a retry goes on.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,8 @@ from airflow.sdk import Variable, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.timetables.trigger import DeltaTriggerTimetable
 
+RETRY = {"retries": 3, "retry_delay": timedelta(seconds=30), "retry_exponential_backoff": True}
+
 
 @dag(
     schedule=DeltaTriggerTimetable(timedelta(days=3)),
@@ -21,12 +22,7 @@ from airflow.timetables.trigger import DeltaTriggerTimetable
     max_active_runs=1,
     doc_md=__doc__,
     tags=["forewarn"],
-    default_args={
-        "retries": 3,
-        "retry_delay": timedelta(seconds=30),
-        "execution_timeout": timedelta(hours=2),
-        "pool": "forewarn_tensorflow",
-    },
+    default_args=RETRY | {"pool": "forewarn_tensorflow", "execution_timeout": timedelta(hours=2)},
 )
 def forewarn_retrain() -> None:
     """Train the lengths, then decide."""
@@ -52,9 +48,9 @@ def forewarn_retrain() -> None:
         from forewarn.pipelines.site import retrain_site
 
         done = retrain_site(Variable.get("forewarn_config"), at)
-        if not done["promoted"]:
-            raise AirflowFailException(f"refused: {'; '.join(done['reasons'])}")
-        return done
+        if done["promoted"]:
+            return done
+        raise AirflowFailException(f"refused: {'; '.join(done['reasons'])}")
 
     at = moment()
     train.partial(at=at).expand(length=lengths()) >> decide(at)  # type: ignore[arg-type]
