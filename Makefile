@@ -2,7 +2,7 @@
 # Options of a command go into ARGS: make test ARGS="-k lock", make bench ARGS=--short.
 # Another Python goes into PYTHON: make test PYTHON=python3.12
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench lock clean
+.PHONY: help setup run up test lint bench lock clean
 export PYTHON
 BIN := .venv/bin
 
@@ -14,6 +14,9 @@ setup: ## make .venv and install what is locked (the others do this by themselve
 
 run: setup ## simulate a small fleet, backtest, train, score and write the report
 	$(BIN)/forewarn demo $(ARGS)
+
+up: setup ## start Airflow and MLflow on loopback with a simulated fleet; Ctrl-C stops it
+	$(BIN)/forewarn up $(ARGS)
 
 test: setup ## run the tests
 	$(BIN)/pytest $(ARGS)
@@ -33,6 +36,6 @@ lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade 
 		--quiet --output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches, builds and the output of `make run`
-	rm -rf .venv demo build dist *.egg-info
+	rm -rf .venv demo up build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli_collection import add_agent, add_collect, add_ingest
-from forewarn.pipelines.cli_models import add_models, add_retrain
+from forewarn.pipelines.cli_models import add_models, add_retrain, add_up
 from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of, whole
 
 __all__ = ["main"]
@@ -284,6 +284,7 @@ def _parser() -> Parser:
         _add_train,
         add_retrain,
         add_models,
+        add_up,
         _add_score,
         _add_review,
     ):

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of
+from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of, whole
 
 if TYPE_CHECKING:
     from forewarn.pipelines.registry import Registry, Version
 
-__all__ = ["add_models", "add_retrain"]
+__all__ = ["add_models", "add_retrain", "add_up"]
 
 
 def add_retrain(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -81,6 +81,35 @@ def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
             command.add_argument("version", help="number of the version")
         add_config(command)
         command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
+
+
+def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn up`."""
+    command = add_command(
+        commands,
+        "up",
+        _up,
+        "start Airflow and MLflow on loopback, with a simulated fleet that lives on",
+        "forewarn up --folder /tmp/up",
+    )
+    command.add_argument("--folder", type=Path, default=Path("up"), help="folder (default: up)")
+    command.add_argument("--gpus", type=whole(1), default=300, metavar="N", help="GPUs")
+    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument("--airflow-port", type=whole(1), default=8080, metavar="P", help="port")
+    command.add_argument("--mlflow-port", type=whole(1), default=5000, metavar="P", help="port")
+
+
+def _up(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.up import run_up
+
+    run_up(
+        args.folder,
+        n_gpus=args.gpus,
+        seed=args.seed,
+        airflow_port=args.airflow_port,
+        mlflow_port=args.mlflow_port,
+    )
+    return 0
 
 
 def _registry(args: argparse.Namespace) -> Registry:
