@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.features.errors import InputError
 from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of, whole
 
 if TYPE_CHECKING:
@@ -44,7 +45,12 @@ def _retrain(args: argparse.Namespace) -> int:
     job = open_job(args.records, settings)
     for text in job.notes:
         note(text)
-    done = retrain(job, args.at, Registry(settings.registry))
+    registry = Registry(settings.registry, create=True)
+    try:
+        done = retrain(job, args.at, registry)
+    except InputError:
+        registry.discard()
+        raise
     if args.json:
         print(json.dumps(done.as_dict()))
         return 0 if done.promoted else 1

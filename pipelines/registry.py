@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,9 +73,18 @@ class Registry:
     Attributes
     ----------
     table : RegistryTable
+    create : bool
+        Make it if it is not there; whoever only reads has nothing to make.
+
+    Raises
+    ------
+    RegistryError
+        If it is a folder that holds no registry, and none is to be made.
     """
 
     table: RegistryTable
+    create: bool = False
+    _made: bool = False
     _client: MlflowClient = field(init=False, repr=False)
     _experiment: str | None = None
 
@@ -82,7 +92,15 @@ class Registry:
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         if "://" not in self.table.store:
-            Path(self.table.store).mkdir(parents=True, exist_ok=True)
+            folder = Path(self.table.store)
+            if not (folder / "mlflow.db").exists():
+                if not self.create:
+                    raise RegistryError(
+                        f"`registry.store` {folder}: holds no registry, expected one that "
+                        "`forewarn retrain` made, or the address of a server."
+                    )
+                self._made = not folder.exists()
+                folder.mkdir(parents=True, exist_ok=True)
         mlflow.set_tracking_uri(self.uri)
         mlflow.set_registry_uri(self.uri)
         self._client = MlflowClient(self.uri, self.uri)
@@ -114,6 +132,11 @@ class Registry:
         except MlflowException as error:
             detail = " ".join(str(error).split())[:160]
             raise RegistryError(f"`registry.store` {self.table.store}: {detail}.") from None
+
+    def discard(self) -> None:
+        """Remove the folder if it was made for this: a refused run leaves nothing behind."""
+        if self._made:
+            shutil.rmtree(self.table.store)
 
     # --- runs ----------------------------------------------------------------------------------
 

@@ -146,7 +146,8 @@ def train_length(config: str, at: str, length: int) -> str:
 
     site = Site.of(config)
     job = open_job(site.records, site.settings)
-    return train_recipe(job, parse_moment(at), length, Registry(site.settings.registry))
+    registry = Registry(site.settings.registry, create=True)
+    return train_recipe(job, parse_moment(at), length, registry)
 
 
 def retrain_site(config: str, at: str) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
 
     site = Site.of(config)
     job = open_job(site.records, site.settings)
-    return retrain(job, parse_moment(at), Registry(site.settings.registry)).as_dict()
+    return retrain(job, parse_moment(at), Registry(site.settings.registry, create=True)).as_dict()
 
 
 def score_site(config: str, day: str) -> str:

@@ -304,11 +304,9 @@ def test_a_retraining_that_was_killed_goes_on_and_ends_the_same(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["models", "promote", "77"], "no version '77'"),
-        (["models", "show", "77"], "no version '77'"),
-        (["models", "rollback"], "no champion before"),
-        (["score", "--model", "models:/gpu-failure@champion"], "not found"),
-        (["score", "--model", "models:/nobody/1"], "not found"),
+        (["models", "list"], "holds no registry"),
+        (["models", "promote", "77"], "holds no registry"),
+        (["score", "--model", "models:/gpu-failure@champion"], "holds no registry"),
         (["retrain"], "fewer than 5 positives"),
     ],
 )
@@ -327,4 +325,28 @@ def test_what_is_not_there_is_one_line(
         given += ["--out", str(tmp_path / "lists")]
     assert main(given) == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
-    assert not (tmp_path / "lists").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["models", "promote", "77"], "no version '77'"),
+        (["models", "show", "77"], "no version '77'"),
+        (["score", "--model", "models:/gpu-failure@nobody"], "nobody"),
+        (["score", "--model", "models:/nobody/1"], "not found"),
+    ],
+)
+def test_what_is_not_registered_is_one_line(
+    site: tuple[Site, list[dict[str, Any]]],
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    there, _ = site
+    given = [*arguments, "--config", str(there.config)]
+    if arguments[0] == "score":
+        given += ["--records", str(there.records), "--at", DAYS[0], "--out", str(tmp_path)]
+    assert main(given) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
