@@ -8,37 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.report import ScoreTable, compare_methods
+from forewarn.evaluation.report import Comparison
 
-__all__ = ["Comparison", "Verdict", "compare", "judge"]
+__all__ = ["Verdict", "judge"]
 
 Floats = npt.NDArray[np.float64]
 # Scores of two sane predictors of one fleet differ; their mean probability does not by this much.
 _FACTOR = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The challenger's recipe and the champion on the same finished windows.
-
-    Attributes
-    ----------
-    challenger, champion : float
-        Average precision at true prevalence, mean over windows.
-    difference : float
-    interval : tuple of float or None
-        Of the difference, machines resampled.
-    list_precision : tuple of (float or None, float or None)
-        Of the challenger's and the champion's daily lists.
-    windows : int
-    """
-
-    challenger: float
-    champion: float
-    difference: float
-    interval: tuple[float, float] | None
-    list_precision: tuple[float | None, float | None]
-    windows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +33,6 @@ class Verdict:
     promoted: bool
     reasons: tuple[str, ...]
     comparison: Comparison | None
-
-
-def compare(table: ScoreTable) -> Comparison | None:
-    """Compare `score_challenger` with `score_champion`; None without a window with positives."""
-    if not table.windows:
-        return None
-    found = compare_methods(table, "challenger", "champion")
-    return Comparison(
-        challenger=found.first,
-        champion=found.second,
-        difference=found.first - found.second,
-        interval=found.interval,
-        list_precision=found.list_precision,
-        windows=len(table.windows),
-    )
 
 
 def judge(

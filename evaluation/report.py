@@ -24,7 +24,14 @@ from forewarn.models.calibration import calibration_slope, reliability
 from forewarn.models.committee import Committee
 from forewarn.models.ensembles import top_k_count
 
-__all__ = ["MethodComparison", "Protocol", "ScoreTable", "compare_methods", "report_strategy"]
+__all__ = [
+    "Comparison",
+    "Protocol",
+    "ScoreTable",
+    "calibration_figures",
+    "compare",
+    "report_strategy",
+]
 
 DAY = 86_400_000_000_000
 Ints = npt.NDArray[np.int64]
@@ -297,7 +304,7 @@ def _alert_figures(table: ScoreTable, alerts: Alerts) -> dict[str, Any]:
     }
 
 
-def _calibration(table: ScoreTable) -> dict[str, Any]:
+def calibration_figures(table: ScoreTable) -> dict[str, Any]:
     """Return how the probabilities compare with what happened, at true prevalence.
 
     Only those of windows before which another was finished: the others are not fitted yet.
@@ -325,33 +332,47 @@ def _calibration(table: ScoreTable) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class MethodComparison:
-    """Two methods on the same windows, at true prevalence.
+class Comparison:
+    """A challenger's scores and a champion's on the same windows, at true prevalence.
 
     Attributes
     ----------
-    first, second : float
+    challenger, champion : float
         Average precision, mean over windows.
+    difference : float
     interval : tuple of float or None
-        Of first - second, machines resampled.
-    list_precision : tuple of float or None
-        Of the daily lists of both.
+        Of the difference, machines resampled.
+    list_precision : tuple of (float or None, float or None)
+        Of the challenger's and the champion's daily lists.
+    windows : int
     """
 
-    first: float
-    second: float
+    challenger: float
+    champion: float
+    difference: float
     interval: tuple[float, float] | None
     list_precision: tuple[float | None, float | None]
+    windows: int
 
 
-def compare_methods(table: ScoreTable, first: str, second: str) -> MethodComparison:
-    """Compare two scores of a table that has windows with positives."""
+def compare(table: ScoreTable) -> Comparison | None:
+    """Compare `score_challenger` with `score_champion`; None without a window with positives."""
+    if not table.windows:
+        return None
+    names = ("challenger", "champion")
     days = DayRows.of(table.gpu, table.end, table.fails_at, step=table.protocol.step, day=DAY)
     sets = [rows for _, rows in table.windows]
-    means = [_mean(_average_precision(table, name, sets)[0]) or 0.0 for name in (first, second)]
-    lists = [_fleet_protocol(table, name, days, {})["list_precision"] for name in (first, second)]
-    draws = [_mean_draws([_draws(table, name, rows) for rows in sets]) for name in (first, second)]
-    return MethodComparison(means[0], means[1], interval(draws[0] - draws[1]), (lists[0], lists[1]))
+    means = [_mean(_average_precision(table, name, sets)[0]) or 0.0 for name in names]
+    lists = [_fleet_protocol(table, name, days, {})["list_precision"] for name in names]
+    draws = [_mean_draws([_draws(table, name, rows) for rows in sets]) for name in names]
+    return Comparison(
+        challenger=means[0],
+        champion=means[1],
+        difference=means[0] - means[1],
+        interval=interval(draws[0] - draws[1]),
+        list_precision=(lists[0], lists[1]),
+        windows=len(sets),
+    )
 
 
 def _mean_draws(draws: list[Floats]) -> Floats:
@@ -388,4 +409,4 @@ def report_strategy(
         methods[method] = _paper_protocol(table, method)
         fleet[method] = _fleet_protocol(table, method, days, average)
         progress(method)
-    return {"methods": methods, "fleet": fleet, "calibration": _calibration(table)}
+    return {"methods": methods, "fleet": fleet, "calibration": calibration_figures(table)}

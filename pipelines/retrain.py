@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forewarn.evaluation.gate import Comparison, Verdict, compare, judge
-from forewarn.evaluation.report import ScoreTable
+from forewarn.evaluation.gate import Verdict, judge
+from forewarn.evaluation.report import Comparison, ScoreTable, compare
 from forewarn.evaluation.walk import Walk, WindowScores
 from forewarn.features.instances import latest_instances
 from forewarn.features.records import DAY

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from forewarn.evaluation.drift import Drift
 from forewarn.evaluation.gate import Verdict
-from forewarn.evaluation.report import ScoreTable, report_strategy
+from forewarn.evaluation.report import ScoreTable, calibration_figures, report_strategy
 from forewarn.evaluation.walk import Walk
 from forewarn.features.records import DAY
 from forewarn.features.timeline import Timeline
@@ -115,7 +115,7 @@ def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
-    bins: list[dict[str, Any]] = report_strategy(table)["calibration"]["bins"]
+    bins: list[dict[str, Any]] = calibration_figures(table)["bins"]
     return bins
 
 

@@ -87,7 +87,7 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.toml").write_text(_CONFIG, encoding="utf-8")
     days = _simulated(n_gpus, seed)
-    _feed(folder / "records", days, pd.Timestamp.now("UTC"))
+    days = _fed(folder / "records", days)
     environment = _environment(folder, airflow_port)
     for arguments in (("db", "migrate"), ("pools", "set", "forewarn_tensorflow", "1", "one")):
         _call(folder, environment, "airflow", *arguments)
@@ -106,7 +106,7 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
         while True:
             _alive(services)
             time.sleep(_FEED)
-            _feed(folder / "records", days, pd.Timestamp.now("UTC"))
+            days = _fed(folder / "records", days)
 
 
 def _check(*ports: int) -> None:
@@ -132,17 +132,17 @@ def _simulated(n_gpus: int, seed: int) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _feed(records: Path, days: Mapping[str, pd.DataFrame], now: pd.Timestamp) -> None:
-    """Write what has been recorded by now, day by day; a day that is over is written once."""
+def _fed(records: Path, days: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Write what has been recorded by now, day by day; return the days that are not over yet."""
+    now, left = pd.Timestamp.now("UTC"), {}
     for date, rows in days.items():
-        path = records / f"date={date}" / "part-0.parquet"
-        over = pd.Timestamp(date, tz="UTC") + pd.Timedelta(days=1) <= now
-        if over and path.exists() and pd.read_parquet(path, columns=[]).shape[0] == len(rows):
-            continue
         there = rows[pd.to_datetime(rows["timestamp"], utc=True) < now]
         if len(there):
-            with replacing(path) as temporary:
+            with replacing(records / f"date={date}" / "part-0.parquet") as temporary:
                 there.to_parquet(temporary, index=False)
+        if pd.Timestamp(date, tz="UTC") + pd.Timedelta(days=1) > now:
+            left[date] = rows
+    return left
 
 
 def _environment(folder: Path, port: int) -> dict[str, str]:

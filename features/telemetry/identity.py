@@ -73,6 +73,14 @@ def with_event_serials(
     else the first one after: a GPU that fell off the bus is not seen again.
     """
     events = with_serials(events, serial_of_uuid)
+    unplaced = events.filter(pc.is_null(events["gpu_serial"]))
+    if not len(unplaced):
+        return events
+    # A fleet has tens of thousands of places; a landing asks for a few of them, hour by hour.
+    hosts, addresses = (unplaced[name].combine_chunks() for name in ("machine_id", "pci"))
+    places = places.filter(
+        pc.and_(pc.is_in(places["machine_id"], hosts), pc.is_in(places["pci"], addresses))
+    )
     at: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
     for row in places.to_pylist():
         at[row["machine_id"], row["pci"]].append((row["first"], row["last"], row["gpu_serial"]))

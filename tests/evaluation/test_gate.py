@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from forewarn.evaluation.gate import Comparison, Verdict, judge
+from forewarn.evaluation.gate import Verdict, judge
+from forewarn.evaluation.report import Comparison
 
 SOUND = np.array([0.1, 0.4, 0.9])
 

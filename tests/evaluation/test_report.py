@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.evaluation.ranking import average_precision
-from forewarn.evaluation.report import Protocol, ScoreTable, _calibration, report_strategy
+from forewarn.evaluation.report import Protocol, ScoreTable, calibration_figures, report_strategy
 from forewarn.models.committee import Committee
 
 HOUR = 3_600_000_000_000
@@ -224,7 +224,7 @@ def test_precision_by_day_counts_from_the_retraining() -> None:
     assert method(report, "b")["precision_by_day"] == [0.0, None, 1.0]
 
 
-def test_calibration_compares_probabilities_with_all_rows() -> None:
+def testcalibration_figures_compares_probabilities_with_all_rows() -> None:
     report = report_strategy(table_of(MORE_WINDOWS))
     bins = report["calibration"]["bins"]
     assert sum(one["count"] for one in bins) == len(MORE_WINDOWS)
@@ -232,7 +232,7 @@ def test_calibration_compares_probabilities_with_all_rows() -> None:
     assert report["calibration"]["slope"] is not None
 
 
-def test_calibration_of_one_class_has_no_slope() -> None:
+def testcalibration_figures_of_one_class_has_no_slope() -> None:
     rows = [row for row in MORE_WINDOWS if row[0] == 1]
     report: dict[str, Any] = dict(report_strategy(table_of(rows)))
     assert report["calibration"]["slope"] is None
@@ -322,7 +322,7 @@ def approximately(value: Any) -> Any:
     return pytest.approx(value) if isinstance(value, float) else value
 
 
-def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration() -> None:
+def test_probabilities_that_were_not_fitted_yet_do_not_count_for_thecalibration_figures() -> None:
     days = pd.date_range("2025-03-01", periods=2, tz="UTC")
     frame = pd.DataFrame(
         {
@@ -333,6 +333,6 @@ def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration
         }
     )
     protocol = Protocol(COMMITTEE, 0.25, 0.7, 0.25, step=1, horizon=1, seed=0)
-    found = _calibration(ScoreTable(frame, protocol))
+    found = calibration_figures(ScoreTable(frame, protocol))
     assert sum(one["count"] for one in found["bins"]) == 2
     assert found["slope"] > 0
