@@ -13,6 +13,7 @@ from forewarn.features.errors import InputError
 from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of
 
 if TYPE_CHECKING:
+    from forewarn.features.telemetry.reading import Unread
     from forewarn.pipelines.landing import Landed, Landing
 
 __all__ = ["add_agent", "add_collect", "add_ingest"]
@@ -83,7 +84,7 @@ def _offset(text: str) -> int:
 
 
 def _ingest(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.ingest import read_tickets
+    from forewarn.pipelines.ingest import open_landing, read_tickets
     from forewarn.pipelines.stages import note
 
     if args.raw is None and args.prometheus is None and args.repairs is None:
@@ -92,7 +93,7 @@ def _ingest(args: argparse.Namespace) -> int:
         )
     if args.raw is not None and args.prometheus is not None:
         raise OptionsError("found `--raw` and `--prometheus`, expected one of them in a call.")
-    landing = _landing(args)
+    landing = open_landing(settings_of(args), args.out, args.cmdb)
     tickets = None
     if args.repairs is not None:
         tickets, left_out = read_tickets(args.repairs)
@@ -113,56 +114,45 @@ def _ingest(args: argparse.Namespace) -> int:
     return 0
 
 
-def _landing(args: argparse.Namespace) -> Landing:
-    from forewarn.pipelines.cmdb import Cmdb, read_cmdb
-    from forewarn.pipelines.landing import Landing
-    from forewarn.pipelines.stages import note
-
-    settings = settings_of(args)
-    cmdb = Cmdb() if args.cmdb is None else read_cmdb(args.cmdb)
-    if cmdb.doubled:
-        note(f"{args.cmdb}: {cmdb.doubled} rows of serials that come again; the last one counts")
-    return Landing(args.out, settings.records.interval, settings.failures.rules, cmdb)
-
-
 def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
-    from forewarn.features.telemetry.tables import EVENTS, READINGS
     from forewarn.pipelines.ingest import ingest_raw
     from forewarn.pipelines.stages import note
 
     if args.raw is None:
-        return landing.land(READINGS.empty_table(), EVENTS.empty_table(), tickets)
+        return landing.land_tickets(tickets)
     done = ingest_raw(args.raw, landing, tickets, offset=args.utc_offset)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(done.files.items())) or "none"
     note(f"{args.raw}: files of {done.hosts} hosts: {kinds}")
-    for why, count in done.unread.counts.most_common():
-        note(f"left out: {count} times {why}, such as {done.unread.examples[why]!r}")
+    _note_unread(done.unread)
     return done.landed
 
 
 def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
     import time
 
-    from forewarn.features.telemetry.tables import EVENTS, READINGS
     from forewarn.pipelines.moments import iso
     from forewarn.pipelines.prometheus import Server, pull
     from forewarn.pipelines.stages import note
 
-    now = time.time_ns()
-    end = now if args.end is None else args.end
-    start = end - 15 * 86_400 * 10**9 if args.start is None else args.start
+    end = time.time_ns() if args.end is None else args.end
     with closing(Server.from_environment(args.prometheus)) as server:
-        done = pull(server, landing, start=start, end=end, resume=args.start is None)
+        done = pull(server, landing, start=args.start, end=end)
     note(
         f"{args.prometheus}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}"
     )
     if done.instances:
         note(f"left out: {done.instances} series of parts of split GPUs (MIG)")
-    for why, count in done.unread.counts.most_common():
-        note(f"left out: {count} times {why}, such as {done.unread.examples[why]!r}")
+    _note_unread(done.unread)
     if tickets is not None:
-        done.landed.join(landing.land(READINGS.empty_table(), EVENTS.empty_table(), tickets))
+        done.landed.join(landing.land_tickets(tickets))
     return done.landed
+
+
+def _note_unread(unread: Unread) -> None:
+    from forewarn.pipelines.stages import note
+
+    for why, count in unread.counts.most_common():
+        note(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
 
 
 def _notes(landed: Landed) -> None:

@@ -24,12 +24,13 @@ from forewarn.features.telemetry.identity import PLACES
 from forewarn.features.telemetry.reading import Unread
 from forewarn.features.telemetry.rows import is_host_name
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
-from forewarn.pipelines.cmdb import read_texts
+from forewarn.pipelines.cmdb import Cmdb, read_cmdb, read_texts
 from forewarn.pipelines.landing import Landed, Landing
 from forewarn.pipelines.moments import parse_moment
-from forewarn.pipelines.stages import progress_bar
+from forewarn.pipelines.settings import Settings
+from forewarn.pipelines.stages import note, progress_bar
 
-__all__ = ["Ingested", "ingest_raw", "read_tickets"]
+__all__ = ["Ingested", "ingest_raw", "open_landing", "read_tickets"]
 
 _MOST = 1 << 30  # bytes of one file, unpacked: a longer one is no drop of a host
 
@@ -87,6 +88,20 @@ def ingest_raw(
     done.landed = landing.land(readings, events, tickets, boards)
     done.tickets = 0 if tickets is None else len(tickets)
     return done
+
+
+def open_landing(settings: Settings, out: Path, cmdb: Path | None) -> Landing:
+    """Return the folder of records of a site, with its rules and what its CMDB knows.
+
+    Raises
+    ------
+    RecordsError
+        If the CMDB cannot be read.
+    """
+    known = Cmdb() if cmdb is None else read_cmdb(cmdb)
+    if known.doubled:
+        note(f"{cmdb}: {known.doubled} rows of serials that come again; the last one counts")
+    return Landing(out, settings.records.interval, settings.failures.rules, known)
 
 
 def _files_by_host(folder: Path) -> dict[str | None, list[Path]]:

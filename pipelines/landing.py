@@ -156,6 +156,10 @@ class Landing:
             _write(self.folder / "failures.parquet", failures)
         return done
 
+    def land_tickets(self, tickets: pa.Table) -> Landed:
+        """Add repair tickets alone."""
+        return self.land(READINGS.empty_table(), EVENTS.empty_table(), tickets)
+
     def sweep(self) -> None:
         """Remove the unfinished files of a process that was killed."""
         with self._locked():

@@ -26,6 +26,7 @@ from forewarn.pipelines.store import replacing
 __all__ = ["PrometheusError", "Pulled", "Server", "pull"]
 
 _SECOND = 10**9
+_KEPT = 15 * 86_400 * _SECOND
 _CHUNK = 12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
 _RETRIES = 3
 
@@ -145,7 +146,7 @@ def changes_of(metric: Metric, seconds: int) -> str:
     return " or ".join(f"changes({name}[{seconds}s])" for name in metric.names[0])
 
 
-def pull(server: Server, landing: Landing, *, start: int, end: int, resume: bool = True) -> Pulled:
+def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pulled:
     """Ask for all intervals that end in [start, end], and land them chunk by chunk.
 
     What was landed is written down after each chunk, so that the next call goes on from there.
@@ -154,10 +155,10 @@ def pull(server: Server, landing: Landing, *, start: int, end: int, resume: bool
     ----------
     server : Server
     landing : Landing
-    start, end : int
-        Nanoseconds since 1970 UTC.
-    resume : bool
-        Begin after what an earlier call landed, if that is later than `start`.
+    start : int or None
+        Nanoseconds since 1970 UTC; None goes on after what an earlier call landed, and at most as
+        far back as a server keeps its samples by default.
+    end : int
 
     Raises
     ------
@@ -166,8 +167,9 @@ def pull(server: Server, landing: Landing, *, start: int, end: int, resume: bool
     """
     interval = landing.interval
     place = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
-    done = _done(place) if resume else 0
-    first = max(-(-start // interval) * interval, done + interval if done else 0)
+    done = _done(place) if start is None else 0
+    begin = end - _KEPT if start is None else start
+    first = max(-(-begin // interval) * interval, done + interval if done else 0)
     last = end // interval * interval
     pulled = Pulled(first, last)
     with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:

@@ -6,6 +6,7 @@ that a scheduler passes nothing else on.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,27 +95,20 @@ def ingest_site(config: str, now: str) -> str | None:
 
 
 def _ingest(site: Site, end: int) -> None:
-    from forewarn.features.telemetry.tables import EVENTS, READINGS
-    from forewarn.pipelines.cmdb import Cmdb, read_cmdb
-    from forewarn.pipelines.ingest import ingest_raw, read_tickets
-    from forewarn.pipelines.landing import Landing
+    from forewarn.pipelines.ingest import ingest_raw, open_landing, read_tickets
     from forewarn.pipelines.prometheus import Server, pull
 
-    settings, cmdb, repairs = site.settings, site.file("cmdb"), site.file("repairs")
-    known = Cmdb() if cmdb is None else read_cmdb(cmdb)
-    landing = Landing(site.records, settings.records.interval, settings.failures.rules, known)
+    landing = open_landing(site.settings, site.records, site.file("cmdb"))
+    raw, repairs = site.file("raw"), site.file("repairs")
     tickets = None if repairs is None else read_tickets(repairs)[0]
-    raw = site.file("raw")
     if raw is not None:
         ingest_raw(raw, landing, tickets)
     elif tickets is not None:
-        landing.land(READINGS.empty_table(), EVENTS.empty_table(), tickets)
-    if settings.site.prometheus:
-        server = Server.from_environment(settings.site.prometheus)
-        try:
-            pull(server, landing, start=end - 15 * DAY, end=end)
-        finally:
-            server.close()
+        landing.land_tickets(tickets)
+    address = site.settings.site.prometheus
+    if address:
+        with closing(Server.from_environment(address)) as server:
+            pull(server, landing, start=None, end=end)
 
 
 def complete_days(records: Path, interval: int) -> list[str]:
