@@ -16,20 +16,13 @@ from forewarn.evaluation.fleet_faults import BLIND_FAILED, SILENT_FAILED, UP
 from forewarn.evaluation.fleet_hardware import GPU_MODELS, Devices, Layout
 from forewarn.evaluation.fleet_streams import RECORDS_PER_DAY, BoolArray, IntArray
 from forewarn.evaluation.fleet_telemetry import Readings
+from forewarn.features.telemetry.rows import GAUGES
 
 __all__ = ["INTERVAL", "RECORD_COLUMNS", "record_table"]
 
 INTERVAL = np.timedelta64(10, "m")
 """Time between two records of a GPU."""
 
-_SENSORS = (
-    "temperature_gpu",
-    "power_draw",
-    "utilization_gpu",
-    "utilization_memory",
-    "memory_used",
-    "clock_sm",
-)
 _COUNTS = (*COUNTERS, "pcie_link_width")
 
 RECORD_COLUMNS = (
@@ -38,7 +31,7 @@ RECORD_COLUMNS = (
     "failure",
     "machine_id",
     "slot",
-    *_SENSORS,
+    *GAUGES,
     *_COUNTS,
     "xid",
     "gpu_type",
@@ -137,7 +130,7 @@ def record_table(
         **_names(cells, layout, devices, drivers),
     }
     blind = status == BLIND_FAILED
-    for name in _SENSORS:
+    for name in GAUGES:
         missing = collected.is_null() | blind
         columns[name] = cells.of(np.where(missing, np.float32(np.nan), getattr(readings, name)))
     counts = {**counters.totals, "pcie_link_width": counters.link_width}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["best_length", "finished", "retraining_times"]
+__all__ = ["best_length", "finished", "last_finished", "retraining_times"]
 
 DAY = 86_400_000_000_000
 
@@ -45,6 +45,19 @@ def retraining_times(
 def finished(window: int, moment: int, *, every: int, horizon: int) -> bool:
     """Tell whether the test window that starts at `window` has all its labels at `moment`."""
     return window + every + horizon <= moment
+
+
+def last_finished(moment: int, *, every: int, horizon: int) -> int:
+    """Return the start of the last test window that is finished at `moment`.
+
+    Windows follow each other as retrainings do, whole steps before `moment`.
+
+    Examples
+    --------
+    >>> last_finished(100, every=3, horizon=1)
+    94
+    """
+    return moment - -(-(every + horizon) // every) * every
 
 
 def best_length(lengths: Sequence[int], precision: Mapping[int, float | None] | None) -> int:

@@ -6,11 +6,11 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forewarn.features.telemetry.blind import BlindWatch
-from forewarn.features.telemetry.kernel_log import KernelEvent, LogLine, parse_event, read_line
+from forewarn.features.telemetry.kernel_log import parse_event, read_line
 from forewarn.features.telemetry.proc import HostReading
 from forewarn.features.telemetry.reading import GpuReading
 from forewarn.features.telemetry.rows import (
@@ -105,9 +105,10 @@ class Agent:
             The moment that the reading is for, in nanoseconds: it takes a moment to begin.
         """
         now = self.clock.now()
-        on_time = scheduled is not None and now - scheduled < self.collection.interval // _LATE
         proc = self.proc() if "proc" in self.collection.sources else HostReading()
-        time = scheduled if on_time and scheduled is not None else now
+        time = now
+        if scheduled is not None and now - scheduled < self.collection.interval // _LATE:
+            time = scheduled
         host = HostState(self.policy.machine_id, time, proc, bool(self._log_read))
         answer = self._answer(host)
         if answer is None:
@@ -222,7 +223,7 @@ class Agent:
         if event is None:
             return None
         if line.time is None:
-            event = _at(event, now)
+            event = replace(event, line=replace(line, time=now))
         name = event_id(host.machine_id, event.line.message, followed.place)
         row = event_row(event, host.machine_id, name)
         gpu = next((g for g in self._known.values() if g.pci and g.pci == event.pci), None)
@@ -320,13 +321,6 @@ def _plain(gpus: Mapping[str, GpuReading]) -> dict[str, dict[str, Any]]:
         key: {"serial": g.serial, "uuid": g.uuid, "pci": g.pci, "slot": g.slot}
         for key, g in gpus.items()
     }
-
-
-def _at(event: KernelEvent, time: int) -> KernelEvent:
-    line = LogLine(event.line.message, time, event.line.sequence)
-    return KernelEvent(
-        event.kind, line, event.code, event.pci, event.pid, event.process, event.text, event.count
-    )
 
 
 def _next_tick(now: int, interval: int) -> int:

@@ -11,7 +11,16 @@ from pathlib import Path
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli_collection import add_agent, add_collect, add_ingest
 from forewarn.pipelines.cli_models import add_models, add_retrain, add_up
-from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of, whole
+from forewarn.pipelines.command import (
+    Parser,
+    add_at,
+    add_command,
+    add_config,
+    add_records,
+    moment,
+    settings_of,
+    whole,
+)
 
 __all__ = ["main"]
 
@@ -124,12 +133,6 @@ def _fleet_options(command: Parser, gpus: int, days: int) -> None:
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
 
 
-def _records_option(command: Parser) -> None:
-    command.add_argument(
-        "--records", type=Path, required=True, help="folder of date=YYYY-MM-DD/*.parquet"
-    )
-
-
 def _add_simulate(commands: argparse._SubParsersAction[Parser]) -> None:
     parent = commands.add_parser("simulate", help="make data to try things on")
     kinds = parent.add_subparsers(required=True, metavar="WHAT")
@@ -152,7 +155,7 @@ def _add_backtest(commands: argparse._SubParsersAction[Parser]) -> None:
         "walk through past records as production would and report how good the lists were",
         "forewarn backtest --records /tmp/fleet/records --out /tmp/backtest",
     )
-    _records_option(command)
+    add_records(command)
     add_config(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write")
     command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
@@ -180,11 +183,9 @@ def _add_train(commands: argparse._SubParsersAction[Parser]) -> None:
         "train the whole predictor as of a moment",
         "forewarn train --records /tmp/fleet/records --at 2025-02-10 --model /tmp/model",
     )
-    _records_option(command)
+    add_records(command)
     add_config(command)
-    command.add_argument(
-        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
-    )
+    add_at(command)
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder to write")
 
 
@@ -197,7 +198,7 @@ def _add_score(commands: argparse._SubParsersAction[Parser]) -> None:
         "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-02-10 "
         "--out /tmp/at-risk",
     )
-    _records_option(command)
+    add_records(command)
     add_config(command, "for builtin:rules, and for the registry; a model brings its own")
     command.add_argument(
         "--model",
@@ -205,9 +206,7 @@ def _add_score(commands: argparse._SubParsersAction[Parser]) -> None:
         help="folder of `forewarn train`, models:/gpu-failure@champion (of the registry that the "
         "configuration names), or builtin:rules, which needs no training",
     )
-    command.add_argument(
-        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
-    )
+    add_at(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write date=... into")
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of, whole
+from forewarn.pipelines.command import (
+    Parser,
+    add_at,
+    add_command,
+    add_config,
+    add_records,
+    settings_of,
+    whole,
+)
 
 if TYPE_CHECKING:
     from forewarn.pipelines.registry import Registry, Version
@@ -25,13 +33,9 @@ def add_retrain(commands: argparse._SubParsersAction[Parser]) -> None:
         "retrain as of a moment, and promote what has earned it; exit code 1 if it has not",
         "forewarn retrain --records /tmp/fleet/records --config my.toml --at 2025-02-10",
     )
-    command.add_argument(
-        "--records", type=Path, required=True, help="folder of date=YYYY-MM-DD/*.parquet"
-    )
+    add_records(command)
     add_config(command)
-    command.add_argument(
-        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
-    )
+    add_at(command)
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from forewarn.pipelines.settings import Settings
 
-__all__ = ["Parser", "add_command", "add_config", "moment", "settings_of", "whole"]
+__all__ = [
+    "Parser",
+    "add_at",
+    "add_command",
+    "add_config",
+    "add_records",
+    "moment",
+    "settings_of",
+    "whole",
+]
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,3 +88,17 @@ def add_command(
 def add_config(command: Parser, text: str = "configuration, TOML (default: built in)") -> None:
     """Add --config."""
     command.add_argument("--config", type=Path, metavar="FILE", help=text)
+
+
+def add_records(command: Parser) -> None:
+    """Add --records."""
+    command.add_argument(
+        "--records", type=Path, required=True, help="folder of date=YYYY-MM-DD/*.parquet"
+    )
+
+
+def add_at(command: Parser) -> None:
+    """Add --at."""
+    command.add_argument(
+        "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from forewarn.evaluation.schedule import last_finished
 from forewarn.evaluation.walk import Trained, Walk, as_of, scorable
 from forewarn.features.records import DAY
 from forewarn.models.predictor import Predictor
@@ -29,8 +30,7 @@ def train_recipe(job: Job, moment: int, length: int, registry: Registry) -> str:
         no error: the retraining that recalls it sees to that.
     """
     terms = job.terms
-    horizon = terms.recipe.horizon
-    start = moment - -(-(terms.every + horizon) // terms.every) * terms.every
+    start = last_finished(moment, every=terms.every, horizon=terms.recipe.horizon)
     with registry.run(f"{iso(start)[:10]}, ahead", {"forewarn.kind": "ahead"}) as run:
         recipes = Recipes(registry, job, run)
         records = job.store.read(start - terms.reach, start)

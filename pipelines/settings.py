@@ -15,6 +15,7 @@ from pydantic import (
 from forewarn.features.measures import Plan
 from forewarn.features.records import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.evidence import FailureRules
+from forewarn.features.telemetry.rows import COUNTERS, GAUGES
 from forewarn.features.xid_table import FATAL_XIDS
 from forewarn.models.registry import MODEL_NAMES
 from forewarn.pipelines.policy import Collection
@@ -59,16 +60,8 @@ class WindowsTable(StrictTable):
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "categorical": ("gpu_type", "driver_version", "data_center"),
-    "float": (
-        "temperature_gpu",
-        "power_draw",
-        "utilization_gpu",
-        "utilization_memory",
-        "memory_used",
-        "clock_sm",
-        "pcie_link_width",
-    ),
-    "counter": ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays"),
+    "float": (*GAUGES, "pcie_link_width"),
+    "counter": COUNTERS,
     "binary": (),
     "code": ("xid",),
     "date": ("expiration_date",),

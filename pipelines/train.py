@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from forewarn.evaluation.schedule import last_finished
 from forewarn.evaluation.walk import FEWEST_POSITIVES, Memory, Trained, Walk, as_of, scorable
 from forewarn.features.records import DAY
 from forewarn.features.timeline import Timeline
@@ -127,10 +128,8 @@ def trained_walk(
 def _finished_starts(job: Job, moment: int, first: int, windows: int) -> list[int]:
     """Return the starts of the last test windows that are finished at `moment`, oldest first."""
     terms = job.terms
-    newest = moment - terms.every - terms.recipe.horizon
-    # Windows follow each other as retrainings do.
-    back = -(-(moment - newest) // terms.every) * terms.every
-    starts = [moment - back - i * terms.every for i in range(windows)]
+    newest = last_finished(moment, every=terms.every, horizon=terms.recipe.horizon)
+    starts = [newest - i * terms.every for i in range(windows)]
     earliest = first + min(terms.lengths) + terms.recipe.horizon
     return sorted(start for start in starts if start >= earliest)
 

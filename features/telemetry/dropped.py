@@ -12,6 +12,7 @@ from forewarn.features.telemetry.clock import clock_time
 from forewarn.features.telemetry.kernel_log import parse_kernel_log, read_line
 from forewarn.features.telemetry.nvidia_smi_csv import lost_gpus, parse_query_gpu
 from forewarn.features.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml
+from forewarn.features.telemetry.proc import boot_times
 from forewarn.features.telemetry.prometheus import parse_metrics
 from forewarn.features.telemetry.reading import GpuReading, Unread
 from forewarn.features.telemetry.rows import (
@@ -39,7 +40,6 @@ _WORDS = re.compile(
     r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
 )
 _ANY = 2**62  # a moment for logs without a year, where only whether there is a time matters
-_BOOT = re.compile(r"^btime ([0-9]{1,10})$", re.MULTILINE)
 _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+", re.MULTILINE)
 
 
@@ -123,7 +123,7 @@ def kind_of_text(text: str) -> Kind | None:
         return "xml"
     if _METRIC.search(head):
         return "metrics"
-    if _BOOT.search(text):
+    if boot_times(text):
         return "stat"
     lines = [line for line in head.splitlines()[:-1] or head.splitlines() if line.strip()]
     if lost_gpus(head) or any(
@@ -159,7 +159,7 @@ def read_host(host: str | None, files: Sequence[DroppedText], *, offset: int = 0
         else:
             sorted_files.setdefault(kind, []).append(file)
     found.files = {kind: len(some) for kind, some in sorted(sorted_files.items())}
-    boots = [int(b) * 10**9 for f in sorted_files.get("stat", []) for b in _BOOT.findall(f.text)]
+    boots = [boot for file in sorted_files.get("stat", []) for boot in boot_times(file.text)]
     for file in sorted_files.get("kernel_log", []):
         spans += _read_log(found, host, file, _boot_before(boots, file.time), offset)
     for of_gpus in ("csv", "xml", "metrics"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.reading import Unread
 
-__all__ = ["HostReading", "parse_proc"]
+__all__ = ["HostReading", "boot_times", "parse_proc"]
 
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
 _UPTIME = re.compile(rf"({_NUMBER}) {_NUMBER}\s*")
@@ -38,6 +38,17 @@ class HostReading:
     memory: dict[str, int] = field(default_factory=dict)
 
 
+def boot_times(stat: str) -> list[int]:
+    r"""Return the moments at which hosts started that texts of `/proc/stat` name, in nanoseconds.
+
+    Examples
+    --------
+    >>> boot_times("cpu 1 2\nbtime 1700000000\n")
+    [1700000000000000000]
+    """
+    return [int(seconds) * 1_000_000_000 for seconds in _BOOT.findall(stat)]
+
+
 def parse_proc(*, stat: str, uptime: str, loadavg: str, meminfo: str) -> tuple[HostReading, Unread]:
     r"""Read four files of `/proc`, each given as text.
 
@@ -53,13 +64,13 @@ def parse_proc(*, stat: str, uptime: str, loadavg: str, meminfo: str) -> tuple[H
     (1700000000000000000, 12.5, (0.5, 1.0, 2.0), 524288, False)
     """
     unread = Unread()
-    boot, up, load = _BOOT.search(stat), _UPTIME.fullmatch(uptime), _LOAD.fullmatch(loadavg)
+    boots, up, load = boot_times(stat), _UPTIME.fullmatch(uptime), _LOAD.fullmatch(loadavg)
     memory = {
         found["name"].removeprefix("Mem").lower(): int(found["kib"]) * 1024
         for found in _MEMORY.finditer(meminfo)
     }
     for name, text, there in (
-        ("stat", stat, boot),
+        ("stat", stat, boots),
         ("uptime", uptime, up),
         ("loadavg", loadavg, load),
         ("meminfo", meminfo, len(memory) == 2),
@@ -67,7 +78,7 @@ def parse_proc(*, stat: str, uptime: str, loadavg: str, meminfo: str) -> tuple[H
         if not there:
             unread.add(f"/proc/{name} says something else than expected", text)
     host = HostReading(
-        boot_time=int(boot[1]) * 1_000_000_000 if boot else None,
+        boot_time=boots[0] if boots else None,
         uptime=float(up[1]) if up else None,
         load=(float(load[1]), float(load[2]), float(load[3])) if load else None,
         memory=memory,

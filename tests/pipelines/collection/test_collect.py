@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from forewarn.pipelines.landing import Landing
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9
+SECONDS = count(1)
 FOREWARN = [
     sys.executable,
     "-c",
@@ -54,12 +56,8 @@ def records(publisher: Publisher) -> list[dict[str, Any]]:
 def replace(path: Path, text: str) -> None:
     """Write a file anew, so that it shows even within one tick of the file system's clock."""
     path.write_text(text)
-    moment = time.time_ns() + replace.calls * 10**9  # type: ignore[attr-defined]
-    replace.calls += 1  # type: ignore[attr-defined]
+    moment = time.time_ns() + next(SECONDS) * 10**9
     os.utime(path, ns=(moment, moment))
-
-
-replace.calls = 1  # type: ignore[attr-defined]
 
 
 def test_what_waits_is_landed_and_forgotten(publisher: Publisher) -> None:
