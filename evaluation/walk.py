@@ -77,7 +77,8 @@ class Terms:
     baselines : tuple of str
         Trained beside, for comparison.
     select_over : int
-        Finished windows that are pooled to choose the length; 1 is the paper's rule.
+        Finished windows that the strategy `steady` pools to choose the length; 1 is the paper's
+        rule, which `variable` always follows.
     """
 
     recipe: Recipe
@@ -204,7 +205,7 @@ class Walk:
         Names what is being done, for whoever measures time.
     memory : Memory or None
     current : int or None
-        Length in use, where several windows are pooled; the longest until one was chosen.
+        Length that `steady` uses; the longest until one was chosen.
     """
 
     terms: Terms
@@ -262,25 +263,24 @@ class Walk:
         """
         terms = self.terms
         timeline = as_of(self.records, self.failures, moment, terms.reach)
-        chosen = self.choose(timeline, moment)
         longest = max(terms.lengths)
-        lengths = terms.lengths if "variable" in strategies else (longest,)
+        chosen = {"sliding": longest} | self.choices(timeline, moment)
+        compared = {"variable", "steady"} & set(strategies)
         trained: dict[int, Trained] = {}
-        for length in sorted(set(lengths), reverse=True):
-            names = (*terms.names, *(terms.baselines if length in (chosen, longest) else ()))
-            one = self.train(timeline, moment, length, names)
+        for length in sorted(terms.lengths if compared else [longest], reverse=True):
+            baselines = terms.baselines if length in chosen.values() else ()
+            one = self.train(timeline, moment, length, (*terms.names, *baselines))
             if one is not None:
                 trained[length] = one
         if longest not in trained:
             return None
         self.fixed = self.fixed or trained[longest]
-        chosen = chosen if chosen in trained else longest
-        self.current = chosen
-        return self._score(timeline, moment, trained, {"variable": chosen, "sliding": longest})
+        used = {name: one if one in trained else longest for name, one in chosen.items()}
+        self.current = used["steady"]
+        return self._score(timeline, moment, trained, used)
 
-    def choose(self, timeline: Timeline, moment: int) -> int:
-        """Return the length that was best on the last finished window, as known at `moment`."""
-        terms = self.terms
+    def choices(self, timeline: Timeline, moment: int) -> dict[str, int]:
+        """Return the lengths that `variable` and `steady` take, as known at `moment`."""
         # A window with nothing to find says nothing about who finds.
         told = (
             (window, labels)
@@ -288,11 +288,11 @@ class Walk:
             if self._finished(window, moment)
             and ((labels := self._labels(window, timeline)) == 1).any()
         )
-        if terms.select_over > 1:
-            return self._choose_steadily(list(islice(told, terms.select_over)))
-        newest = next(told, None)
-        precision = None if newest is None else self._precisions(*newest)
-        return best_length(terms.lengths, precision)
+        pooled = list(islice(told, self.terms.select_over))
+        precision = self._precisions(*pooled[0]) if pooled else None
+        best = best_length(self.terms.lengths, precision)
+        steady = self._choose_steadily(pooled) if self.terms.select_over > 1 else best
+        return {"variable": best, "steady": steady}
 
     def _choose_steadily(self, told: Sequence[tuple[WindowScores, Labels]]) -> int:
         """Return the length that was better over several windows, or that in use."""

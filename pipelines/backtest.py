@@ -28,7 +28,7 @@ from forewarn.pipelines.window_frame import strategy_frame
 
 __all__ = ["STRATEGIES", "run_backtest"]
 
-STRATEGIES = ("fixed", "sliding", "variable")
+STRATEGIES = ("fixed", "sliding", "variable", "steady")
 
 
 def run_backtest(
@@ -37,7 +37,7 @@ def run_backtest(
     *,
     start: int | None = None,
     end: int | None = None,
-    strategies: Sequence[str] = STRATEGIES,
+    strategies: Sequence[str] = STRATEGIES[:3],
 ) -> dict[str, Any]:
     """Backtest and write scores, `report.json` and `report.html` into `out`.
 
@@ -48,7 +48,7 @@ def run_backtest(
     start, end : int, optional
         First retraining no earlier than `start`, all before `end`; nanoseconds.
     strategies : sequence of str
-        Of `fixed`, `sliding` and `variable`.
+        Of `fixed`, `sliding`, `variable` and `steady`.
 
     Returns
     -------

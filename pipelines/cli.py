@@ -24,7 +24,7 @@ from forewarn.pipelines.command import (
 
 __all__ = ["main"]
 
-_STRATEGIES = ("fixed", "sliding", "variable")
+_STRATEGIES = ("fixed", "sliding", "variable", "steady")
 
 
 def _names(text: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -169,9 +169,10 @@ def _add_backtest(commands: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument(
         "--strategies",
         type=_strategies,
-        default=_STRATEGIES,
+        default=_STRATEGIES[:3],
         metavar="NAMES",
-        help=f"of {','.join(_STRATEGIES)} (default: all)",
+        help=f"of {','.join(_STRATEGIES)} (default: all but the last, which pools "
+        "training.select_over windows)",
     )
 
 

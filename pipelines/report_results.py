@@ -8,9 +8,18 @@ from typing import Any, Literal
 
 from forewarn.pipelines.pages import number, visible
 
-__all__ = ["Estimate", "Method", "Result", "best", "lead_strategy", "ranked", "read_results"]
+__all__ = [
+    "STRATEGIES",
+    "Estimate",
+    "Method",
+    "Result",
+    "best",
+    "lead_strategy",
+    "ranked",
+    "read_results",
+]
 
-STRATEGIES = ("variable", "sliding", "fixed")  # the first that was run leads the report
+STRATEGIES = ("variable", "steady", "sliding", "fixed")  # the first that was run leads the report
 _LABELS = {
     "cnn": "1D-CNN",
     "mlp": "MLP",

@@ -82,7 +82,7 @@ def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTim
         labels=tuple(one.label for one in series),
         rows=rows,
         spans=spans,
-        spans_svg=_spans_picture(rows, spans) if lead == "variable" else Markup(),
+        spans_svg=_spans_picture(rows, spans) if lead in ("variable", "steady") else Markup(),
     )
 
 

@@ -14,6 +14,7 @@ Writer = Callable[[Estimate], str]
 _GOOD_SLOPE = (0.8, 1.25)
 _STRATEGY = {
     "variable": "trained anew each time, on the span that was best of late",
+    "steady": "trained anew each time, on a span that changes only on evidence",
     "sliding": "trained anew each time, on the longest span",
     "fixed": "trained once",
 }
@@ -21,6 +22,7 @@ _STRATEGY = {
 _STEPS = (
     ("sliding", "fixed", "Training anew"),
     ("variable", "sliding", "Choosing the span each time"),
+    ("steady", "sliding", "Choosing it over several windows"),
 )
 
 

@@ -164,7 +164,7 @@ def _paired(
         return None
     future = walk.measured_in(window.start, window.instances)
     theirs = champion.scores(champion.encoder.measures.values(*future))["blend"]
-    length, scores = window.by_strategy["variable"]
+    length, scores = window.by_strategy["steady"]
     pair = {"challenger": scores["blend"], "champion": theirs}
     return scores_frame(walk, timeline, window, length, pair)
 

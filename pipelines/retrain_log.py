@@ -111,7 +111,7 @@ def _series(length: int, found: Mapping[str, Any]) -> Series:
 
 
 def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any]]:
-    frames = [strategy_frame(walk, timeline, window, "variable") for window in walk.windows]
+    frames = [strategy_frame(walk, timeline, window, "steady") for window in walk.windows]
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)

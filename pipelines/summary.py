@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forewarn.pipelines.at_risk import AtRiskList
+from forewarn.pipelines.report_results import STRATEGIES
 
 __all__ = ["backtest_summary", "list_summary"]
 
@@ -40,10 +41,9 @@ def backtest_summary(report: Mapping[str, Any]) -> str:
         f"{'':24} daily list at true prevalence                    paper's 1:8 test set\n"
         f"{'method':<24} precision           caught   lead h  avg.pr.  precision@K"
     )
-    strategies = ("variable", "sliding", "fixed")
     rows = [
         _row(name, report["methods"][name], report["fleet"][name])
-        for strategy in strategies
+        for strategy in STRATEGIES
         for name in report["methods"]
         if name.endswith(f"_{strategy}")
     ]

@@ -116,7 +116,7 @@ def trained_walk(
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
             compared = start in starts[-terms.select_over :]
-            walk.retrain(start, ("variable",) if compared else ("sliding",))
+            walk.retrain(start, ("steady",) if compared else ("sliding",))
             bar.update()
         bar.set_postfix_str(iso(moment)[:10])
         walk.current = current or walk.current
@@ -138,7 +138,7 @@ def _fit(walk: Walk, job: Job, moment: int) -> Predictor:
     """Fit the chosen length as of `moment`, with the calibration of finished windows."""
     terms = walk.terms
     timeline = as_of(walk.records, walk.failures, moment, terms.reach)
-    length = walk.choose(timeline, moment)
+    length = walk.choices(timeline, moment)["steady"]
     trained = walk.train(timeline, moment, length, terms.names)
     if trained is None and length != max(terms.lengths):
         length = max(terms.lengths)
@@ -154,7 +154,7 @@ def _fit(walk: Walk, job: Job, moment: int) -> Predictor:
             "too few records for a finished test window: the longest length is taken, and "
             "probabilities are corrected for the training balance only"
         )
-    calibration = walk.calibrate("variable", timeline, moment, trained.prior)
+    calibration = walk.calibrate("steady", timeline, moment, trained.prior)
     return Predictor(
         encoder=trained.encoder,
         models=trained.models,

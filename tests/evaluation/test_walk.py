@@ -198,7 +198,7 @@ def test_scores_what_ends_in_the_window_and_has_a_known_label(base: Walk) -> Non
 
 def test_every_strategy_has_its_length_and_all_scores(base: Walk) -> None:
     for window in base.windows:
-        assert set(window.by_strategy) == set(STRATEGIES)
+        assert set(window.by_strategy) == {*STRATEGIES, "steady"}
         assert window.by_strategy["sliding"][0] == LONG
         assert window.by_strategy["fixed"][0] == LONG
         for _, scores in window.by_strategy.values():
@@ -341,7 +341,10 @@ def other_walk(future: str) -> Walk:
 @pytest.mark.parametrize("future", FUTURES)
 def test_nothing_from_the_moment_on_changes_choice_or_calibration(base: Walk, future: str) -> None:
     other = other_walk(future)
-    assert other.choose(seen(other), at(NOW)) == base.choose(seen(base), at(NOW))
+    assert (
+        other.choices(seen(other), at(NOW))["variable"]
+        == base.choices(seen(base), at(NOW))["variable"]
+    )
     for strategy in STRATEGIES:
         assert calibration(other, strategy) == calibration(base, strategy)
     for one, two in zip(base.windows, other.windows, strict=True):
@@ -371,7 +374,10 @@ def test_a_gpu_that_comes_back_later_changes_nothing() -> None:
     walks = [walked(frame=FLEET[~gone | back]), walked(frame=FLEET[~gone])]
     assert walks[0].windows[2].tested.sum() > walks[1].windows[2].tested.sum()
     assert calibration(walks[0]) == calibration(walks[1])
-    assert walks[0].choose(seen(walks[0]), at(NOW)) == walks[1].choose(seen(walks[1]), at(NOW))
+    assert (
+        walks[0].choices(seen(walks[0]), at(NOW))["variable"]
+        == walks[1].choices(seen(walks[1]), at(NOW))["variable"]
+    )
 
 
 def test_a_gpu_gone_before_what_is_read_again_has_no_known_label() -> None:
@@ -432,7 +438,7 @@ def chosen(
 ) -> int:
     walk = walk_of(tickets, frame, **ONE_FLAG)
     walk.windows += [scored(walk, start, best) for start, best in windows]
-    return walk.choose(seen(walk, hour), at(hour))
+    return walk.choices(seen(walk, hour), at(hour))["variable"]
 
 
 # Of the window of hour 192 the long length finds GPU 6, the short one GPU 8.
@@ -473,6 +479,13 @@ def test_the_last_finished_window_decides() -> None:
     assert chosen(first_only, FINDS, (240, {LONG: 6, SHORT: 8}), hour=300) == LONG
 
 
+def test_one_flag_more_does_not_change_the_length_that_is_in_use() -> None:
+    """`variable` follows the last window at once, `steady` asks for evidence."""
+    walk = walk_of(OTHER, **ONE_FLAG, select_over=4)
+    walk.windows.append(scored(walk, *FINDS))
+    assert walk.choices(seen(walk), at(NOW)) == {"variable": SHORT, "steady": LONG}
+
+
 def test_windows_without_positives_are_passed_over() -> None:
     nothing = (240, {LONG: 0, SHORT: 2})
     assert chosen(OTHER, FINDS, nothing) == SHORT
@@ -498,7 +511,7 @@ def test_instances_of_a_gpu_that_turns_out_to_have_failed_still_count_for_the_ch
         window = walk.retrain(at(192), STRATEGIES)
         assert window is not None
         window.by_length = {LONG: puts_first(window, 6), SHORT: puts_first(window, 8, 6)}
-        assert walk.choose(seen(walk), at(NOW)) == LONG
+        assert walk.choices(seen(walk), at(NOW))["variable"] == LONG
 
 
 # --- calibration -------------------------------------------------------------------------------
