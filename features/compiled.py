@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "vectorised"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# Sums in any order, so that a loop can take many places at once; NaN and infinity stay themselves.
+_ANY_ORDER = {"reassoc", "contract", "arcp", "afn", "nsz"}
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -23,8 +26,21 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     The machine code is kept beside the source or in the user's cache folder. Where neither can be
     written, as in a container with a read-only installation, it is made in each process anew.
     """
+    return _made(function)
+
+
+def vectorised(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop of plain arithmetic for the widest registers that the machine has.
+
+    Dividing by zero gives infinity here, as in numpy: a check for it would keep the loop from
+    being widened. What calls such a loop, and what it calls, is inlined into it.
+    """
+    return _made(function, fastmath=_ANY_ORDER, error_model="numpy")
+
+
+def _made(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     try:
-        made = numba.njit(cache=True, nogil=True)(function)
+        made = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:
-        made = numba.njit(nogil=True)(function)
+        made = numba.njit(nogil=True, **options)(function)
     return cast(Callable[P, R], made)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli_collection import add_agent, add_collect, add_ingest
+from forewarn.pipelines.cli_detect import add_detect, add_simulate_incidents, add_study
 from forewarn.pipelines.cli_models import add_models, add_retrain, add_up
 from forewarn.pipelines.command import (
     Parser,
@@ -135,7 +136,7 @@ def _fleet_options(command: Parser, gpus: int, days: int) -> None:
 
 def _add_simulate(commands: argparse._SubParsersAction[Parser]) -> None:
     parent = commands.add_parser("simulate", help="make data to try things on")
-    kinds = parent.add_subparsers(required=True, metavar="WHAT")
+    kinds = parent.add_subparsers(required=True, metavar="WHAT", parser_class=Parser)
     command = add_command(
         kinds,
         "fleet",
@@ -145,6 +146,7 @@ def _add_simulate(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     command.add_argument("--out", type=Path, required=True, help="folder to write")
     _fleet_options(command, 500, 45)
+    add_simulate_incidents(kinds)
 
 
 def _add_backtest(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -287,6 +289,8 @@ def _parser() -> Parser:
         add_up,
         _add_score,
         _add_review,
+        add_detect,
+        add_study,
     ):
         add(commands)
     return parser

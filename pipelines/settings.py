@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from forewarn.features.measures import Plan
+from forewarn.features.metric_limits import MetricLimits
 from forewarn.features.records import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.evidence import FailureRules
 from forewarn.features.telemetry.rows import COUNTERS, GAUGES
@@ -164,6 +165,19 @@ class MetricTable(StrictTable):
     high: float = 100.0
     scale: Literal["linear", "log"] = "linear"
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"`low` is {self.low:g} and `high` {self.high:g}, expected low < high")
+        if self.scale == "log" and self.low < 0.0:
+            raise ValueError(f"`low` is {self.low:g}, expected 0 or more where `scale` is log")
+        return self
+
+    @property
+    def limits(self) -> MetricLimits:
+        """The same as the core takes it."""
+        return MetricLimits(self.name, self.low, self.high, self.scale == "log")
+
 
 def _metrics() -> tuple[MetricTable, ...]:
     percent = ("cpu_usage", "gpu_duty_cycle")
@@ -181,10 +195,27 @@ class DetectionTable(StrictTable):
     """Machine metrics of a running task."""
 
     interval: Duration = parse_duration("1s")
-    window: Count = 8
-    stride: Count = 1
+    window: Annotated[int, Field(gt=1, strict=True)] = 8
+    stride: Literal[1] = 1
     continuity: Duration = parse_duration("4min")
-    metrics: tuple[MetricTable, ...] = Field(default_factory=_metrics)
+    metrics: Annotated[tuple[MetricTable, ...], Field(min_length=1)] = Field(
+        default_factory=_metrics
+    )
+    activity: str = "gpu_duty_cycle"
+    false_alarms: Positive = 0.02
+    mode: Literal["forewarn", "minder"] = "forewarn"
+    distance: Literal["euclidean", "manhattan", "chebyshev"] = "euclidean"
+    seed: Annotated[int, Field(ge=0, strict=True)] = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [metric.name for metric in self.metrics]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"`metrics` names {twice!r} twice")
+        if self.continuity < 4 * self.interval:
+            raise ValueError("`continuity` is shorter than four intervals")
+        return self
 
 
 class FailuresTable(StrictTable):

@@ -1,0 +1,59 @@
+"""Series that say nothing of a machine: frozen sensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+
+__all__ = ["frozen"]
+
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+
+
+@compiled
+def _still(series: Floats, longest: int, out: Flags) -> None:
+    """Mark runs of one value, longer than usual, or of all there is."""
+    for machine in range(series.shape[0]):
+        row = series[machine]
+        begin, n_runs, whole = -1, 0, 0
+        for tick in range(row.shape[0] + 1):
+            last = tick == row.shape[0]
+            if not last and begin >= 0 and row[tick] == row[begin]:
+                continue
+            if begin >= 0 and not np.isnan(row[begin]):
+                n_runs += 1
+                whole = tick - begin
+                inside = 0.0 < row[begin] < 1.0
+                if inside and tick - begin >= longest:
+                    out[machine, begin:tick] = True
+            begin = tick
+        if n_runs == 1 and whole >= longest:
+            for tick in range(row.shape[0]):
+                out[machine, tick] = not np.isnan(row[tick])
+
+
+def frozen(series: Floats, longest: int) -> Flags:
+    """Tell where a sensor hangs: one value, to the bit, while most machines show several.
+
+    A value at a limit of its metric is none that a sensor hangs at but what a machine shows that
+    does nothing, or all it can, unless it never showed anything else.
+
+    Parameters
+    ----------
+    series : ndarray of shape (n_machines, n_ticks), float32
+        Scaled by the limits of the metric.
+    longest : int
+        Ticks of one value that are still believed.
+
+    Returns
+    -------
+    ndarray of shape (n_machines, n_ticks), bool
+    """
+    found = np.zeros(series.shape, dtype=bool)
+    _still(np.ascontiguousarray(series), longest, found)
+    usual = found.mean(axis=0, keepdims=True) > 0.5  # then it is the metric that does not move
+    hangs: Flags = np.logical_and(found, ~usual)
+    return hangs

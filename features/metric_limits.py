@@ -1,0 +1,46 @@
+"""The limits by which a machine metric is scaled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MetricLimits"]
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLimits:
+    """Name and limits of a metric (Minder, section 4.1).
+
+    Attributes
+    ----------
+    name : str
+    low, high : float
+        What becomes 0 and 1; a value outside is kept, not clipped.
+    log : bool
+        Take log(1 + x) first, of values and limits alike.
+    """
+
+    name: str
+    low: float = 0.0
+    high: float = 100.0
+    log: bool = False
+
+    def scale(self, values: Floats) -> Floats:
+        """Return values on the scale of the limits; what is no finite number becomes NaN.
+
+        Examples
+        --------
+        >>> MetricLimits("cpu_usage").scale(np.array([0.0, 50.0, 120.0], np.float32)).tolist()
+        [0.0, 0.5, 1.2000000476837158]
+        """
+        finite = np.where(np.isfinite(values), values, np.float32(np.nan))
+        low, high = self.low, self.high
+        if self.log:
+            finite = np.log1p(np.maximum(finite, np.float32(0.0)))
+            low, high = np.log1p(low), np.log1p(high)
+        return ((finite - np.float32(low)) * np.float32(1.0 / (high - low))).astype(np.float32)

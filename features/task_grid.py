@@ -1,0 +1,147 @@
+"""The samples of all machines of a task on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.features.errors import InputError
+
+__all__ = ["LONGEST_GAP", "TaskGrid", "TaskGridError", "lay_task"]
+
+LONGEST_GAP = 3  # missing samples in a row that take the nearest one
+_MOST_CELLS = 2_000_000_000
+_OFF_CLOCK = 0.2  # share of a machine's samples outside the task's time
+
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
+
+
+class TaskGridError(InputError):
+    """Samples that cannot be laid on one clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGrid:
+    """Where every sample belongs.
+
+    Attributes
+    ----------
+    machines : tuple of str
+        Sorted.
+    first_tick : int
+        Intervals since 1970 UTC; a tick is the same in any call that sees it.
+    interval : int
+        Nanoseconds.
+    n_ticks : int
+    cell : ndarray of shape (n_samples,), int64
+        Position in the flattened grid (machine, tick); -1 for samples outside of the task's time.
+    off_clock : tuple of str
+        Machines with much of what they sent outside of the time of the others.
+    """
+
+    machines: tuple[str, ...]
+    first_tick: int
+    interval: int
+    n_ticks: int
+    cell: Numbers
+    off_clock: tuple[str, ...]
+
+    def place(self, values: Floats) -> Floats:
+        """Return one metric on the grid, shape (n_machines, n_ticks), short gaps filled.
+
+        A tick without a sample takes the nearest one, the earlier of two, where at most
+        `LONGEST_GAP` are missing in a row; longer gaps, and what is before the first and after
+        the last sample of a machine, stay NaN.
+        """
+        grid = np.full((len(self.machines), self.n_ticks), np.nan, dtype=np.float32)
+        _scatter(grid.reshape(-1), self.cell, values)
+        _fill(grid, LONGEST_GAP)
+        return grid
+
+    def time(self, tick: int) -> int:
+        """Return the moment of a tick of this grid, nanoseconds since 1970 UTC."""
+        return (self.first_tick + tick) * self.interval
+
+
+@compiled
+def _scatter(grid: Floats, cell: Numbers, values: Floats) -> None:
+    for row in range(len(cell)):
+        if cell[row] >= 0 and np.isfinite(values[row]):
+            grid[cell[row]] = values[row]
+
+
+@compiled
+def _fill(grid: Floats, longest: int) -> None:
+    for machine in range(grid.shape[0]):
+        row, last = grid[machine], -1
+        for tick in range(grid.shape[1]):
+            if np.isnan(row[tick]):
+                continue
+            missing = tick - last - 1
+            if last >= 0 and 0 < missing <= longest:
+                for step in range(1, missing + 1):
+                    row[last + step] = row[last] if 2 * step <= missing + 1 else row[tick]
+            last = tick
+
+
+def lay_task(
+    codes: npt.NDArray[np.int32], names: Sequence[str], time: Numbers, interval: int
+) -> TaskGrid:
+    """Lay samples on the task's clock: each goes to the nearest tick, the last one stays.
+
+    The task's time begins when a tenth of its machines, two at least, have begun, and ends alike:
+    one machine whose clock is off cannot stretch it.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples,)
+        Position of the machine in `names`.
+    names : sequence of str
+    time : ndarray of shape (n_samples,)
+        Nanoseconds since 1970 UTC.
+    interval : int
+        Nanoseconds between two samples of a machine.
+
+    Raises
+    ------
+    TaskGridError
+        If there is no sample, or the time is too long for its interval.
+    """
+    if not len(codes):
+        raise TaskGridError("holds no samples, expected some of at least one machine.")
+    order = np.argsort(np.array(names, dtype=object), kind="stable")
+    place = np.empty(len(names), dtype=np.int64)
+    place[order] = np.arange(len(names))
+    machine, tick = place[codes], (time + interval // 2) // interval
+    first, last = _lifetimes(machine, tick, len(names))
+    few = min(max(2, -(-len(names) // 10)), len(names)) - 1
+    begin, end = int(np.sort(first)[few]), int(np.sort(last)[-1 - few])
+    if begin > end:
+        begin, end = int(first.min()), int(last.max())
+    n_ticks = end - begin + 1
+    if n_ticks * len(names) > _MOST_CELLS:
+        raise TaskGridError(
+            f"spans {n_ticks:,} intervals of {interval / 1e9:g} s with {len(names)} machines, "
+            "expected a shorter time or a longer `detection.interval`."
+        )
+    inside = (tick >= begin) & (tick <= end)
+    cell = np.where(inside, machine * n_ticks + tick - begin, -1)
+    outside = np.bincount(machine[~inside], minlength=len(names))
+    share = outside / np.maximum(np.bincount(machine, minlength=len(names)), 1)
+    machines = tuple(names[i] for i in order)
+    off = tuple(name for name, part in zip(machines, share, strict=True) if part > _OFF_CLOCK)
+    return TaskGrid(machines, begin, interval, n_ticks, cell, off)
+
+
+def _lifetimes(machine: Numbers, tick: Numbers, n: int) -> tuple[Numbers, Numbers]:
+    """Return the first and the last tick of every machine."""
+    first = np.full(n, np.iinfo(np.int64).max)
+    last = np.full(n, np.iinfo(np.int64).min)
+    np.minimum.at(first, machine, tick)
+    np.maximum.at(last, machine, tick)
+    return first, last

@@ -1,0 +1,83 @@
+"""For how long, and how strongly, a machine has stood out without a break."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.models.peers import in_parallel
+
+__all__ = ["levels"]
+
+Floats = npt.NDArray[np.float32]
+
+
+@compiled
+def _roll(
+    scores: Floats, first: int, last: int, span: int, rank: int, floor: float, out: Floats
+) -> None:
+    """Keep the last `span` scores in order; missing ones are the lowest."""
+    n_windows = scores.shape[1]
+    lowest = np.float32(-np.inf)
+    ordered = np.empty(span, np.float32)
+    for machine in range(first, last):
+        above = 0
+        for w in range(n_windows):
+            above += scores[machine, w] >= floor
+        if above < span - rank:
+            continue
+        ordered[:] = lowest
+        for w in range(n_windows):
+            new = scores[machine, w]
+            if np.isnan(new):
+                new = lowest
+            old = lowest
+            if w >= span and not np.isnan(scores[machine, w - span]):
+                old = scores[machine, w - span]
+            if new != old:
+                at = np.searchsorted(ordered, old)
+                if new > old:
+                    while at + 1 < span and ordered[at + 1] < new:
+                        ordered[at] = ordered[at + 1]
+                        at += 1
+                else:
+                    while at > 0 and ordered[at - 1] > new:
+                        ordered[at] = ordered[at - 1]
+                        at -= 1
+                ordered[at] = new
+            out[machine, w] = ordered[rank]
+
+
+def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf) -> Floats:
+    """Return the highest threshold that was passed in `share` of the last `span` windows.
+
+    A machine completes continuity (Minder, section 4.4, step 2) under a threshold exactly when its
+    level reaches it, so that one pass tells for all thresholds.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_machines, n_windows), float32
+        NaN where there is none, which passes no threshold.
+    span : int
+        Windows of a continuity.
+    share : float
+        Of them that have to pass; 1 for all.
+    floor : float
+        A machine that never comes to it may be given -inf throughout, which saves the time.
+
+    Returns
+    -------
+    ndarray of shape (n_machines, n_windows), float32
+        At the last window of each span; -inf where too few are there.
+
+    Examples
+    --------
+    >>> levels(np.float32([[1, 5, 4, 3]]), span=2).tolist()
+    [[-inf, 1.0, 4.0, 3.0]]
+    """
+    out = np.full(scores.shape, -np.inf, dtype=np.float32)
+    passing = int(np.ceil(round(share * span, 9)))
+    scores = np.ascontiguousarray(scores, dtype=np.float32)
+    in_parallel(lambda a, b: _roll(scores, a, b, span, span - passing, floor, out), len(scores))
+    return out

@@ -1,0 +1,111 @@
+"""The threshold that keeps false alarms to a wanted rate, by size of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Threshold", "fit_threshold"]
+
+_OUTLIER = 5.0  # median deviations: a pull so far off holds a fault that nobody labelled
+_LEAST_TAIL = 0.05
+_SMALLEST = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A threshold that grows or falls with the logarithm of the number of machines.
+
+    log threshold = `base` + `slope` log(machines) + `margin`, the last from the tail of what
+    healthy pulls reached; beyond it chances fall by e with every `tail`.
+
+    Attributes
+    ----------
+    base, slope, margin, tail : float
+    """
+
+    base: float
+    slope: float
+    margin: float
+    tail: float
+
+    def at(self, n_machines: int, weight: float = 1.0) -> float:
+        """Return the threshold of a task of so many machines.
+
+        Parameters
+        ----------
+        n_machines : int
+        weight : float
+            How many times as likely a false alarm may be.
+        """
+        size = self.base + self.slope * float(np.log(max(n_machines, 1)))
+        return float(np.exp(size + self.margin - self.tail * np.log(weight)))
+
+    def typical(self, n_machines: int) -> float:
+        """Return what healthy pulls of a task of this size reach in the middle."""
+        return float(np.exp(self.base + self.slope * np.log(max(n_machines, 1))))
+
+
+def fit_threshold(
+    highest: Sequence[float],
+    n_machines: Sequence[int],
+    days: Sequence[float],
+    *,
+    per_day: float,
+) -> Threshold:
+    """Fit it to the highest threshold at which each healthy pull would still have named somebody.
+
+    Windows next to each other are not independent, so a rate of windows says nothing; a pull is
+    what one can count. The tail is exponential in the logarithm, with the mean excess of the upper
+    fifth as its scale: the wanted rate is mostly rarer than what was seen, so that it has to be
+    extended.
+
+    Parameters
+    ----------
+    highest : sequence of float
+        By pull.
+    n_machines : sequence of int
+    days : sequence of float
+        Length of each pull.
+    per_day : float
+        False alarms per task and day.
+
+    Raises
+    ------
+    ValueError
+        If there is no pull.
+    """
+    if not len(highest):
+        raise ValueError("no pull to fit a threshold to.")
+    logs = np.log(np.maximum(np.asarray(highest, dtype=np.float64), _SMALLEST))
+    sizes = np.log(np.asarray(n_machines, dtype=np.float64))
+    keep = np.ones(len(logs), dtype=bool)
+    for _ in range(3):
+        slope, base = _line(sizes[keep], logs[keep])
+        rest = logs - base - slope * sizes
+        middle = float(np.median(rest[keep]))
+        spread = float(np.median(np.abs(rest[keep] - middle))) + 0.02
+        keep = rest <= middle + _OUTLIER * 1.4826 * spread
+    base += middle
+    excess = np.sort(rest[keep] - middle)
+    cut = float(np.quantile(excess, 0.8))
+    beyond = excess[excess >= cut] - cut
+    tail = max(float(beyond.mean()) if len(beyond) else 0.0, _LEAST_TAIL)
+    # Pulls per day of which a fifth passes the cut; what is wanted is rarer by this factor.
+    seen = 0.2 * keep.sum() / float(np.asarray(days)[keep].sum())
+    margin = cut + tail * max(float(np.log(seen / per_day)), 0.0)
+    return Threshold(base, slope, max(margin, float(excess[-1])), tail)
+
+
+def _line(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return slope and height of the line of least absolute error, roughly: three weighings."""
+    if len(x) < 8 or np.ptp(x) < 0.5:
+        return 0.0, float(np.median(y))
+    weights = np.ones(len(x))
+    for _ in range(8):
+        slope, height = np.polyfit(x, y, 1, w=np.sqrt(weights))
+        weights = 1.0 / np.maximum(np.abs(y - slope * x - height), 0.05)
+    return float(slope), float(height)

@@ -1,0 +1,362 @@
+"""Names the machine of a running task that has gone bad, from its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.blind import frozen
+from forewarn.features.metric_limits import MetricLimits
+from forewarn.models.continuity import levels
+from forewarn.models.detection_threshold import Threshold
+from forewarn.models.lstm_vae import windows_of
+from forewarn.models.machine_past import Past, PastTerms, Usual, judge
+from forewarn.models.pairwise import Distance, distance_sums, normal_scores
+from forewarn.models.peers import FEWEST, deviations
+from forewarn.models.running_task import Task, comparable
+from forewarn.models.verdict import Finding, Verdict
+
+__all__ = ["Denoiser", "Detector", "Examined", "MetricModel", "Rules"]
+
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+Mode = Literal["forewarn", "minder"]
+
+_SHARE = 0.9  # of the windows of a continuity
+_DROPPED = 0.5  # of its usual activity: then the whole task pauses
+_MANY = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a machine comes to be named.
+
+    Attributes
+    ----------
+    window : int
+        Samples.
+    continuity : int
+        Windows for which a machine has to stand out.
+    block : int
+        Windows whose median is kept of a machine's past.
+    mode : {"forewarn", "minder"}
+        The latter follows the paper to the letter.
+    distance : {"euclidean", "manhattan", "chebyshev"}
+        Of mode `minder`.
+    own_past : bool
+        Forgive what has always been so (mode `forewarn`).
+    """
+
+    window: int = 8
+    continuity: int = 240
+    block: int = 60
+    mode: Mode = "forewarn"
+    distance: Distance = "euclidean"
+    own_past: bool = True
+
+    @property
+    def share(self) -> float:
+        """Of the windows of a continuity, those that have to stand out."""
+        return _SHARE if self.mode == "forewarn" else 1.0
+
+    @property
+    def past(self) -> PastTerms:
+        """What is judged is compared with what was before a continuity and a guard gap."""
+        return PastTerms(self.block, -(-self.continuity // self.block) + 1)
+
+
+class Denoiser(Protocol):
+    """What machines are compared by: windows of stride 1 in, a vector for each of them out."""
+
+    def reconstruct(self, series: Floats) -> Floats:
+        """Return vectors, shape (windows, places, machines), of (parts, machines, ticks)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetricModel:
+    """What was learned of one metric.
+
+    Attributes
+    ----------
+    limits : tuple of MetricLimits
+        One; several only where a study denoises them together.
+    denoiser : Denoiser or None
+        None compares the samples as they are.
+    usual : Usual
+    threshold : Threshold or None
+        None while it is being fitted.
+    """
+
+    limits: tuple[MetricLimits, ...]
+    denoiser: Denoiser | None
+    usual: Usual = field(default_factory=Usual)
+    threshold: Threshold | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the metric, or of all of them."""
+        return "+".join(one.name for one in self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One metric of a task, window by window.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_machines, n_windows), float32
+    window : ndarray of shape (n_windows,), int
+        First tick of each window that counts: those of a pause are left out.
+    past : Past
+    blind : ndarray of shape (n_machines,), bool
+    new : ndarray of shape (n_machines,), bool
+        Nothing was known of the machine before this call.
+    """
+
+    scores: Floats
+    window: Numbers
+    past: Past
+    blind: Flags
+    new: Flags
+
+
+@dataclass(slots=True)
+class Detector:
+    """Looks at the metrics in order of priority until one of them names a machine.
+
+    Attributes
+    ----------
+    rules : Rules
+    metrics : sequence of MetricModel
+        In order of priority.
+    activity : str or None
+        Metric whose fall over the whole task is a pause: a checkpoint, a restart, an evaluation.
+    """
+
+    rules: Rules
+    metrics: Sequence[MetricModel]
+    activity: str | None = None
+
+    def find(
+        self, task: Task, pasts: Mapping[str, Past] | None = None
+    ) -> tuple[Verdict, dict[str, Past]]:
+        """Name the faulty machine of a task, if there is one.
+
+        Parameters
+        ----------
+        task : Task
+        pasts : mapping of str to Past, optional
+            By metric, from earlier calls.
+
+        Returns
+        -------
+        Verdict
+        dict
+            The pasts as they are now.
+        """
+        known, examined, absent = dict(pasts or {}), [], []
+        found: list[Finding] = []
+        always: list[Finding] = []
+        blind = np.zeros(len(task.machines), dtype=bool)
+        paused = self.pauses(task)
+        for model in self.metrics:
+            done = self.examine(task, model, known.get(model.name), paused)
+            if done is None:
+                absent.append(model.name)
+                continue
+            examined.append(model.name)
+            known[model.name] = done.past
+            blind |= done.blind
+            found = self._findings(task, model, done)
+            if found and not found[0].always:
+                break
+            always = always or found
+        else:
+            found = always
+        nothing = tuple(np.flatnonzero(blind).tolist())
+        return Verdict(tuple(found), nothing, tuple(examined), tuple(absent)), known
+
+    def pauses(self, task: Task) -> Flags:
+        """Tell in which windows the whole task did next to nothing, shape (n_windows,).
+
+        Half of its machines have fallen below half of their usual activity, for longer than a
+        continuity forgives anyway, which the steps of a rhythm do not. A pause that lasts as long
+        as a continuity is none any more: what hangs has to be found.
+        """
+        n_windows = max(task.n_ticks - self.rules.window + 1, 0)
+        none = np.zeros(n_windows, dtype=bool)
+        series = (
+            task.series(self.activity) if self.activity and self.rules.mode == "forewarn" else None
+        )
+        if series is None or not n_windows:
+            return none
+        activity = np.nanmedian(np.where(np.isfinite(series), series, np.nan), axis=0)
+        usual = np.nanmedian(activity)
+        if not usual > 0:
+            return none
+        low = activity < _DROPPED * usual
+        forgiven = round((1.0 - _SHARE) * self.rules.continuity)
+        pause = _runs(low, forgiven) & ~_runs(low, self.rules.continuity)
+        touched = np.lib.stride_tricks.sliding_window_view(pause, self.rules.window)
+        return np.asarray(touched.any(axis=1), dtype=bool)
+
+    def examine(
+        self, task: Task, model: MetricModel, past: Past | None, paused: Flags
+    ) -> Examined | None:
+        """Score every machine in every window; None if no machine sends the metric."""
+        before = (past or Past.none(task.machines)).of(task.machines)
+        parts = [(one, task.series(one.name)) for one in model.limits]
+        if any(values is None or np.isnan(values).all() for _, values in parts):
+            return None
+        series = np.stack([one.scale(values) for one, values in parts if values is not None])
+        still = np.zeros(series.shape[1:], dtype=bool)
+        if self.rules.mode == "forewarn":
+            for one in series:
+                still |= frozen(one, max(self.rules.continuity // 2, 2 * self.rules.window))
+            series[:, still] = np.nan
+        there, blind = self._seen(series, still)
+        length = self.rules.window
+        if there.shape[0] == 0:
+            empty = np.empty((len(task.machines), 0), dtype=np.float32)
+            return Examined(empty, np.empty(0, np.int64), before, blind, ~before.known)
+        windows = (
+            model.denoiser.reconstruct(series) if model.denoiser else windows_of(series, length)
+        )
+        keep = np.flatnonzero(~paused)
+        if len(keep) < len(paused):
+            windows, there = np.ascontiguousarray(windows[keep]), there[keep]
+        if self.rules.mode == "minder":
+            scores, now = self._paper(windows, there), before
+        else:
+            scores, now = self._judge(task, model, windows, there, keep, before)
+        return Examined(np.ascontiguousarray(scores.T), keep, now, blind, ~before.known)
+
+    def _seen(self, series: Floats, still: Flags) -> tuple[Flags, Flags]:
+        """Return which windows are whole, and which machines are blind at the end."""
+        missing: Flags = np.asarray(np.isnan(series).any(axis=0))
+        length, last = self.rules.window, min(self.rules.continuity, missing.shape[1])
+        blind = missing[:, -last:].mean(axis=1) > 0.5
+        blind |= still[:, -last:].mean(axis=1) > 0.5
+        if missing.shape[1] < length:
+            return np.empty((0, len(missing)), dtype=bool), blind
+        count = np.cumsum(missing, axis=1, dtype=np.int32)
+        inside = count[:, length - 1 :].copy()
+        inside[:, 1:] -= count[:, :-length]
+        return np.ascontiguousarray((inside == 0).T), blind
+
+    def _judge(
+        self,
+        task: Task,
+        model: MetricModel,
+        windows: Floats,
+        there: Flags,
+        keep: Numbers,
+        past: Past,
+    ) -> tuple[Floats, Past]:
+        groups = comparable(task.groups)
+        found = deviations(windows, there, groups)
+        usual = model.usual
+        if not self.rules.own_past:
+            usual = Usual(usual.deviation, offset=0.0, spread=0.0)
+        number = keep + task.first_tick + self.rules.window - 1
+        scores, now = judge(found, number, groups, self.rules.past, usual, past)
+        return scores, now.newest()
+
+    def _paper(self, windows: Floats, there: Flags) -> Floats:
+        """Return the normal score of the machine that is farthest from the others, else -inf."""
+        scores = normal_scores(distance_sums(windows, there, self.rules.distance))
+        enough = there.sum(axis=1) >= FEWEST
+        filled = np.where(np.isnan(scores), -np.inf, scores)
+        first = filled.argmax(axis=1)
+        out = np.full(scores.shape, -np.inf, dtype=np.float32)
+        rows = np.flatnonzero(enough)
+        out[rows, first[rows]] = filled[rows, first[rows]]
+        return out
+
+    def highest(self, done: Examined) -> Floats:
+        """Return the highest threshold at which each machine would have been named."""
+        if not done.scores.shape[1]:
+            return np.full(len(done.scores), -np.inf, dtype=np.float32)
+        reached: Floats = levels(done.scores, self.rules.continuity, self.rules.share).max(axis=1)
+        return reached
+
+    def _findings(self, task: Task, model: MetricModel, done: Examined) -> list[Finding]:
+        if model.threshold is None:
+            raise ValueError(f"{model.name} has no threshold.")
+        n = len(task.machines)
+        needed = np.array([model.threshold.at(n, weight) for weight in task.weights])
+        reached = levels(
+            done.scores, self.rules.continuity, self.rules.share, float(needed.min(initial=np.inf))
+        )
+        found = []
+        for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
+            at = int(np.argmax(reached[machine] >= needed[machine]))
+            found.append(self._finding(model, done, machine, at, reached[machine], needed[machine]))
+        found = self._told_apart(task, done, found)
+        return sorted(found, key=lambda one: (one.always, one.at, -one.score))
+
+    def _finding(
+        self,
+        model: MetricModel,
+        done: Examined,
+        machine: int,
+        at: int,
+        reached: Floats,
+        needed: float,
+    ) -> Finding:
+        """Go back to the first window of the span that passed."""
+        begin = max(at - self.rules.continuity + 1, 0)
+        passed = np.flatnonzero(done.scores[machine, begin : at + 1] >= needed)
+        begin += int(passed[0])
+        first = int(np.argmax(~np.isnan(done.scores[machine])))
+        return Finding(
+            machine=int(machine),
+            metric=model.name,
+            score=float(reached.max() / needed),
+            since=int(done.window[begin]),
+            at=int(done.window[at]) + self.rules.window - 1,
+            always=bool(done.new[machine]) and begin - first < self.rules.past.block,
+        )
+
+    def _told_apart(self, task: Task, done: Examined, found: list[Finding]) -> list[Finding]:
+        """Keep those that have changed themselves, where many of a group differ from the rest.
+
+        Two of four machines are as far from the other two as these are from them; who moved is the
+        one that is faulty. If as many moved as did not, nobody can tell.
+        """
+        if self.rules.mode == "minder" or len(found) < 2 or not done.past.blocks.size:
+            return found
+        groups = comparable(task.groups)
+        kept: list[Finding] = []
+        for group in np.unique(groups[[one.machine for one in found]]):
+            mine = [one for one in found if groups[one.machine] == group]
+            size = int((groups == group).sum())
+            if len(mine) >= max(2, _MANY * size):
+                moved = [_moved(done.past.level[one.machine]) for one in mine]
+                most = max(moved)
+                mine = [one for one, by in zip(mine, moved, strict=True) if by >= 0.5 * most]
+                mine = mine if 2 * len(mine) <= size else []
+            kept += mine
+        return kept
+
+
+def _moved(level: Floats) -> float:
+    """Return how far the newest blocks of a machine are from its first ones."""
+    known = level[~np.isnan(level)]
+    n = max(len(known) // 4, 1)
+    return float(abs(np.median(known[-n:]) - np.median(known[:n]))) if len(known) else 0.0
+
+
+def _runs(flags: Flags, longest: int) -> Flags:
+    """Tell which places lie in a run of at least so many."""
+    out = np.zeros(len(flags), dtype=bool)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        out[begin:end] = end - begin >= longest
+    return out

@@ -1,0 +1,316 @@
+"""What is usual for a machine among its peers, and how far it is from that now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.models.peers import Deviations, in_parallel, medians_of_others, select
+
+__all__ = ["Past", "PastTerms", "Usual", "judge"]
+
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+_EARLY = 3  # blocks that serve as the past of a machine that has none
+_REMEMBERED = 30  # newest blocks whose median is what is usual
+_LEAST = 0.01  # of a metric's range: less than that is no difference to act on
+_SUSPECT = 4.0  # blocks with such scores teach nothing about what is usual
+
+
+@dataclass(frozen=True, slots=True)
+class PastTerms:
+    """How the past is cut.
+
+    Attributes
+    ----------
+    block : int
+        Windows whose median is kept as one.
+    lag : int
+        Blocks between what is judged and the newest one that it is compared with: a continuity and
+        a guard gap, so that a fault does not become its own past while it is being found.
+    """
+
+    block: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What is usual on a metric in healthy tasks.
+
+    Attributes
+    ----------
+    deviation : float
+        From the others of a task, in the median.
+    offset, spread : float
+        The most that is forgiven a machine for having always been different.
+    """
+
+    deviation: float = 0.0
+    offset: float = np.inf
+    spread: float = np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Medians of blocks of windows, by machine; NaN where a block tells nothing.
+
+    Attributes
+    ----------
+    machines : tuple of str
+    blocks : ndarray of shape (n_blocks,), int
+        Numbers of the blocks, the same in every call.
+    offset, spread, level : ndarrays of shape (n_machines, n_blocks), float32
+        Signed difference from the others, its size where what is usual is taken off, and the
+        machine's own value.
+    """
+
+    machines: tuple[str, ...]
+    blocks: Numbers
+    offset: Floats
+    spread: Floats
+    level: Floats
+
+    @property
+    def known(self) -> Flags:
+        """Tell of which machines it knows anything."""
+        return np.asarray(np.isfinite(self.offset).any(axis=1), dtype=bool)
+
+    @staticmethod
+    def none(machines: Sequence[str] = ()) -> Past:
+        """Return a past of no block."""
+        empty = np.empty((len(machines), 0), dtype=np.float32)
+        return Past(tuple(machines), np.empty(0, dtype=np.int64), empty, empty, empty)
+
+    def of(self, machines: Sequence[str]) -> Past:
+        """Return the past of these machines in their order; a new one has none."""
+        if tuple(machines) == self.machines:
+            return self
+        place = {name: i for i, name in enumerate(self.machines)}
+        rows = np.array([place.get(name, len(self.machines)) for name in machines], dtype=np.int64)
+        parts = []
+        for values in (self.offset, self.spread, self.level):
+            nothing = np.full((1, values.shape[1]), np.nan, dtype=np.float32)
+            parts.append(np.concatenate([values, nothing])[rows])
+        return Past(tuple(machines), self.blocks, *parts)
+
+    def newest(self, n: int = 2 * _REMEMBERED) -> Past:
+        """Return its last blocks, and so much as a later call needs."""
+        parts = (values[:, -n:] for values in (self.offset, self.spread, self.level))
+        return Past(self.machines, self.blocks[-n:], *parts)
+
+    def before(self, block: int) -> Past:
+        """Return what was known before a block."""
+        keep = np.flatnonzero(self.blocks < block)
+        parts = (values[:, keep] for values in (self.offset, self.spread, self.level))
+        return Past(self.machines, self.blocks[keep], *parts)
+
+    def without(self, doubtful: Flags) -> Past:
+        """Return it without the blocks in which a machine was suspect."""
+        parts = [values.copy() for values in (self.offset, self.spread, self.level)]
+        for values in parts:
+            values[doubtful] = np.nan
+        return Past(self.machines, self.blocks, *parts)
+
+
+@compiled
+def _medians(values: Floats, edges: Numbers, first: int, last: int, out: Floats) -> None:
+    """Medians over the windows of each block, where at least half of them have a value."""
+    buffer = np.empty(len(values), np.float32)
+    for block in range(first, last):
+        begin, end = edges[block], edges[block + 1]
+        for machine in range(values.shape[1]):
+            n = 0
+            for w in range(begin, end):
+                if not np.isnan(values[w, machine]):
+                    buffer[n] = values[w, machine]
+                    n += 1
+            if 2 * n >= end - begin and n > 0:
+                select(buffer, n, n // 2)
+                out[machine, block] = buffer[n // 2]
+
+
+def _block_medians(values: Floats, place: Numbers, n_blocks: int) -> Floats:
+    """Return the (upper) median of every machine in every block."""
+    edges = np.searchsorted(place, np.arange(n_blocks + 1))
+    out = np.full((values.shape[1], n_blocks), np.nan, dtype=np.float32)
+    in_parallel(lambda a, b: _medians(values, edges, a, b, out), n_blocks)
+    return out
+
+
+@compiled
+def _usual(
+    values: Floats, blocks: Numbers, until: int, early: int, remembered: int, out: Floats
+) -> None:
+    """Write the median of a machine's newest blocks up to one, or of its first ones."""
+    n_machines, n_blocks = values.shape
+    buffer = np.empty(max(n_blocks, 1), np.float32)
+    for machine in range(n_machines):
+        n = 0
+        for k in range(n_blocks):
+            if blocks[k] <= until and not np.isnan(values[machine, k]):
+                buffer[n] = values[machine, k]
+                n += 1
+        if n >= early:
+            out[machine] = np.median(buffer[max(0, n - remembered) : n])
+            continue
+        n = 0
+        for k in range(n_blocks):
+            if n < early and not np.isnan(values[machine, k]):
+                buffer[n] = values[machine, k]
+                n += 1
+        out[machine] = np.median(buffer[:n]) if n >= early else np.float32(np.nan)
+
+
+def _by_block(blocks: Numbers, numbers: Numbers, values: Floats, lag: int, machines: int) -> Floats:
+    """Return what was usual for every machine when each of `numbers` was judged."""
+    out = np.empty((len(numbers), machines), dtype=np.float32)
+    for i, number in enumerate(numbers):
+        _usual(values, blocks, number - lag, _EARLY, _REMEMBERED, out[i])
+    return out
+
+
+def judge(
+    found: Deviations,
+    window: Numbers,
+    groups: Numbers,
+    terms: PastTerms,
+    usual: Usual,
+    past: Past,
+) -> tuple[Floats, Past]:
+    """Return how much every machine stands out from its peers and from its own past.
+
+    The difference from the others, less what is usual for the machine, is set against what is
+    usual in healthy tasks, what the others of the task show at the same moment, and what the
+    machine itself used to show. A machine without a past is compared with its first blocks.
+
+    Parameters
+    ----------
+    found : Deviations
+        Of n_windows windows.
+    window : ndarray of shape (n_windows,), int
+        Number of each window, the same in every call; ascending.
+    groups : ndarray of shape (n_machines,), int
+    terms : PastTerms
+    usual : Usual
+    past : Past
+        Of the same machines, from earlier calls.
+
+    Returns
+    -------
+    ndarray of shape (n_windows, n_machines), float32
+        NaN where nothing can be said.
+    Past
+        With the blocks that ended here; those in which a machine stood out teach nothing.
+    """
+    numbers, place = np.unique(window // terms.block, return_inverse=True)
+    known = past.before(int(numbers[0])) if len(numbers) else past
+    blocks = np.concatenate([known.blocks, numbers])
+    here = _Here(found, place.astype(np.int64), numbers, blocks, groups, terms, usual, known)
+    scores, now = here.judged(known)
+    medians = _block_medians(scores, here.place, len(numbers))
+    doubtful = np.zeros(now.offset.shape, dtype=bool)
+    doubtful[:, len(known.blocks) :] = medians > _SUSPECT
+    if doubtful.any():
+        scores, now = here.judged(known, doubtful)
+        now = now.without(doubtful)
+    return scores, now
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The windows of one call, and the numbers of their blocks."""
+
+    found: Deviations
+    place: Numbers
+    numbers: Numbers
+    blocks: Numbers
+    groups: Numbers
+    terms: PastTerms
+    usual: Usual
+    known: Past
+
+    def medians(self, values: Floats, before: Floats, doubtful: Flags | None) -> Floats:
+        """Return a machine's blocks, those of this call after those from before."""
+        mine = _block_medians(values, self.place, len(self.numbers))
+        both = np.concatenate([before, mine], axis=1)
+        if doubtful is not None:
+            both[doubtful] = np.nan
+        return both
+
+    def usually(self, values: Floats) -> Floats:
+        """Return what is usual for each machine, by block of this call."""
+        return _by_block(self.blocks, self.numbers, values, self.terms.lag, len(values))
+
+    def judged(self, known: Past, doubtful: Flags | None = None) -> tuple[Floats, Past]:
+        """Return the scores, and the past as it is after them."""
+        found, usual = self.found, self.usual
+        offsets = self.medians(found.offset, known.offset, doubtful)
+        forgiven = np.clip(np.nan_to_num(self.usually(offsets)), -usual.offset, usual.offset)
+        apart = _apart(found, forgiven, self.place)
+        spreads = self.medians(apart, known.spread, doubtful)
+        own = np.clip(np.nan_to_num(self.usually(spreads)), 0.0, usual.spread)
+        others = medians_of_others(apart, self.groups)
+        floor = max(usual.deviation, _LEAST) ** 2
+        scores = _against(apart, others, own, self.place, floor)
+        levels = self.medians(found.level, known.level, doubtful)
+        machines = known.machines or tuple(str(i) for i in range(scores.shape[1]))
+        return scores, Past(machines, self.blocks, offsets, spreads, levels)
+
+
+def _apart(found: Deviations, forgiven: Floats, place: Numbers) -> Floats:
+    """Return the root mean square of the differences, less what is forgiven in each block."""
+    out = np.empty(found.offset.shape, dtype=np.float32)
+    parts = (found.offset, found.square, forgiven, place)
+    in_parallel(lambda a, b: _take_off(*parts, a, b, out), len(out))
+    return out
+
+
+@compiled
+def _take_off(
+    offset: Floats,
+    square: Floats,
+    forgiven: Floats,
+    place: Numbers,
+    first: int,
+    last: int,
+    out: Floats,
+) -> None:
+    for w in range(first, last):
+        for machine in range(offset.shape[1]):
+            usual = forgiven[place[w], machine]
+            # Only ever less: who has become like the others is not to be named for it.
+            saved = max(usual * (2.0 * offset[w, machine] - usual), 0.0)
+            left = square[w, machine] - saved
+            out[w, machine] = np.sqrt(max(left, 0.0)) if left == left else np.nan
+
+
+def _against(apart: Floats, others: Floats, own: Floats, place: Numbers, floor: float) -> Floats:
+    out = np.empty(apart.shape, dtype=np.float32)
+    parts = (apart, others, own, place, floor)
+    in_parallel(lambda a, b: _divide(*parts, a, b, out), len(out))
+    return out
+
+
+@compiled
+def _divide(
+    apart: Floats,
+    others: Floats,
+    own: Floats,
+    place: Numbers,
+    floor: float,
+    first: int,
+    last: int,
+    out: Floats,
+) -> None:
+    for w in range(first, last):
+        for machine in range(apart.shape[1]):
+            usual = own[place[w], machine]
+            beside = others[w, machine]
+            out[w, machine] = apart[w, machine] / np.sqrt(floor + beside * beside + usual * usual)

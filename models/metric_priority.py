@@ -1,0 +1,67 @@
+"""Which metrics tell faulty machines from healthy ones best (Minder, section 4.3)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["largest_z", "ranked_metrics"]
+
+Floats = npt.NDArray[np.float32]
+
+_DEPTH = 5
+
+
+def largest_z(series: Floats, window: int, span: int) -> float:
+    """Return the largest |z| of a machine among the machines, in the mean over a span.
+
+    Parameters
+    ----------
+    series : ndarray of shape (n_machines, n_ticks)
+        Scaled, NaN where missing.
+    window : int
+        Ticks whose mean is compared.
+    span : int
+        Ticks for which a machine has to stand out: a jitter does not count.
+    """
+    n_ticks = series.shape[1] // window * window
+    if not n_ticks or len(series) < 2:
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # nothing there: NaN, which is left out
+        means = np.nanmean(series[:, :n_ticks].reshape(len(series), -1, window), axis=2)
+        spread = np.nanstd(means, axis=0)
+        z = (means - np.nanmean(means, axis=0)) / np.where(spread > 1e-6, spread, np.inf)
+    z = np.nan_to_num(z)
+    n = min(max(span // window, 1), z.shape[1])
+    total = np.cumsum(np.concatenate([np.zeros((len(z), 1)), z], axis=1), axis=1)
+    return float(np.abs((total[:, n:] - total[:, :-n]) / n).max())
+
+
+def ranked_metrics(
+    names: Sequence[str], largest: npt.NDArray[np.float64], faulty: npt.NDArray[np.bool_], seed: int
+) -> list[tuple[str, float]]:
+    """Order metrics by what a decision tree gains from them.
+
+    Parameters
+    ----------
+    names : sequence of str
+    largest : ndarray of shape (n_pulls, n_metrics)
+        `largest_z` of every pull.
+    faulty : ndarray of shape (n_pulls,), bool
+    seed : int
+
+    Returns
+    -------
+    list of (str, float)
+        Name and importance, the best first; those that gain nothing keep their order.
+    """
+    from sklearn.tree import DecisionTreeClassifier
+
+    tree = DecisionTreeClassifier(max_depth=_DEPTH, class_weight="balanced", random_state=seed)
+    tree.fit(largest, faulty)
+    gains = zip(names, tree.feature_importances_.tolist(), strict=True)
+    return sorted(gains, key=lambda one: -one[1])

@@ -1,0 +1,53 @@
+"""What the detector says of a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Finding", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A machine that stood out for long enough.
+
+    Attributes
+    ----------
+    machine : int
+    metric : str
+    score : float
+        Highest threshold that it would still have passed, over the one that it had to pass.
+    since, at : int
+        Ticks of the call: begin of the first window that counts, and end of the last one needed.
+    always : bool
+        It was so from the beginning, beyond what is forgiven.
+    """
+
+    machine: int
+    metric: str
+    score: float
+    since: int
+    at: int
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a call came to.
+
+    Attributes
+    ----------
+    findings : tuple of Finding
+        The first is the faulty machine; all are of the metric that found it.
+    blind : tuple of int
+        Machines of which nothing can be said.
+    examined : tuple of str
+        Metrics that were looked at, in order.
+    absent : tuple of str
+        Metrics that no machine sent.
+    """
+
+    findings: tuple[Finding, ...]
+    blind: tuple[int, ...]
+    examined: tuple[str, ...]
+    absent: tuple[str, ...]

@@ -1,0 +1,212 @@
+"""The commands around running tasks: detect, and simulated incidents."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from forewarn.pipelines.command import Parser, add_command, add_config, settings_of, whole
+
+__all__ = ["add_detect", "add_simulate_incidents", "add_study"]
+
+
+def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn detect` and its commands."""
+    detect = commands.add_parser(
+        "detect", help="name the machine of a running task that has gone bad"
+    )
+    parts = detect.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    _add_fit(parts)
+    _add_run(parts)
+    _add_metrics(parts)
+
+
+def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn simulate incidents`."""
+    command = add_command(
+        parts,
+        "incidents",
+        _simulate_incidents,
+        "simulate training tasks at one sample a second, some with a faulty machine",
+        "forewarn simulate incidents --out /tmp/incidents --faulty 20 --healthy 20 --seed 1",
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    for name in ("faulty", "healthy"):
+        command.add_argument(
+            f"--{name}", type=whole(0), default=20, metavar="N", help=f"{name} pulls (default: 20)"
+        )
+    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+
+
+def _simulate_incidents(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.simulate_incidents import simulate_incidents_to
+
+    simulate_incidents_to(args.out, n_faulty=args.faulty, n_healthy=args.healthy, seed=args.seed)
+    print(f"wrote {args.out}/train, {args.out}/pulls and {args.out}/truth.csv")
+    return 0
+
+
+def _add_metrics_folder(command: Parser) -> None:
+    command.add_argument(
+        "--metrics", type=Path, required=True, help="folder of task=NAME/*.parquet"
+    )
+
+
+def _add_model(command: Parser, text: str) -> None:
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help=text)
+
+
+def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "fit",
+        _fit,
+        "train denoisers and thresholds on tasks that were mostly healthy",
+        "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
+    )
+    _add_metrics_folder(command)
+    add_config(command)
+    _add_model(command, "folder to write")
+    command.add_argument(
+        "--incidents",
+        type=Path,
+        metavar="CSV",
+        help="task,machine,start,end of known faults: they rank the metrics",
+    )
+
+
+def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "run",
+        _run,
+        "look at every task of a folder and name its faulty machine, if there is one",
+        "forewarn detect run --metrics /tmp/incidents/pulls --model /tmp/detector --json",
+    )
+    _add_metrics_folder(command)
+    add_config(command, "configuration, TOML; what was fitted is in the model")
+    _add_model(command, "what `detect fit` wrote")
+    command.add_argument(
+        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
+    )
+    command.add_argument(
+        "--state", type=Path, metavar="DIR", help="what is known of each machine's past; kept"
+    )
+    command.add_argument("--plot", type=Path, metavar="DIR", help="draw each verdict as a PNG")
+    command.add_argument("--json", action="store_true", help="one JSON object per task on stdout")
+
+
+def _add_metrics(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "metrics",
+        _metrics,
+        "show the metrics of a detector in order of priority, or set the order",
+        "forewarn detect metrics --model /tmp/detector --order cpu_usage,power_draw",
+    )
+    _add_model(command, "what `detect fit` wrote")
+    command.add_argument(
+        "--order", metavar="NAMES", help="metrics to put first, separated by commas"
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object per metric")
+
+
+def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn study`."""
+    study = commands.add_parser("study", help="compare methods on a set with known truth")
+    parts = study.add_subparsers(required=True, metavar="WHAT", parser_class=Parser)
+    command = add_command(
+        parts,
+        "detection",
+        _study,
+        "compare the detector with the paper's rules, their ablations and simple baselines",
+        "forewarn study detection --data /tmp/incidents --model /tmp/detector --out /tmp/study",
+    )
+    command.add_argument(
+        "--data", type=Path, required=True, help="what `simulate incidents` wrote, or alike"
+    )
+    _add_model(command, "what `detect fit` wrote for DATA/train")
+    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    command.add_argument(
+        "--methods",
+        type=_methods,
+        default=("forewarn", "minder", "means"),
+        metavar="NAMES",
+        help="separated by semicolons, or `all` (default: forewarn; minder; means)",
+    )
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    from forewarn.pipelines.study import variant_names
+
+    return variant_names(text)
+
+
+def _study(args: argparse.Namespace) -> int:
+    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.study import StudySet, run_study, study_text
+
+    stored = load_detector(args.model)
+    study = run_study(StudySet.open(args.data, stored.interval), stored, args.out, args.methods)
+    print(study_text(study))
+    print(f"\nwrote {args.out}/study.json, study.csv and study.png")
+    return 0
+
+
+def _fit(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detect_fit import fit_detector, read_incidents, save_fitted
+
+    settings = settings_of(args).detection
+    incidents = [] if args.incidents is None else read_incidents(args.incidents)
+    stored = fit_detector(args.metrics, settings, incidents)
+    save_fitted(stored, args.model)
+    names = [model.name for model in stored.detector.metrics]
+    print(f"{len(names)} metrics, in order: {', '.join(names)}")
+    print(f"wrote {args.model}")
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.detect import detect_pulls
+    from forewarn.pipelines.detect_words import verdict_words
+
+    settings_of(args)
+    stored = load_detector(args.model)
+    for one in detect_pulls(args.metrics, stored, at_risk=args.at_risk, state=args.state):
+        line = one.line()
+        print(json.dumps(line) if args.json else verdict_words(line), flush=True)
+        if args.plot is not None:
+            from forewarn.pipelines.verdict_plot import plot_verdict
+
+            plot_verdict(one, stored, args.plot)
+    return 0
+
+
+def _metrics(args: argparse.Namespace) -> int:
+    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.detect_fit import save_fitted
+    from forewarn.pipelines.detect_words import metric_lines, reordered
+
+    stored = load_detector(args.model)
+    if args.order is not None:
+        stored = reordered(stored, [name.strip() for name in args.order.split(",")])
+        save_fitted(stored, args.model)
+        print(f"wrote {args.model}", file=sys.stderr)
+    lines = metric_lines(stored)
+    print("\n".join(map(json.dumps, lines) if args.json else _table(lines)))
+    return 0
+
+
+def _table(lines: list[dict[str, Any]]) -> list[str]:
+    head = f"   {'metric':26}{'limits':>18}  {'threshold at 4, 100, 1500 machines':36}importance"
+    rows = [
+        f"{i:<3}{one['metric']:26}{one['limits']:>18}  "
+        f"{'  '.join(f'{t:.2f}' for t in one['thresholds']):36}"
+        f"{'' if one['importance'] is None else round(one['importance'], 3)}"
+        for i, one in enumerate(lines, 1)
+    ]
+    return [head, *rows]

@@ -1,0 +1,141 @@
+"""`forewarn detect run`: one verdict for each task, and what it rests on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.models.detector_file import StoredDetector
+from forewarn.models.verdict import Finding, Verdict
+from forewarn.pipelines.detect_state import TaskState, load_state, save_state
+from forewarn.pipelines.moments import iso
+from forewarn.pipelines.prior import Prior
+from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.stages import note
+
+__all__ = ["Detected", "detect_pulls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """A pull and what was found in it.
+
+    Attributes
+    ----------
+    pull : Pull
+    verdict : Verdict
+    helped : bool
+        Without the at-risk list it would not have been found.
+    seconds : float
+        Reading included.
+    """
+
+    pull: Pull
+    verdict: Verdict
+    helped: bool
+    seconds: float
+
+    def line(self) -> dict[str, Any]:
+        """Return it as the command prints it (CONTRACTS, section 6)."""
+        first, *others = self.verdict.findings or (None,)
+        named = _named(self.pull, first) if first else dict.fromkeys(_FIELDS)
+        blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
+        return {
+            "task": self.pull.name,
+            **named,
+            "detected_at": iso(self.pull.grid.time(first.at)) if first else None,
+            "also": [_named(self.pull, one) for one in others if one],
+            "blind": sorted(blind | set(self.pull.grid.off_clock)),
+            "machines": len(self.pull.grid.machines),
+            "seconds": round(self.seconds, 3),
+            "kind": None if first is None else "straggler" if first.always else "fault",
+            "helped_by_list": self.helped,
+            "examined": list(self.verdict.examined),
+        }
+
+
+_FIELDS = ("machine", "metric", "score", "since")
+
+
+def _named(pull: Pull, found: Finding) -> dict[str, Any]:
+    return {
+        "machine": pull.grid.machines[found.machine],
+        "metric": found.metric,
+        "score": round(found.score, 3),
+        "since": iso(pull.grid.time(found.since)),
+    }
+
+
+def detect_pulls(
+    metrics: Path,
+    stored: StoredDetector,
+    *,
+    at_risk: Path | None = None,
+    state: Path | None = None,
+) -> Iterator[Detected]:
+    """Look for the faulty machine of every task in a folder, one task after another.
+
+    Parameters
+    ----------
+    metrics : Path
+        `task=NAME/*.parquet`.
+    stored : StoredDetector
+    at_risk : Path, optional
+        Lists of `forewarn score`; only rows that are valid at the end of a pull count.
+    state : Path, optional
+        What is known of each machine's past, read and written.
+
+    Raises
+    ------
+    PullError
+        If the metrics break the contract, or a task has none that the detector knows.
+    """
+    lists = Prior.open(at_risk) if at_risk is not None else None
+    for folder in find_pulls(metrics):
+        yield _detect(folder, stored, lists, state)
+
+
+def _detect(
+    folder: Path, stored: StoredDetector, lists: Prior | None, state: Path | None
+) -> Detected:
+    started = time.perf_counter()
+    pull = open_pull(folder, stored.interval)
+    detector = stored.detector
+    known = [one.name for model in detector.metrics for one in model.limits]
+    if not set(known) & pull.columns:
+        raise PullError(
+            f"{folder}: has none of the metrics of this detector ({', '.join(known)}), found "
+            f"{', '.join(sorted(pull.columns))[:200]}."
+        )
+    n = len(pull.grid.machines)
+    if n < 3:
+        note(f"{pull.name}: {n} machine(s), expected 3 or more to compare: nobody can be named")
+    weights = _weights(pull, lists)
+    before = load_state(state, pull.name) if state is not None else TaskState()
+    verdict, pasts = detector.find(pull.task(weights), before.pasts)
+    helped = bool(verdict.findings and weights[verdict.findings[0].machine] > 1.0)
+    if helped:
+        without, _ = detector.find(pull.task(), before.pasts)
+        helped = _machine(without.findings) != _machine(verdict.findings)
+    if state is not None:
+        save_state(state, pull.name, TaskState(pasts))
+    if verdict.absent:
+        note(f"{pull.name}: no machine sends {', '.join(verdict.absent)}")
+    return Detected(pull, verdict, helped, time.perf_counter() - started)
+
+
+def _machine(findings: Sequence[Finding]) -> int | None:
+    return findings[0].machine if findings else None
+
+
+def _weights(pull: Pull, lists: Prior | None) -> npt.NDArray[np.float64]:
+    machines = pull.grid.machines
+    if lists is None:
+        return np.ones(len(machines))
+    return lists.weights(machines, pull.grid.time(pull.grid.n_ticks - 1))

@@ -1,0 +1,80 @@
+"""Verdicts and detectors in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from forewarn.features.errors import InputError
+from forewarn.models.detector import Detector
+from forewarn.models.detector_file import StoredDetector
+
+__all__ = ["OrderError", "metric_lines", "reordered", "verdict_words"]
+
+_SIZES = (4, 100, 1500)
+
+
+class OrderError(InputError):
+    """An order of metrics that a detector does not have."""
+
+
+def verdict_words(line: Mapping[str, Any]) -> str:
+    """Say in one line what was found in a task.
+
+    Parameters
+    ----------
+    line : mapping
+        As `--json` prints it.
+    """
+    blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
+    where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
+    if line["machine"] is None:
+        return f"{where}: nobody stands out{blind}"
+    what = "has been different from the beginning" if line["kind"] == "straggler" else "stands out"
+    also = "".join(f", also {one['machine']}" for one in line["also"][:5])
+    return (
+        f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
+        f"({line['score']:.1f} times the threshold){also}{blind}"
+    )
+
+
+def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
+    """Return the metrics of a detector in order of priority, with what decides on them."""
+    importance = stored.facts.get("importance", {})
+    found = []
+    for model in stored.detector.metrics:
+        (limits,), threshold = model.limits, model.threshold
+        scale = ", log" if limits.log else ""
+        found.append(
+            {
+                "metric": model.name,
+                "limits": f"{limits.low:g} to {limits.high:g}{scale}",
+                "thresholds": [] if threshold is None else [threshold.at(n) for n in _SIZES],
+                "usual_deviation": model.usual.deviation,
+                "forgiven_offset": model.usual.offset,
+                "importance": importance.get(model.name),
+            }
+        )
+    return found
+
+
+def reordered(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
+    """Put some metrics first; the others follow in the order that they had.
+
+    Raises
+    ------
+    OrderError
+        If the detector does not know one of them.
+    """
+    detector = stored.detector
+    names = [model.name for model in detector.metrics]
+    unknown = [name for name in first if name not in names]
+    if unknown:
+        raise OrderError(f"--order: found {unknown[0]!r}, expected names of {', '.join(names)}.")
+    order = [*dict.fromkeys(first), *(name for name in names if name not in first)]
+    models = tuple(sorted(detector.metrics, key=lambda model: order.index(model.name)))
+    facts = stored.facts | {"ranked_by": "hand"}
+    return replace(
+        stored, detector=Detector(detector.rules, models, detector.activity), facts=facts
+    )

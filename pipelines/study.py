@@ -1,0 +1,207 @@
+"""`forewarn study detection`: the tables and figures of Minder's section 6 on a given set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from forewarn.evaluation.detection import Outcome, detection_figures, random_figures
+from forewarn.models.detector import Detector
+from forewarn.models.detector_file import StoredDetector
+from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.stages import progress_bar
+from forewarn.pipelines.store import replacing
+from forewarn.pipelines.study_variants import VARIANTS, Variants
+
+__all__ = ["StudySet", "run_study", "study_text", "variant_names"]
+
+_SIZES = ((4, 15), (16, 63), (64, 255), (256, 100_000))
+
+
+@dataclass(frozen=True, slots=True)
+class StudySet:
+    """What `simulate incidents` wrote, or a set of real pulls in the same form.
+
+    Attributes
+    ----------
+    folder : Path
+        With `train`, `pulls` and `truth.csv`.
+    interval : int
+        Nanoseconds.
+    truth : DataFrame
+        By task.
+    """
+
+    folder: Path
+    interval: int
+    truth: pd.DataFrame
+
+    @classmethod
+    def open(cls, folder: Path, interval: int) -> StudySet:
+        """Read the truth.
+
+        Raises
+        ------
+        PullError
+            If it is not there or lacks a column.
+        """
+        path = folder / "truth.csv"
+        try:
+            truth = pd.read_csv(path, keep_default_na=False, dtype={"task": str, "machine": str})
+        except (OSError, ValueError) as error:
+            raise PullError(f"{path}: cannot be read as CSV ({str(error)[:100]}).") from None
+        for name in ("task", "machine", "fault", "start_s", "machines"):
+            if name not in truth.columns:
+                raise PullError(f"{path}: column `{name}` is missing.")
+        return cls(folder, interval, truth.set_index("task"))
+
+    def train(self) -> Iterator[Pull]:
+        """Open the pulls that are trained on."""
+        for folder in find_pulls(self.folder / "train"):
+            yield open_pull(folder, self.interval)
+
+    def pulls(self) -> Iterator[Pull]:
+        """Open those whose truth is known."""
+        for folder in find_pulls(self.folder / "pulls"):
+            pull = open_pull(folder, self.interval)
+            if pull.name in self.truth.index:
+                yield pull
+
+    def outcome(self, detector: Detector, pull: Pull) -> Outcome:
+        """Look at a pull and compare with the truth."""
+        row: dict[str, Any] = self.truth.loc[pull.name].to_dict()
+        verdict, _ = detector.find(pull.task())
+        first = verdict.findings[0] if verdict.findings else None
+        named = None if first is None else pull.grid.machines[first.machine]
+        truth = str(row["machine"]) or None
+        delay = None
+        if first is not None and named == truth:
+            delay = first.at * self.interval / 1e9 - float(row["start_s"])
+        return Outcome(truth, named, str(row["fault"]), int(row["machines"]), delay)
+
+
+def run_study(
+    given: StudySet, stored: StoredDetector, out: Path, names: Sequence[str]
+) -> dict[str, Any]:
+    """Compare variants of a detector on a set; write `study.json`, `study.csv` and pictures.
+
+    Parameters
+    ----------
+    given : StudySet
+    stored : StoredDetector
+        Fitted to `given.train()`.
+    out : Path
+    names : sequence of str
+        Of `VARIANTS`.
+
+    Returns
+    -------
+    dict
+        What `study.json` holds.
+    """
+    variants = Variants(stored.detector, given.train, stored.facts["false_alarms"], seed=0)
+    found: dict[str, list[Outcome]] = {}
+    tasks = list(given.truth.index)
+    with progress_bar(len(names) * (len(tasks) + 1), "study", "pull") as bar:
+        for name in names:
+            bar.set_postfix_str(name)
+            detector = variants.make(name)
+            bar.update()
+            found[name] = []
+            for pull in given.pulls():
+                found[name].append(given.outcome(detector, pull))
+                bar.update()
+    study = {
+        "pulls": len(tasks),
+        "methods": {name: _figures(outcomes) for name, outcomes in found.items()},
+        "random": random_figures(next(iter(found.values()))),
+    }
+    _write(out, study, found, tasks)
+    return study
+
+
+def _figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the figures of a method as a whole, by fault and by size."""
+    faults = sorted({one.fault for one in outcomes if one.fault})
+    by_fault = {
+        fault: {
+            "recall": sum(one.right for one in outcomes if one.fault == fault) / n,
+            "pulls": n,
+        }
+        for fault in faults
+        if (n := sum(one.fault == fault for one in outcomes))
+    }
+    by_size = {
+        f"{low} to {high}" if high < 10_000 else f"{low} and more": detection_figures(mine)
+        for low, high in _SIZES
+        if (mine := [one for one in outcomes if low <= one.machines <= high])
+    }
+    return detection_figures(outcomes) | {"by_fault": by_fault, "by_size": by_size}
+
+
+def _write(
+    out: Path,
+    study: Mapping[str, Any],
+    found: Mapping[str, Sequence[Outcome]],
+    tasks: Sequence[str],
+) -> None:
+    from forewarn.pipelines.study_pictures import study_figure
+
+    columns = {f"named by {name}": [one.named for one in o] for name, o in found.items()}
+    first = next(iter(found.values()))
+    table = pd.DataFrame(
+        {
+            "task": tasks,
+            "machines": [one.machines for one in first],
+            "fault": [one.fault for one in first],
+            "truth": [one.truth for one in first],
+            **columns,
+        }
+    )
+    with ExitStack() as files:
+        path = files.enter_context(replacing(out / "study.json"))
+        path.write_text(json.dumps(study, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        table.to_csv(files.enter_context(replacing(out / "study.csv")), index=False)
+        picture = files.enter_context(replacing(out / "study.png"))
+        study_figure(study).savefig(picture, dpi=110, format="png")
+
+
+def study_text(study: Mapping[str, Any]) -> str:
+    """Return the table of all methods for a terminal."""
+    lines = [
+        f"{'method':26}{'precision':>22}{'recall':>22}{'F1':>22}{'false':>7}{'wrong':>7}{'delay':>8}"
+    ]
+    for name, one in study["methods"].items():
+        cells = "".join(f"{_cell(one, figure):>22}" for figure in ("precision", "recall", "f1"))
+        delay = one["delay_seconds"]["p50"]
+        late = "-" if delay is None else f"{delay:.0f} s"
+        lines.append(f"{name:26}{cells}{one['false_alarms']:>7}{one['wrong']:>7}{late:>8}")
+    chance = study["random"]
+    cells = "".join(f"{chance[figure]:>8.3f}{'':14}" for figure in ("precision", "recall", "f1"))
+    lines.append(f"{'a machine at random':26}{cells}")
+    return "\n".join(lines)
+
+
+def _cell(one: Mapping[str, Any], figure: str) -> str:
+    value, between = one[figure], one[f"{figure}_interval"]
+    if value is None:
+        return "-"
+    return f"{value:.3f}" + (f" [{between[0]:.2f}, {between[1]:.2f}]" if between else "")
+
+
+def variant_names(text: str) -> tuple[str, ...]:
+    """Read names of variants separated by semicolons; `all` for all."""
+    names = tuple(VARIANTS) if text == "all" else tuple(one.strip() for one in text.split(";"))
+    unknown = [name for name in names if name not in VARIANTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"found {unknown[0]!r}, expected names of {'; '.join(VARIANTS)}"
+        )
+    return names
