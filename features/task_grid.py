@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,16 @@ class TaskGrid:
         _scatter(grid.reshape(-1), self.cell, values)
         _fill(grid, LONGEST_GAP)
         return grid
+
+    def with_samples(self, machine: Numbers, time: Numbers) -> TaskGrid:
+        """Return the same grid for other samples: the number of the machine and the time of each.
+
+        A sample that is outside of the grid's time is left out.
+        """
+        tick = (time + self.interval // 2) // self.interval - self.first_tick
+        inside = (tick >= 0) & (tick < self.n_ticks)
+        cell = np.where(inside, machine * self.n_ticks + tick, -1)
+        return replace(self, cell=cell)
 
     def time(self, tick: int) -> int:
         """Return the moment of a tick of this grid, nanoseconds since 1970 UTC."""

@@ -97,7 +97,9 @@ def fit_threshold(
     # Pulls per day of which a fifth passes the cut; what is wanted is rarer by this factor.
     seen = 0.2 * keep.sum() / float(np.asarray(days)[keep].sum())
     margin = cut + tail * max(float(np.log(seen / per_day)), 0.0)
-    return Threshold(base, slope, max(margin, float(excess[-1])), tail)
+    expected = per_day * float(np.asarray(days)[keep].mean())
+    reached = float(np.quantile(excess, max(0.0, 1.0 - expected)))
+    return Threshold(base, slope, max(margin, reached), tail)
 
 
 def _line(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -113,10 +113,10 @@ class Past:
 
     def without(self, doubtful: Flags) -> Past:
         """Return it without the blocks in which a machine was suspect."""
-        parts = [values.copy() for values in (self.offset, self.spread, self.level)]
+        parts = [values.copy() for values in (self.offset, self.spread)]
         for values in parts:
             values[doubtful] = np.nan
-        return Past(self.machines, self.blocks, *parts)
+        return Past(self.machines, self.blocks, *parts, self.level)
 
 
 @compiled
@@ -258,8 +258,10 @@ class _Here:
         own = np.clip(np.nan_to_num(self.usually(spreads)), 0.0, usual.spread)
         others = medians_of_others(apart, self.groups)
         floor = max(usual.deviation, _LEAST) ** 2
-        scores = _against(apart, others, own, self.place, floor)
-        levels = self.medians(found.level, known.level, doubtful)
+        # Bounded, too: where half of four machines are faulty, everybody differs.
+        beside = np.minimum(others, np.float32(usual.spread))
+        scores = _against(apart, beside, own, self.place, floor)
+        levels = self.medians(found.level, known.level, None)
         machines = known.machines or tuple(str(i) for i in range(scores.shape[1]))
         return scores, Past(machines, self.blocks, offsets, spreads, levels)
 

@@ -21,6 +21,7 @@ def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
     parts = detect.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     _add_fit(parts)
     _add_run(parts)
+    _add_watch(parts)
     _add_metrics(parts)
 
 
@@ -97,6 +98,32 @@ def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
     )
     command.add_argument("--plot", type=Path, metavar="DIR", help="draw each verdict as a PNG")
     command.add_argument("--json", action="store_true", help="one JSON object per task on stdout")
+
+
+def _add_watch(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "watch",
+        _watch,
+        "look at running tasks again and again, and say every new verdict once",
+        "forewarn detect watch --prometheus http://127.0.0.1:9090 --model /tmp/detector "
+        "--state /tmp/watch",
+    )
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument("--metrics", type=Path, help="folder of task=NAME/*.parquet that grows")
+    source.add_argument(
+        "--prometheus", metavar="URL", help="server; its token is in FOREWARN_PROMETHEUS_TOKEN"
+    )
+    add_config(command)
+    _add_model(command, "what `detect fit` wrote")
+    command.add_argument(
+        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
+    )
+    command.add_argument(
+        "--state", type=Path, metavar="DIR", help="pasts and verdicts, to go on after a restart"
+    )
+    command.add_argument("--once", action="store_true", help="one call, then end")
+    command.add_argument("--json", action="store_true", help="one JSON object per verdict")
 
 
 def _add_metrics(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -183,6 +210,28 @@ def _run(args: argparse.Namespace) -> int:
             from forewarn.pipelines.verdict_plot import plot_verdict
 
             plot_verdict(one, stored, args.plot)
+    return 0
+
+
+def _watch(args: argparse.Namespace) -> int:
+    import signal
+    import threading
+
+    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.detect_words import verdict_words
+    from forewarn.pipelines.live_metrics import LiveMetrics
+    from forewarn.pipelines.prometheus import Server
+    from forewarn.pipelines.watch import Watch
+
+    settings, stored, stop = settings_of(args).watch, load_detector(args.model), threading.Event()
+    source: Path | LiveMetrics = args.metrics
+    if args.prometheus is not None:
+        source = LiveMetrics(Server.from_environment(args.prometheus), settings, stored.interval)
+    watch = Watch(stored, settings, source, args.state, args.at_risk)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    for line in watch.call() if args.once else watch.run(stop):
+        print(json.dumps(line) if args.json else verdict_words(line), flush=True)
     return 0
 
 

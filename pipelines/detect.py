@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.models.detector import Detector
 from forewarn.models.detector_file import StoredDetector
+from forewarn.models.machine_past import Past
+from forewarn.models.peers import FEWEST
 from forewarn.models.verdict import Finding, Verdict
-from forewarn.pipelines.detect_state import TaskState, load_state, save_state
+from forewarn.pipelines.detect_state import load_state, save_state
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.prior import Prior
-from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.pulls import FilePull, Pull, PullError, find_pulls, open_pull
 from forewarn.pipelines.stages import note
 
-__all__ = ["Detected", "detect_pulls"]
+__all__ = ["Detected", "detect", "detect_pulls", "opened"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,36 +101,65 @@ def detect_pulls(
     """
     lists = Prior.open(at_risk) if at_risk is not None else None
     for folder in find_pulls(metrics):
-        yield _detect(folder, stored, lists, state)
+        started = time.perf_counter()
+        pull = opened(folder, stored)
+        before = load_state(state, pull.name) if state is not None else {}
+        found, pasts = detect(pull, stored.detector, lists, before)
+        if state is not None:
+            save_state(state, pull.name, pasts)
+        yield replace(found, seconds=time.perf_counter() - started)
 
 
-def _detect(
-    folder: Path, stored: StoredDetector, lists: Prior | None, state: Path | None
-) -> Detected:
-    started = time.perf_counter()
-    pull = open_pull(folder, stored.interval)
-    detector = stored.detector
-    known = [one.name for model in detector.metrics for one in model.limits]
+def opened(folder: Path, stored: StoredDetector, span: int | None = None) -> FilePull:
+    """Open the metrics of a task for a detector, the last `span` nanoseconds or all.
+
+    Raises
+    ------
+    PullError
+        If they break the contract, or hold no metric that the detector knows.
+    """
+    pull = open_pull(folder, stored.interval, span)
+    known = [one.name for model in stored.detector.metrics for one in model.limits]
     if not set(known) & pull.columns:
         raise PullError(
             f"{folder}: has none of the metrics of this detector ({', '.join(known)}), found "
             f"{', '.join(sorted(pull.columns))[:200]}."
         )
+    return pull
+
+
+def detect(
+    pull: Pull, detector: Detector, lists: Prior | None, pasts: Mapping[str, Past]
+) -> tuple[Detected, dict[str, Past]]:
+    """Look for the faulty machine of a task.
+
+    Parameters
+    ----------
+    pull : Pull
+    detector : Detector
+    lists : Prior or None
+    pasts : mapping of str to Past
+        By metric, from earlier calls.
+
+    Returns
+    -------
+    Detected
+    dict
+        The pasts as they are now.
+    """
+    started = time.perf_counter()
     n = len(pull.grid.machines)
-    if n < 3:
-        note(f"{pull.name}: {n} machine(s), expected 3 or more to compare: nobody can be named")
+    if n < FEWEST:
+        note(f"{pull.name}: {n} machine(s), expected {FEWEST} or more: nobody can be named")
     weights = _weights(pull, lists)
-    before = load_state(state, pull.name) if state is not None else TaskState()
-    verdict, pasts = detector.find(pull.task(weights), before.pasts)
+    verdict, now = detector.find(pull.task(weights), pasts)
     helped = bool(verdict.findings and weights[verdict.findings[0].machine] > 1.0)
     if helped:
-        without, _ = detector.find(pull.task(), before.pasts)
+        without, _ = detector.find(pull.task(), pasts)
         helped = _machine(without.findings) != _machine(verdict.findings)
-    if state is not None:
-        save_state(state, pull.name, TaskState(pasts))
     if verdict.absent:
         note(f"{pull.name}: no machine sends {', '.join(verdict.absent)}")
-    return Detected(pull, verdict, helped, time.perf_counter() - started)
+    return Detected(pull, verdict, helped, time.perf_counter() - started), now
 
 
 def _machine(findings: Sequence[Finding]) -> int | None:

@@ -24,7 +24,7 @@ from forewarn.models.detector_fit import (
 )
 from forewarn.models.lstm_vae_training import fit_lstm_vae
 from forewarn.models.metric_priority import largest_z, ranked_metrics
-from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.pulls import FilePull, PullError, find_pulls, open_pull
 from forewarn.pipelines.settings import DetectionTable
 from forewarn.pipelines.stages import note, progress_bar
 from forewarn.pipelines.store import replacing
@@ -150,13 +150,13 @@ class _Tasks:
     settings: DetectionTable
     known_faulty: frozenset[str]
 
-    def healthy(self) -> Iterator[Pull]:
+    def healthy(self) -> Iterator[FilePull]:
         """Open those in which nothing is known to be wrong."""
         for folder in self.folders:
             if folder.name.removeprefix("task=") not in self.known_faulty:
                 yield open_pull(folder, self.settings.interval)
 
-    def all(self) -> Iterator[Pull]:
+    def all(self) -> Iterator[FilePull]:
         """Open every one."""
         for folder in self.folders:
             yield open_pull(folder, self.settings.interval)

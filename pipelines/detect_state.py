@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,13 @@ from forewarn.features.errors import InputError
 from forewarn.models.machine_past import Past
 from forewarn.pipelines.store import replacing
 
-__all__ = ["StateError", "TaskState", "load_state", "save_state"]
+__all__ = ["StateError", "load_state", "save_state"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 
 
 class StateError(InputError):
     """A state that was not written by this program."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """Pasts by metric."""
-
-    pasts: Mapping[str, Past] = field(default_factory=dict)
 
 
 def _path(folder: Path, task: str) -> Path:
@@ -39,10 +31,10 @@ def _path(folder: Path, task: str) -> Path:
     return folder / f"{name}.npz"
 
 
-def save_state(folder: Path, task: str, state: TaskState) -> None:
-    """Write the state of a task, as a whole."""
+def save_state(folder: Path, task: str, pasts: Mapping[str, Past]) -> None:
+    """Write the pasts of a task, by metric, as a whole."""
     arrays: dict[str, Any] = {}
-    for number, (metric, past) in enumerate(state.pasts.items()):
+    for number, (metric, past) in enumerate(pasts.items()):
         names = json.dumps({"metric": metric, "machines": past.machines}).encode()
         arrays[f"{number}/names"] = np.frombuffer(names, dtype=np.uint8)
         for part in ("blocks", "offset", "spread", "level"):
@@ -51,8 +43,8 @@ def save_state(folder: Path, task: str, state: TaskState) -> None:
         np.savez(file, **arrays)
 
 
-def load_state(folder: Path, task: str) -> TaskState:
-    """Read the state of a task; an empty one if there is none.
+def load_state(folder: Path, task: str) -> dict[str, Past]:
+    """Read the pasts of a task; none if there are none.
 
     Raises
     ------
@@ -61,10 +53,10 @@ def load_state(folder: Path, task: str) -> TaskState:
     """
     path = _path(folder, task)
     if not path.exists():
-        return TaskState()
+        return {}
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            return TaskState(dict(_pasts(arrays)))
+            return dict(_pasts(arrays))
     except (ValueError, KeyError, OSError, EOFError) as error:
         raise StateError(
             f"{path}: cannot be used ({type(error).__name__}: {str(error)[:80]}), expected what "

@@ -101,11 +101,24 @@ class Server:
             If there is no server, or it refuses.
         """
         asked = {"query": query, "start": first / _SECOND, "end": last / _SECOND}
+        return self._answer("query_range", asked | {"step": step / _SECOND})
+
+    def samples(self, selector: str, end: int, span: int) -> Any:
+        """Return the samples themselves in (end - span, end], as JSON was decoded.
+
+        A range query would repeat the last sample where one is missing.
+
+        Raises
+        ------
+        PrometheusError
+            If there is no server, or it refuses.
+        """
+        query = f"{selector}[{span // 1_000_000}ms]"
+        return self._answer("query", {"query": query, "time": end / _SECOND})
+
+    def _answer(self, path: str, asked: Mapping[str, Any]) -> Any:
         try:
-            answer = self._client.post(
-                f"{self.url.rstrip('/')}/api/v1/query_range",
-                data=asked | {"step": step / _SECOND},
-            )
+            answer = self._client.post(f"{self.url.rstrip('/')}/api/v1/{path}", data=asked)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
         if answer.status_code == 422 and "too many samples" in answer.text:

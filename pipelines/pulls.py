@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.task_grid import TaskGrid, TaskGridError, lay_task
 from forewarn.models.running_task import Task
 
-__all__ = ["Pull", "PullError", "find_pulls", "open_pull"]
+__all__ = ["FilePull", "Pull", "PullError", "find_pulls", "open_pull"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -28,8 +29,8 @@ class PullError(InputError):
     """Machine metrics that break the contract."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+@dataclass(frozen=True)
+class Pull(ABC):
     """The metrics of one task, on its clock.
 
     Attributes
@@ -43,27 +44,10 @@ class Pull:
     name: str
     grid: TaskGrid
     groups: npt.NDArray[np.int64]
-    _files: tuple[tuple[Path, pq.ParquetFile], ...]
-    _kept: npt.NDArray[np.bool_] | None
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that any of the files has."""
-        return frozenset().union(*(file.schema_arrow.names for _, file in self._files))
-
+    @abstractmethod
     def series(self, name: str) -> Floats | None:
-        """Return a metric, shape (n_machines, n_ticks); None if there is no such column.
-
-        Raises
-        ------
-        PullError
-            If the column holds no numbers.
-        """
-        if name not in self.columns:
-            return None
-        parts = [_numbers(path, file, name) for path, file in self._files]
-        values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return self.grid.place(values if self._kept is None else values[self._kept])
+        """Return a metric, shape (n_machines, n_ticks); None if the task has none such."""
 
     def task(self, weights: npt.NDArray[np.float64] | None = None) -> Task:
         """Return it as the detector takes it."""
@@ -76,6 +60,33 @@ class Pull:
             groups=self.groups,
             weights=np.ones(n) if weights is None else weights,
         )
+
+
+@dataclass(frozen=True)
+class FilePull(Pull):
+    """A task in Parquet files; a column is read when it is asked for."""
+
+    _files: tuple[tuple[Path, pq.ParquetFile], ...]
+    _kept: npt.NDArray[np.bool_] | None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns that any of the files has."""
+        return frozenset().union(*(file.schema_arrow.names for _, file in self._files))
+
+    def series(self, name: str) -> Floats | None:
+        """Return a metric (`Pull.series`).
+
+        Raises
+        ------
+        PullError
+            If the column holds no numbers.
+        """
+        if name not in self.columns:
+            return None
+        parts = [_numbers(path, file, name) for path, file in self._files]
+        values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return self.grid.place(values if self._kept is None else values[self._kept])
 
 
 def find_pulls(folder: Path) -> list[Path]:
@@ -94,7 +105,7 @@ def find_pulls(folder: Path) -> list[Path]:
     return found
 
 
-def open_pull(folder: Path, interval: int) -> Pull:
+def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
     """Read who sent something when; the metrics are read when they are asked for.
 
     Parameters
@@ -103,6 +114,8 @@ def open_pull(folder: Path, interval: int) -> Pull:
         `task=NAME`.
     interval : int
         Nanoseconds between two samples of a machine.
+    span : int, optional
+        Nanoseconds before the last sample that are read; everything without it.
 
     Raises
     ------
@@ -115,6 +128,8 @@ def open_pull(folder: Path, interval: int) -> Pull:
     files = tuple((path, _opened(path)) for path in paths)
     table = pa.concat_tables(_keys(path, file) for path, file in files)
     there = pc.and_(table[_TIME].is_valid(), table[_MACHINE].is_valid())
+    if span is not None and table.num_rows:
+        there = pc.and_(there, pc.greater(table[_TIME], pc.max(table[_TIME]).as_py() - span))
     kept = None if pc.all(there).as_py() in (True, None) else there.to_numpy()
     table = table if kept is None else table.filter(there)
     codes, names = _codes(table[_MACHINE])
@@ -123,7 +138,7 @@ def open_pull(folder: Path, interval: int) -> Pull:
     except TaskGridError as error:
         raise PullError(f"{folder}: {error}") from None
     groups = _groups(table, codes, names, grid.machines)
-    return Pull(folder.name.removeprefix("task="), grid, groups, files, kept)
+    return FilePull(folder.name.removeprefix("task="), grid, groups, files, kept)
 
 
 def _opened(path: Path) -> pq.ParquetFile:

@@ -218,6 +218,17 @@ class DetectionTable(StrictTable):
         return self
 
 
+class WatchTable(StrictTable):
+    """How running tasks are watched."""
+
+    every: Duration = parse_duration("8min")
+    span: Duration = parse_duration("15min")
+    selector: str = ""
+    task_label: str = "task"
+    machine_label: str = "machine"
+    group_label: str = "group"
+
+
 class FailuresTable(StrictTable):
     """What counts as a failure of a GPU beside a repair ticket."""
 
@@ -286,6 +297,7 @@ class Settings(StrictTable):
     ensembles: EnsemblesTable = EnsemblesTable()
     evaluation: EvaluationTable = EvaluationTable()
     detection: DetectionTable = Field(default_factory=DetectionTable)
+    watch: WatchTable = WatchTable()
     list: ListTable = ListTable()
     site: SiteTable = SiteTable()
     registry: RegistryTable = RegistryTable()

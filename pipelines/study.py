@@ -76,7 +76,7 @@ class StudySet:
 
     def outcome(self, detector: Detector, pull: Pull) -> Outcome:
         """Look at a pull and compare with the truth."""
-        row: dict[str, Any] = self.truth.loc[pull.name].to_dict()
+        row: Any = self.truth.loc[pull.name]
         verdict, _ = detector.find(pull.task())
         first = verdict.findings[0] if verdict.findings else None
         named = None if first is None else pull.grid.machines[first.machine]

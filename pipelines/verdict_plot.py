@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -43,12 +44,13 @@ def plot_verdict(found: Detected, stored: StoredDetector, folder: Path) -> Path:
     findings = found.verdict.findings
     first = [findings[0].metric] if findings else []
     names = list(dict.fromkeys([*first, *(model.name for model in stored.detector.metrics)]))
-    panels = [name for name in names if name in found.pull.columns][: 3 if first else 4]
+    there = ((name, found.pull.series(name)) for name in names)
+    panels = dict(islice(((n, s) for n, s in there if s is not None), 3 if first else 4))
     with own_style():
         figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + 0.6), layout="constrained")
         axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
-        for name, one in zip(panels, axes, strict=True):
-            _draw(one, found.pull, name, findings)
+        for (name, series), one in zip(panels.items(), axes, strict=True):
+            _draw(one, found.pull, name, series, findings)
         figure.suptitle(_title(found), x=0.01, ha="left", fontsize=12)
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", found.pull.name).lstrip(".") or "task"
         path = folder / f"{safe}.png"
@@ -68,11 +70,8 @@ def _title(found: Detected) -> str:
     )
 
 
-def _draw(axes: Axes, pull: Pull, name: str, findings: Sequence[Finding]) -> None:
-    """Draw one metric; its range is that of the machines, not that of single spikes."""
-    series = pull.series(name)
-    if series is None:
-        return
+def _draw(axes: Axes, pull: Pull, name: str, series: Floats, findings: Sequence[Finding]) -> None:
+    """Draw one metric of all machines, or of some where there are very many."""
     ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
     times = to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy()
     chosen = np.linspace(0, len(series) - 1, min(len(series), _MOST_LINES)).astype(int)

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forewarn.features.metric_limits import MetricLimits
+from forewarn.models.detection_threshold import Threshold
+from forewarn.models.detector import Detector, MetricModel, Rules
+from forewarn.models.machine_past import Past, Usual
+from forewarn.models.running_task import Task, comparable
+from forewarn.models.verdict import Verdict
+
+Floats = np.ndarray  # type: ignore[type-arg]
+TICKS = 300
+RULES = Rules(window=4, continuity=40, block=10)
+ONE = MetricLimits("one", 0.0, 1.0)
+TWO = MetricLimits("two", 0.0, 1.0)
+FIXED = Threshold(base=np.log(3.0), slope=0.0, margin=0.0, tail=0.2)
+USUAL = Usual(0.02, 0.3, 0.05)
+
+
+def detector(rules: Rules = RULES, activity: str | None = None, level: float = 3.0) -> Detector:
+    threshold = replace(FIXED, base=float(np.log(level)))
+    models = [MetricModel((limits,), None, USUAL, threshold) for limits in (ONE, TWO)]
+    return Detector(rules, models, activity)
+
+
+def healthy(n: int, seed: int = 0, ticks: int = TICKS) -> dict[str, Floats]:
+    generator = np.random.default_rng(seed)
+    return {
+        name: generator.normal(0.5, 0.02, (n, ticks)).astype(np.float32) for name in ("one", "two")
+    }
+
+
+def task(
+    series: Mapping[str, Floats],
+    groups: list[int] | None = None,
+    weights: list[float] | None = None,
+    first: int = 0,
+) -> Task:
+    n, ticks = next(iter(series.values())).shape
+    return Task(
+        machines=tuple(f"m{i}" for i in range(n)),
+        first_tick=first,
+        n_ticks=ticks,
+        series=series.get,
+        groups=np.zeros(n, int) if groups is None else np.array(groups),
+        weights=np.ones(n) if weights is None else np.array(weights),
+    )
+
+
+def found(series: Mapping[str, Floats], **options: object) -> Verdict:
+    verdict, _ = detector().find(task(series, **options))  # type: ignore[arg-type]
+    return verdict
+
+
+def named(verdict: Verdict) -> list[int]:
+    return [one.machine for one in verdict.findings]
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 40, 300])
+def test_nobody_is_named_in_a_healthy_task_and_the_faulty_machine_is(n: int) -> None:
+    series = healthy(n)
+    assert named(found(series)) == []
+    series["two"][1, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [1]
+    (one,) = verdict.findings
+    assert one.metric == "two"
+    assert 145 <= one.since <= 152
+    assert 0.85 * RULES.continuity <= one.at - 150 <= RULES.continuity + 10
+
+
+def test_less_than_a_continuity_is_a_jitter() -> None:
+    series = healthy(8)
+    series["one"][3, 150:180] -= 0.3
+    assert named(found(series)) == []
+
+
+def test_a_tenth_of_the_windows_may_be_quiet() -> None:
+    series = healthy(8)
+    series["one"][3, 150:] -= 0.3
+    series["one"][3, 170] = 0.5
+    assert named(found(series)) == [3]
+
+
+def test_the_first_metric_in_order_that_finds_one_wins() -> None:
+    series = healthy(8)
+    series["two"][2, 100:] -= 0.3
+    series["one"][3, 200:] -= 0.3
+    assert found(series).findings[0].metric == "one"
+    assert found(series).examined == ("one",)
+
+
+def test_several_at_once_are_all_named() -> None:
+    series = healthy(12)
+    series["one"][[2, 7], 150:] -= 0.3
+    assert sorted(named(found(series))) == [2, 7]
+
+
+def test_of_four_the_two_that_have_changed_are_faulty_and_not_the_other_two() -> None:
+    series = healthy(4)
+    series["one"][[0, 2], 150:] -= 0.3
+    assert sorted(named(found(series))) == [0, 2]
+
+
+def test_where_half_goes_up_and_half_goes_down_nobody_can_tell() -> None:
+    series = healthy(4)
+    series["one"][[0, 2], 150:] -= 0.2
+    series["one"][[1, 3], 150:] += 0.2
+    assert named(found(series)) == []
+
+
+def test_machines_of_another_stage_are_no_outliers() -> None:
+    series = healthy(12)
+    series["one"][8:, 150:] -= 0.3  # a whole stage works on something else now
+    groups = [0] * 8 + [1] * 4
+    assert named(found(series, groups=groups)) == []
+
+
+def test_who_has_always_been_different_is_not_named_and_who_is_so_beyond_all_is_a_straggler() -> (
+    None
+):
+    series = healthy(8)
+    series["one"][2] += 0.2
+    assert named(found(series)) == []
+    series["one"][3] -= 0.48
+    verdict = found(series)
+    assert named(verdict) == [3]
+    assert verdict.findings[0].always
+
+
+def test_a_fault_goes_before_a_straggler() -> None:
+    series = healthy(8)
+    series["one"][3] -= 0.48
+    series["two"][5, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [5]
+    assert not verdict.findings[0].always
+
+
+def test_a_checkpoint_of_the_whole_task_with_rank_zero_still_busy_is_a_phase() -> None:
+    series = healthy(8) | {"busy": np.full((8, TICKS), 0.9, np.float32)}
+    series["busy"][:, 100:138] = 0.0
+    series["one"][1:, 100:138] = 0.1
+    series["one"][0, 100:138] = 0.9
+    model = detector(replace(RULES, continuity=30), "busy")
+    assert named(model.find(task(series))[0]) == [0]  # longer than a continuity: no pause any more
+    model = detector(RULES, "busy")
+    assert named(model.find(task(series))[0]) == []
+
+
+def test_the_machine_that_does_not_come_back_after_a_pause_is_the_finding() -> None:
+    series = healthy(8) | {"busy": np.full((8, TICKS), 0.9, np.float32)}
+    series["busy"][:, 150:180] = 0.0
+    series["one"][:, 150:180] = 0.05
+    series["one"][4, 180:] = 0.05 + 0.01 * np.random.default_rng(0).random(TICKS - 180)
+    verdict, _ = detector(RULES, "busy").find(task(series))
+    assert named(verdict) == [4]
+    assert verdict.findings[0].since >= 176
+
+
+def test_a_sensor_that_hangs_makes_a_machine_blind_and_names_nobody() -> None:
+    series = healthy(8)
+    series["one"][3, 100:] = 0.2
+    verdict = found(series)
+    assert named(verdict) == []
+    assert verdict.blind == (3,)
+
+
+@pytest.mark.parametrize("gone", [np.s_[100:], np.s_[:]])
+def test_a_machine_that_is_gone_is_blind_and_the_others_are_compared(gone: slice) -> None:
+    series = healthy(8)
+    for one in series.values():
+        one[3, gone] = np.nan
+    series["two"][5, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [5]
+    assert verdict.blind == (3,)
+
+
+def test_a_machine_that_joins_in_the_middle_is_compared_while_it_is_there() -> None:
+    series = healthy(8)
+    for one in series.values():
+        one[3, :120] = np.nan
+    assert named(found(series)) == []
+    series["one"][3, 230:] -= 0.3
+    assert named(found(series)) == [3]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_of_one_or_two_machines_nobody_is_named(n: int) -> None:
+    series = healthy(n)
+    series["one"][0, 150:] -= 0.4
+    assert named(found(series)) == []
+
+
+def test_a_metric_that_nobody_sends_is_absent() -> None:
+    series = healthy(8)
+    del series["one"]
+    series["two"][1, 150:] -= 0.3
+    verdict = found(series)
+    assert verdict.absent == ("one",)
+    assert named(verdict) == [1]
+    assert found({"other": series["two"]}).absent == ("one", "two")
+
+
+def test_a_pull_shorter_than_a_window_names_nobody() -> None:
+    assert named(found(healthy(8, ticks=3))) == []
+    assert named(found(healthy(8, ticks=30))) == []
+
+
+def test_infinities_are_missing() -> None:
+    series = healthy(8)
+    series["one"][3, 100:] = np.inf
+    verdict = found(series)
+    assert named(verdict) == []
+    assert verdict.blind == (3,)
+
+
+def test_an_earlier_call_makes_a_machine_known() -> None:
+    before, now = healthy(8, 1), healthy(8, 2)
+    now["one"][3] -= 0.3  # since its first sample in this pull
+    model = detector()
+    assert named(model.find(task(now))[0]) == []
+    _, pasts = model.find(task(before))
+    verdict, after = model.find(task(now, first=TICKS), pasts)
+    assert named(verdict) == [3]
+    assert not verdict.findings[0].always
+    # What is suspect does not become usual.
+    assert named(model.find(task(now, first=2 * TICKS), after)[0]) == [3]
+
+
+def test_a_listed_machine_is_named_on_less_evidence() -> None:
+    series = healthy(8)
+    series["one"][3, 150:] -= 0.1
+    model = detector(level=3.7)
+    scores = model.highest(model.examine(task(series), model.metrics[0], None, none(series)))  # type: ignore[arg-type]
+    level = float(scores[3]) * 1.05
+    assert named(detector(level=level).find(task(series))[0]) == []
+    weights = [0.5] * 8
+    weights[3] = 4.5
+    assert named(detector(level=level).find(task(series, weights=weights))[0]) == [3]
+
+
+def none(series: Mapping[str, Floats]) -> Floats:
+    return np.zeros(next(iter(series.values())).shape[1] - RULES.window + 1, dtype=bool)
+
+
+def test_the_paper_names_the_farthest_machine_if_it_is_the_same_all_the_time() -> None:
+    rules = replace(RULES, mode="minder")
+    series = healthy(20)
+    model = detector(rules, level=3.0)
+    assert named(model.find(task(series))[0]) == []
+    series["one"][3, 150:] -= 0.3
+    assert named(model.find(task(series))[0]) == [3]
+    # Two that take turns in being the farthest never complete it.
+    series["one"][7, 150:] -= 0.3
+    assert named(model.find(task(series))[0]) == []
+
+
+def test_no_threshold_of_the_paper_can_name_one_of_four_above_its_bound() -> None:
+    rules = replace(RULES, mode="minder")
+    series = healthy(4)
+    series["one"][1, 150:] -= 0.5
+    assert named(detector(rules, level=1.8).find(task(series))[0]) == []
+    assert named(detector(rules, level=1.6).find(task(series))[0]) == [1]
+
+
+def test_groups_too_small_are_compared_together() -> None:
+    assert comparable(np.array([5, 5, 5, 5, 7])).tolist() == [0] * 5
+    assert comparable(np.array([5] * 4 + [7] * 4)).tolist() == [5] * 4 + [7] * 4
+    assert comparable(np.array([1, 2, 3])).tolist() == [0, 0, 0]
+
+
+def test_the_past_of_a_call_can_be_given_to_the_next() -> None:
+    _, pasts = detector().find(task(healthy(8)))
+    assert set(pasts) == {"one", "two"}
+    assert all(isinstance(past, Past) for past in pasts.values())
+    assert pasts["one"].machines == tuple(f"m{i}" for i in range(8))
