@@ -6,6 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -94,14 +95,14 @@ def load_detector(folder: Path) -> StoredDetector:
     """
     try:
         described = json.loads((folder / _JSON).read_text(encoding="utf-8"))
-        with np.load(folder / _NPZ, allow_pickle=False) as arrays:
+        with (folder / _NPZ).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return _read(described, {name: arrays[name] for name in arrays.files})
     except FileNotFoundError as error:
         raise DetectorFileError(
             f"{folder}: no {Path(error.filename or _JSON).name}, expected a detector of "
             "`forewarn detect fit`."
         ) from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, BadZipFile) as error:
         raise DetectorFileError(
             f"{folder / _JSON}: cannot be used ({type(error).__name__}: {str(error)[:100]}), "
             "expected a detector of `forewarn detect fit`."

@@ -101,15 +101,15 @@ def fit_detector(
     rules = Rules(settings.window, continuity, block, settings.mode, settings.distance)
     limits = [one.limits for one in settings.metrics]
     present = tasks.present([one.name for one in limits])
+    if not present:
+        raise PullError(
+            f"{metrics}: holds none of the metrics {', '.join(one.name for one in limits)}; "
+            "expected those of `detection.metrics`."
+        )
     for one in limits:
         if one.name not in present:
             note(f"no task has the metric `{one.name}`: it is left out")
     limits = [one for one in limits if one.name in present]
-    if not limits:
-        raise PullError(
-            f"{metrics}: holds none of the metrics {', '.join(m.name for m in settings.metrics)}; "
-            "expected those of `detection.metrics`."
-        )
     activity = settings.activity if settings.activity in present else None
     detector = Detector(rules, (), activity)
     models, errors = [], {}

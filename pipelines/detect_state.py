@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -55,9 +56,9 @@ def load_state(folder: Path, task: str) -> dict[str, Past]:
     if not path.exists():
         return {}
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(_pasts(arrays))
-    except (ValueError, KeyError, OSError, EOFError) as error:
+    except (ValueError, KeyError, OSError, EOFError, BadZipFile) as error:
         raise StateError(
             f"{path}: cannot be used ({type(error).__name__}: {str(error)[:80]}), expected what "
             "`--state` wrote; remove it to begin anew."

@@ -143,11 +143,14 @@ def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
 
 def _opened(path: Path) -> pq.ParquetFile:
     try:
-        file = pq.ParquetFile(path, read_dictionary=[_MACHINE, _GROUP])
+        schema = pq.read_schema(path)
+        texts = [name for name in (_MACHINE, _GROUP) if name in schema.names]
+        texts = [name for name in texts if is_text(schema.field(name).type)]
+        file = pq.ParquetFile(path, read_dictionary=texts)
     except (pa.ArrowException, OSError) as error:
         detail = str(error).splitlines()[0][:120]
         raise PullError(f"{path}: cannot be read as Parquet ({detail}).") from None
-    names = file.schema_arrow.names
+    names = schema.names
     for name in (_TIME, _MACHINE):
         if name not in names:
             raise PullError(f"{path}: column `{name}` is missing, found {', '.join(names[:8])}.")

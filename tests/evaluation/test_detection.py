@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from forewarn.evaluation.detection import Outcome, detection_figures, random_figures
+
+RIGHT = Outcome("a", "a", "ecc error", 4, 250.0)
+MISSED = Outcome("a", None, "ecc error", 4)
+WRONG = Outcome("a", "b", "aoc error", 8)
+QUIET = Outcome(None, None, "", 4)
+FALSE = Outcome(None, "c", "", 4)
+
+
+def test_only_the_right_machine_is_right() -> None:
+    found = detection_figures([RIGHT, RIGHT, MISSED, WRONG, QUIET, FALSE])
+    assert found["precision"] == 2 / 4
+    assert found["recall"] == 2 / 4
+    assert found["f1"] == 0.5
+    assert (found["false_alarms"], found["wrong"]) == (1, 1)
+    assert (found["pulls"], found["faulty"]) == (6, 4)
+    assert found["delay_seconds"] == {"p10": 250.0, "p50": 250.0, "p90": 250.0}
+    low, high = found["f1_interval"]
+    assert 0.0 <= low < 0.5 < high <= 1.0
+
+
+def test_what_cannot_be_said_is_null() -> None:
+    found = detection_figures([MISSED, QUIET])
+    assert found["precision"] is None
+    assert found["recall"] == 0.0
+    assert found["delay_seconds"]["p50"] is None
+    assert detection_figures([QUIET])["recall"] is None
+
+
+def test_chance_by_arithmetic() -> None:
+    found = random_figures([RIGHT, WRONG, QUIET])
+    assert found["precision"] == pytest.approx((1 / 4 + 1 / 8) / 3)
+    assert found["recall"] == pytest.approx((1 / 4 + 1 / 8) / 2)
