@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,9 +49,9 @@ class Threshold:
 
 
 def fit_threshold(
-    highest: Sequence[float],
-    n_machines: Sequence[int],
-    days: Sequence[float],
+    highest: npt.ArrayLike,
+    n_machines: npt.ArrayLike,
+    days: npt.ArrayLike,
     *,
     per_day: float,
 ) -> Threshold:
@@ -65,10 +64,10 @@ def fit_threshold(
 
     Parameters
     ----------
-    highest : sequence of float
+    highest : array_like of shape (n_pulls,)
         By pull.
-    n_machines : sequence of int
-    days : sequence of float
+    n_machines : array_like of shape (n_pulls,)
+    days : array_like of shape (n_pulls,)
         Length of each pull.
     per_day : float
         False alarms per task and day.
@@ -78,7 +77,7 @@ def fit_threshold(
     ValueError
         If there is no pull.
     """
-    if not len(highest):
+    if not np.size(highest):
         raise ValueError("no pull to fit a threshold to.")
     logs = np.log(np.maximum(np.asarray(highest, dtype=np.float64), _SMALLEST))
     sizes = np.log(np.asarray(n_machines, dtype=np.float64))

@@ -113,10 +113,9 @@ class Past:
 
     def without(self, doubtful: Flags) -> Past:
         """Return it without the blocks in which a machine was suspect."""
-        parts = [values.copy() for values in (self.offset, self.spread)]
-        for values in parts:
-            values[doubtful] = np.nan
-        return Past(self.machines, self.blocks, *parts, self.level)
+        offset, spread = self.offset.copy(), self.spread.copy()
+        offset[doubtful] = spread[doubtful] = np.nan
+        return Past(self.machines, self.blocks, offset, spread, self.level)
 
 
 @compiled

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from forewarn.evaluation.detection import Outcome, detection_figures, random_figures
@@ -74,10 +76,12 @@ class StudySet:
             if pull.name in self.truth.index:
                 yield pull
 
-    def outcome(self, detector: Detector, pull: Pull) -> Outcome:
-        """Look at a pull and compare with the truth."""
+    def outcome(
+        self, detector: Detector, pull: Pull, weights: npt.NDArray[np.float64] | None = None
+    ) -> Outcome:
+        """Look at a pull, with the weights of a list, and compare with the truth."""
         row: Any = self.truth.loc[pull.name]
-        verdict, _ = detector.find(pull.task())
+        verdict, _ = detector.find(pull.task(weights))
         first = verdict.findings[0] if verdict.findings else None
         named = None if first is None else pull.grid.machines[first.machine]
         truth = str(row["machine"]) or None

@@ -5,7 +5,7 @@ import numpy as np
 from forewarn.features.blind import frozen
 
 
-def moving(n: int = 6, ticks: int = 50) -> np.ndarray:  # type: ignore[type-arg]
+def moving(n: int = 6, ticks: int = 50) -> np.ndarray:
     return np.random.default_rng(0).random((n, ticks)).astype(np.float32)
 
 

@@ -13,8 +13,8 @@ def test_the_wanted_rate_comes_out_where_the_tail_is_what_is_assumed() -> None:
     sizes = np.exp(generator.uniform(np.log(4), np.log(1500), 400)).astype(int)
     tail, slope = 0.2, 0.1
 
-    def draw(sizes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-        return np.exp(slope * np.log(sizes) + generator.exponential(tail, len(sizes)))
+    def draw(sizes: np.ndarray) -> np.ndarray:
+        return np.asarray(np.exp(slope * np.log(sizes) + generator.exponential(tail, len(sizes))))
 
     wanted = 2.0  # a day: often enough to be counted below
     found = fit_threshold(draw(sizes), sizes, np.full(400, DAY_OF_PULLS), per_day=wanted)

@@ -13,7 +13,7 @@ from forewarn.models.machine_past import Past, Usual
 from forewarn.models.running_task import Task, comparable
 from forewarn.models.verdict import Verdict
 
-Floats = np.ndarray  # type: ignore[type-arg]
+Floats = np.ndarray
 TICKS = 300
 RULES = Rules(window=4, continuity=40, block=10)
 ONE = MetricLimits("one", 0.0, 1.0)

@@ -8,7 +8,7 @@ from forewarn.models.lstm_vae_training import build_vae, fit_lstm_vae, weights_o
 from forewarn.models.tensorflow_runtime import fresh_keras
 
 LENGTH = 8
-Floats = np.ndarray  # type: ignore[type-arg]
+Floats = np.ndarray
 
 
 def random_weights(n_parts: int, scale: float, seed: int = 0) -> dict[str, Floats]:

@@ -7,7 +7,7 @@ from forewarn.models.peers import deviations
 
 TERMS = PastTerms(block=10, lag=5)
 USUAL = Usual(deviation=0.02, offset=0.5, spread=0.1)
-Floats = np.ndarray  # type: ignore[type-arg]
+Floats = np.ndarray
 
 
 def quiet(n: int = 8, windows: int = 150, seed: int = 0) -> Floats:

@@ -1,0 +1,233 @@
+"""Watching running tasks: in files that grow, and in a real Prometheus that goes away twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+
+from forewarn.evaluation.incidents import SimulatedTask, healthy_task
+from forewarn.models.detector_file import load_detector
+from forewarn.pipelines.cli import main
+from forewarn.pipelines.live_metrics import LiveMetrics
+from forewarn.pipelines.prometheus import Server
+from forewarn.pipelines.settings import WatchTable
+from forewarn.pipelines.watch import Watch
+
+Put = Callable[[SimulatedTask, Path, str], Path]
+Fault = Callable[..., SimulatedTask]
+Capture = pytest.CaptureFixture[str]
+
+SECOND = 1_000_000_000
+MACHINES = 64
+STEP = 60  # seconds between two calls
+HOURS_AGO = 6
+
+
+@dataclass
+class Steps:
+    """A clock that a test moves: each wait is a step, and something may happen in it."""
+
+    time: int
+    until: int
+    happens: dict[int, Callable[[], None]] = field(default_factory=dict)
+    steps: int = 0
+
+    def now(self) -> int:
+        return self.time
+
+    def wait(self, seconds: float, until: threading.Event) -> bool:
+        self.time += round(seconds * SECOND)
+        self.steps += 1
+        self.happens.get(self.steps, lambda: None)()
+        if self.time >= self.until:
+            until.set()
+        return until.is_set()
+
+
+@dataclass
+class Prometheus:
+    """A Prometheus over blocks that were written before."""
+
+    program: Path
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        config = self.folder / "prometheus.yml"
+        config.write_text("global: {}\n")
+        self.process = subprocess.Popen(
+            [
+                str(self.program),
+                f"--config.file={config}",
+                f"--storage.tsdb.path={self.folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        started = time.monotonic()
+        while time.monotonic() - started < 60:
+            try:
+                if httpx.get(f"{self.url}/-/ready").status_code == 200:
+                    return
+            except httpx.HTTPError:
+                time.sleep(0.1)
+        raise AssertionError("prometheus does not come up")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(30)
+            self.process = None
+
+
+def open_metrics(tasks: dict[str, SimulatedTask], begin: int) -> Iterator[str]:
+    """Write what exporters would have shown, family by family."""
+    for name in ("cpu_usage", "power_draw", "gpu_duty_cycle"):
+        yield f"# TYPE {name} gauge\n"
+        for job, task in tasks.items():
+            for machine, group, row in zip(
+                task.machines, task.group, task.samples[name], strict=True
+            ):
+                labels = f'{{job="node",task="{job}",machine="{machine}",group="{group}"}}'
+                for second, value in enumerate(row):
+                    if np.isfinite(value):
+                        yield f"{name}{labels} {value:.3f} {begin + second}\n"
+    yield "# EOF\n"
+
+
+@pytest.fixture(scope="module")
+def jobs(fault: Fault) -> dict[str, SimulatedTask]:
+    good = healthy_task(np.random.default_rng(3), 16, 900)
+    return {"good": good, "bad": fault(MACHINES - 16, 5, start=420, seed=8)}
+
+
+@pytest.fixture(scope="module")
+def begin() -> int:
+    return int(time.time()) // 7200 * 7200 - HOURS_AGO * 3600
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    require_program: Callable[[str, str], Path],
+    jobs: dict[str, SimulatedTask],
+    begin: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Prometheus]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    text = folder / "metrics.txt"
+    text.write_text("".join(open_metrics(jobs, begin)))
+    tool = require_program("promtool", "prometheus")
+    make = [str(tool), "tsdb", "create-blocks-from", "openmetrics", str(text)]
+    subprocess.run([*make, str(folder / "data")], check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    server = Prometheus(require_program("prometheus", "prometheus"), folder, port)
+    server.start()
+    yield server
+    server.stop()
+
+
+def watched(
+    prometheus: Prometheus, model: Path, begin: int, happens: dict[int, Callable[[], None]]
+) -> list[dict[str, Any]]:
+    stored = load_detector(model)
+    settings = WatchTable.model_validate({"every": f"{STEP}s", "selector": 'job="node"'})
+    clock = Steps((begin + 330) * SECOND, (begin + 905) * SECOND, happens)
+    with closing(Server(prometheus.url)) as server:
+        live = LiveMetrics(server, settings, stored.interval)
+        watch = Watch(stored, settings, live, clock=clock)
+        return list(watch.run(threading.Event()))
+
+
+def test_the_fault_is_named_once_though_the_server_goes_away_twice(
+    prometheus: Prometheus, model: Path, begin: int, capsys: Capture
+) -> None:
+    quiet = watched(prometheus, model, begin, {})
+    happens = {2: prometheus.stop, 3: prometheus.start, 6: prometheus.stop, 7: prometheus.start}
+    broken = watched(prometheus, model, begin, happens)
+    assert "cannot be asked" in capsys.readouterr().err
+    for found in (quiet, broken):
+        (line,) = found
+        assert (line["task"], line["machine"]) == ("bad", "node-0005")
+        assert line["metric"] == "power_draw"
+        since = pd.Timestamp(line["since"]).timestamp() - begin
+        assert 400 <= since <= 450
+    assert quiet[0]["detected_at"] == broken[0]["detected_at"]
+
+
+def test_what_prometheus_has_is_what_the_files_have(
+    prometheus: Prometheus,
+    begin: int,
+    jobs: dict[str, SimulatedTask],
+    put: Put,
+    tmp_path: Path,
+) -> None:
+    from forewarn.pipelines.pulls import open_pull
+
+    put(jobs["bad"], tmp_path, "bad")
+    filed = open_pull(tmp_path / "task=bad", SECOND)
+    with closing(Server(prometheus.url)) as server:
+        live = LiveMetrics(server, WatchTable(), SECOND)
+        (bad, good) = live.pulls("cpu_usage", (begin + 899) * SECOND, 900 * SECOND)
+        assert (bad.name, good.name) == ("bad", "good")
+        assert bad.grid.machines == filed.grid.machines
+        ours, theirs = bad.series("power_draw"), filed.series("power_draw")
+        assert ours is not None
+        assert theirs is not None
+        assert np.allclose(ours, theirs, atol=1e-3, equal_nan=True)
+        assert bad.series("disk") is None
+
+
+def test_the_command_watches_a_server_once(
+    prometheus: Prometheus, model: Path, capsys: Capture
+) -> None:
+    options = ["--prometheus", prometheus.url, "--model", str(model), "--once", "--json"]
+    assert main(["detect", "watch", *options]) == 0
+    assert capsys.readouterr().out == ""  # nothing runs now
+
+
+def test_no_server(model: Path, capsys: Capture) -> None:
+    options = ["--prometheus", "http://127.0.0.1:9", "--model", str(model), "--once"]
+    assert main(["detect", "watch", *options]) == 2
+    assert "cannot be asked" in capsys.readouterr().err
+
+
+def test_files_that_grow_are_looked_at_again_and_each_verdict_is_given_once(
+    put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    metrics, state = tmp_path / "m", tmp_path / "state"
+    put(fault(10, 4), metrics, "job")
+    path = metrics / "task=job" / "part-0.parquet"
+    whole = pd.read_parquet(path)
+    printed = []
+    for seconds in (300, 600, 700, 800, 900):
+        end = whole["timestamp"].min() + pd.Timedelta(seconds=seconds)
+        whole[whole["timestamp"] < end].to_parquet(path)
+        options = ["--metrics", str(metrics), "--model", str(model), "--state", str(state)]
+        capsys.readouterr()
+        assert main(["detect", "watch", *options, "--once", "--json"]) == 0
+        printed.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    named = [[line["machine"] for line in call] for call in printed]
+    assert [name for call in named for name in call] == ["node-0004"]
+    assert named[0] == []
+    assert named[3] == named[4] == []
