@@ -1,0 +1,222 @@
+"""Time and memory of `forewarn detect run` on pulls of 15 minutes at one sample a second.
+
+    python benchmarks/detection.py [--short] [--plot FILE]
+
+A pull is timed from outside the process, as the difference between three pulls and one, reading
+included; nothing is wrong in it, so that all seven metrics are examined. Beside it, in the same
+run: where the time goes, plain numpy summing all pairwise distances, and Keras predicting the same
+windows. Weights are random: they cost as much as trained ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from forewarn.evaluation.incidents import SimulatedTask, healthy_task
+from forewarn.models.continuity import levels
+from forewarn.models.detection_threshold import Threshold
+from forewarn.models.detector import Detector, MetricModel, Rules
+from forewarn.models.detector_file import StoredDetector, load_detector, save_detector
+from forewarn.models.lstm_vae import HIDDEN, LATENT, LstmVae, windows_of
+from forewarn.models.machine_past import Past, Usual, judge
+from forewarn.models.pairwise import distance_sums
+from forewarn.models.peers import deviations
+from forewarn.pipelines.pulls import open_pull
+from forewarn.pipelines.settings import Settings
+from forewarn.pipelines.simulate_incidents import metrics_table
+
+SECONDS, INTERVAL, WINDOW = 900, 1_000_000_000, 8
+BEGIN = np.datetime64("2025-01-01", "ns")
+COMMAND = "import sys; from forewarn.pipelines.cli import main; sys.exit(main())"
+NEVER = Threshold(base=20.0, slope=0.0, margin=0.0, tail=0.1)
+Floats = npt.NDArray[np.float32]
+
+
+def _detector(folder: Path, names: list[str] | None = None) -> None:
+    """Write a detector that names nobody, so that every metric is looked at."""
+    generator = np.random.default_rng(0)
+    shapes = {"encoder_kernel": (1, 16), "encoder_recurrent": (HIDDEN, 16), "encoder_bias": (16,)}
+    shapes |= {"mean_kernel": (HIDDEN, LATENT), "mean_bias": (LATENT,)}
+    shapes |= {"decoder_kernel": (LATENT, 16), "decoder_recurrent": (HIDDEN, 16)}
+    shapes |= {"decoder_bias": (16,), "output_kernel": (HIDDEN, 1), "output_bias": (1,)}
+    models = []
+    for metric in Settings().detection.metrics:
+        weights = {n: generator.normal(0, 0.5, s).astype(np.float32) for n, s in shapes.items()}
+        usual, easy = Usual(0.02, 0.3, 0.1), Threshold(0.0, 0.0, 1.0, 0.1)
+        threshold = easy if names and metric.name in names else NEVER
+        models.append(MetricModel((metric.limits,), LstmVae(WINDOW, weights), usual, threshold))
+    folder.mkdir(parents=True, exist_ok=True)
+    detector = Detector(Rules(), models, "gpu_duty_cycle")
+    save_detector(StoredDetector(detector, INTERVAL, {}), folder)
+
+
+def _pull(n: int, folder: Path, seed: int, *, faulty: bool = False) -> None:
+    task = healthy_task(np.random.default_rng(seed), n, SECONDS)
+    if faulty:
+        task.samples["pfc_tx_packet_rate"][n // 2, 300:] += 9000.0
+    names = [metric.name for metric in Settings().detection.metrics]
+    kept = {name: task.samples[name] for name in names}
+    task = SimulatedTask(task.machines, task.group, kept, ())
+    folder.mkdir(parents=True)
+    pq.write_table(metrics_table(task, BEGIN), folder / "part-0.parquet", compression="zstd")
+
+
+def _timed(metrics: Path, model: Path) -> float:
+    """Run the command on a folder of pulls in a process of its own; return its seconds."""
+    options = ["detect", "run", "--metrics", str(metrics), "--model", str(model), "--json"]
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", COMMAND, *options], check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def _peak_mib() -> float:
+    """Return the most memory that any process started here has had."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def _from_outside(folder: Path, model: Path, n: int, runs: int, *, faulty: bool) -> float:
+    """Return seconds of one pull: a third pull and a second over a first."""
+    name = f"{'faulty' if faulty else 'healthy'}-{n}"
+    for number in range(3):
+        _pull(n, folder / f"{name}-3" / f"task=t{number}", number, faulty=faulty)
+    _pull(n, folder / f"{name}-1" / "task=t0", 0, faulty=faulty)
+    differences = []
+    for _ in range(runs):
+        one, three = (_timed(folder / f"{name}-{k}", model) for k in (1, 3))
+        differences.append((three - one) / 2)
+    print(
+        f"{n:>6} machines, {'a fault in the first metric' if faulty else 'nothing wrong':<28} "
+        f"{statistics.median(differences):6.2f} s a pull; {one:5.2f} s with the start"
+    )
+    return statistics.median(differences)
+
+
+def _median(work: Callable[[], Any], runs: int) -> float:
+    found = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
+
+
+def _stages(folder: Path, model: Path, runs: int) -> None:
+    """Print where the time of a pull goes, metric by metric."""
+    stored = load_detector(model)
+    first = stored.detector.metrics[1]
+    pull = open_pull(folder, INTERVAL)
+    raw = pull.series(first.name)
+    assert raw is not None
+    assert isinstance(first.denoiser, LstmVae)
+    series, denoiser = first.limits[0].scale(raw)[None], first.denoiser
+    windows = denoiser.reconstruct(series)
+    there = np.ones((windows.shape[0], windows.shape[2]), dtype=bool)
+    found = deviations(windows, there, pull.groups)
+    past, number = Past.none(pull.grid.machines), np.arange(len(windows))
+    rules = stored.detector.rules
+    scores, _ = judge(found, number, pull.groups, rules.past, first.usual, past)
+    turned = np.ascontiguousarray(scores.T)
+    parts: dict[str, Callable[[], Any]] = {
+        "who and when (once)": lambda: open_pull(folder, INTERVAL),
+        "read and lay a metric": lambda: pull.series(first.name),
+        "denoise": lambda: denoiser.reconstruct(series),
+        "compare with the others": lambda: deviations(windows, there, pull.groups),
+        "compare with the past": lambda: judge(
+            found, number, pull.groups, rules.past, first.usual, past
+        ),
+        "continuity": lambda: levels(turned, rules.continuity, rules.share, 3.0),
+    }
+    for name, work in parts.items():
+        print(f"  {name:<26} {_median(work, runs) * 1000:8.1f} ms")
+    _peers(series, denoiser, windows, there, runs)
+
+
+def _peers(
+    series: Floats, denoiser: LstmVae, windows: Floats, there: npt.NDArray[np.bool_], runs: int
+) -> None:
+    """Print what numpy and Keras need for the same."""
+    few = slice(0, 8)
+    ours = _median(lambda: distance_sums(windows[few], there[few]), runs)
+
+    def plain() -> None:
+        for one in windows[few]:
+            squares = sum((row[:, None] - row[None, :]) ** 2 for row in one)
+            np.sqrt(squares).sum(axis=1)
+
+    theirs = _median(plain, 1)
+    print(f"  sums of all distances, 8 windows: {ours * 1000:.1f} ms, ", end="")
+    print(f"numpy {theirs * 1000:.1f} ms, {theirs / ours:.1f} times")
+    n_windows = windows.shape[0] * windows.shape[2]
+    rate = n_windows / _median(lambda: denoiser.reconstruct(series), runs)
+    print(f"  denoising: {rate / 1e6:.2f} million windows/s, Keras {_keras(series) / 1e6:.3f}")
+
+
+def _keras(series: Floats) -> float:
+    """Return the windows per second that Keras predicts."""
+    from forewarn.models.lstm_vae_training import build_vae
+    from forewarn.models.tensorflow_runtime import fresh_keras
+
+    encoder, decoder = build_vae(fresh_keras(0), WINDOW, 1)
+    some = windows_of(series[:, :50], WINDOW).transpose(0, 2, 1).reshape(-1, WINDOW, 1)
+    some = np.nan_to_num(some)
+    decoder.predict(encoder.predict(some[:4096], verbose=0, batch_size=4096)[0], verbose=0)
+    started = time.perf_counter()
+    latent = encoder.predict(some, verbose=0, batch_size=4096)[0]
+    decoder.predict(latent, verbose=0, batch_size=4096)
+    return len(some) / (time.perf_counter() - started)
+
+
+def _plot(seconds: dict[int, float], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.loglog(list(seconds), list(seconds.values()), "o-", label="a pull, all metrics")
+    first, last = min(seconds), max(seconds)
+    axes.loglog([first, last], [seconds[last] * first / last, seconds[last]], ":", label="linear")
+    axes.set_xlabel("machines")
+    axes.set_ylabel("seconds")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Simulate pulls in a temporary folder and measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true", help="a small task, once")
+    parser.add_argument("--plot", type=Path, help="draw the growth with the number of machines")
+    asked = parser.parse_args()
+    sizes, runs = ([100], 1) if asked.short else ([100, 300, 1000, 1500, 3000, 10_000], 3)
+    with tempfile.TemporaryDirectory() as made:
+        folder, model = Path(made), Path(made) / "model"
+        _detector(model)
+        _from_outside(folder, model, 4, 1, faulty=False)  # kernels are compiled here
+        seconds = {}
+        for n in sizes:
+            seconds[n] = _from_outside(folder, model, n, runs if n < 3000 else 1, faulty=False)
+            print(f"{'':16} peak memory {_peak_mib():.0f} MiB")
+        middle = 100 if asked.short else 1500
+        easy = folder / "easy"
+        _detector(easy, ["pfc_tx_packet_rate"])
+        _from_outside(folder, easy, middle, runs, faulty=True)
+        print(f"{middle} machines, one metric of seven:")
+        _stages(folder / f"healthy-{middle}-1" / "task=t0", model, runs)
+    if asked.plot:
+        _plot(seconds, asked.plot)
+
+
+if __name__ == "__main__":
+    main()
