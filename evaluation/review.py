@@ -64,7 +64,9 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
 def _next_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> pd.Series[pd.Timestamp]:
     """Return when the GPU of each row fails within its span; null if it does not."""
     left = rows[["gpu_serial", "window_end", "valid_until"]].assign(row=np.arange(len(rows)))
+    left["window_end"] = left["window_end"].dt.as_unit("ns")
     right = failures[["gpu_serial", "failed_at"]].sort_values("failed_at")
+    right["failed_at"] = right["failed_at"].dt.as_unit("ns")
     joined = pd.merge_asof(
         left.sort_values("window_end"),
         right,

@@ -285,10 +285,10 @@ def _take_off(
 ) -> None:
     for w in range(first, last):
         for machine in range(offset.shape[1]):
-            usual = forgiven[place[w], machine]
-            # Only ever less: who has become like the others is not to be named for it.
-            saved = max(usual * (2.0 * offset[w, machine] - usual), 0.0)
-            left = square[w, machine] - saved
+            usual, now = forgiven[place[w], machine], offset[w, machine]
+            # Anything between what it always was and what the others are is no fault.
+            taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
+            left = square[w, machine] - taken * (2.0 * now - taken)
             out[w, machine] = np.sqrt(max(left, 0.0)) if left == left else np.nan
 
 

@@ -167,6 +167,12 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="NAMES",
         help="separated by semicolons, or `all` (default: forewarn; minder; means)",
     )
+    command.add_argument(
+        "--false-alarms",
+        type=float,
+        metavar="RATE",
+        help="per task and day, the same for all methods (default: that of the detector)",
+    )
 
 
 def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -229,7 +235,8 @@ def _study(args: argparse.Namespace) -> int:
     from forewarn.pipelines.study import StudySet, run_study, study_text
 
     stored = load_detector(args.model)
-    study = run_study(StudySet.open(args.data, stored.interval), stored, args.out, args.methods)
+    given = StudySet.open(args.data, stored.interval)
+    study = run_study(given, stored, args.out, args.methods, args.false_alarms)
     print(study_text(study))
     print(f"\nwrote {args.out}/study.json, study.csv and study.png")
     return 0

@@ -216,6 +216,25 @@ def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
+def reasons_figure(shares: Mapping[str, float]) -> Figure:
+    """Draw what speaks for a failure on a list, the strongest first.
+
+    Parameters
+    ----------
+    shares : mapping of str to float
+        Column to its part of all that speaks for a failure.
+    """
+    figure, axes = new_figure(WIDTH, 0.3 * len(shares) + 0.9)
+    with own_style():
+        axes.grid(visible=False, axis="y")
+        axes.set_axisbelow(True)
+        axes.barh(range(len(shares)), list(shares.values()), color=COLOURS["c1"])
+        axes.set_yticks(range(len(shares)), labels=list(shares))
+        axes.invert_yaxis()
+        axes.set_xlabel("part of all that speaks for a failure, listed GPUs")
+    return figure
+
+
 def training_lengths_figure(starts: Sequence[Any], days: Sequence[float | None]) -> Figure:
     """Draw the span of training data that was chosen for each test window.
 

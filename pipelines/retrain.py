@@ -22,7 +22,7 @@ from forewarn.pipelines.job import Job
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.recipes import Recipes
 from forewarn.pipelines.registry import CHALLENGER, Registry, Version
-from forewarn.pipelines.retrain_log import log_drift, log_retraining, log_windows
+from forewarn.pipelines.retrain_log import log_drift, log_reasons, log_retraining, log_windows
 from forewarn.pipelines.scoring_day import ScoringDay, drift_between
 from forewarn.pipelines.stages import Stages
 from forewarn.pipelines.train import trained_walk
@@ -124,6 +124,7 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Retrained:
         log_windows(registry, run, walk, timeline, job)
         log_retraining(registry, run, job, walk, predictor, verdict, stages)
         log_drift(registry, run, drift)
+        log_reasons(registry, run, predictor, day)
     number = _register(registry, run, predictor, walk, verdict)
     if verdict.promoted:
         registry.promote(number)

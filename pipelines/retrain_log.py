@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -22,14 +23,18 @@ from forewarn.features.timeline import Timeline
 from forewarn.models.predictor import Predictor
 from forewarn.pipelines.job import Job
 from forewarn.pipelines.moments import iso
-from forewarn.pipelines.pictures import Series, precision_figure, reliability_figure
+from forewarn.pipelines.pictures import Series, precision_figure, reasons_figure, reliability_figure
+from forewarn.pipelines.reason_words import channel_of
 from forewarn.pipelines.registry import Registry
+from forewarn.pipelines.score import contributions_of
+from forewarn.pipelines.scoring_day import ScoringDay
 from forewarn.pipelines.stages import Stages
 from forewarn.pipelines.window_frame import scores_frame, strategy_frame
 
-__all__ = ["log_drift", "log_retraining", "log_windows"]
+__all__ = ["log_drift", "log_reasons", "log_retraining", "log_windows"]
 
 _PROTOCOL = ("precision_at_k", "recall_at_k", "accuracy", "average_precision")
+_LISTED, _REASONS = 10, 12
 _FLEET = ("list_precision", "failures_caught", "average_precision")
 
 
@@ -198,8 +203,25 @@ def _code() -> dict[str, object]:
     return found
 
 
+def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
+    """Draw what speaks for a failure among the GPUs that the next list would have first."""
+    values = predictor.encoder.measures.values(day.timeline, day.instances)
+    score = predictor.scores(values)["blend"]
+    first = np.argsort(-score, kind="stable")[: max(_LISTED, len(score) // 100)]
+    listed = predictor.encoder.measures.values(day.timeline, day.instances.take(np.sort(first)))
+    totals: dict[str, float] = {}
+    for name, found in contributions_of(predictor, listed).items():
+        channel = channel_of(name)
+        totals[channel] = totals.get(channel, 0.0) + float(np.maximum(found, 0.0).sum())
+    everything = sum(totals.values())
+    if everything > 0:
+        strongest = sorted(totals, key=lambda name: -totals[name])[:_REASONS]
+        shares = {name: totals[name] / everything for name in strongest}
+        _attach(registry, run, {"reasons.png": reasons_figure(shares)})
+
+
 def log_drift(registry: Registry, run: str, drift: Mapping[str, Drift]) -> None:
-    """Log how far every input moved since the training span."""
+    """Log how far every input, and the scores, moved since the training span."""
     metrics: dict[str, float | None] = {}
     for name, one in drift.items():
         metrics[f"drift/{name}"] = one.stability

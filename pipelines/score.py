@@ -94,7 +94,7 @@ def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRi
         scores["blend"],
         probability=predictor.calibration.apply(scores["blend"]),
         flagged_by=_flagged_by(predictor, scores, facts["k"]),
-        contributions=_contributions(predictor, values),
+        contributions=contributions_of(predictor, values),
     )
 
 
@@ -154,7 +154,7 @@ def _flagged_by(
     return flagged_by
 
 
-def _contributions(predictor: Predictor, values: InstanceValues) -> dict[str, Floats]:
+def contributions_of(predictor: Predictor, values: InstanceValues) -> dict[str, Floats]:
     """Return what speaks for a failure: by the GBDT's trees, or by the rules without one."""
     model = predictor.models.get("gbdt")
     if isinstance(model, GbdtModel) and len(values):

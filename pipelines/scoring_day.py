@@ -8,13 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.drift import Drift, drift_of
-from forewarn.evaluation.walk import Walk
+from forewarn.evaluation.walk import Walk, WindowScores
 from forewarn.features.instances import Instances, latest_instances
 from forewarn.features.records import DAY
 from forewarn.features.timeline import Timeline
 from forewarn.models.predictor import Predictor
 
-__all__ = ["ScoringDay", "drift_between"]
+__all__ = ["SCORES", "ScoringDay", "drift_between"]
+
+SCORES = "scores of the predictor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,20 @@ def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str
         moved = drift_of(*(_known(values) for values in codes))
         empty = moved.state if moved.state == "empty" else ""
         found[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
+    if walk.windows:
+        found[SCORES] = _score_drift(walk.windows[-1], predictor, day)
     return found
+
+
+def _score_drift(window: WindowScores, predictor: Predictor, day: ScoringDay) -> Drift:
+    """Compare the scores of the newest day with those of the last finished window.
+
+    Both are out of time: those of the window are by the recipe as it was trained before it.
+    """
+    before = window.by_strategy["steady"][1]["blend"]
+    values = predictor.encoder.measures.values(day.timeline, day.instances)
+    moved = drift_of(before, predictor.scores(values)["blend"])
+    return Drift(moved.stability, 0.0, 0.0)
 
 
 def _known(codes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -183,7 +183,22 @@ def review_site(config: str, day: str) -> dict[str, Any] | None:
     old = [p for p in site.lists.glob("date=*") if parse_moment(p.name[5:]) <= until]
     if not old or not failures.exists():
         return None
-    return review_figures(review_lists(site.lists, failures, until))
+    figures = review_figures(review_lists(site.lists, failures, until))
+    _log_review(site, day, figures)
+    return figures
+
+
+def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
+    """Keep in MLflow what the lists came to, now that their labels are known."""
+    from forewarn.pipelines.registry import Registry
+
+    registry = Registry(site.settings.registry, create=True)
+    tags = {"forewarn.kind": "review", "forewarn.day": day}
+    if registry.find(tags):
+        return
+    with registry.run(f"review {day}", tags) as run:
+        names = ("precision", "random_precision", "recall", "flagged", "hits", "failures")
+        registry.log(run, metrics={f"lists/{name}": figures[name] for name in names})
 
 
 def lengths_of(config: str) -> list[int]:

@@ -92,7 +92,11 @@ class StudySet:
 
 
 def run_study(
-    given: StudySet, stored: StoredDetector, out: Path, names: Sequence[str]
+    given: StudySet,
+    stored: StoredDetector,
+    out: Path,
+    names: Sequence[str],
+    false_alarms: float | None = None,
 ) -> dict[str, Any]:
     """Compare variants of a detector on a set; write `study.json`, `study.csv` and pictures.
 
@@ -104,13 +108,17 @@ def run_study(
     out : Path
     names : sequence of str
         Of `VARIANTS`.
+    false_alarms : float, optional
+        Per task and day, for which every threshold is fitted anew; that of the detector without it.
 
     Returns
     -------
     dict
         What `study.json` holds.
     """
-    variants = Variants(stored.detector, given.train, stored.facts["false_alarms"], seed=0)
+    wanted = stored.facts["false_alarms"] if false_alarms is None else false_alarms
+    anew = false_alarms is not None
+    variants = Variants(stored.detector, given.train, wanted, seed=0, anew=anew)
     found: dict[str, list[Outcome]] = {}
     tasks = list(given.truth.index)
     with progress_bar(len(names) * (len(tasks) + 1), "study", "pull") as bar:
@@ -124,6 +132,7 @@ def run_study(
                 bar.update()
     study = {
         "pulls": len(tasks),
+        "false_alarms_per_task_day": wanted,
         "methods": {name: _figures(outcomes) for name, outcomes in found.items()},
         "random": random_figures(next(iter(found.values()))),
     }

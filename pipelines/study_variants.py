@@ -68,12 +68,15 @@ class Variants:
     per_day : float
         False alarms per task and day.
     seed : int
+    anew : bool
+        Fit the thresholds of the detector itself anew, too.
     """
 
     fitted: Detector
     train: Pulls
     per_day: float
     seed: int
+    anew: bool = False
 
     def make(self, name: str) -> Detector:
         """Return a variant by its name in `VARIANTS`."""
@@ -91,7 +94,7 @@ class Variants:
     def _ours(self, what: str) -> Detector:
         rules, metrics = self.fitted.rules, list(self.fitted.metrics)
         if what == "":
-            return self.fitted
+            return self._with(rules, metrics) if self.anew else self.fitted
         if what == "fewer metrics":
             return self._with(rules, metrics[:_FEWER])
         if what == "more metrics":

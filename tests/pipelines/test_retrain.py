@@ -125,6 +125,10 @@ def test_mlflow_holds_the_figures_of_every_length_and_model(
     assert {"data_files", "data_rows", "data_schema", "git_commit", "lock"} <= set(run.data.params)
     assert run.data.metrics["gate/difference"] == said[-1]["comparison"]["difference"]
     assert any(name.startswith("drift/") for name in run.data.metrics)
+    assert "drift/scores of the predictor" in run.data.metrics
+    with there.registry.attached(run.info.run_id, "plots") as plots:
+        drawn = {path.name for path in plots.iterdir()}
+    assert {"precision_over_time.png", "reliability.png", "reasons.png"} <= drawn
     lengths = there.registry.find(
         {"mlflow.parentRunId": run.info.run_id, "forewarn.kind": "length"}
     )
@@ -135,7 +139,7 @@ def test_mlflow_holds_the_figures_of_every_length_and_model(
     assert {"paper/precision_at_k", "fleet/list_precision"} <= set(gbdt.data.metrics)
     with there.registry.attached(run.info.run_id, "plots") as folder:
         names = {path.name for path in folder.iterdir()}
-    assert names == {"precision_over_time.png", "reliability.png"}
+    assert names == {"precision_over_time.png", "reasons.png", "reliability.png"}
 
 
 def test_a_retraining_that_is_done_is_not_done_again(
@@ -350,3 +354,35 @@ def test_what_is_not_registered_is_one_line(
         given += ["--records", str(there.records), "--at", DAYS[0], "--out", str(tmp_path)]
     assert main(given) == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_review_is_kept_once_its_labels_are_known(tmp_path: Path) -> None:
+    """The delayed precision of the lists: known a week later, written down once."""
+    from forewarn.pipelines.site import review_site
+
+    config = tmp_path / "site.toml"
+    config.write_text('[site]\nrecords = "records"\nlists = "lists"\n')
+    (tmp_path / "records").mkdir()
+    moment = pd.Timestamp("2025-01-10", tz="UTC")
+    failures = {"gpu_serial": ["g1"], "failed_at": [moment + pd.Timedelta(hours=5)]}
+    pd.DataFrame(failures).to_parquet(tmp_path / "records" / "failures.parquet")
+    rows = pd.DataFrame(
+        {
+            "gpu_serial": ["g1", "g2", "g3"],
+            "probability": [0.5, 0.2, 0.1],
+            "flagged": [True, True, False],
+            "window_end": moment.as_unit("us"),
+            "valid_until": (moment + pd.Timedelta(days=1)).as_unit("us"),
+        }
+    )
+    folder = tmp_path / "lists" / "date=2025-01-10"
+    folder.mkdir(parents=True)
+    rows.to_parquet(folder / "at_risk.parquet")
+    for _ in range(2):
+        found = review_site(str(config), "2025-01-20")
+        assert found is not None
+        assert found["precision"] == 0.5
+    table = load_settings(config).registry.model_copy(update={"store": str(tmp_path / "mlflow")})
+    (run,) = Registry(table).find({"forewarn.kind": "review"})
+    assert run.data.metrics["lists/precision"] == 0.5
+    assert run.data.metrics["lists/hits"] == 1
