@@ -28,6 +28,7 @@ Numbers = npt.NDArray[np.int64]
 Mode = Literal["forewarn", "minder"]
 
 _SHARE = 0.9  # of the windows of a continuity
+_SURE = 2.0  # times its threshold: a weaker finding waits for what the other metrics show
 _DROPPED = 0.5  # of its usual activity: then the whole task pauses
 _MANY = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
 
@@ -58,6 +59,11 @@ class Rules:
     mode: Mode = "forewarn"
     distance: Distance = "euclidean"
     own_past: bool = True
+
+    @property
+    def sure(self) -> tuple[bool, float]:
+        """Strength from which on no other metric is looked at; the paper takes the first."""
+        return (True, _SURE) if self.mode == "forewarn" else (False, 0.0)
 
     @property
     def share(self) -> float:
@@ -161,8 +167,7 @@ class Detector:
             The pasts as they are now.
         """
         known, examined, absent = dict(pasts or {}), [], []
-        found: list[Finding] = []
-        always: list[Finding] = []
+        best: list[Finding] = []
         blind = np.zeros(len(task.machines), dtype=bool)
         paused = self.pauses(task)
         for model in self.metrics:
@@ -173,14 +178,11 @@ class Detector:
             examined.append(model.name)
             known[model.name] = done.past
             blind |= done.blind
-            found = self._findings(task, model, done)
-            if found and not found[0].always:
+            best = max(best, self._findings(task, model, done), key=_strength)
+            if best and _strength(best) >= self.rules.sure:
                 break
-            always = always or found
-        else:
-            found = always
         nothing = tuple(np.flatnonzero(blind).tolist())
-        return Verdict(tuple(found), nothing, tuple(examined), tuple(absent)), known
+        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent)), known
 
     def pauses(self, task: Task) -> Flags:
         """Tell in which windows the whole task did next to nothing, shape (n_windows,).
@@ -344,6 +346,11 @@ class Detector:
                 mine = mine if 2 * len(mine) <= size else []
             kept += mine
         return kept
+
+
+def _strength(found: Sequence[Finding]) -> tuple[bool, float]:
+    """Order findings: something before nothing, a change before a straggler, then by score."""
+    return (bool(found) and not found[0].always, found[0].score if found else 0.0)
 
 
 def _moved(level: Floats) -> float:

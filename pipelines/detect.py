@@ -17,6 +17,7 @@ from forewarn.models.machine_past import Past
 from forewarn.models.peers import FEWEST
 from forewarn.models.verdict import Finding, Verdict
 from forewarn.pipelines.detect_state import load_state, save_state
+from forewarn.pipelines.evidence import evidence_of
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.prior import Prior
 from forewarn.pipelines.pulls import FilePull, Pull, PullError, find_pulls, open_pull
@@ -58,6 +59,7 @@ class Detected:
             "machines": len(self.pull.grid.machines),
             "seconds": round(self.seconds, 3),
             "kind": None if first is None else "straggler" if first.always else "fault",
+            "evidence": None if first is None else evidence_of(self.pull, first),
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
         }

@@ -35,8 +35,16 @@ def verdict_words(line: Mapping[str, Any]) -> str:
     also = "".join(f", also {one['machine']}" for one in line["also"][:5])
     return (
         f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
-        f"({line['score']:.1f} times the threshold){also}{blind}"
+        f"({line['score']:.1f} times the threshold{_compared(line['evidence'])}){also}{blind}"
     )
+
+
+def _compared(evidence: Mapping[str, Any] | None) -> str:
+    """Say what the machine shows beside what it and the others showed."""
+    if evidence is None or evidence["now"] is None or evidence["others_now"] is None:
+        return ""
+    before = "" if evidence["before"] is None else f", {evidence['before']:.4g} before"
+    return f"; {evidence['now']:.4g}{before}, the others {evidence['others_now']:.4g}"
 
 
 def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:

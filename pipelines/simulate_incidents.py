@@ -30,14 +30,15 @@ def metrics_table(
     step = np.timedelta64(round(seconds_apart * 1e9), "ns")
     times = np.tile(begin + np.arange(n_samples) * step, n)[there]
     codes = np.repeat(np.arange(n, dtype=np.int32), n_samples)[there]
+    groups, group = np.unique(task.group, return_inverse=True)
     columns = {
         "timestamp": pa.array(times, pa.timestamp("ns", "UTC")),
         "machine": pa.DictionaryArray.from_arrays(codes, list(task.machines)),
-        "group": pa.DictionaryArray.from_arrays(codes, list(task.group)),
+        "group": pa.DictionaryArray.from_arrays(group.astype(np.int32)[codes], groups.tolist()),
     }
     for name, values in task.samples.items():
         kept = values.reshape(-1)[there]
-        columns[name] = pa.array(kept, mask=np.isnan(kept))
+        columns[name] = pa.array(kept, from_pandas=True)  # NaN is null
     return pa.table(columns)
 
 

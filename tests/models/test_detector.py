@@ -95,6 +95,16 @@ def test_the_first_metric_in_order_that_finds_one_wins() -> None:
     assert found(series).examined == ("one",)
 
 
+def test_a_weak_finding_waits_for_what_the_other_metrics_show() -> None:
+    series = healthy(8)
+    series["one"][3, 150:] -= 0.13
+    series["two"][2, 150:] -= 0.4
+    weak, _ = detector().find(task({"one": series["one"]}))
+    assert named(weak) == [3]
+    assert weak.findings[0].score < 2
+    assert named(found(series)) == [2]
+
+
 def test_several_at_once_are_all_named() -> None:
     series = healthy(12)
     series["one"][[2, 7], 150:] -= 0.3

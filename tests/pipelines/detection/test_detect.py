@@ -63,6 +63,11 @@ def test_the_faulty_machine_is_named_and_nobody_in_a_healthy_task(
     after = (pd.Timestamp(faulty["detected_at"]) - begun).total_seconds()
     assert 200 < after < 400
     assert faulty["score"] >= 1
+    evidence = faulty["evidence"]
+    assert evidence["now"] == pytest.approx(0.35 * evidence["before"], rel=0.3)
+    assert evidence["others_now"] == pytest.approx(evidence["others_before"], rel=0.3)
+    assert len(evidence["peers"]) == 3
+    assert "node-0005" not in evidence["peers"]
     assert (healthy["machine"], healthy["metric"], healthy["since"]) == (None, None, None)
     assert healthy["also"] == []
     assert healthy["machines"] == 12
