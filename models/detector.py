@@ -198,8 +198,11 @@ class Detector:
         )
         if series is None or not n_windows:
             return none
-        activity = np.nanmedian(np.where(np.isfinite(series), series, np.nan), axis=0)
-        usual = np.nanmedian(activity)
+        there = np.isfinite(series)
+        seen = there.any(axis=0)
+        activity = np.full(task.n_ticks, np.inf)
+        activity[seen] = np.nanmedian(np.where(there, series, np.nan)[:, seen], axis=0)
+        usual = float(np.median(activity[seen])) if seen.any() else 0.0
         if not usual > 0:
             return none
         low = activity < _DROPPED * usual
@@ -312,10 +315,12 @@ class Detector:
         reached: Floats,
         needed: float,
     ) -> Finding:
-        """Go back to the first window of the span that passed."""
+        """Go back to where the span began to pass, single windows before that left out."""
         begin = max(at - self.rules.continuity + 1, 0)
         passed = np.flatnonzero(done.scores[machine, begin : at + 1] >= needed)
-        begin += int(passed[0])
+        quiet = max((1.0 - self.rules.share) * self.rules.continuity / 2, 1)
+        gaps = np.flatnonzero(np.diff(passed) > quiet)
+        begin += int(passed[gaps[-1] + 1 if len(gaps) else 0])
         first = int(np.argmax(~np.isnan(done.scores[machine])))
         return Finding(
             machine=int(machine),

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.task_grid import lay_task
 from forewarn.models.detector import Detector
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.machine_past import Past
 from forewarn.models.peers import FEWEST
+from forewarn.models.running_task import Task
 from forewarn.models.verdict import Finding, Verdict
 from forewarn.pipelines.detect_state import load_state, save_state
 from forewarn.pipelines.evidence import evidence_of
@@ -23,7 +25,7 @@ from forewarn.pipelines.prior import Prior
 from forewarn.pipelines.pulls import FilePull, Pull, PullError, find_pulls, open_pull
 from forewarn.pipelines.stages import note
 
-__all__ = ["Detected", "detect", "detect_pulls", "opened"]
+__all__ = ["Detected", "detect", "detect_pulls", "opened", "warm_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def detect_pulls(
         If the metrics break the contract, or a task has none that the detector knows.
     """
     lists = Prior.open(at_risk) if at_risk is not None else None
+    warm_up(stored)
     for folder in find_pulls(metrics):
         started = time.perf_counter()
         pull = opened(folder, stored)
@@ -110,6 +113,24 @@ def detect_pulls(
         if state is not None:
             save_state(state, pull.name, pasts)
         yield replace(found, seconds=time.perf_counter() - started)
+
+
+def warm_up(stored: StoredDetector) -> None:
+    """Compile what a pull needs, or load it, before the first one waits for it.
+
+    Needed once for each process: where nothing can be written, machine code is not kept.
+    """
+    n, ticks = 4, 6 * stored.detector.rules.window
+    machine = np.repeat(np.arange(n, dtype=np.int32), ticks)
+    times = np.tile(np.arange(ticks, dtype=np.int64) * stored.interval, n)
+    grid = lay_task(machine, ["a", "b", "c", "d"], times, stored.interval)
+    values = np.random.default_rng(0).random(n * ticks, dtype=np.float32)
+
+    def series(_: str) -> npt.NDArray[np.float32]:
+        return grid.place(values)
+
+    groups, weights = np.zeros(n, dtype=np.int64), np.ones(n)
+    stored.detector.find(Task(grid.machines, 0, ticks, series, groups, weights))
 
 
 def opened(folder: Path, stored: StoredDetector, span: int | None = None) -> FilePull:

@@ -213,8 +213,8 @@ class DetectionTable(StrictTable):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"`metrics` names {twice!r} twice")
-        if self.continuity < 4 * self.interval:
-            raise ValueError("`continuity` is shorter than four intervals")
+        if self.continuity < self.interval:
+            raise ValueError("`continuity` is shorter than `interval`, expected several of them")
         return self
 
 

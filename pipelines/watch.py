@@ -12,7 +12,7 @@ from typing import Any
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.machine_past import Past
 from forewarn.pipelines.clock import Clock, SystemClock
-from forewarn.pipelines.detect import Detected, detect, opened
+from forewarn.pipelines.detect import Detected, detect, opened, warm_up
 from forewarn.pipelines.detect_state import load_state, save_state
 from forewarn.pipelines.live_metrics import LiveMetrics
 from forewarn.pipelines.prior import Prior
@@ -57,6 +57,7 @@ class Watch:
     _answered: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        warm_up(self.stored)
         path = self.state / _SAID if self.state is not None else None
         if path is not None and path.exists():
             self._said = {key: int(at) for key, at in json.loads(path.read_text("utf-8")).items()}

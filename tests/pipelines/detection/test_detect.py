@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,38 @@ def test_detection_needs_no_tensorflow(put: Put, fault: Fault, model: Path, tmp_
     assert b"node-0002 stands out on power_draw" in done.stdout
 
 
+IN_A_NEW_PROCESS = """
+import sys
+from pathlib import Path
+from numba.core.event import RecordingListener, install_listener
+from forewarn.models.detector_file import load_detector
+from forewarn.pipelines.detect import detect, opened, warm_up
+
+stored = load_detector(Path(sys.argv[1]))
+warm_up(stored)
+with install_listener("numba:compile", RecordingListener()) as heard:
+    found, _ = detect(opened(Path(sys.argv[2]), stored), stored.detector, None, {})
+print([str(event.data) for _, event in heard.buffer])
+sys.exit(bool(heard.buffer) or not found.verdict.findings)
+"""
+
+
+def test_nothing_is_compiled_inside_a_pull(
+    put: Put, fault: Fault, model: Path, tmp_path: Path
+) -> None:
+    """In a new process, with nothing compiled before, as in a read-only container."""
+    put(fault(8, 2), tmp_path / "m", "job")
+    command = [sys.executable, "-W", "ignore", "-c", IN_A_NEW_PROCESS, str(model)]
+    done = subprocess.run(
+        [*command, str(tmp_path / "m" / "task=job")],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_detector_holds_no_pickle_and_can_lie_where_nobody_may_write(
     model: Path, put: Put, fault: Fault, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -154,6 +187,41 @@ def test_a_task_name_that_is_no_file_name_stays_in_the_state_folder(
     (written,) = state.iterdir()
     assert written.name.startswith("task.")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "m"]
+
+
+@pytest.mark.parametrize(("interval", "continuity"), [("1ms", "240ms"), ("1min", "40min")])
+def test_other_cadences(
+    put: Put,
+    fault: Fault,
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    interval: str,
+    continuity: str,
+) -> None:
+    from forewarn.models import lstm_vae_training
+
+    monkeypatch.setattr(lstm_vae_training, "_EPOCHS", 3)
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[detection]\ninterval = "{interval}"\ncontinuity = "{continuity}"\n'
+        'metrics = [{ name = "power_draw", high = 1000.0 }]\n'
+    )
+    for number in range(8):
+        put(healthy_task(np.random.default_rng([3, number]), 12, 900), tmp_path / "t", f"t{number}")
+    put(fault(12, 5), tmp_path / "m", "job")
+    step = pd.Timedelta(interval)
+    for path in tmp_path.glob("*/task=*/part-0.parquet"):
+        frame = pd.read_parquet(path)
+        begin = frame["timestamp"].min()
+        frame["timestamp"] = begin + (frame["timestamp"] - begin) // pd.Timedelta("1s") * step
+        frame.to_parquet(path)
+    options = ["--metrics", str(tmp_path / "t"), "--config", str(config)]
+    assert main(["detect", "fit", *options, "--model", str(tmp_path / "model")]) == 0
+    (found,) = lines(capsys, "--metrics", str(tmp_path / "m"), "--model", str(tmp_path / "model"))
+    assert found["machine"] == "node-0005"
+    since = (pd.Timestamp(found["since"]) - pd.Timestamp("2025-03-01T00:00:00Z")) / step
+    assert 350 <= since <= 420
 
 
 def at_risk(folder: Path, machine: str, end: str, until: str, *, flagged: bool = True) -> Path:
