@@ -35,8 +35,8 @@ class MetricLimits:
 
         Examples
         --------
-        >>> MetricLimits("cpu_usage").scale(np.array([0.0, 50.0, 120.0], np.float32)).tolist()
-        [0.0, 0.5, 1.2000000476837158]
+        >>> MetricLimits("cpu_usage").scale(np.array([0.0, 50.0, 150.0], np.float32)).tolist()
+        [0.0, 0.5, 1.5]
         """
         finite = np.where(np.isfinite(values), values, np.float32(np.nan))
         low, high = self.low, self.high

@@ -20,6 +20,9 @@ Numbers = npt.NDArray[np.int64]
 _EARLY = 3  # blocks that serve as the past of a machine that has none
 _REMEMBERED = 30  # newest blocks whose median is what is usual
 _LEAST = 0.01  # of a metric's range: less than that is no difference to act on
+# Where a whole task slows down or changes phase, its machines need not follow alike: less than half
+# of the change is no difference to act on.
+_PROPORTIONAL = 0.5
 _SUSPECT = 4.0  # blocks with such scores teach nothing about what is usual
 
 
@@ -247,6 +250,12 @@ class _Here:
         """Return what is usual for each machine, by block of this call."""
         return _by_block(self.blocks, self.numbers, values, self.terms.lag, len(values))
 
+    def shifts(self, levels: Floats, offsets: Floats) -> Floats:
+        """Return how far what the others show has moved, by block of this call and machine."""
+        others = levels - offsets
+        moved = others[:, -len(self.numbers) :].T - self.usually(others)
+        return np.nan_to_num(np.abs(moved))
+
     def judged(self, known: Past, doubtful: Flags | None = None) -> tuple[Floats, Past]:
         """Return the scores, and the past as it is after them."""
         found, usual = self.found, self.usual
@@ -259,8 +268,9 @@ class _Here:
         floor = max(usual.deviation, _LEAST) ** 2
         # Bounded, too: where half of four machines are faulty, everybody differs.
         beside = np.minimum(others, np.float32(usual.spread))
-        scores = _against(apart, beside, own, self.place, floor)
         levels = self.medians(found.level, known.level, None)
+        allowed = np.sqrt(own**2 + (_PROPORTIONAL * self.shifts(levels, offsets)) ** 2)
+        scores = _against(apart, beside, allowed, self.place, floor)
         machines = known.machines or tuple(str(i) for i in range(scores.shape[1]))
         return scores, Past(machines, self.blocks, offsets, spreads, levels)
 

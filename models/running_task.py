@@ -50,8 +50,8 @@ def comparable(groups: Numbers) -> Numbers:
 
     Examples
     --------
-    >>> comparable(np.array([0, 0, 0, 0, 1, 2])).tolist()
-    [0, 0, 0, 0, -1, -1]
+    >>> comparable(np.array([7, 7, 7, 7, 1, 2, 3])).tolist()
+    [7, 7, 7, 7, -1, -1, -1]
     """
     numbers, place, count = np.unique(groups, return_inverse=True, return_counts=True)
     large = count >= _SMALL
