@@ -254,7 +254,8 @@ class _Here:
         """Return how far what the others show has moved, by block of this call and machine."""
         others = levels - offsets
         moved = others[:, -len(self.numbers) :].T - self.usually(others)
-        return np.nan_to_num(np.abs(moved))
+        found: Floats = np.nan_to_num(np.abs(moved))
+        return found
 
     def judged(self, known: Past, doubtful: Flags | None = None) -> tuple[Floats, Past]:
         """Return the scores, and the past as it is after them."""
