@@ -55,7 +55,7 @@ def _detector(folder: Path, names: list[str] | None = None) -> None:
     models = []
     for metric in Settings().detection.metrics:
         weights = {n: generator.normal(0, 0.5, s).astype(np.float32) for n, s in shapes.items()}
-        usual, easy = Usual(0.02, 0.3, 0.1), Threshold(0.0, 0.0, 1.0, 0.1)
+        usual, easy = Usual(0.02, 0.3, 0.1), Threshold(0.3, 0.0, 0.0, 0.1)
         threshold = easy if names and metric.name in names else NEVER
         models.append(MetricModel((metric.limits,), LstmVae(WINDOW, weights), usual, threshold))
     folder.mkdir(parents=True, exist_ok=True)
