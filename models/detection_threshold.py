@@ -43,6 +43,11 @@ class Threshold:
         size = self.base + self.slope * float(np.log(max(n_machines, 1)))
         return float(np.exp(size + self.margin - self.tail * np.log(weight)))
 
+    def each(self, n_machines: int, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the threshold of every machine of a task, by its weight (`at`)."""
+        eased: npt.NDArray[np.float64] = self.at(n_machines) * weights**-self.tail
+        return eased
+
     def typical(self, n_machines: int) -> float:
         """Return what healthy pulls of a task of this size reach in the middle."""
         return float(np.exp(self.base + self.slope * np.log(max(n_machines, 1))))

@@ -294,8 +294,7 @@ class Detector:
     def _findings(self, task: Task, model: MetricModel, done: Examined) -> list[Finding]:
         if model.threshold is None:
             raise ValueError(f"{model.name} has no threshold.")
-        n = len(task.machines)
-        needed = np.array([model.threshold.at(n, weight) for weight in task.weights])
+        needed = model.threshold.each(len(task.machines), task.weights)
         reached = levels(
             done.scores, self.rules.continuity, self.rules.share, float(needed.min(initial=np.inf))
         )

@@ -114,12 +114,6 @@ class Past:
         parts = (values[:, keep] for values in (self.offset, self.spread, self.level))
         return Past(self.machines, self.blocks[keep], *parts)
 
-    def without(self, doubtful: Flags) -> Past:
-        """Return it without the blocks in which a machine was suspect."""
-        offset, spread = self.offset.copy(), self.spread.copy()
-        offset[doubtful] = spread[doubtful] = np.nan
-        return Past(self.machines, self.blocks, offset, spread, self.level)
-
 
 @compiled
 def _medians(values: Floats, edges: Numbers, first: int, last: int, out: Floats) -> None:
@@ -215,13 +209,17 @@ def judge(
     known = past.before(int(numbers[0])) if len(numbers) else past
     blocks = np.concatenate([known.blocks, numbers])
     here = _Here(found, place.astype(np.int64), numbers, blocks, groups, terms, usual, known)
-    scores, now = here.judged(known)
+    offsets, levels = (
+        here.medians(found.offset, known.offset),
+        here.medians(found.level, known.level),
+    )
+    scores, now = here.judged(offsets, levels)
     medians = _block_medians(scores, here.place, len(numbers))
     doubtful = np.zeros(now.offset.shape, dtype=bool)
     doubtful[:, len(known.blocks) :] = medians > _SUSPECT
     if doubtful.any():
-        scores, now = here.judged(known, doubtful)
-        now = now.without(doubtful)
+        offsets[doubtful] = np.nan
+        scores, now = here.judged(offsets, levels, doubtful)
     return scores, now
 
 
@@ -238,13 +236,10 @@ class _Here:
     usual: Usual
     known: Past
 
-    def medians(self, values: Floats, before: Floats, doubtful: Flags | None) -> Floats:
+    def medians(self, values: Floats, before: Floats) -> Floats:
         """Return a machine's blocks, those of this call after those from before."""
         mine = _block_medians(values, self.place, len(self.numbers))
-        both = np.concatenate([before, mine], axis=1)
-        if doubtful is not None:
-            both[doubtful] = np.nan
-        return both
+        return np.concatenate([before, mine], axis=1)
 
     def usually(self, values: Floats) -> Floats:
         """Return what is usual for each machine, by block of this call."""
@@ -257,23 +252,24 @@ class _Here:
         found: Floats = np.nan_to_num(np.abs(moved))
         return found
 
-    def judged(self, known: Past, doubtful: Flags | None = None) -> tuple[Floats, Past]:
+    def judged(
+        self, offsets: Floats, levels: Floats, doubtful: Flags | None = None
+    ) -> tuple[Floats, Past]:
         """Return the scores, and the past as it is after them."""
         found, usual = self.found, self.usual
-        offsets = self.medians(found.offset, known.offset, doubtful)
         forgiven = np.clip(np.nan_to_num(self.usually(offsets)), -usual.offset, usual.offset)
         apart = _apart(found, forgiven, self.place)
-        spreads = self.medians(apart, known.spread, doubtful)
+        spreads = self.medians(apart, self.known.spread)
+        if doubtful is not None:
+            spreads[doubtful] = np.nan
         own = np.clip(np.nan_to_num(self.usually(spreads)), 0.0, usual.spread)
         others = medians_of_others(apart, self.groups)
         floor = max(usual.deviation, _LEAST) ** 2
         # Bounded, too: where half of four machines are faulty, everybody differs.
         beside = np.minimum(others, np.float32(usual.spread))
-        levels = self.medians(found.level, known.level, None)
         allowed = np.sqrt(own**2 + (_PROPORTIONAL * self.shifts(levels, offsets)) ** 2)
         scores = _against(apart, beside, allowed, self.place, floor)
-        machines = known.machines or tuple(str(i) for i in range(scores.shape[1]))
-        return scores, Past(machines, self.blocks, offsets, spreads, levels)
+        return scores, Past(self.known.machines, self.blocks, offsets, spreads, levels)
 
 
 def _apart(found: Deviations, forgiven: Floats, place: Numbers) -> Floats:

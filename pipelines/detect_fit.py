@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from forewarn.features.metric_limits import MetricLimits
+from forewarn.features.records import DAY
 from forewarn.models.detector import Detector, MetricModel, Rules
 from forewarn.models.detector_file import StoredDetector, save_detector
 from forewarn.models.detector_fit import (
@@ -33,7 +34,6 @@ __all__ = ["Incident", "fit_detector", "read_incidents", "save_fitted"]
 
 _WINDOWS = 40_000  # that a denoiser is trained on
 _BLOCKS = 4  # of a machine's past in a continuity
-_DAY = 86_400_000_000_000
 _COLUMNS = ("task", "machine", "start", "end")
 
 
@@ -201,7 +201,7 @@ def _fitted(
     bar.update()
     reached = []
     for pull in tasks.healthy():
-        days = pull.grid.n_ticks * pull.grid.interval / _DAY
+        days = pull.grid.n_ticks * pull.grid.interval / DAY
         one = reached_by(detector, model, pull.task(), days)
         if one is not None:
             reached.append(one)

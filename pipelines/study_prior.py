@@ -45,7 +45,7 @@ class _Day:
         named = np.zeros(n, dtype=bool)
         for model, reached in zip(detector.metrics, self.reached, strict=True):
             if model.threshold is not None:
-                named |= reached >= [model.threshold.at(n, weight) for weight in weights]
+                named |= reached >= model.threshold.each(n, weights)
         return int(named.sum())
 
     def nearest(self, detector: Detector) -> npt.NDArray[np.int64]:

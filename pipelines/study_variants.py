@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.metric_limits import MetricLimits
+from forewarn.features.records import DAY
 from forewarn.models.comparisons import Concatenated, WindowMeans, fit_moments
 from forewarn.models.detector import Denoiser, Detector, MetricModel, Rules
 from forewarn.models.detector_fit import (
@@ -27,7 +28,6 @@ __all__ = ["VARIANTS", "Variants"]
 Pulls = Callable[[], Iterator[Pull]]
 Floats = npt.NDArray[np.float32]
 
-_DAY = 86_400_000_000_000
 _MORE = (
     MetricLimits("rdma_throughput", 0.0, 400.0),
     MetricLimits("memory_usage"),
@@ -135,7 +135,7 @@ class Variants:
         for model in metrics:
             reached = [
                 reached_by(
-                    detector, model, pull.task(), pull.grid.n_ticks * pull.grid.interval / _DAY
+                    detector, model, pull.task(), pull.grid.n_ticks * pull.grid.interval / DAY
                 )
                 for pull in self.train()
             ]

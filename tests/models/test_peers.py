@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from forewarn.models.peers import deviations, medians_of_others, select
 
-ONE_GROUP = np.zeros
-
 
 @given(st.integers(0, 10**6), st.integers(3, 12), st.integers(1, 3))
 def test_it_is_the_median_of_the_others(seed: int, n: int, n_groups: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.incidents import SimulatedTask, faulty_task, healthy_task
+from forewarn.evaluation.incidents import SimulatedTask, healthy_task
 from forewarn.pipelines.cli import main
 from forewarn.pipelines.simulate_incidents import metrics_table
 
@@ -75,8 +75,3 @@ def plain_fault(n: int, machine: int, start: int = 400, seed: int = 1) -> Simula
 @pytest.fixture(scope="session")
 def fault() -> Callable[..., SimulatedTask]:
     return plain_fault
-
-
-@pytest.fixture(scope="session")
-def any_fault() -> Callable[..., SimulatedTask]:
-    return faulty_task
