@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from forewarn.evaluation.resampling import interval
 
-__all__ = ["Outcome", "detection_figures", "random_figures"]
+__all__ = ["Outcome", "detection_figures", "hindsight_figures", "random_figures"]
 
 _DRAWS = 1000
 
@@ -28,6 +28,8 @@ class Outcome:
     machines : int
     delay : float or None
         Seconds from the fault to the verdict, where the right machine was named.
+    strongest : tuple of (str, float)
+        For each metric in order, who stood out most, and by how many thresholds.
     """
 
     truth: str | None
@@ -35,6 +37,7 @@ class Outcome:
     fault: str
     machines: int
     delay: float | None = None
+    strongest: tuple[tuple[str, float], ...] = ()
 
     @property
     def right(self) -> bool:
@@ -102,6 +105,49 @@ def _rates(
         recall = (weights @ right) / (weights @ faulty)
         f1 = 2.0 * (weights @ right) / (weights @ named + weights @ faulty)
     return {"precision": precision, "recall": recall, "f1": f1}
+
+
+def hindsight_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return what a method comes to with the thresholds that suit these pulls best.
+
+    All its thresholds are multiplied by the number for which F1 is highest, and the first metric
+    with somebody above wins. Nobody could have known that number: it is what is left of a method
+    when its thresholds are no excuse.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        With `strongest`.
+
+    Returns
+    -------
+    dict
+        `f1`, `precision`, `recall`, and the number, `scale`; zeros if it never names anybody.
+
+    Examples
+    --------
+    >>> pulls = [Outcome("a", None, "", 4, None, (("a", 0.4),))]
+    >>> pulls += [Outcome(None, None, "", 4, None, (("b", 0.3),))]
+    >>> hindsight_figures(pulls)
+    {'f1': 1.0, 'precision': 1.0, 'recall': 1.0, 'scale': 0.4}
+    """
+    width = max((len(one.strongest) for one in outcomes), default=0)
+    strength, right = np.full((len(outcomes), width), -np.inf), np.zeros((len(outcomes), width))
+    for row, one in enumerate(outcomes):
+        for column, (machine, by) in enumerate(one.strongest):
+            strength[row, column], right[row, column] = by, machine == one.truth
+    faulty = sum(one.truth is not None for one in outcomes)
+    best = {"f1": 0.0, "precision": 0.0, "recall": 0.0, "scale": 0.0}
+    for scale in np.unique(strength[np.isfinite(strength)]):
+        named = strength >= scale
+        first = named.argmax(axis=1)
+        n_named = int(named.any(axis=1).sum())
+        hits = float((right * named)[np.arange(len(right)), first].sum())
+        f1 = 2.0 * hits / (n_named + faulty)
+        if f1 > best["f1"]:
+            found = (f1, hits / n_named, hits / faulty, float(scale))
+            best = dict(zip(best, found, strict=True))
+    return best
 
 
 def random_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from forewarn.evaluation.detection import Outcome, detection_figures, random_figures
+from forewarn.evaluation.detection import (
+    Outcome,
+    detection_figures,
+    hindsight_figures,
+    random_figures,
+)
 
 RIGHT = Outcome("a", "a", "ecc error", 4, 250.0)
 MISSED = Outcome("a", None, "ecc error", 4)
@@ -29,6 +35,22 @@ def test_what_cannot_be_said_is_null() -> None:
     assert found["recall"] == 0.0
     assert found["delay_seconds"]["p50"] is None
     assert detection_figures([QUIET])["recall"] is None
+
+
+def test_the_best_threshold_in_hindsight() -> None:
+    pulls = [
+        Outcome("a", None, "ecc error", 4, strongest=(("x", 0.2), ("a", 0.9))),
+        Outcome(None, None, "", 4, strongest=(("b", 0.5), ("c", 0.1))),
+        Outcome("d", None, "ecc error", 4, strongest=(("d", 0.3), ("d", -np.inf))),
+    ]
+    # At 0.3 all three are named, two of them rightly; at 0.2 the first metric of the first pull
+    # names somebody else, at 0.5 the last pull is missed.
+    found = hindsight_figures(pulls)
+    assert found == pytest.approx({"f1": 0.8, "precision": 2 / 3, "recall": 1.0, "scale": 0.3})
+
+
+def test_who_never_names_anybody_has_nothing_in_hindsight() -> None:
+    assert hindsight_figures([MISSED, QUIET])["f1"] == 0.0
 
 
 def test_chance_by_arithmetic() -> None:

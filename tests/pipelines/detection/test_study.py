@@ -62,6 +62,7 @@ def test_methods_are_compared_on_the_same_pulls(
     right = (table["named by forewarn"] == table["truth"]) & (table["truth"] != "")
     assert right.sum() / 4 == ours["recall"]  # the figures can be recomputed
     assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
+    assert ours["in_hindsight"]["f1"] > 0.8
     assert "forewarn, no denoiser" in printed
 
 
