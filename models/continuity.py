@@ -8,9 +8,10 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.models.peers import in_parallel
 
-__all__ = ["levels"]
+__all__ = ["levels", "longest_spells"]
 
 Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
 
 
 @compiled
@@ -80,4 +81,39 @@ def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf
     passing = int(np.ceil(round(share * span, 9)))
     scores = np.ascontiguousarray(scores, dtype=np.float32)
     in_parallel(lambda a, b: _roll(scores, a, b, span, span - passing, floor, out), len(scores))
+    return out
+
+
+@compiled
+def _longest(scores: Floats, needed: Floats, first: int, last: int, out: Numbers) -> None:
+    for machine in range(first, last):
+        begin = 0
+        for w in range(scores.shape[1]):
+            if not scores[machine, w] >= needed[machine]:
+                begin = w + 1
+            elif w + 1 - begin > out[machine, 1] - out[machine, 0]:
+                out[machine, 0], out[machine, 1] = begin, w + 1
+
+
+def longest_spells(scores: Floats, needed: Floats) -> Numbers:
+    """Return for each machine the longest run of windows in which it passes a threshold.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_machines, n_windows), float32
+        NaN where there is none, which passes no threshold.
+    needed : ndarray of shape (n_machines,), float32
+
+    Returns
+    -------
+    ndarray of shape (n_machines, 2), int
+        First window, and the one after the last; 0, 0 where none passes.
+
+    Examples
+    --------
+    >>> longest_spells(np.float32([[9, 0, 9, 9, 0, 0, 9]]), np.float32([5])).tolist()
+    [[2, 4]]
+    """
+    out = np.full((len(scores), 2), 0, dtype=np.int64)
+    in_parallel(lambda a, b: _longest(scores, needed, a, b, out), len(scores))
     return out

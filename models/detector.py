@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from forewarn.features.blind import frozen
 from forewarn.features.metric_limits import MetricLimits
-from forewarn.models.continuity import levels
+from forewarn.models.continuity import levels, longest_spells
 from forewarn.models.detection_threshold import Threshold
 from forewarn.models.lstm_vae import windows_of
 from forewarn.models.machine_past import Past, PastTerms, Usual, judge
 from forewarn.models.pairwise import Distance, distance_sums, normal_scores
 from forewarn.models.peers import FEWEST, deviations
 from forewarn.models.running_task import Task, comparable
-from forewarn.models.verdict import Finding, Verdict
+from forewarn.models.verdict import Finding, Jitter, Verdict
 
 __all__ = ["Denoiser", "Detector", "Examined", "MetricModel", "Rules"]
 
@@ -168,6 +168,7 @@ class Detector:
         """
         known, examined, absent = dict(pasts or {}), [], []
         best: list[Finding] = []
+        jitters: list[Jitter] = []
         blind = np.zeros(len(task.machines), dtype=bool)
         paused = self.pauses(task)
         for model in self.metrics:
@@ -179,10 +180,12 @@ class Detector:
             known[model.name] = done.past
             blind |= done.blind
             best = max(best, self._findings(task, model, done), key=_strength)
+            jitters += self._jitters(task, model, done)
             if best and _strength(best) >= self.rules.sure:
                 break
         nothing = tuple(np.flatnonzero(blind).tolist())
-        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent)), known
+        short = _without_named(jitters, best)
+        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent), short), known
 
     def pauses(self, task: Task) -> Flags:
         """Tell in which windows the whole task did next to nothing, shape (n_windows,).
@@ -305,6 +308,31 @@ class Detector:
         found = self._told_apart(task, done, found)
         return sorted(found, key=lambda one: (one.always, one.at, -one.score))
 
+    def _jitters(self, task: Task, model: MetricModel, done: Examined) -> list[Jitter]:
+        """Return who stood out for a while without a break, and is back.
+
+        Noise passes the threshold of a continuity for a few windows now and then, but not twice
+        the threshold for longer than a single odd sample touches.
+        """
+        if model.threshold is None or not done.scores.shape[1]:
+            return []
+        needed = model.threshold.each(len(task.machines), task.weights)
+        spells = longest_spells(done.scores, (_SURE * needed).astype(np.float32))
+        long = spells[:, 1] - spells[:, 0]
+        over = spells[:, 1] + self._quiet <= done.scores.shape[1]
+        length, found = self.rules.window, []
+        for machine in np.flatnonzero((long >= 2 * length) & over).tolist():
+            begin, end = spells[machine].tolist()
+            score = float(done.scores[machine, begin:end].max() / needed[machine])
+            since, until = int(done.window[begin]), int(done.window[end - 1]) + length - 1
+            found.append(Jitter(machine, model.name, score, since, until))
+        return found
+
+    @property
+    def _quiet(self) -> int:
+        """Windows below the threshold that end a stretch above it."""
+        return max(round((1.0 - self.rules.share) * self.rules.continuity / 2), 1)
+
     def _finding(
         self,
         model: MetricModel,
@@ -317,8 +345,7 @@ class Detector:
         """Go back to where the span began to pass, single windows before that left out."""
         begin = max(at - self.rules.continuity + 1, 0)
         passed = np.flatnonzero(done.scores[machine, begin : at + 1] >= needed)
-        quiet = max((1.0 - self.rules.share) * self.rules.continuity / 2, 1)
-        gaps = np.flatnonzero(np.diff(passed) > quiet)
+        gaps = np.flatnonzero(np.diff(passed) > self._quiet)
         begin += int(passed[gaps[-1] + 1 if len(gaps) else 0])
         first = int(np.argmax(~np.isnan(done.scores[machine])))
         return Finding(
@@ -355,6 +382,16 @@ class Detector:
 def _strength(found: Sequence[Finding]) -> tuple[bool, float]:
     """Order findings: something before nothing, a change before a straggler, then by score."""
     return (bool(found) and not found[0].always, found[0].score if found else 0.0)
+
+
+def _without_named(jitters: Sequence[Jitter], named: Sequence[Finding]) -> tuple[Jitter, ...]:
+    """Return the longest of each machine that is not named, in order of length."""
+    machines = {one.machine for one in named}
+    longest: dict[int, Jitter] = {}
+    for one in sorted(jitters, key=lambda one: one.since - one.until):
+        if one.machine not in machines:
+            longest.setdefault(one.machine, one)
+    return tuple(longest.values())
 
 
 def _moved(level: Floats) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Finding", "Verdict"]
+__all__ = ["Finding", "Jitter", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,27 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Jitter:
+    """A machine that stood out for too short a time to be named, and is back.
+
+    Attributes
+    ----------
+    machine : int
+    metric : str
+    score : float
+        Highest score of a window, over the threshold.
+    since, until : int
+        Ticks of the call: begin of the first window, and end of the last one.
+    """
+
+    machine: int
+    metric: str
+    score: float
+    since: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What a call came to.
 
@@ -45,9 +66,12 @@ class Verdict:
         Metrics that were looked at, in order.
     absent : tuple of str
         Metrics that no machine sent.
+    jitters : tuple of Jitter
+        Of machines that are not named, the longest first; one for each machine.
     """
 
     findings: tuple[Finding, ...]
     blind: tuple[int, ...]
     examined: tuple[str, ...]
     absent: tuple[str, ...]
+    jitters: tuple[Jitter, ...] = ()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli_collection import add_agent, add_collect, add_ingest
-from forewarn.pipelines.cli_detect import add_detect, add_simulate_incidents, add_study
+from forewarn.pipelines.cli_detect import add_detect, add_simulate_incidents
 from forewarn.pipelines.cli_models import add_models, add_retrain, add_up
+from forewarn.pipelines.cli_study import add_study
 from forewarn.pipelines.command import (
     Parser,
     add_at,
@@ -19,6 +20,7 @@ from forewarn.pipelines.command import (
     add_config,
     add_records,
     moment,
+    names_of,
     settings_of,
     whole,
 )
@@ -28,24 +30,14 @@ __all__ = ["main"]
 _STRATEGIES = ("fixed", "sliding", "variable", "steady")
 
 
-def _names(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"found {unknown[0]!r}, expected names of {','.join(known)}"
-        )
-    return names
-
-
 def _strategies(text: str) -> tuple[str, ...]:
-    return _names(text, _STRATEGIES)
+    return names_of(text, _STRATEGIES)
 
 
 def _models(text: str) -> tuple[str, ...]:
     from forewarn.models.registry import MODEL_NAMES
 
-    return _names(text, MODEL_NAMES)
+    return names_of(text, MODEL_NAMES)
 
 
 def _simulate_fleet(args: argparse.Namespace) -> int:

@@ -7,11 +7,21 @@ import json
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forewarn.pipelines.command import Parser, add_command, add_config, settings_of, whole
+from forewarn.pipelines.command import (
+    Parser,
+    add_command,
+    add_config,
+    add_fitted,
+    settings_of,
+    whole,
+)
 
-__all__ = ["add_detect", "add_simulate_incidents", "add_study"]
+if TYPE_CHECKING:
+    from forewarn.pipelines.host_events import HostEvents
+
+__all__ = ["add_detect", "add_simulate_incidents"]
 
 
 def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -57,8 +67,15 @@ def _add_metrics_folder(command: Parser) -> None:
     )
 
 
-def _add_model(command: Parser, text: str) -> None:
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help=text)
+def _add_known(command: Parser, state: str) -> None:
+    """Add what else is known of the machines."""
+    command.add_argument(
+        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
+    )
+    command.add_argument(
+        "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids of a verdict"
+    )
+    command.add_argument("--state", type=Path, metavar="DIR", help=state)
 
 
 def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -71,7 +88,7 @@ def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_metrics_folder(command)
     add_config(command)
-    _add_model(command, "folder to write")
+    add_fitted(command, "folder to write")
     command.add_argument(
         "--incidents",
         type=Path,
@@ -90,13 +107,8 @@ def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_metrics_folder(command)
     add_config(command, "configuration, TOML; what was fitted is in the model")
-    _add_model(command, "what `detect fit` wrote")
-    command.add_argument(
-        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
-    )
-    command.add_argument(
-        "--state", type=Path, metavar="DIR", help="what is known of each machine's past; kept"
-    )
+    add_fitted(command, "what `detect fit` wrote")
+    _add_known(command, "what is known of each machine's past; kept")
     command.add_argument("--plot", type=Path, metavar="DIR", help="draw each verdict as a PNG")
     command.add_argument("--json", action="store_true", help="one JSON object per task on stdout")
 
@@ -116,13 +128,8 @@ def _add_watch(parts: argparse._SubParsersAction[Parser]) -> None:
         "--prometheus", metavar="URL", help="server; its token is in FOREWARN_PROMETHEUS_TOKEN"
     )
     add_config(command)
-    _add_model(command, "what `detect fit` wrote")
-    command.add_argument(
-        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
-    )
-    command.add_argument(
-        "--state", type=Path, metavar="DIR", help="pasts and verdicts, to go on after a restart"
-    )
+    add_fitted(command, "what `detect fit` wrote")
+    _add_known(command, "pasts and verdicts, to go on after a restart")
     command.add_argument("--once", action="store_true", help="one call, then end")
     command.add_argument("--json", action="store_true", help="one JSON object per verdict")
 
@@ -135,111 +142,11 @@ def _add_metrics(parts: argparse._SubParsersAction[Parser]) -> None:
         "show the metrics of a detector in order of priority, or set the order",
         "forewarn detect metrics --model /tmp/detector --order cpu_usage,power_draw",
     )
-    _add_model(command, "what `detect fit` wrote")
+    add_fitted(command, "what `detect fit` wrote")
     command.add_argument(
         "--order", metavar="NAMES", help="metrics to put first, separated by commas"
     )
     command.add_argument("--json", action="store_true", help="one JSON object per metric")
-
-
-def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add `forewarn study`."""
-    study = commands.add_parser("study", help="compare methods on a set with known truth")
-    parts = study.add_subparsers(required=True, metavar="WHAT", parser_class=Parser)
-    _add_study_alarms(parts)
-    _add_study_prior(parts)
-    command = add_command(
-        parts,
-        "detection",
-        _study,
-        "compare the detector with the paper's rules, their ablations and simple baselines",
-        "forewarn study detection --data /tmp/incidents --model /tmp/detector --out /tmp/study",
-    )
-    command.add_argument(
-        "--data", type=Path, required=True, help="what `simulate incidents` wrote, or alike"
-    )
-    _add_model(command, "what `detect fit` wrote for DATA/train")
-    command.add_argument("--out", type=Path, required=True, help="folder to write")
-    command.add_argument(
-        "--methods",
-        type=_methods,
-        default=("forewarn", "minder", "means"),
-        metavar="NAMES",
-        help="separated by semicolons, or `all` (default: forewarn; minder; means)",
-    )
-    command.add_argument(
-        "--false-alarms",
-        type=float,
-        metavar="RATE",
-        help="per task and day, the same for all methods (default: that of the detector)",
-    )
-
-
-def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
-    command = add_command(
-        parts,
-        "alarms",
-        _study_alarms,
-        "count false alarms on simulated healthy days, with and without wrong at-risk lists",
-        "forewarn study alarms --model /tmp/detector --days 20",
-    )
-    _add_model(command, "what `detect fit` wrote")
-    command.add_argument("--days", type=whole(1), default=20, metavar="N", help="task-days")
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
-
-
-def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
-    command = add_command(
-        parts,
-        "prior",
-        _study_prior,
-        "measure how much sooner, and how much more, is found with a list that is right",
-        "forewarn study prior --data /tmp/incidents --model /tmp/detector",
-    )
-    command.add_argument("--data", type=Path, required=True, help="what `simulate incidents` wrote")
-    _add_model(command, "what `detect fit` wrote for DATA/train")
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
-
-
-def _study_alarms(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
-    from forewarn.pipelines.study_prior import alarm_figures, alarm_text
-
-    found = alarm_figures(load_detector(args.model).detector, args.days, args.seed)
-    print(json.dumps(found) if args.json else alarm_text(found))
-    return 0
-
-
-def _study_prior(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
-    from forewarn.pipelines.study import StudySet
-    from forewarn.pipelines.study_prior import prior_figures, prior_text
-
-    stored = load_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    found = prior_figures(given, stored.detector, args.seed)
-    print(json.dumps(found) if args.json else prior_text(found))
-    return 0
-
-
-def _methods(text: str) -> tuple[str, ...]:
-    from forewarn.pipelines.study import variant_names
-
-    return variant_names(text)
-
-
-def _study(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
-    from forewarn.pipelines.study import StudySet, run_study, study_text
-
-    stored = load_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    study = run_study(given, stored, args.out, args.methods, args.false_alarms)
-    print(study_text(study))
-    print(f"\nwrote {args.out}/study.json, study.csv and study.png")
-    return 0
 
 
 def _fit(args: argparse.Namespace) -> int:
@@ -262,7 +169,8 @@ def _run(args: argparse.Namespace) -> int:
 
     settings_of(args)
     stored = load_detector(args.model)
-    for one in detect_pulls(args.metrics, stored, at_risk=args.at_risk, state=args.state):
+    known = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
+    for one in detect_pulls(args.metrics, stored, **known):
         line = one.line()
         print(json.dumps(line) if args.json else verdict_words(line), flush=True)
         if args.plot is not None:
@@ -270,6 +178,12 @@ def _run(args: argparse.Namespace) -> int:
 
             plot_verdict(one, stored, args.plot)
     return 0
+
+
+def _events(args: argparse.Namespace) -> HostEvents | None:
+    from forewarn.pipelines.host_events import HostEvents
+
+    return None if args.events is None else HostEvents.open(args.events)
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -287,8 +201,11 @@ def _watch(args: argparse.Namespace) -> int:
         source: Path | LiveMetrics = args.metrics
         if args.prometheus is not None:
             server = resources.enter_context(closing(Server.from_environment(args.prometheus)))
-            source = LiveMetrics(server, settings, stored.interval)
-        watch = Watch(stored, settings, source, args.state, args.at_risk)
+            # As everywhere, a path in a configuration begins at its folder.
+            folder = args.config.parent if args.config else Path()
+            tasks = folder / settings.tasks if settings.tasks else None
+            source = LiveMetrics(server, settings, stored.interval, tasks)
+        watch = Watch(stored, settings, source, args.state, args.at_risk, _events(args))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         for line in watch.call() if args.once else watch.run(stop):

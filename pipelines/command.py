@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,8 +15,10 @@ __all__ = [
     "add_at",
     "add_command",
     "add_config",
+    "add_fitted",
     "add_records",
     "moment",
+    "names_of",
     "settings_of",
     "whole",
 ]
@@ -59,6 +61,17 @@ def whole(least: int) -> Callable[[str], int]:
     return parse
 
 
+def names_of(text: str, known: Collection[str], separator: str = ",") -> tuple[str, ...]:
+    """Read names that are separated by commas or alike, each once."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(separator)))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"found {unknown[0]!r}, expected names of {separator.join(known)}"
+        )
+    return names
+
+
 def settings_of(args: argparse.Namespace) -> Settings:
     """Read the configuration that --config names."""
     from forewarn.pipelines.settings import load_settings
@@ -88,6 +101,11 @@ def add_command(
 def add_config(command: Parser, text: str = "configuration, TOML (default: built in)") -> None:
     """Add --config."""
     command.add_argument("--config", type=Path, metavar="FILE", help=text)
+
+
+def add_fitted(command: Parser, text: str) -> None:
+    """Add --model of a detector."""
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help=text)
 
 
 def add_records(command: Parser) -> None:

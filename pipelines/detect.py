@@ -17,9 +17,10 @@ from forewarn.models.detector_file import StoredDetector
 from forewarn.models.machine_past import Past
 from forewarn.models.peers import FEWEST
 from forewarn.models.running_task import Task
-from forewarn.models.verdict import Finding, Verdict
+from forewarn.models.verdict import Finding, Jitter, Verdict
 from forewarn.pipelines.detect_state import load_state, save_state
 from forewarn.pipelines.evidence import evidence_of
+from forewarn.pipelines.host_events import HostEvents
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.prior import Prior
 from forewarn.pipelines.pulls import FilePull, Pull, PullError, find_pulls, open_pull
@@ -40,37 +41,48 @@ class Detected:
         Without the at-risk list it would not have been found.
     seconds : float
         Reading included.
+    xids : list of dict or None
+        What the kernel of the machine that is named said lately; None where nobody knows.
     """
 
     pull: Pull
     verdict: Verdict
     helped: bool
     seconds: float
+    xids: list[dict[str, Any]] | None = None
 
     def line(self) -> dict[str, Any]:
         """Return it as the command prints it (CONTRACTS, section 6)."""
-        first, *others = self.verdict.findings or (None,)
+        findings = self.verdict.findings
+        first = findings[0] if findings else None
         named = _named(self.pull, first) if first else dict.fromkeys(_FIELDS)
         blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
         return {
             "task": self.pull.name,
             **named,
             "detected_at": iso(self.pull.grid.time(first.at)) if first else None,
-            "also": [_named(self.pull, one) for one in others if one],
+            "also": [_named(self.pull, one) for one in findings[1:]],
             "blind": sorted(blind | set(self.pull.grid.off_clock)),
             "machines": len(self.pull.grid.machines),
             "seconds": round(self.seconds, 3),
             "kind": None if first is None else "straggler" if first.always else "fault",
-            "evidence": None if first is None else evidence_of(self.pull, first),
+            "evidence": None if first is None else evidence_of(self.pull, first, self.xids),
+            "jitters": [_short(self.pull, one) for one in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
         }
 
 
 _FIELDS = ("machine", "metric", "score", "since")
+_EARLIER = 15 * 60 * 1_000_000_000  # before a machine stood out: an Xid then may be the cause
 
 
-def _named(pull: Pull, found: Finding) -> dict[str, Any]:
+def _short(pull: Pull, found: Jitter) -> dict[str, Any]:
+    seconds = (found.until - found.since + 1) * pull.grid.interval / 1e9
+    return _named(pull, found) | {"seconds": round(seconds, 3)}
+
+
+def _named(pull: Pull, found: Finding | Jitter) -> dict[str, Any]:
     return {
         "machine": pull.grid.machines[found.machine],
         "metric": found.metric,
@@ -85,6 +97,7 @@ def detect_pulls(
     *,
     at_risk: Path | None = None,
     state: Path | None = None,
+    events: HostEvents | None = None,
 ) -> Iterator[Detected]:
     """Look for the faulty machine of every task in a folder, one task after another.
 
@@ -97,6 +110,8 @@ def detect_pulls(
         Lists of `forewarn score`; only rows that are valid at the end of a pull count.
     state : Path, optional
         What is known of each machine's past, read and written.
+    events : HostEvents, optional
+        What kernel logs said.
 
     Raises
     ------
@@ -109,7 +124,7 @@ def detect_pulls(
         started = time.perf_counter()
         pull = opened(folder, stored)
         before = load_state(state, pull.name) if state is not None else {}
-        found, pasts = detect(pull, stored.detector, lists, before)
+        found, pasts = detect(pull, stored.detector, lists, before, events)
         if state is not None:
             save_state(state, pull.name, pasts)
         yield replace(found, seconds=time.perf_counter() - started)
@@ -152,7 +167,11 @@ def opened(folder: Path, stored: StoredDetector, span: int | None = None) -> Fil
 
 
 def detect(
-    pull: Pull, detector: Detector, lists: Prior | None, pasts: Mapping[str, Past]
+    pull: Pull,
+    detector: Detector,
+    lists: Prior | None,
+    pasts: Mapping[str, Past],
+    events: HostEvents | None = None,
 ) -> tuple[Detected, dict[str, Past]]:
     """Look for the faulty machine of a task.
 
@@ -163,6 +182,7 @@ def detect(
     lists : Prior or None
     pasts : mapping of str to Past
         By metric, from earlier calls.
+    events : HostEvents, optional
 
     Returns
     -------
@@ -182,7 +202,16 @@ def detect(
         helped = _machine(without.findings) != _machine(verdict.findings)
     if verdict.absent:
         note(f"{pull.name}: no machine sends {', '.join(verdict.absent)}")
-    return Detected(pull, verdict, helped, time.perf_counter() - started), now
+    xids = _xids(pull, verdict, events)
+    return Detected(pull, verdict, helped, time.perf_counter() - started, xids), now
+
+
+def _xids(pull: Pull, verdict: Verdict, events: HostEvents | None) -> list[dict[str, Any]] | None:
+    if events is None or not verdict.findings:
+        return None
+    first, grid = verdict.findings[0], pull.grid
+    machine, end = grid.machines[first.machine], grid.time(grid.n_ticks - 1)
+    return events.xids(machine, grid.time(first.since) - _EARLIER, end)
 
 
 def _machine(findings: Sequence[Finding]) -> int | None:

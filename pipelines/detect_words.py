@@ -30,13 +30,29 @@ def verdict_words(line: Mapping[str, Any]) -> str:
     blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
     where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
     if line["machine"] is None:
-        return f"{where}: nobody stands out{blind}"
+        return f"{where}: nobody stands out{_short(line['jitters'])}{blind}"
     what = "has been different from the beginning" if line["kind"] == "straggler" else "stands out"
     also = "".join(f", also {one['machine']}" for one in line["also"][:5])
     return (
         f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
-        f"({line['score']:.1f} times the threshold{_compared(line['evidence'])}){also}{blind}"
+        f"({line['score']:.1f} times the threshold{_compared(line['evidence'])})"
+        f"{_said(line['evidence'])}{also}{blind}"
     )
+
+
+def _short(jitters: Sequence[Mapping[str, Any]]) -> str:
+    """Say who stood out for a while and is back."""
+    told = [f"{one['machine']} did for {one['seconds']:g} s" for one in jitters[:3]]
+    more = f" and {len(jitters) - 3} others" if len(jitters) > 3 else ""
+    return f" for long enough ({', '.join(told)}{more})" if told else ""
+
+
+def _said(evidence: Mapping[str, Any] | None) -> str:
+    """Name the last Xid of the machine."""
+    if not evidence or not evidence["xids"]:
+        return ""
+    last = evidence["xids"][0]
+    return f", Xid {last['xid']} on {last['gpu_serial'] or 'a GPU'} at {last['time']}"
 
 
 def _compared(evidence: Mapping[str, Any] | None) -> str:

@@ -15,20 +15,24 @@ __all__ = ["evidence_of"]
 _PEERS = 3
 
 
-def evidence_of(pull: Pull, found: Finding) -> dict[str, Any] | None:
+def evidence_of(
+    pull: Pull, found: Finding, xids: list[dict[str, Any]] | None = None
+) -> dict[str, Any] | None:
     """Return what the machine and the others showed, before and while it stood out.
 
     Parameters
     ----------
     pull : Pull
     found : Finding
+    xids : list of dict, optional
+        Of the machine.
 
     Returns
     -------
     dict or None
         Medians: `now` and `before` of the machine, `others_now` and `others_before` of the rest of
         its group, and `peers`, the machines nearest to the middle of the group, to look at beside
-        it. None where several metrics were looked at together.
+        it; `xids`, null where nobody knows. None where several metrics were looked at together.
     """
     series = pull.series(found.metric)
     if series is None:
@@ -45,6 +49,7 @@ def evidence_of(pull: Pull, found: Finding) -> dict[str, Any] | None:
         "others_now": _number(middle),
         "others_before": _number(_median(before[rest])),
         "peers": [pull.grid.machines[i] for i in near[:_PEERS]],
+        "xids": xids,
     }
 
 

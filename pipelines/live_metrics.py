@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.task_grid import TaskGrid
-from forewarn.features.telemetry.prometheus import parse_matrix
+from forewarn.features.telemetry.prometheus import Series, parse_matrix
+from forewarn.pipelines.membership import Membership
 from forewarn.pipelines.prometheus import Server
 from forewarn.pipelines.pulls import Pull
 from forewarn.pipelines.settings import WatchTable
@@ -60,13 +62,17 @@ class LiveMetrics:
     settings : WatchTable
     interval : int
         Nanoseconds between two samples of a machine.
+    tasks : Path or None
+        Table that says who works on what (`Membership`); without it labels do.
     """
 
     server: Server
     settings: WatchTable
     interval: int
+    tasks: Path | None = None
     _buffers: dict[str, _Buffer] = field(default_factory=dict, init=False, repr=False)
     _groups: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
+    _members: Membership | None = field(default=None, init=False, repr=False)
 
     def pulls(self, first: str, end: int, span: int) -> Iterator[LivePull]:
         """Return every task that has samples of a metric in (end - span, end].
@@ -83,6 +89,8 @@ class LiveMetrics:
         PrometheusError
             If the server cannot be asked. What was asked for before is kept.
         """
+        if self.tasks is not None:
+            self._members = Membership.open(self.tasks)
         buffer = self.fetch(first, end, span)
         names = sorted({task for task, _ in buffer.times})
         for name in names:
@@ -99,21 +107,30 @@ class LiveMetrics:
         buffer = self._buffers.setdefault(metric, _Buffer())
         begin = max(end - span, buffer.asked_until)
         if begin < end:
-            matchers = [f'{self.settings.task_label}!=""', self.settings.selector]
-            inside = ",".join(one for one in matchers if one)
+            said = "" if self._members is not None else f'{self.settings.task_label}!=""'
+            inside = ",".join(one for one in (said, self.settings.selector) if one)
             answer = self.server.samples(f"{metric}{{{inside}}}", end, end - begin)
             found, unread = parse_matrix(answer)
             for why, count in unread.counts.items():
                 note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
             for series in found:
-                task = series.labels.get(self.settings.task_label, "")
-                machine = series.labels.get(self.settings.machine_label, "")
-                if task and machine:
-                    buffer.add((task, machine), series.times, series.values)
-                    self._groups[task, machine] = series.labels.get(self.settings.group_label, "")
+                key, group = self._place(series)
+                if all(key):
+                    buffer.add(key, series.times, series.values)
+                    self._groups[key] = group
             buffer.asked_until = end
         buffer.forget(end - span)
         return buffer
+
+    def _place(self, series: Series) -> tuple[Key, str]:
+        """Return task and machine of a series, and the group; empty where nobody says it."""
+        labels, names = series.labels, self.settings
+        machine = labels.get(names.machine_label, "")
+        if self._members is not None:
+            return (self._members.task.get(machine, ""), machine), self._members.group.get(
+                machine, ""
+            )
+        return (labels.get(names.task_label, ""), machine), labels.get(names.group_label, "")
 
     def series(self, metric: str, task: str, grid: TaskGrid, end: int, span: int) -> Floats | None:
         """Return a metric of a task on its grid; None if nobody sends it."""

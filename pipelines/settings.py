@@ -224,6 +224,7 @@ class WatchTable(StrictTable):
     every: Duration = parse_duration("8min")
     span: Duration = parse_duration("15min")
     selector: str = ""
+    tasks: str = ""
     task_label: str = "task"
     machine_label: str = "machine"
     group_label: str = "group"

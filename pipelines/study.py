@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,9 +24,9 @@ from forewarn.models.detector_file import StoredDetector
 from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
-from forewarn.pipelines.study_variants import VARIANTS, Variants
+from forewarn.pipelines.study_variants import Variants
 
-__all__ = ["StudySet", "run_study", "study_text", "variant_names"]
+__all__ = ["StudySet", "run_study", "study_text"]
 
 _SIZES = ((4, 15), (16, 63), (64, 255), (256, 100_000))
 
@@ -232,14 +231,3 @@ def _cell(one: Mapping[str, Any], figure: str) -> str:
     if value is None:
         return "-"
     return f"{value:.3f}" + (f" [{between[0]:.2f}, {between[1]:.2f}]" if between else "")
-
-
-def variant_names(text: str) -> tuple[str, ...]:
-    """Read names of variants separated by semicolons; `all` for all."""
-    names = tuple(VARIANTS) if text == "all" else tuple(one.strip() for one in text.split(";"))
-    unknown = [name for name in names if name not in VARIANTS]
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"found {unknown[0]!r}, expected names of {'; '.join(VARIANTS)}"
-        )
-    return names

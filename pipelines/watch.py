@@ -14,7 +14,9 @@ from forewarn.models.machine_past import Past
 from forewarn.pipelines.clock import Clock, SystemClock
 from forewarn.pipelines.detect import Detected, detect, opened, warm_up
 from forewarn.pipelines.detect_state import load_state, save_state
+from forewarn.pipelines.host_events import HostEvents, HostEventsError
 from forewarn.pipelines.live_metrics import LiveMetrics
+from forewarn.pipelines.membership import MembershipError
 from forewarn.pipelines.prior import Prior
 from forewarn.pipelines.prometheus import PrometheusError
 from forewarn.pipelines.pulls import Pull, PullError, find_pulls
@@ -43,6 +45,7 @@ class Watch:
         Folder for pasts and verdicts, so that a watch can be ended and begun again.
     at_risk : Path or None
         Lists as a prior, read anew for each call.
+    events : HostEvents or None
     clock : Clock
     """
 
@@ -51,6 +54,7 @@ class Watch:
     source: Path | LiveMetrics
     state: Path | None = None
     at_risk: Path | None = None
+    events: HostEvents | None = None
     clock: Clock = field(default_factory=SystemClock)
     _pasts: dict[str, dict[str, Past]] = field(default_factory=dict, init=False)
     _said: dict[str, int] = field(default_factory=dict, init=False)
@@ -74,7 +78,7 @@ class Watch:
             began = self.clock.now()
             try:
                 yield from self.call()
-            except (PrometheusError, PullError) as error:
+            except (PrometheusError, PullError, MembershipError, HostEventsError) as error:
                 note(str(error))
             left = self.settings.every - (self.clock.now() - began)
             self.clock.wait(max(left, 0) / 1e9, stop)
@@ -84,10 +88,13 @@ class Watch:
         lists = Prior.open(self.at_risk) if self.at_risk is not None else None
         for pull in self._pulls():
             pasts = self._known(pull.name)
-            found, self._pasts[pull.name] = detect(pull, self.stored.detector, lists, pasts)
+            found, self._pasts[pull.name] = detect(
+                pull, self.stored.detector, lists, pasts, self.events
+            )
             if self.state is not None:
                 save_state(self.state, pull.name, self._pasts[pull.name])
             yield from self._new(found)
+            self._mention(found)
         self._remember()
 
     def _pulls(self) -> Iterator[Pull]:
@@ -121,6 +128,17 @@ class Watch:
         # Overlapping calls see the same fault; one that began after the last look is another.
         if before is None or grid.time(first.since) > before:
             yield found.line()
+
+    def _mention(self, found: Detected) -> None:
+        """Note once who stood out for a while and is back: no verdict, but worth a look."""
+        task, grid = found.pull.name, found.pull.grid
+        for one in found.verdict.jitters:
+            machine, since = grid.machines[one.machine], grid.time(one.since)
+            key = json.dumps([task, machine, "jitter"])
+            if since > self._said.get(key, 0):
+                self._said[key] = grid.time(one.until)
+                seconds = (one.until - one.since + 1) * grid.interval / 1e9
+                note(f"{task}: {machine} stood out on {one.metric} for {seconds:g} s, and is back")
 
     def _remember(self) -> None:
         if self.state is not None:

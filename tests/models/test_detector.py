@@ -77,7 +77,24 @@ def test_nobody_is_named_in_a_healthy_task_and_the_faulty_machine_is(n: int) -> 
 def test_less_than_a_continuity_is_a_jitter() -> None:
     series = healthy(8)
     series["one"][3, 150:180] -= 0.3
-    assert named(found(series)) == []
+    series["two"][5, 100:103] -= 0.3  # single odd samples are none
+    verdict = found(series)
+    assert named(verdict) == []
+    (jitter,) = verdict.jitters
+    assert (jitter.machine, jitter.metric) == (3, "one")
+    assert abs(jitter.since - 148) <= 2
+    assert abs(jitter.until - 181) <= 2
+    assert jitter.score > 1.0
+
+
+def test_a_jitter_is_told_when_it_is_over_and_not_of_who_is_named() -> None:
+    series = healthy(8)
+    series["one"][3, TICKS - 20 :] -= 0.3
+    series["two"][1, 100:120] -= 0.3
+    series["two"][1, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [1]
+    assert verdict.jitters == ()
 
 
 def test_a_tenth_of_the_windows_may_be_quiet() -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.evaluation.incidents import SimulatedTask, healthy_task
+from forewarn.features.telemetry.tables import EVENTS, table_of
 from forewarn.pipelines.cli import main
 
 Put = Callable[[SimulatedTask, Path, str], Path]
@@ -72,6 +73,47 @@ def test_the_faulty_machine_is_named_and_nobody_in_a_healthy_task(
     assert (healthy["machine"], healthy["metric"], healthy["since"]) == (None, None, None)
     assert healthy["also"] == []
     assert healthy["machines"] == 12
+
+
+def test_a_verdict_shows_the_xids_of_the_machine(
+    put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    put(fault(12, 5), tmp_path / "m", "job")
+    event = {"kind": "xid", "gpu_serial": "S7", "raw": "NVRM: Xid (PCI:0000:10:00): 79"}
+    at = pd.Timestamp("2025-03-01T00:05:10Z").value
+    rows = [
+        event | {"timestamp": at, "machine_id": "node-0005", "code": 79, "id": "1"},
+        event | {"timestamp": at, "machine_id": "node-0004", "code": 48, "id": "2"},
+    ]
+    path = tmp_path / "records" / "_events" / "date=2025-03-01" / "00.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(table_of(rows, EVENTS), path)
+    given = ["--metrics", str(tmp_path / "m"), "--model", str(model)]
+    (without,) = lines(capsys, *given)
+    assert without["evidence"]["xids"] is None
+    (line,) = lines(capsys, *given, "--events", str(tmp_path / "records"))
+    (xid,) = line["evidence"]["xids"]
+    assert (xid["xid"], xid["gpu_serial"], xid["time"]) == (79, "S7", "2025-03-01T00:05:10Z")
+    assert main(["detect", "run", *given, "--events", str(tmp_path / "records")]) == 0
+    assert ", Xid 79 on S7 at 2025-03-01T00:05:10Z" in capsys.readouterr().out
+    said = refused(capsys, "detect", "run", *given, "--events", str(tmp_path))
+    assert "holds no `_events`" in said
+
+
+def test_who_stood_out_for_a_while_is_a_finding_of_its_own_kind(
+    put: Put, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    quiet = healthy_task(np.random.default_rng(5), 10, 900)
+    quiet.samples["power_draw"][6, 500:590] *= 0.4
+    put(quiet, tmp_path, "job")
+    given = ["--metrics", str(tmp_path), "--model", str(model)]
+    (line,) = lines(capsys, *given)
+    assert line["machine"] is None
+    jitter = next(one for one in line["jitters"] if one["machine"] == "node-0006")
+    assert jitter["metric"] == "power_draw"
+    assert 20 <= jitter["seconds"] <= 110
+    assert main(["detect", "run", *given]) == 0
+    assert "node-0006 did for" in capsys.readouterr().out
 
 
 def test_detection_needs_no_tensorflow(put: Put, fault: Fault, model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ import pandas as pd
 import pytest
 
 from forewarn.evaluation.incidents import SimulatedTask, healthy_task
+from forewarn.features.errors import InputError
 from forewarn.models.detector_file import load_detector
 from forewarn.pipelines.cli import main
 from forewarn.pipelines.live_metrics import LiveMetrics
@@ -175,6 +177,25 @@ def test_the_fault_is_named_once_though_the_server_goes_away_twice(
     assert quiet[0]["detected_at"] == broken[0]["detected_at"]
 
 
+def test_a_table_says_who_works_on_what(
+    prometheus: Prometheus, begin: int, jobs: dict[str, SimulatedTask], tmp_path: Path
+) -> None:
+    table = tmp_path / "tasks.csv"
+    lines = [f"late,{name},{i % 2}" for i, name in enumerate(jobs["bad"].machines[:20])]
+    table.write_text("\n".join(["task,machine,group", *lines, "other,elsewhere,"]))
+    settings = WatchTable(task_label="nobody", selector='task="bad"')
+    with closing(Server(prometheus.url)) as server:
+        live = LiveMetrics(server, settings, SECOND, table)
+        end = (begin + 899) * SECOND
+        (pull,) = live.pulls("cpu_usage", end, 900 * SECOND)
+        assert pull.name == "late"
+        assert pull.grid.machines == jobs["bad"].machines[:20]
+        assert pull.groups.tolist() == [0, 1] * 10
+        table.write_text("task,machine\nlate,node-0000\nlater,node-0000\n")
+        with pytest.raises(InputError, match="machine 'node-0000' is there twice"):
+            list(live.pulls("cpu_usage", end, 900 * SECOND))
+
+
 def test_what_prometheus_has_is_what_the_files_have(
     prometheus: Prometheus,
     begin: int,
@@ -231,3 +252,21 @@ def test_files_that_grow_are_looked_at_again_and_each_verdict_is_given_once(
     assert [name for call in named for name in call] == ["node-0004"]
     assert named[0] == []
     assert named[3] == named[4] == []
+
+
+def test_who_stood_out_for_a_while_is_mentioned_once(
+    put: Put, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    quiet = healthy_task(np.random.default_rng(5), 10, 900)
+    quiet.samples["power_draw"][6, 500:590] *= 0.4
+    put(quiet, tmp_path, "job")
+    watch = Watch(load_detector(model), WatchTable(), tmp_path)
+    said = []
+    for _ in range(2):
+        assert list(watch.call()) == []
+        said.append([line for line in capsys.readouterr().err.splitlines() if "node-0006" in line])
+    (line,) = said[0]
+    said_of = re.search(r"job: node-0006 stood out on power_draw for (\d+) s, and is back", line)
+    assert said_of is not None
+    assert 20 <= int(said_of[1]) <= 110
+    assert said[1] == []

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.features.errors import InputError
+from forewarn.features.records import HOUR
+from forewarn.features.telemetry.tables import EVENTS, table_of
+from forewarn.pipelines.host_events import HostEvents
+
+START = 1_740_787_200 * 10**9  # 2025-03-01
+MINUTE = 60 * 10**9
+
+
+def event(minute: int, machine: str, code: int | None, kind: str = "xid") -> dict[str, object]:
+    return {
+        "timestamp": START + minute * MINUTE,
+        "machine_id": machine,
+        "gpu_serial": "S1",
+        "kind": kind,
+        "code": code,
+        "raw": f"NVRM: Xid (PCI:0000:10:00): {code}",
+        "id": f"{machine}-{minute}-{kind}",
+    }
+
+
+def put(records: Path, hour: int, rows: list[dict[str, object]]) -> None:
+    path = records / "_events" / "date=2025-03-01" / f"{hour:02d}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table_of(rows, EVENTS), path)
+
+
+def test_the_xids_of_a_machine_in_a_span_over_two_hours(tmp_path: Path) -> None:
+    put(tmp_path, 0, [event(50, "a", 48), event(10, "a", 13), event(55, "b", 79)])
+    put(tmp_path, 1, [event(62, "a", 79), event(63, "a", None, "blind"), event(90, "a", 31)])
+    found = HostEvents.open(tmp_path).xids("a", START + 45 * MINUTE, START + 70 * MINUTE)
+    assert [one["xid"] for one in found] == [79, 48]  # the newest first, and nothing later
+    assert found[0]["time"] == "2025-03-01T01:02:00Z"
+    assert found[0]["gpu_serial"] == "S1"
+    assert found[0]["raw"] == "NVRM: Xid (PCI:0000:10:00): 79"
+
+
+def test_no_file_of_the_hour_is_no_xid(tmp_path: Path) -> None:
+    put(tmp_path, 0, [event(50, "a", 48)])
+    assert HostEvents.open(tmp_path).xids("a", START + 5 * HOUR, START + 6 * HOUR) == []
+
+
+def test_what_is_no_folder_of_events_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no `_events`"):
+        HostEvents.open(tmp_path)
+    path = tmp_path / "_events" / "date=2025-03-01" / "00.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"timestamp": pa.array([START], pa.timestamp("ns"))}), path)
+    with pytest.raises(InputError, match="column `machine_id` is missing"):
+        HostEvents.open(tmp_path).xids("a", START, START + HOUR)
