@@ -77,7 +77,7 @@ def test_an_unknown_method_is_refused(data: Path, model: Path, capsys: Capture) 
 def test_healthy_days_and_what_a_list_changes(data: Path, model: Path, capsys: Capture) -> None:
     assert main(["study", "alarms", "--model", str(model), "--days", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(found["alarms"]) == {"none", "random", "adversarial"}
+    assert list(found["alarms"]) == ["none", "random", "adversarial", "hindsight"]
     assert found["alarms"]["none"]["interval"][1] >= 3.0
     assert main(["study", "prior", "--data", str(data), "--model", str(model), "--json"]) == 0
     prior = json.loads(capsys.readouterr().out)
