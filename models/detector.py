@@ -150,7 +150,7 @@ class Detector:
     activity: str | None = None
 
     def find(
-        self, task: Task, pasts: Mapping[str, Past] | None = None
+        self, task: Task, pasts: Mapping[str, Past] | None = None, *, go_on: bool = False
     ) -> tuple[Verdict, dict[str, Past]]:
         """Name the faulty machine of a task, if there is one.
 
@@ -159,6 +159,9 @@ class Detector:
         task : Task
         pasts : mapping of str to Past, optional
             By metric, from earlier calls.
+        go_on : bool
+            Windows that the newest of them has judged are not judged again: what a stream of
+            calls that overlap needs.
 
         Returns
         -------
@@ -172,7 +175,7 @@ class Detector:
         blind = np.zeros(len(task.machines), dtype=bool)
         paused = self.pauses(task)
         for model in self.metrics:
-            done = self.examine(task, model, known.get(model.name), paused)
+            done = self.examine(task, model, known.get(model.name), paused, go_on=go_on)
             if done is None:
                 absent.append(model.name)
                 continue
@@ -215,7 +218,13 @@ class Detector:
         return np.asarray(touched.any(axis=1), dtype=bool)
 
     def examine(
-        self, task: Task, model: MetricModel, past: Past | None, paused: Flags
+        self,
+        task: Task,
+        model: MetricModel,
+        past: Past | None,
+        paused: Flags,
+        *,
+        go_on: bool = False,
     ) -> Examined | None:
         """Score every machine in every window; None if no machine sends the metric."""
         before = (past or Past.none(task.machines)).of(task.machines)
@@ -233,17 +242,36 @@ class Detector:
         if there.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             return Examined(empty, np.empty(0, np.int64), before, blind, ~before.known)
-        windows = (
-            model.denoiser.reconstruct(series) if model.denoiser else windows_of(series, length)
-        )
         keep = np.flatnonzero(~paused)
-        if len(keep) < len(paused):
-            windows, there = np.ascontiguousarray(windows[keep]), there[keep]
+        number = keep + task.first_tick + length - 1
+        judged = before.judged if go_on else None
+        n_good = judged.still_good(number, self.rules.block) if judged else 0
+        windows, there = self._windows(model, series, there, keep[n_good:])
         if self.rules.mode == "minder":
             scores, now = self._paper(windows, there), before
         else:
-            scores, now = self._judge(task, model, windows, there, keep, before)
-        return Examined(np.ascontiguousarray(scores.T), keep, now, blind, ~before.known)
+            scores, now = self._judge(task, model, windows, there, number[n_good:], before)
+        scores = np.ascontiguousarray(scores.T)
+        if judged and n_good:
+            place = np.searchsorted(judged.window, number[:n_good])
+            scores = np.concatenate([judged.scores[:, place], scores], axis=1)
+        now = now.with_judged(number, scores)
+        return Examined(scores, keep, now, blind, ~before.known)
+
+    def _windows(
+        self, model: MetricModel, series: Floats, there: Flags, wanted: Numbers
+    ) -> tuple[Floats, Flags]:
+        """Return some windows as machines are compared by, and who has them."""
+        first = int(wanted[0]) if len(wanted) else there.shape[0] - 1
+        tail = np.ascontiguousarray(series[:, :, first:])
+        windows = (
+            model.denoiser.reconstruct(tail)
+            if model.denoiser
+            else windows_of(tail, self.rules.window)
+        )
+        if len(wanted) < len(windows):
+            windows = np.ascontiguousarray(windows[wanted - first])
+        return windows, there[wanted]
 
     def _seen(self, series: Floats, still: Flags) -> tuple[Flags, Flags]:
         """Return which windows are whole, and which machines are blind at the end."""
@@ -264,7 +292,7 @@ class Detector:
         model: MetricModel,
         windows: Floats,
         there: Flags,
-        keep: Numbers,
+        number: Numbers,
         past: Past,
     ) -> tuple[Floats, Past]:
         groups = comparable(task.groups)
@@ -272,7 +300,6 @@ class Detector:
         usual = model.usual
         if not self.rules.own_past:
             usual = Usual(usual.deviation, offset=0.0, spread=0.0)
-        number = keep + task.first_tick + self.rules.window - 1
         scores, now = judge(found, number, groups, self.rules.past, usual, past)
         return scores, now.newest()
 

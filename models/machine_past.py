@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.models.peers import Deviations, in_parallel, medians_of_others, select
 
-__all__ = ["Past", "PastTerms", "Usual", "judge"]
+__all__ = ["Judged", "Past", "PastTerms", "Usual", "judge"]
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -61,6 +61,42 @@ class Usual:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """Windows that were judged, and how.
+
+    Attributes
+    ----------
+    window : ndarray of shape (n_windows,), int
+        Their numbers, the same in every call; ascending.
+    scores : ndarray of shape (n_machines, n_windows), float32
+    """
+
+    window: Numbers
+    scores: Floats
+
+    def still_good(self, window: Numbers, block: int) -> int:
+        """Return how many of the first windows of a call were judged before, for good.
+
+        The newest blocks are judged again: a sample may have come late, and only a whole block
+        has a median.
+
+        Parameters
+        ----------
+        window : ndarray of shape (n,), int
+            Numbers of the windows of the call; ascending.
+        block : int
+            Windows.
+        """
+        if not len(window) or not len(self.window):
+            return 0
+        again = (self.window[-1] // block - 1) * block
+        new = np.flatnonzero(~np.isin(window, self.window) | (window >= again))
+        if not len(new):
+            return len(window)
+        return int(np.searchsorted(window, window[new[0]] // block * block))
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """Medians of blocks of windows, by machine; NaN where a block tells nothing.
 
@@ -72,6 +108,8 @@ class Past:
     offset, spread, level : ndarrays of shape (n_machines, n_blocks), float32
         Signed difference from the others, its size where what is usual is taken off, and the
         machine's own value.
+    judged : Judged or None
+        What the newest call came to, window by window.
     """
 
     machines: tuple[str, ...]
@@ -79,6 +117,7 @@ class Past:
     offset: Floats
     spread: Floats
     level: Floats
+    judged: Judged | None = None
 
     @property
     def known(self) -> Flags:
@@ -101,18 +140,24 @@ class Past:
         for values in (self.offset, self.spread, self.level):
             nothing = np.full((1, values.shape[1]), np.nan, dtype=np.float32)
             parts.append(np.concatenate([values, nothing])[rows])
-        return Past(tuple(machines), self.blocks, *parts)
+        offset, spread, level = parts
+        return Past(tuple(machines), self.blocks, offset, spread, level)
+
+    def with_judged(self, window: Numbers, scores: Floats) -> Past:
+        """Return it with what the newest call came to."""
+        return replace(self, judged=Judged(window, scores))
 
     def newest(self, n: int = 2 * _REMEMBERED) -> Past:
         """Return its last blocks, and so much as a later call needs."""
-        parts = (values[:, -n:] for values in (self.offset, self.spread, self.level))
-        return Past(self.machines, self.blocks[-n:], *parts)
+        return self._kept(np.arange(len(self.blocks))[-n:])
 
     def before(self, block: int) -> Past:
         """Return what was known before a block."""
-        keep = np.flatnonzero(self.blocks < block)
-        parts = (values[:, keep] for values in (self.offset, self.spread, self.level))
-        return Past(self.machines, self.blocks[keep], *parts)
+        return self._kept(np.flatnonzero(self.blocks < block))
+
+    def _kept(self, places: Numbers) -> Past:
+        offset, spread, level = (one[:, places] for one in (self.offset, self.spread, self.level))
+        return Past(self.machines, self.blocks[places], offset, spread, level)
 
 
 @compiled

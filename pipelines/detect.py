@@ -172,6 +172,8 @@ def detect(
     lists: Prior | None,
     pasts: Mapping[str, Past],
     events: HostEvents | None = None,
+    *,
+    go_on: bool = False,
 ) -> tuple[Detected, dict[str, Past]]:
     """Look for the faulty machine of a task.
 
@@ -183,6 +185,8 @@ def detect(
     pasts : mapping of str to Past
         By metric, from earlier calls.
     events : HostEvents, optional
+    go_on : bool
+        Judge only what the call before has not (`Detector.find`).
 
     Returns
     -------
@@ -195,10 +199,10 @@ def detect(
     if n < FEWEST:
         note(f"{pull.name}: {n} machine(s), expected {FEWEST} or more: nobody can be named")
     weights = _weights(pull, lists)
-    verdict, now = detector.find(pull.task(weights), pasts)
+    verdict, now = detector.find(pull.task(weights), pasts, go_on=go_on)
     helped = bool(verdict.findings and weights[verdict.findings[0].machine] > 1.0)
     if helped:
-        without, _ = detector.find(pull.task(), pasts)
+        without, _ = detector.find(pull.task(), pasts, go_on=go_on)
         helped = _machine(without.findings) != _machine(verdict.findings)
     if verdict.absent:
         note(f"{pull.name}: no machine sends {', '.join(verdict.absent)}")

@@ -89,7 +89,7 @@ class Watch:
         for pull in self._pulls():
             pasts = self._known(pull.name)
             found, self._pasts[pull.name] = detect(
-                pull, self.stored.detector, lists, pasts, self.events
+                pull, self.stored.detector, lists, pasts, self.events, go_on=True
             )
             if self.state is not None:
                 save_state(self.state, pull.name, self._pasts[pull.name])

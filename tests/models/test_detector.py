@@ -9,6 +9,7 @@ import pytest
 from forewarn.features.metric_limits import MetricLimits
 from forewarn.models.detection_threshold import Threshold
 from forewarn.models.detector import Detector, MetricModel, Rules
+from forewarn.models.lstm_vae import windows_of
 from forewarn.models.machine_past import Past, Usual
 from forewarn.models.running_task import Task, comparable
 from forewarn.models.verdict import Verdict
@@ -308,3 +309,81 @@ def test_the_past_of_a_call_can_be_given_to_the_next() -> None:
     assert set(pasts) == {"one", "two"}
     assert all(isinstance(past, Past) for past in pasts.values())
     assert pasts["one"].machines == tuple(f"m{i}" for i in range(8))
+
+
+def in_parts(
+    series: Mapping[str, Floats], step: int, *, go_on: bool
+) -> tuple[list[tuple[int, Verdict]], dict[str, Past]]:
+    """Call a detector every `step` ticks on the last 200, as a watch does."""
+    pasts: dict[str, Past] = {}
+    said = []
+    n_ticks = next(iter(series.values())).shape[1]
+    for end in range(200, n_ticks + 1, step):
+        last = {name: values[:, end - 200 : end] for name, values in series.items()}
+        verdict, pasts = detector().find(task(last, first=end - 200), pasts, go_on=go_on)
+        said.append((end, verdict))
+    return said, pasts
+
+
+def first_named(said: list[tuple[int, Verdict]]) -> tuple[int, int, int] | None:
+    """Return when somebody was named first, who, and since which tick."""
+    return next(
+        (
+            (end, verdict.findings[0].machine, end - 200 + verdict.findings[0].since)
+            for end, verdict in said
+            if verdict.findings
+        ),
+        None,
+    )
+
+
+@pytest.mark.parametrize("step", [1, 7, 30, 150])
+def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(step: int) -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:] -= 0.3
+    assert first_named(in_parts(healthy(9, ticks=500), step, go_on=True)[0]) is None
+    streamed = first_named(in_parts(series, step, go_on=True)[0])
+    whole = first_named(in_parts(series, step, go_on=False)[0])
+    assert streamed is not None
+    assert whole is not None
+    assert streamed[:2] == whole[:2]
+    assert abs(streamed[2] - whole[2]) <= 2
+
+
+def test_a_stream_pays_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+    plain = windows_of
+
+    def counted(series: Floats, length: int) -> Floats:
+        windows = plain(series, length)
+        looked_at.append(len(windows))
+        return windows
+
+    monkeypatch.setattr("forewarn.models.detector.windows_of", counted)
+    in_parts(healthy(6, ticks=400), 5, go_on=True)
+    first, rest = looked_at[:2], looked_at[2:]
+    assert first == [197, 197]
+    # What is new, the block that is not whole, and the one before it: a sample may come late.
+    assert max(rest) <= 5 + 2 * RULES.block
+
+
+def test_a_stream_takes_up_who_joins_and_looks_again_at_a_pause_that_was_none() -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:] -= 0.3
+    pasts: dict[str, Past] = {}
+    for end in (200, 250):  # the last machine comes later
+        last = {name: values[:8, end - 200 : end] for name, values in series.items()}
+        _, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
+    last = {name: values[:, 300:500] for name, values in series.items()}
+    verdict, _ = detector().find(task(last, first=300), pasts, go_on=True)
+    assert named(verdict) == [4]
+    hung = detector(activity="two")
+    idle = healthy(6, ticks=400)
+    idle["two"][:, 340:] *= 0.1
+    idle["one"][2, 340:] -= 0.3
+    pasts = {}
+    for end in (350, 360, 370, 400):
+        last = {name: values[:, end - 200 : end] for name, values in idle.items()}
+        verdict, pasts = hung.find(task(last, first=end - 200), pasts, go_on=True)
+        # It rests, until it has rested for as long as a continuity: then it hangs.
+        assert named(verdict) == ([2] if end == 400 else [])
