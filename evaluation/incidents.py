@@ -12,13 +12,14 @@ from forewarn.evaluation.incident_faults import Fault, draw_fault
 from forewarn.evaluation.incident_metrics import METRICS, MetricProfile
 from forewarn.features.compiled import compiled
 
-__all__ = ["SimulatedTask", "draw_size", "faulty_task", "healthy_task"]
+__all__ = ["SimulatedTask", "draw_size", "faulty_task", "healthy_task", "life_of_task"]
 
 Floats = npt.NDArray[np.float32]
 Generator = np.random.Generator
 
 _SMALLEST, _LARGEST = 4, 1500
 _START = (120.0, 420.0)  # seconds into a pull at which a fault begins
+_REPAIRED = 0.6  # of the time from one fault of a task to the next, the first is over at the latest
 _JITTERS_PER_HOUR = 0.25  # and machine: short-lived, healthy
 _JITTER_SECONDS, _JITTER_SPREAD, _LONGEST_JITTER = 20.0, 0.8, 150.0
 _ODD = 0.03  # of machines differ for good on some metrics
@@ -110,6 +111,28 @@ def faulty_task(
     machines = generator.choice(n_machines, size=n_faulty, replace=False)
     first = draw_fault(generator, int(machines[0]), start)
     faults = [first, *(replace(first, machine=int(machine)) for machine in machines[1:])]
+    return _simulate(generator, n_machines, seconds, faults)
+
+
+def life_of_task(
+    generator: Generator, n_machines: int, seconds: int, n_faults: int
+) -> SimulatedTask:
+    """Simulate a task in which machines fail one after another and come back repaired.
+
+    Parameters
+    ----------
+    generator : numpy Generator
+    n_machines, seconds : int
+    n_faults : int
+        At most one for each machine.
+    """
+    each = seconds / n_faults
+    machines = generator.choice(n_machines, size=n_faults, replace=False)
+    faults = []
+    for number, machine in enumerate(machines):
+        start = float(number * each + generator.uniform(0.1, 0.3) * each)
+        fault = draw_fault(generator, int(machine), start)
+        faults.append(replace(fault, end=min(fault.end, start + _REPAIRED * each)))
     return _simulate(generator, n_machines, seconds, faults)
 
 

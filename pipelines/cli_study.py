@@ -17,6 +17,7 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
     parts = study.add_subparsers(required=True, metavar="WHAT", parser_class=Parser)
     _add_study_alarms(parts)
     _add_study_prior(parts)
+    _add_study_several(parts)
     command = add_command(
         parts,
         "detection",
@@ -29,6 +30,10 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_fitted(command, "what `detect fit` wrote for DATA/train")
     command.add_argument("--out", type=Path, required=True, help="folder to write")
+    _add_methods(command)
+
+
+def _add_methods(command: Parser) -> None:
     command.add_argument(
         "--methods",
         type=_methods,
@@ -42,6 +47,24 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="RATE",
         help="per task and day, the same for all methods (default: that of the detector)",
     )
+
+
+def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "several",
+        _study_several,
+        "count who is named where machines fail together, and one after another",
+        "forewarn study several --data /tmp/incidents --model /tmp/detector --tasks 10",
+    )
+    command.add_argument("--data", type=Path, required=True, help="what `simulate incidents` wrote")
+    add_fitted(command, "what `detect fit` wrote for DATA/train")
+    command.add_argument(
+        "--tasks", type=whole(1), default=30, metavar="N", help="for each row (default: 30)"
+    )
+    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    _add_methods(command)
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -78,6 +101,20 @@ def _study_alarms(args: argparse.Namespace) -> int:
 
     found = alarm_figures(load_detector(args.model).detector, args.days, args.seed)
     print(json.dumps(found) if args.json else alarm_text(found))
+    return 0
+
+
+def _study_several(args: argparse.Namespace) -> int:
+    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.study import StudySet
+    from forewarn.pipelines.study_several import several_figures, several_text
+    from forewarn.pipelines.study_variants import Variants
+
+    stored = load_detector(args.model)
+    given = StudySet.open(args.data, stored.interval)
+    variants = Variants.of(stored, given.train, args.false_alarms)
+    found = several_figures(variants, args.methods, args.tasks, args.seed)
+    print(json.dumps(found) if args.json else several_text(found))
     return 0
 
 

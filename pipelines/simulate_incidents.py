@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.evaluation.incidents import SimulatedTask, draw_size, faulty_task, healthy_task
+from forewarn.models.running_task import Task
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
 
-__all__ = ["metrics_table", "simulate_incidents_to"]
+__all__ = ["as_task", "metrics_table", "simulate_incidents_to"]
 
 _SECONDS = 900  # of a pull
 _TRAIN, _TRAIN_SECONDS, _TRAIN_FAULTY, _TRAIN_LARGEST = 60, 1800, 0.03, 600
@@ -40,6 +42,18 @@ def metrics_table(
         kept = values.reshape(-1)[there]
         columns[name] = pa.array(kept, from_pandas=True)  # NaN is null
     return pa.table(columns)
+
+
+def as_task(task: SimulatedTask, first: int, last: int) -> Task:
+    """Return the samples [first, last) of a simulated task as a detector takes them."""
+    groups = np.unique(task.group, return_inverse=True)[1].astype(np.int64)
+
+    def series(name: str) -> npt.NDArray[np.float32] | None:
+        values = task.samples.get(name)
+        return None if values is None else values[:, first:last]
+
+    n = len(task.machines)
+    return Task(task.machines, first, last - first, series, groups, np.ones(n))
 
 
 def _write(task: SimulatedTask, folder: Path, begin: np.datetime64) -> None:

@@ -133,9 +133,7 @@ def run_study(
     dict
         What `study.json` holds.
     """
-    wanted = stored.facts["false_alarms"] if false_alarms is None else false_alarms
-    anew = false_alarms is not None
-    variants = Variants(stored.detector, given.train, wanted, seed=0, anew=anew)
+    variants = Variants.of(stored, given.train, false_alarms)
     found: dict[str, list[Outcome]] = {}
     tasks = list(given.truth.index)
     with progress_bar(len(names) * (len(tasks) + 1), "study", "pull") as bar:
@@ -151,7 +149,7 @@ def run_study(
                 bar.update()
     study = {
         "pulls": len(tasks),
-        "false_alarms_per_task_day": wanted,
+        "false_alarms_per_task_day": variants.per_day,
         "methods": {name: _figures(outcomes) for name, outcomes in found.items()},
         "random": random_figures(next(iter(found.values()))),
     }

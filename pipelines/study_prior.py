@@ -12,8 +12,8 @@ import numpy.typing as npt
 from forewarn.evaluation.incidents import SimulatedTask, draw_size, healthy_task
 from forewarn.models.detector import Detector
 from forewarn.models.machine_past import Past
-from forewarn.models.running_task import Task
 from forewarn.pipelines.prior import list_weights
+from forewarn.pipelines.simulate_incidents import as_task
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.study import StudySet
 
@@ -98,7 +98,7 @@ def _look(detector: Detector, task: SimulatedTask) -> _Day:
     overlap = detector.rules.continuity + detector.rules.window
     for begin in range(0, _EARLIER + _DAY_SECONDS, _CHUNK):
         first, when = max(begin - overlap, 0), int(begin >= _EARLIER)
-        part = _part(task, first, begin + _CHUNK)
+        part = as_task(task, first, begin + _CHUNK)
         paused = detector.pauses(part)
         for number, model in enumerate(detector.metrics):
             done = detector.examine(part, model, pasts.get(model.name), paused)
@@ -107,17 +107,6 @@ def _look(detector: Detector, task: SimulatedTask) -> _Day:
                 highest = np.maximum(reached[when, number], detector.highest(done))
                 reached[when, number] = highest
     return _Day(reached[0], reached[1])
-
-
-def _part(task: SimulatedTask, first: int, last: int) -> Task:
-    groups = np.unique(task.group, return_inverse=True)[1].astype(np.int64)
-    n, ticks = len(task.machines), last - first
-
-    def series(name: str) -> npt.NDArray[np.float32] | None:
-        values = task.samples.get(name)
-        return None if values is None else values[:, first:last]
-
-    return Task(task.machines, first, ticks, series, groups, np.ones(n))
 
 
 def _lists(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from forewarn.features.metric_limits import MetricLimits
 from forewarn.features.records import DAY
 from forewarn.models.comparisons import Concatenated, WindowMeans, fit_moments
 from forewarn.models.detector import Denoiser, Detector, MetricModel, Rules
+from forewarn.models.detector_file import StoredDetector
 from forewarn.models.detector_fit import (
     fit_metric_threshold,
     fit_usual,
@@ -77,6 +79,12 @@ class Variants:
     per_day: float
     seed: int
     anew: bool = False
+
+    @classmethod
+    def of(cls, stored: StoredDetector, train: Pulls, false_alarms: float | None) -> Self:
+        """Return the variants of a stored detector, for its own rate of false alarms or another."""
+        wanted = stored.facts["false_alarms"] if false_alarms is None else false_alarms
+        return cls(stored.detector, train, wanted, seed=0, anew=false_alarms is not None)
 
     def make(self, name: str) -> Detector:
         """Return a variant by its name in `VARIANTS`."""

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.incidents import SimulatedTask, healthy_task
+from forewarn.evaluation.incidents import SimulatedTask, healthy_task, life_of_task
+from forewarn.models.detector import Detector
+from forewarn.models.machine_past import Past
+from forewarn.models.running_task import Task
+from forewarn.models.verdict import Finding, Verdict
+from forewarn.pipelines import study_several
 from forewarn.pipelines.cli import main
 from forewarn.pipelines.prior import list_weights
 
@@ -82,6 +89,48 @@ def test_healthy_days_and_what_a_list_changes(data: Path, model: Path, capsys: C
     assert main(["study", "prior", "--data", str(data), "--model", str(model), "--json"]) == 0
     prior = json.loads(capsys.readouterr().out)
     assert prior["recall"]["with"] >= prior["recall"]["without"] > 0.5
+
+
+def test_machines_that_fail_together_and_one_after_another(
+    data: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.study_several._AT_ONCE", ((6, 2),))
+    monkeypatch.setattr("forewarn.pipelines.study_several._FAULTS", (1, 2))
+    monkeypatch.setattr("forewarn.pipelines.study_several._LIFE", 2 * 2700)
+    given = ["--data", str(data), "--model", str(model), "--tasks", "3", "--seed", "4"]
+    assert main(["study", "several", *given, "--methods", "forewarn; means"]) == 0
+    assert "2 of 6" in capsys.readouterr().out
+    assert main(["study", "several", *given, "--methods", "forewarn", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["methods"]["forewarn"]
+    together, life = found["at_once"]["2 of 6"], found["in_a_life"]
+    assert list(life) == ["1", "2"]
+    assert 0.0 < together["recall"] <= 1.0
+    assert life["2"]["wrong_per_task"] < 1.0
+
+
+@dataclass
+class NamesOne:
+    """A detector that names the same machine in every call."""
+
+    machine: int
+
+    def find(self, task: Task, _: object = None) -> tuple[Verdict, dict[str, Past]]:
+        one = Finding(self.machine, "cpu_usage", 2.0, since=task.n_ticks - 300, at=task.n_ticks - 1)
+        return Verdict((one,), (), (), ()), {}
+
+
+def test_who_is_named_counts_as_right_only_while_it_is_faulty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.study_several._LIFE", 7200)
+    task = life_of_task(np.random.default_rng(1), 12, 7200, 2)
+    first, second = task.faults
+    assert first.end < second.start
+    healthy = next(i for i in range(12) if i not in (first.machine, second.machine))
+    named, other = cast(Detector, NamesOne(first.machine)), cast(Detector, NamesOne(healthy))
+    assert study_several._in_a_life(named, task) == (1, 1, 2)  # and wrongly later on
+    assert study_several._at_once(named, task) == (1, 0, 2)
+    assert study_several._in_a_life(other, task) == (0, 1, 2)
 
 
 @pytest.mark.parametrize("listed", [[0], [0, 1, 2], [], [0, 1, 2, 3, 4, 5]])
