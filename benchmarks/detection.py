@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,21 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     _peers(series, denoiser, windows, there, runs)
 
 
+def _stream(folder: Path, model: Path, runs: int) -> None:
+    """Print what a call costs ten seconds after another one, reading left out."""
+    detector = load_detector(model).detector
+    task = open_pull(folder, INTERVAL).task()
+    names = [metric.name for metric in Settings().detection.metrics]
+    read = {name: values for name in names if (values := task.series(name)) is not None}
+    before = {name: values[:, :-10] for name, values in read.items()}
+    earlier = replace(task, n_ticks=task.n_ticks - 10, series=before.get)
+    later = replace(task, series=read.get)
+    _, pasts = detector.find(earlier)
+    whole = _median(lambda: detector.find(later, pasts), runs)
+    new = _median(lambda: detector.find(later, pasts, go_on=True), runs)
+    print(f"  all metrics, ten seconds later: {whole:.2f} s as a whole, {new:.2f} s in a stream")
+
+
 def _peers(
     series: Floats, denoiser: LstmVae, windows: Floats, there: npt.NDArray[np.bool_], runs: int
 ) -> None:
@@ -213,7 +229,9 @@ def main() -> None:
         _detector(easy, ["pfc_tx_packet_rate"])
         _from_outside(folder, easy, middle, runs, faulty=True)
         print(f"{middle} machines, one metric of seven:")
-        _stages(folder / f"healthy-{middle}-1" / "task=t0", model, runs)
+        pull = folder / f"healthy-{middle}-1" / "task=t0"
+        _stages(pull, model, runs)
+        _stream(pull, model, runs)
     if asked.plot:
         _plot(seconds, asked.plot)
 
