@@ -117,7 +117,7 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Retrained:
     timeline = lay_out(walk.records, walk.failures)
     with stages("compare with the champion"):
         comparison = _compare(walk, timeline, registry, job)
-        day = ScoringDay.of(walk, timeline, moment)
+        day = ScoringDay.of(walk, timeline, moment, predictor)
         drift = drift_between(walk, predictor, day)
         verdict = _judge(job, predictor, day, registry, comparison, drift)
     with stages("log"):
@@ -178,8 +178,6 @@ def _judge(
     comparison: Comparison | None,
     drift: dict[str, Any],
 ) -> Verdict:
-    values = predictor.encoder.measures.values(day.timeline, day.instances)
-    scores = predictor.scores(values)["blend"]
     champion, theirs = registry.champion(), None
     if champion is not None:
         other = registry.load_version(champion)
@@ -189,8 +187,8 @@ def _judge(
     return judge(
         comparison,
         margin=job.settings.gate.margin,
-        scores=scores,
-        probability=predictor.calibration.apply(scores),
+        scores=day.scores,
+        probability=predictor.calibration.apply(day.scores),
         champion=theirs,
         broken={name: one.state for name, one in drift.items() if one.state},
     )

@@ -205,9 +205,7 @@ def _code() -> dict[str, object]:
 
 def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
     """Draw what speaks for a failure among the GPUs that the next list would have first."""
-    values = predictor.encoder.measures.values(day.timeline, day.instances)
-    score = predictor.scores(values)["blend"]
-    first = np.argsort(-score, kind="stable")[: max(_LISTED, len(score) // 100)]
+    first = np.argsort(-day.scores, kind="stable")[: max(_LISTED, len(day.scores) // 100)]
     listed = predictor.encoder.measures.values(day.timeline, day.instances.take(np.sort(first)))
     totals: dict[str, float] = {}
     for name, found in contributions_of(predictor, listed).items():

@@ -28,18 +28,22 @@ class ScoringDay:
     timeline : Timeline
     instances : Instances
     moment : int
+    scores : ndarray of shape (n_instances,)
+        Blend of the new predictor.
     """
 
     timeline: Timeline
     instances: Instances
     moment: int
+    scores: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, walk: Walk, timeline: Timeline, moment: int) -> ScoringDay:
-        """Return the day before `moment`."""
+    def of(cls, walk: Walk, timeline: Timeline, moment: int, predictor: Predictor) -> ScoringDay:
+        """Score the day before `moment`."""
         recipe = walk.terms.recipe
         newest = latest_instances(timeline, length=recipe.plan.length, since=moment - recipe.step)
-        return cls(timeline, newest, moment)
+        values = predictor.encoder.measures.values(timeline, newest)
+        return cls(timeline, newest, moment, predictor.scores(values)["blend"])
 
 
 def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str, Drift]:
@@ -66,18 +70,17 @@ def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str
         empty = moved.state if moved.state == "empty" else ""
         found[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
     if walk.windows:
-        found[SCORES] = _score_drift(walk.windows[-1], predictor, day)
+        found[SCORES] = _score_drift(walk.windows[-1], day)
     return found
 
 
-def _score_drift(window: WindowScores, predictor: Predictor, day: ScoringDay) -> Drift:
+def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:
     """Compare the scores of the newest day with those of the last finished window.
 
     Both are out of time: those of the window are by the recipe as it was trained before it.
     """
     before = window.by_strategy["steady"][1]["blend"]
-    values = predictor.encoder.measures.values(day.timeline, day.instances)
-    moved = drift_of(before, predictor.scores(values)["blend"])
+    moved = drift_of(before, day.scores)
     return Drift(moved.stability, 0.0, 0.0)
 
 
