@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -98,12 +99,12 @@ def _deviate(
     windows: Floats,
     there: Flags,
     members: Groups,
-    first: int,
-    last: int,
     fewest: int,
     offset: Floats,
     square: Floats,
     level: Floats,
+    first: int,
+    last: int,
 ) -> None:
     n_places = windows.shape[1]
     values = np.empty(len(members), np.float32)
@@ -135,7 +136,7 @@ def _deviate(
 
 @compiled
 def _others(
-    values: Floats, members: Groups, first: int, last: int, fewest: int, out: Floats
+    values: Floats, members: Groups, fewest: int, out: Floats, first: int, last: int
 ) -> None:
     there = np.empty(len(members), np.float32)
     middle = np.empty(3, np.float32)
@@ -177,14 +178,12 @@ def deviations(windows: Floats, there: Flags, groups: Groups) -> Deviations:
         Number of the group of each machine.
     """
     shape = there.shape
-    found = [np.full(shape, np.nan, dtype=np.float32) for _ in range(3)]
+    offset, square, level = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        in_parallel(
-            lambda a, b, who=members: _deviate(windows, there, who, a, b, FEWEST, *found),  # type: ignore[misc]
-            shape[0],
-        )
-    return Deviations(*found)
+        work = partial(_deviate, windows, there, members, FEWEST, offset, square, level)
+        in_parallel(work, len(windows))
+    return Deviations(offset, square, level)
 
 
 def medians_of_others(values: Floats, groups: Groups) -> Floats:
@@ -205,8 +204,5 @@ def medians_of_others(values: Floats, groups: Groups) -> Floats:
     out = np.full(values.shape, np.nan, dtype=np.float32)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        in_parallel(
-            lambda a, b, who=members: _others(values, who, a, b, FEWEST, out),  # type: ignore[misc]
-            values.shape[0],
-        )
+        in_parallel(partial(_others, values, members, FEWEST, out), len(values))
     return out
