@@ -31,22 +31,24 @@ class Threshold:
     margin: float
     tail: float
 
-    def at(self, n_machines: int, weight: float = 1.0) -> float:
-        """Return the threshold of a task of so many machines.
+    def at(self, n_machines: int) -> float:
+        """Return the threshold of a task of so many machines."""
+        size = self.base + self.slope * float(np.log(max(n_machines, 1)))
+        return float(np.exp(size + self.margin))
+
+    def each(self, n_machines: int, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the threshold of every machine of a task.
 
         Parameters
         ----------
         n_machines : int
-        weight : float
-            How many times as likely a false alarm may be.
+        weights : ndarray of shape (n_machines,)
+            How many times as likely a false alarm on each may be, at most. A tail is known only
+            roughly: it is taken for the thinnest where a machine needs less, so that a wrong list
+            costs nothing, and as it was fitted where it needs more.
         """
-        size = self.base + self.slope * float(np.log(max(n_machines, 1)))
-        return float(np.exp(size + self.margin - self.tail * np.log(weight)))
-
-    def each(self, n_machines: int, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the threshold of every machine of a task, by its weight (`at`)."""
-        eased: npt.NDArray[np.float64] = self.at(n_machines) * weights**-self.tail
-        return eased
+        tails = np.where(weights > 1.0, min(self.tail, _LEAST_TAIL), self.tail)
+        return np.asarray(self.at(n_machines) * weights**-tails)
 
     def typical(self, n_machines: int) -> float:
         """Return what healthy pulls of a task of this size reach in the middle."""

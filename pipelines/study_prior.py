@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ _CHUNK = 7200  # seconds that are looked at together, as a watch would after a w
 _EARLIER = 3 * _CHUNK  # before the day: what somebody who means harm may know
 _LARGEST = 64
 _LISTED = 0.1  # of the machines, one at least
+_RANDOM = 100  # lists for each day
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,12 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        By list: alarms per task and day, with an interval by resampling days. `adversarial` is of
-        the machines that came nearest to an alarm in the six hours before, `hindsight` of those
-        that come nearest in the day itself, which no list can know.
+        By list: alarms per task and day, with an interval by resampling days. `random` is the mean
+        over many lists, `adversarial` of the machines that came nearest to an alarm in the six
+        hours before, `hindsight` of those that come nearest in the day itself, which no list can
+        know.
     """
-    counts: dict[str, list[int]] = {}
+    counts: dict[str, list[float]] = {}
     sizes = []
     with progress_bar(n_days, "healthy days", "day") as bar:
         for number in range(n_days):
@@ -83,8 +85,9 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
             n = draw_size(generator, _LARGEST)
             day = _look(detector, healthy_task(generator, n, _EARLIER + _DAY_SECONDS))
             sizes.append(n)
-            for name, listed in _lists(generator, detector, day, n):
-                counts.setdefault(name, []).append(day.alarms(detector, listed))
+            for name, lists in _lists(generator, detector, day).items():
+                alarms = [day.alarms(detector, listed) for listed in lists]
+                counts.setdefault(name, []).append(float(np.mean(alarms)))
             bar.update()
     rates = {name: _rate(np.array(found), seed) for name, found in counts.items()}
     return {"task_days": n_days, "machines": {"p50": float(np.median(sizes))}, "alarms": rates}
@@ -109,30 +112,30 @@ def _look(detector: Detector, task: SimulatedTask) -> _Day:
     return _Day(reached[0], reached[1])
 
 
-def _lists(
-    generator: np.random.Generator, detector: Detector, day: _Day, n: int
-) -> Iterator[tuple[str, Flags]]:
+def _lists(generator: np.random.Generator, detector: Detector, day: _Day) -> dict[str, list[Flags]]:
+    """Return the lists to try on a day, by kind."""
+    n = day.reached.shape[1]
     m = max(1, round(_LISTED * n))
     chosen = {
-        "none": np.empty(0, dtype=np.int64),
-        "random": generator.choice(n, m, replace=False),
-        "adversarial": _nearest(detector, day.earlier)[:m],
-        "hindsight": _nearest(detector, day.reached)[:m],
+        "none": [np.empty(0, dtype=np.int64)],
+        "random": [generator.choice(n, m, replace=False) for _ in range(_RANDOM)],
+        "adversarial": [_nearest(detector, day.earlier)[:m]],
+        "hindsight": [_nearest(detector, day.reached)[:m]],
     }
-    for name, machines in chosen.items():
-        listed = np.zeros(n, dtype=bool)
-        listed[machines] = True
-        yield name, listed
+    return {
+        name: [np.isin(np.arange(n), machines) for machines in lists]
+        for name, lists in chosen.items()
+    }
 
 
-def _rate(counts: npt.NDArray[np.int64], seed: int) -> dict[str, Any]:
+def _rate(counts: npt.NDArray[np.float64], seed: int) -> dict[str, Any]:
     """Return alarms per day; where none was seen, three in as many days is the upper end."""
     n = len(counts)
     draws = np.random.default_rng(seed).integers(n, size=(1000, n))
     low, high = np.quantile(counts[draws].mean(axis=1), [0.025, 0.975])
     # The rule of three: resampling nothing gives nothing.
     return {
-        "alarms": int(counts.sum()),
+        "alarms": float(counts.sum()),
         "per_task_day": float(counts.mean()),
         "interval": [float(low), max(float(high), 3.0 / n)],
     }
@@ -144,8 +147,8 @@ def alarm_text(found: Mapping[str, Any]) -> str:
     for name, one in found["alarms"].items():
         low, high = one["interval"]
         lines.append(
-            f"{'list: ' + name:20} {one['alarms']:>4} alarms, {one['per_task_day']:.3f} per task "
-            f"and day [{low:.3f}, {high:.3f}]"
+            f"{'list: ' + name:20} {one['alarms']:>6.1f} alarms, {one['per_task_day']:.3f} per "
+            f"task and day [{low:.3f}, {high:.3f}]"
         )
     return "\n".join(lines)
 

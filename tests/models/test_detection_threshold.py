@@ -44,9 +44,11 @@ def test_faulty_pulls_among_the_healthy_ones_hardly_move_it() -> None:
 
 def test_a_listed_machine_needs_less_and_the_others_more() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2)
-    assert threshold.at(10, 4.0) < threshold.at(10) < threshold.at(10, 0.5)
-    # A false alarm is as many times as likely as the weight says.
-    assert np.log(threshold.at(10) / threshold.at(10, 4.0)) == pytest.approx(0.2 * np.log(4))
+    eased, plain, raised = threshold.each(10, np.array([4.0, 1.0, 0.5]))
+    assert eased < plain == threshold.at(10) < raised
+    # A false alarm is as many times as likely as the weight says, and at most so where it is more.
+    assert np.log(raised / plain) == pytest.approx(0.2 * np.log(2))
+    assert 0.0 < np.log(plain / eased) < 0.2 * np.log(4)
 
 
 def test_without_a_pull_there_is_no_threshold() -> None:
