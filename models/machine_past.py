@@ -189,7 +189,11 @@ def _block_medians(values: Floats, place: Numbers, n_blocks: int) -> Floats:
 def _usual(
     values: Floats, blocks: Numbers, until: int, early: int, remembered: int, out: Floats
 ) -> None:
-    """Write the median of a machine's newest blocks up to one, or of its first ones."""
+    """Write the median of a machine's newest blocks up to one, or of its first ones.
+
+    Where a pause comes soon, those before it are the first ones: who is different after it has not
+    come back from it.
+    """
     n_machines, n_blocks = values.shape
     buffer = np.empty(max(n_blocks, 1), np.float32)
     for machine in range(n_machines):
@@ -201,12 +205,13 @@ def _usual(
         if n >= early:
             out[machine] = np.median(buffer[max(0, n - remembered) : n])
             continue
-        n = 0
+        n, paused = 0, False
         for k in range(n_blocks):
-            if n < early and not np.isnan(values[machine, k]):
+            if n < early and not paused and not np.isnan(values[machine, k]):
                 buffer[n] = values[machine, k]
                 n += 1
-        out[machine] = np.median(buffer[:n]) if n >= early else np.float32(np.nan)
+                paused = k + 1 < n_blocks and blocks[k + 1] > blocks[k] + 1
+        out[machine] = np.median(buffer[:n]) if n >= early or paused else np.float32(np.nan)
 
 
 def _by_block(blocks: Numbers, numbers: Numbers, values: Floats, lag: int, machines: int) -> Floats:

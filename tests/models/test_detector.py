@@ -387,3 +387,13 @@ def test_a_stream_takes_up_who_joins_and_looks_again_at_a_pause_that_was_none() 
         verdict, pasts = hung.find(task(last, first=end - 200), pasts, go_on=True)
         # It rests, until it has rested for as long as a continuity: then it hangs.
         assert named(verdict) == ([2] if end == 400 else [])
+
+
+def test_the_machine_that_does_not_come_back_from_an_early_pause_is_named() -> None:
+    series = healthy(8)
+    series["two"][:, 10:45] *= 0.1
+    verdict, _ = detector(activity="two").find(task(series))
+    assert named(verdict) == []
+    series["one"][3, 30:] -= 0.3
+    verdict, _ = detector(activity="two").find(task(series))
+    assert named(verdict) == [3]
