@@ -221,7 +221,15 @@ def study_text(study: Mapping[str, Any]) -> str:
     lines.append(f"{'a machine at random':26}{cells}")
     lines.append("best F1: with all thresholds of a method at what suits these pulls best, which")
     lines.append("nobody could have known.")
+    name, first = next(iter(study["methods"].items()))
+    for what, part in (("machines", "by_size"), ("fault", "by_fault")):
+        rows = [_recall(row, one) for row, one in first[part].items() if one["recall"] is not None]
+        lines.append(f"recall of {name} by {what}: {', '.join(rows)}")
     return "\n".join(lines)
+
+
+def _recall(row: str, one: Mapping[str, Any]) -> str:
+    return f"{row} {one['recall']:.2f} of {one.get('faulty', one['pulls'])}"
 
 
 def _cell(one: Mapping[str, Any], figure: str) -> str:

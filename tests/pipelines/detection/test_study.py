@@ -71,6 +71,7 @@ def test_methods_are_compared_on_the_same_pulls(
     assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
     assert ours["in_hindsight"]["f1"] > 0.8
     assert "forewarn, no denoiser" in printed
+    assert f"recall of forewarn by machines: 4 to 15 {ours['recall']:.2f} of 4" in printed
 
 
 def test_an_unknown_method_is_refused(data: Path, model: Path, capsys: Capture) -> None:
