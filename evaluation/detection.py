@@ -107,17 +107,20 @@ def _rates(
     return {"precision": precision, "recall": recall, "f1": f1}
 
 
-def hindsight_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def hindsight_figures(outcomes: Sequence[Outcome], sure: float = 1.0) -> dict[str, float]:
     """Return what a method comes to with the thresholds that suit these pulls best.
 
-    All its thresholds are multiplied by the number for which F1 is highest, and the first metric
-    with somebody above wins. Nobody could have known that number: it is what is left of a method
-    when its thresholds are no excuse.
+    All its thresholds are multiplied by the number for which F1 is highest. Nobody could have
+    known that number: it is what is left of a method when its thresholds are no excuse. Only the
+    strongest machine of each metric is looked at, not which of several was first.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
         With `strongest`.
+    sure : float
+        The first metric with somebody above so many thresholds wins; if there is none, the one
+        with the strongest.
 
     Returns
     -------
@@ -139,8 +142,9 @@ def hindsight_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
     faulty = sum(one.truth is not None for one in outcomes)
     best = {"f1": 0.0, "precision": 0.0, "recall": 0.0, "scale": 0.0}
     for scale in np.unique(strength[np.isfinite(strength)]):
-        named = strength >= scale
-        first = named.argmax(axis=1)
+        named, certain = strength >= scale, strength >= sure * scale
+        strongest = strength.argmax(axis=1)
+        first = np.where(certain.any(axis=1), certain.argmax(axis=1), strongest)
         n_named = int(named.any(axis=1).sum())
         hits = float((right * named)[np.arange(len(right)), first].sum())
         f1 = 2.0 * hits / (n_named + faulty)

@@ -85,35 +85,48 @@ def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf
 
 
 @compiled
-def _longest(scores: Floats, needed: Floats, first: int, last: int, out: Numbers) -> None:
+def _longest(
+    scores: Floats, above: Floats, below: Floats, quiet: int, first: int, last: int, out: Numbers
+) -> None:
     for machine in range(first, last):
-        begin = 0
+        begin = end = calm = 0
         for w in range(scores.shape[1]):
-            if not scores[machine, w] >= needed[machine]:
-                begin = w + 1
-            elif w + 1 - begin > out[machine, 1] - out[machine, 0]:
-                out[machine, 0], out[machine, 1] = begin, w + 1
+            score = scores[machine, w]
+            if score >= above[machine]:
+                if end < w or begin == end:
+                    begin = w
+                end, calm = w + 1, 0
+            elif score >= below[machine]:
+                calm = 0
+            elif score < below[machine]:
+                calm += 1
+                if calm == quiet and end - begin > out[machine, 1] - out[machine, 0]:
+                    out[machine, 0], out[machine, 1] = begin, end
 
 
-def longest_spells(scores: Floats, needed: Floats) -> Numbers:
-    """Return for each machine the longest run of windows in which it passes a threshold.
+def longest_spells(scores: Floats, above: Floats, below: Floats, quiet: int) -> Numbers:
+    """Return for each machine the longest run of windows above a threshold that is over.
 
     Parameters
     ----------
     scores : ndarray of shape (n_machines, n_windows), float32
-        NaN where there is none, which passes no threshold.
-    needed : ndarray of shape (n_machines,), float32
+        NaN where there is none: it ends a run, but nobody knows whether the machine is back.
+    above, below : ndarray of shape (n_machines,), float32
+        Thresholds of a run, and of being back after it.
+    quiet : int
+        Windows below the latter, with none between at or above it, until the run is over.
 
     Returns
     -------
     ndarray of shape (n_machines, 2), int
-        First window, and the one after the last; 0, 0 where none passes.
+        First window, and the one after the last; 0, 0 where there is none.
 
     Examples
     --------
-    >>> longest_spells(np.float32([[9, 0, 9, 9, 0, 0, 9]]), np.float32([5])).tolist()
+    >>> scores = np.float32([[9, 0, 9, 9, 0, 0, 9, 9, 9]])
+    >>> longest_spells(scores, np.float32([5]), np.float32([2]), quiet=2).tolist()
     [[2, 4]]
     """
     out = np.full((len(scores), 2), 0, dtype=np.int64)
-    in_parallel(lambda a, b: _longest(scores, needed, a, b, out), len(scores))
+    in_parallel(lambda a, b: _longest(scores, above, below, quiet, a, b, out), len(scores))
     return out

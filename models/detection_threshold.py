@@ -50,10 +50,6 @@ class Threshold:
         tails = np.where(weights > 1.0, min(self.tail, _LEAST_TAIL), self.tail)
         return np.asarray(self.at(n_machines) * weights**-tails)
 
-    def typical(self, n_machines: int) -> float:
-        """Return what healthy pulls of a task of this size reach in the middle."""
-        return float(np.exp(self.base + self.slope * np.log(max(n_machines, 1))))
-
 
 def fit_threshold(
     highest: npt.ArrayLike,

@@ -14,7 +14,7 @@ from forewarn.features.metric_limits import MetricLimits
 from forewarn.models.continuity import levels, longest_spells
 from forewarn.models.detection_threshold import Threshold
 from forewarn.models.lstm_vae import windows_of
-from forewarn.models.machine_past import Past, PastTerms, Usual, judge
+from forewarn.models.machine_past import Judged, Past, PastTerms, Usual, judge
 from forewarn.models.pairwise import Distance, distance_sums, normal_scores
 from forewarn.models.peers import FEWEST, deviations
 from forewarn.models.running_task import Task, comparable
@@ -245,24 +245,25 @@ class Detector:
         keep = np.flatnonzero(~paused)
         number = keep + task.first_tick + length - 1
         judged = before.judged if go_on else None
-        n_good = judged.still_good(number, self.rules.block) if judged else 0
-        windows, there = self._windows(model, series, there, keep[n_good:])
+        n_good = judged.still_good(number, there[keep], self.rules.block) if judged else 0
+        windows = self._windows(model, series, there.shape[0], keep[n_good:])
         if self.rules.mode == "minder":
-            scores, now = self._paper(windows, there), before
+            scores, now = self._paper(windows, there[keep[n_good:]]), before
         else:
-            scores, now = self._judge(task, model, windows, there, number[n_good:], before)
+            present = there[keep[n_good:]]
+            scores, now = self._judge(task, model, windows, present, number[n_good:], before)
         scores = np.ascontiguousarray(scores.T)
         if judged and n_good:
             place = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, place], scores], axis=1)
-        now = now.with_judged(number, scores)
+        now = now.with_judged(Judged(number, scores, there[keep]))
         return Examined(scores, keep, now, blind, ~before.known)
 
     def _windows(
-        self, model: MetricModel, series: Floats, there: Flags, wanted: Numbers
-    ) -> tuple[Floats, Flags]:
-        """Return some windows as machines are compared by, and who has them."""
-        first = int(wanted[0]) if len(wanted) else there.shape[0] - 1
+        self, model: MetricModel, series: Floats, n_windows: int, wanted: Numbers
+    ) -> Floats:
+        """Return some windows as machines are compared by."""
+        first = int(wanted[0]) if len(wanted) else n_windows - 1
         tail = np.ascontiguousarray(series[:, :, first:])
         windows = (
             model.denoiser.reconstruct(tail)
@@ -271,7 +272,7 @@ class Detector:
         )
         if len(wanted) < len(windows):
             windows = np.ascontiguousarray(windows[wanted - first])
-        return windows, there[wanted]
+        return windows
 
     def _seen(self, series: Floats, still: Flags) -> tuple[Flags, Flags]:
         """Return which windows are whole, and which machines are blind at the end."""
@@ -339,16 +340,14 @@ class Detector:
         """Return who stood out for a while without a break, and is back.
 
         Noise passes the threshold of a continuity for a few windows now and then, but not twice
-        the threshold for longer than a single odd sample touches.
+        the threshold for longer than a single odd sample touches. Back is who is below it again.
         """
         if model.threshold is None or not done.scores.shape[1]:
             return []
-        needed = model.threshold.each(len(task.machines), task.weights)
-        spells = longest_spells(done.scores, (_SURE * needed).astype(np.float32))
-        long = spells[:, 1] - spells[:, 0]
-        over = spells[:, 1] + self._quiet <= done.scores.shape[1]
+        needed = model.threshold.each(len(task.machines), task.weights).astype(np.float32)
+        spells = longest_spells(done.scores, np.float32(_SURE) * needed, needed, self._quiet)
         length, found = self.rules.window, []
-        for machine in np.flatnonzero((long >= 2 * length) & over).tolist():
+        for machine in np.flatnonzero(spells[:, 1] - spells[:, 0] >= 2 * length).tolist():
             begin, end = spells[machine].tolist()
             score = float(done.scores[machine, begin:end].max() / needed[machine])
             since, until = int(done.window[begin]), int(done.window[end - 1]) + length - 1

@@ -69,28 +69,34 @@ class Judged:
     window : ndarray of shape (n_windows,), int
         Their numbers, the same in every call; ascending.
     scores : ndarray of shape (n_machines, n_windows), float32
+    there : ndarray of shape (n_windows, n_machines), bool
+        Which machines had a whole window.
     """
 
     window: Numbers
     scores: Floats
+    there: Flags
 
-    def still_good(self, window: Numbers, block: int) -> int:
+    def still_good(self, window: Numbers, there: Flags, block: int) -> int:
         """Return how many of the first windows of a call were judged before, for good.
 
-        The newest blocks are judged again: a sample may have come late, and only a whole block
-        has a median.
+        Windows in which another machine is there now are judged again, since its samples came
+        late or its sensor hangs; so are the newest blocks, since only a whole one has a median.
 
         Parameters
         ----------
         window : ndarray of shape (n,), int
             Numbers of the windows of the call; ascending.
+        there : ndarray of shape (n, n_machines), bool
         block : int
             Windows.
         """
         if not len(window) or not len(self.window):
             return 0
         again = (self.window[-1] // block - 1) * block
-        new = np.flatnonzero(~np.isin(window, self.window) | (window >= again))
+        place = np.minimum(np.searchsorted(self.window, window), len(self.window) - 1)
+        known = (self.window[place] == window) & (self.there[place] == there).all(axis=1)
+        new = np.flatnonzero(~known | (window >= again))
         if not len(new):
             return len(window)
         return int(np.searchsorted(window, window[new[0]] // block * block))
@@ -143,9 +149,9 @@ class Past:
         offset, spread, level = parts
         return Past(tuple(machines), self.blocks, offset, spread, level)
 
-    def with_judged(self, window: Numbers, scores: Floats) -> Past:
+    def with_judged(self, judged: Judged) -> Past:
         """Return it with what the newest call came to."""
-        return replace(self, judged=Judged(window, scores))
+        return replace(self, judged=judged)
 
     def newest(self, n: int = 2 * _REMEMBERED) -> Past:
         """Return its last blocks, and so much as a later call needs."""
@@ -298,7 +304,7 @@ class _Here:
     def shifts(self, levels: Floats, offsets: Floats) -> Floats:
         """Return how far what the others show has moved, by block of this call and machine."""
         others = levels - offsets
-        moved = others[:, -len(self.numbers) :].T - self.usually(others)
+        moved = others[:, len(self.known.blocks) :].T - self.usually(others)
         found: Floats = np.nan_to_num(np.abs(moved))
         return found
 

@@ -20,7 +20,7 @@ from forewarn.models.running_task import Task
 from forewarn.models.verdict import Finding, Jitter, Verdict
 from forewarn.pipelines.detect_state import load_state, save_state
 from forewarn.pipelines.evidence import evidence_of
-from forewarn.pipelines.host_events import HostEvents
+from forewarn.pipelines.host_events import HostEvents, HostEventsError
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.prior import Prior
 from forewarn.pipelines.pulls import FilePull, Pull, PullError, find_pulls, open_pull
@@ -215,7 +215,11 @@ def _xids(pull: Pull, verdict: Verdict, events: HostEvents | None) -> list[dict[
         return None
     first, grid = verdict.findings[0], pull.grid
     machine, end = grid.machines[first.machine], grid.time(grid.n_ticks - 1)
-    return events.xids(machine, grid.time(first.since) - _EARLIER, end)
+    try:
+        return events.xids(machine, grid.time(first.since) - _EARLIER, end)
+    except HostEventsError as error:  # the verdict is worth more than what lies beside it
+        note(str(error))
+        return None
 
 
 def _machine(findings: Sequence[Finding]) -> int | None:

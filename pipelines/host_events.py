@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.errors import InputError
-from forewarn.features.records import HOUR
+from forewarn.features.records import HOUR, RecordsError
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.store import open_parquet
 
 __all__ = ["HostEvents", "HostEventsError"]
 
-_COLUMNS = ("timestamp", "machine_id", "gpu_serial", "kind", "code", "raw")
+_TEXTS = ("machine_id", "gpu_serial", "kind", "raw")
+_COLUMNS = ("timestamp", "code", *_TEXTS)
+_WRITTEN = ("_events", "_readings", "_state")
 _MOST = 5
 
 
@@ -47,10 +49,9 @@ class HostEvents:
         HostEventsError
             If it has none.
         """
-        folder = records / "_events"
-        if not folder.is_dir():
+        if not any((records / name).is_dir() for name in _WRITTEN):
             raise HostEventsError(f"{records}: holds no `_events`, expected what `collect` writes.")
-        return cls(folder)
+        return cls(records / "_events")  # made with the first event
 
     def xids(self, machine: str, start: int, end: int) -> list[dict[str, Any]]:
         """Return the last Xids of a machine in [start, end], the newest first.
@@ -78,25 +79,29 @@ class HostEvents:
         if not parts:
             return []
         rows = pa.concat_tables(parts).sort_by([("timestamp", "descending")]).slice(0, _MOST)
-        times = rows["timestamp"].cast(pa.int64()).to_pylist()
+        times = rows["timestamp"].to_pylist()
         texts = (rows[name].to_pylist() for name in ("code", "gpu_serial", "raw"))
         names = ("time", "xid", "gpu_serial", "raw")
         found = zip(map(iso, times), *texts, strict=True)
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def _files(self, start: int, end: int) -> Iterator[Path]:
-        for hour in range(start // HOUR, end // HOUR + 1):
+        # An event lies in the hour in which the interval of its record ends.
+        for hour in range(start // HOUR, end // HOUR + 2):
             moment = dt.datetime(1970, 1, 1) + dt.timedelta(hours=hour)
             yield self.folder / f"date={moment:%Y-%m-%d}" / f"{moment:%H}.parquet"
 
 
 def _xids(path: Path, machine: str, start: int, end: int) -> pa.Table:
-    file = open_parquet(path)
-    missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
-    if missing:
-        raise HostEventsError(f"{path}: column `{missing[0]}` is missing.")
-    rows = file.read(columns=list(_COLUMNS))
-    time = rows["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
-    mine = pc.and_(pc.equal(rows["machine_id"], machine), pc.equal(rows["kind"], "xid"))
+    """Return the Xids of a file; the times in nanoseconds since 1970."""
+    try:
+        rows = open_parquet(path).read(columns=list(_COLUMNS)).select(_COLUMNS)
+        time = rows["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
+        texts = {name: rows[name].cast(pa.string()) for name in _TEXTS}
+        table = pa.table({"timestamp": time, "code": rows["code"].cast(pa.int64()), **texts})
+    except (RecordsError, pa.ArrowException, KeyError, OSError) as error:
+        detail = str(error).splitlines()[0][:100]
+        raise HostEventsError(f"{path}: cannot be used as events ({detail}).") from None
+    mine = pc.and_(pc.equal(table["machine_id"], machine), pc.equal(table["kind"], "xid"))
     inside = pc.and_(pc.greater_equal(time, start), pc.less_equal(time, end))
-    return rows.filter(pc.and_(mine, inside))
+    return table.filter(pc.and_(mine, inside))

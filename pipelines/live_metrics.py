@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.task_grid import TaskGrid
-from forewarn.features.telemetry.prometheus import Series, parse_matrix
+from forewarn.features.telemetry.prometheus import parse_matrix
 from forewarn.pipelines.membership import Membership
 from forewarn.pipelines.prometheus import Server
 from forewarn.pipelines.pulls import Pull
@@ -21,8 +21,6 @@ __all__ = ["LiveMetrics"]
 
 Floats = npt.NDArray[np.float32]
 Key = tuple[str, str]
-
-_SECOND = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -73,6 +71,7 @@ class LiveMetrics:
     _buffers: dict[str, _Buffer] = field(default_factory=dict, init=False, repr=False)
     _groups: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
     _members: Membership | None = field(default=None, init=False, repr=False)
+    _since: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
 
     def pulls(self, first: str, end: int, span: int) -> Iterator[LivePull]:
         """Return every task that has samples of a metric in (end - span, end].
@@ -90,17 +89,47 @@ class LiveMetrics:
             If the server cannot be asked. What was asked for before is kept.
         """
         if self.tasks is not None:
-            self._members = Membership.open(self.tasks)
+            self._take_members(Membership.open(self.tasks), end)
         buffer = self.fetch(first, end, span)
-        names = sorted({task for task, _ in buffer.times})
-        for name in names:
-            machines = tuple(sorted(machine for task, machine in buffer.times if task == name))
+        self._groups = {key: one for key, one in self._groups.items() if key in buffer.times}
+        for name, machines in sorted(self._at_work(buffer).items()):
             n_ticks = span // self.interval
             begin = end // self.interval - n_ticks + 1
             grid = TaskGrid(machines, begin, self.interval, n_ticks, np.empty(0, np.int64), ())
-            labels = [self._groups.get((name, machine), "") for machine in machines]
+            labels = [self._group(name, machine) for machine in machines]
             groups = np.unique(labels, return_inverse=True)[1].astype(np.int64)
             yield LivePull(name, grid, groups, self, end, span)
+
+    def _take_members(self, members: Membership, end: int) -> None:
+        """Remember since when each machine works on its task: what it did before is not of it."""
+        # Since when those of the first table do, nobody knows.
+        new = 0 if self._members is None else end
+        keys = [(task, machine) for machine, task in members.task.items()]
+        self._since = {key: self._since.get(key, new) for key in keys}
+        self._members = members
+
+    def _at_work(self, buffer: _Buffer) -> dict[str, tuple[str, ...]]:
+        """Return the machines of every task that has any."""
+        keys = buffer.times if self._members is None else self._since
+        found: dict[str, list[str]] = {}
+        for task, machine in sorted(keys):
+            if len(self._samples(buffer, task, machine)[0]):
+                found.setdefault(task, []).append(machine)
+        return {task: tuple(machines) for task, machines in found.items()}
+
+    def _group(self, task: str, machine: str) -> str:
+        if self._members is not None:
+            return self._members.group[machine]
+        return self._groups.get((task, machine), "")
+
+    def _samples(
+        self, buffer: _Buffer, task: str, machine: str
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return times and values of a machine since it works on a task."""
+        key = (task if self._members is None else "", machine)
+        times = buffer.times.get(key, np.empty(0, dtype=np.int64))
+        first = np.searchsorted(times, self._since.get((task, machine), 0), side="right")
+        return times[first:], buffer.values.get(key, np.empty(0))[first:]
 
     def fetch(self, metric: str, end: int, span: int) -> _Buffer:
         """Ask for the samples of a metric that are not there yet."""
@@ -114,35 +143,26 @@ class LiveMetrics:
             for why, count in unread.counts.items():
                 note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
             for series in found:
-                key, group = self._place(series)
-                if all(key):
-                    buffer.add(key, series.times, series.values)
-                    self._groups[key] = group
+                labels, names = series.labels, self.settings
+                task = labels.get(names.task_label, "") if self._members is None else ""
+                machine = labels.get(names.machine_label, "")
+                if machine and (task or self._members is not None):
+                    buffer.add((task, machine), series.times, series.values)
+                    self._groups[task, machine] = labels.get(names.group_label, "")
             buffer.asked_until = end
         buffer.forget(end - span)
         return buffer
 
-    def _place(self, series: Series) -> tuple[Key, str]:
-        """Return task and machine of a series, and the group; empty where nobody says it."""
-        labels, names = series.labels, self.settings
-        machine = labels.get(names.machine_label, "")
-        if self._members is not None:
-            return (self._members.task.get(machine, ""), machine), self._members.group.get(
-                machine, ""
-            )
-        return (labels.get(names.task_label, ""), machine), labels.get(names.group_label, "")
-
     def series(self, metric: str, task: str, grid: TaskGrid, end: int, span: int) -> Floats | None:
         """Return a metric of a task on its grid; None if nobody sends it."""
         buffer = self.fetch(metric, end, span)
-        keys = [(task, machine) for machine in grid.machines]
-        known = [number for number, key in enumerate(keys) if key in buffer.times]
-        if not known:
+        parts = [self._samples(buffer, task, machine) for machine in grid.machines]
+        lengths = [len(times) for times, _ in parts]
+        if not any(lengths):
             return None
-        times = [buffer.times[keys[number]] for number in known]
-        machine = np.repeat(np.array(known, dtype=np.int64), [len(one) for one in times])
-        values = np.concatenate([buffer.values[keys[number]] for number in known])
-        laid = grid.with_samples(machine, np.concatenate(times))
+        machine = np.repeat(np.arange(len(parts)), lengths)
+        times, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        laid = grid.with_samples(machine, times)
         return laid.place(values.astype(np.float32))
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
 
 from forewarn.features.errors import InputError
 
@@ -30,26 +30,41 @@ class Membership:
         Raises
         ------
         MembershipError
-            If it cannot be read, lacks a column, or a machine is in two tasks.
+            If it cannot be read, lacks a column, or a machine is there twice with other words.
         """
-        try:
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        except (OSError, ValueError) as error:
-            raise MembershipError(f"{path}: cannot be read as CSV ({str(error)[:100]}).") from None
-        for name in ("task", "machine"):
-            if name not in table.columns:
+        found = cls({}, {})
+        for line, row in _rows(path):
+            task, machine, group = (row.get(name, "") for name in ("task", "machine", "group"))
+            if not task or not machine:
+                raise MembershipError(f"{path}: line {line} has no task or no machine.")
+            said = (found.task.get(machine, task), found.group.get(machine, group))
+            if said != (task, group):
                 raise MembershipError(
-                    f"{path}: column `{name}` is missing, found {', '.join(table.columns)}."
+                    f"{path}: line {line}: machine {machine!r} is there twice, with task and group "
+                    f"{said} before, expected each once."
                 )
-        table = table.drop_duplicates()
-        twice = table["machine"][table["machine"].duplicated()]
-        if len(twice):
+            found.task[machine], found.group[machine] = task, group
+        return found
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield number and cells of every line below the head."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [[cell.strip() for cell in line] for line in csv.reader(file)]
+    except (OSError, ValueError, csv.Error) as error:
+        detail = str(error).splitlines()[0][:100]
+        raise MembershipError(f"{path}: cannot be read as CSV ({detail}).") from None
+    head = lines[0] if lines else []
+    for name in ("task", "machine"):
+        if name not in head:
             raise MembershipError(
-                f"{path}: machine {twice.iloc[0]!r} is there twice, expected each in one task."
+                f"{path}: column `{name}` is missing, found {', '.join(head) or 'nothing'}."
             )
-        groups = table["group"] if "group" in table.columns else [""] * len(table)
-        machines = table["machine"]
-        return cls(
-            dict(zip(machines, table["task"], strict=True)),
-            dict(zip(machines, groups, strict=True)),
-        )
+    for number, line in enumerate(lines[1:], 2):
+        if line and len(line) != len(head):
+            raise MembershipError(
+                f"{path}: line {number} has {len(line)} cells, expected {len(head)} as in the head."
+            )
+        if line:
+            yield number, dict(zip(head, line, strict=True))

@@ -135,13 +135,14 @@ def run_study(
     """
     variants = Variants.of(stored, given.train, false_alarms)
     found: dict[str, list[Outcome]] = {}
+    sure: dict[str, float] = {}
     tasks = list(given.truth.index)
     with progress_bar(len(names) * (len(tasks) + 1), "study", "pull") as bar:
         for name in names:
             bar.set_postfix_str(name)
             detector = variants.make(name)
             bar.update()
-            found[name] = []
+            found[name], sure[name] = [], max(detector.rules.sure[1], 1.0)
             for pull in given.pulls():
                 outcome = given.outcome(detector, pull)
                 outcome = replace(outcome, strongest=given.strongest(detector, pull))
@@ -150,14 +151,14 @@ def run_study(
     study = {
         "pulls": len(tasks),
         "false_alarms_per_task_day": variants.per_day,
-        "methods": {name: _figures(outcomes) for name, outcomes in found.items()},
+        "methods": {name: _figures(outcomes, sure[name]) for name, outcomes in found.items()},
         "random": random_figures(next(iter(found.values()))),
     }
     _write(out, study, found, tasks)
     return study
 
 
-def _figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _figures(outcomes: Sequence[Outcome], sure: float) -> dict[str, Any]:
     """Return the figures of a method as a whole, by fault and by size."""
     faults = sorted({one.fault for one in outcomes if one.fault})
     by_fault = {
@@ -173,7 +174,8 @@ def _figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         for low, high in _SIZES
         if (mine := [one for one in outcomes if low <= one.machines <= high])
     }
-    found = {"in_hindsight": hindsight_figures(outcomes), "by_fault": by_fault, "by_size": by_size}
+    best = hindsight_figures(outcomes, sure)
+    found = {"in_hindsight": best, "by_fault": by_fault, "by_size": by_size}
     return detection_figures(outcomes) | found
 
 

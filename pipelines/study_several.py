@@ -103,7 +103,7 @@ def _named(detector: Detector, task: SimulatedTask) -> Iterator[tuple[int, int]]
     """Yield who is named and since which second, in calls that overlap."""
     pasts: Mapping[str, Past] = {}
     for end in range(_PULL, _LIFE + 1, _EVERY):
-        verdict, pasts = detector.find(as_task(task, end - _PULL, end), pasts)
+        verdict, pasts = detector.find(as_task(task, end - _PULL, end), pasts, go_on=True)
         for one in verdict.findings[:1]:
             yield one.machine, end - _PULL + one.since
 

@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forewarn.features.errors import InputError
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.machine_past import Past
 from forewarn.pipelines.clock import Clock, SystemClock
 from forewarn.pipelines.detect import Detected, detect, opened, warm_up
 from forewarn.pipelines.detect_state import load_state, save_state
-from forewarn.pipelines.host_events import HostEvents, HostEventsError
+from forewarn.pipelines.host_events import HostEvents
 from forewarn.pipelines.live_metrics import LiveMetrics
-from forewarn.pipelines.membership import MembershipError
 from forewarn.pipelines.prior import Prior
-from forewarn.pipelines.prometheus import PrometheusError
-from forewarn.pipelines.pulls import Pull, PullError, find_pulls
+from forewarn.pipelines.pulls import Pull, find_pulls
 from forewarn.pipelines.settings import WatchTable
 from forewarn.pipelines.stages import note
 from forewarn.pipelines.store import replacing
@@ -78,7 +77,7 @@ class Watch:
             began = self.clock.now()
             try:
                 yield from self.call()
-            except (PrometheusError, PullError, MembershipError, HostEventsError) as error:
+            except InputError as error:
                 note(str(error))
             left = self.settings.every - (self.clock.now() - began)
             self.clock.wait(max(left, 0) / 1e9, stop)
@@ -86,7 +85,9 @@ class Watch:
     def call(self) -> Iterator[dict[str, Any]]:
         """Look at all tasks once; yield what has not been said before."""
         lists = Prior.open(self.at_risk) if self.at_risk is not None else None
+        seen = set()
         for pull in self._pulls():
+            seen.add(pull.name)
             pasts = self._known(pull.name)
             found, self._pasts[pull.name] = detect(
                 pull, self.stored.detector, lists, pasts, self.events, go_on=True
@@ -95,6 +96,7 @@ class Watch:
                 save_state(self.state, pull.name, self._pasts[pull.name])
             yield from self._new(found)
             self._mention(found)
+        self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
         self._remember()
 
     def _pulls(self) -> Iterator[Pull]:
@@ -141,6 +143,10 @@ class Watch:
                 note(f"{task}: {machine} stood out on {one.metric} for {seconds:g} s, and is back")
 
     def _remember(self) -> None:
+        """Keep what was said lately; nothing that is older can be said again."""
+        newest = max(self._said.values(), default=0)
+        old = newest - 2 * _LONGEST_SPAN * self.settings.span
+        self._said = {key: at for key, at in self._said.items() if at >= old}
         if self.state is not None:
             with replacing(self.state / _SAID) as path:
                 path.write_text(json.dumps(self._said) + "\n", encoding="utf-8")

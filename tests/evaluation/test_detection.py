@@ -49,6 +49,15 @@ def test_the_best_threshold_in_hindsight() -> None:
     assert found == pytest.approx({"f1": 0.8, "precision": 2 / 3, "recall": 1.0, "scale": 0.3})
 
 
+def test_in_hindsight_a_weak_finding_waits_for_the_other_metrics() -> None:
+    pulls = [
+        Outcome("a", None, "ecc error", 4, strongest=(("b", 1.1), ("a", 1.9))),
+        Outcome("c", None, "ecc error", 4, strongest=(("c", 1.1),)),
+    ]
+    assert hindsight_figures(pulls)["f1"] == pytest.approx(2 / 3)
+    assert hindsight_figures(pulls, sure=2.0)["f1"] == 1.0
+
+
 def test_who_never_names_anybody_has_nothing_in_hindsight() -> None:
     assert hindsight_figures([MISSED, QUIET])["f1"] == 0.0
 

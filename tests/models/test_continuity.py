@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,14 +34,21 @@ def test_a_floor_changes_nothing_at_or_above_it(seed: int, floor: float) -> None
     assert (whole[whole >= floor] == short[whole >= floor]).all()
 
 
-@given(st.integers(0, 10**6))
-def test_the_longest_spell_is_that_of_a_plain_loop(seed: int) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_the_longest_spell_is_that_of_a_plain_loop(seed: int, quiet: int) -> None:
     generator = np.random.default_rng(seed)
     scores = generator.integers(0, 4, (3, 25)).astype(np.float32)
-    scores[generator.random((3, 25)) < 0.2] = np.nan
-    needed = generator.integers(1, 4, 3).astype(np.float32)
-    for machine, (begin, end) in enumerate(longest_spells(scores, needed).tolist()):
-        passed = scores[machine] >= needed[machine]
-        runs = [len(run) for run in "".join("x" if one else " " for one in passed).split()]
-        assert end - begin == max(runs, default=0)
-        assert passed[begin:end].all()
+    scores[generator.random((3, 25)) < 0.15] = np.nan
+    above, below = np.full(3, 2.0, np.float32), np.full(3, 1.0, np.float32)
+    words = ["".join(_letter(one) for one in row) for row in scores]
+    for word, (begin, end) in zip(words, longest_spells(scores, above, below, quiet), strict=True):
+        # A run, anything but another one, then so many calm windows with none but unknown between.
+        over = re.finditer(rf"(?=((?<!a)a+)(?!a)[ubc]*?(?:cu*){{{quiet}}})", word)
+        wanted = max((len(run[1]) for run in over), default=0)
+        assert end - begin == wanted, word
+        assert set(word[begin:end]) <= {"a"}
+
+
+def _letter(score: float) -> str:
+    """Above, between, calm, or unknown."""
+    return "u" if np.isnan(score) else "a" if score >= 2 else "b" if score >= 1 else "c"

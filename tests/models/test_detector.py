@@ -397,3 +397,43 @@ def test_the_machine_that_does_not_come_back_from_an_early_pause_is_named() -> N
     series["one"][3, 30:] -= 0.3
     verdict, _ = detector(activity="two").find(task(series))
     assert named(verdict) == [3]
+
+
+@pytest.mark.parametrize("late", [5, 40, 75])
+def test_a_stream_looks_again_where_samples_came_late(late: int) -> None:
+    """One machine of nine sends its samples in bundles."""
+    series = healthy(9, ticks=600)
+    series["two"][4, 300:] -= 0.3
+    pasts: dict[str, Past] = {}
+    when = []
+    for end in range(200, 601, 5):
+        last = {name: values[:, end - 200 : end].copy() for name, values in series.items()}
+        for values in last.values():
+            values[4, 200 - end % late :] = np.nan
+        verdict, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
+        when += [end] if named(verdict) == [4] else []
+    assert when
+    assert when[0] <= 300 + RULES.continuity + 10 + late
+
+
+def test_a_stream_forgets_what_a_sensor_showed_that_hangs() -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:] = 0.1
+    said, _ = in_parts(series, 5, go_on=True)
+    assert all(not verdict.jitters and not verdict.findings for _, verdict in said[-20:])
+
+
+def test_a_call_that_has_nothing_new_says_the_same_again() -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:450] -= 0.3
+    first, pasts = detector().find(task(series), go_on=True)
+    shorter = {name: values[:, :400] for name, values in series.items()}
+    again, _ = detector().find(task(shorter), pasts, go_on=True)
+    assert named(first) == named(again) == [4]
+
+
+def test_who_falls_silent_or_only_half_way_is_not_back() -> None:
+    series = healthy(8)
+    series["one"][3, 150:180] -= 0.3
+    series["one"][3, 180:] = np.nan
+    assert found(series).jitters == ()

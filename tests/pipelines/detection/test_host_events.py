@@ -8,8 +8,9 @@ import pytest
 
 from forewarn.features.errors import InputError
 from forewarn.features.records import HOUR
-from forewarn.features.telemetry.tables import EVENTS, table_of
+from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.host_events import HostEvents
+from forewarn.pipelines.landing import Landing
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9
@@ -54,5 +55,20 @@ def test_what_is_no_folder_of_events_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "_events" / "date=2025-03-01" / "00.parquet"
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"timestamp": pa.array([START], pa.timestamp("ns"))}), path)
-    with pytest.raises(InputError, match="column `machine_id` is missing"):
-        HostEvents.open(tmp_path).xids("a", START, START + HOUR)
+    for broken in (lambda: None, lambda: path.write_bytes(path.read_bytes()[:100])):
+        broken()
+        with pytest.raises(InputError, match="cannot be used as events"):
+            HostEvents.open(tmp_path).xids("a", START, START + HOUR)
+
+
+def test_a_folder_in_which_nothing_has_happened_yet_has_no_xid(tmp_path: Path) -> None:
+    (tmp_path / "_readings").mkdir()
+    assert HostEvents.open(tmp_path).xids("a", START, START + HOUR) == []
+
+
+def test_an_xid_is_found_where_the_collector_lands_it(tmp_path: Path) -> None:
+    """That is in the hour in which the interval of its record ends."""
+    events = table_of([event(55, "a", 79)], EVENTS)
+    Landing(tmp_path, 10 * MINUTE).land(READINGS.empty_table(), events, None)
+    (xid,) = HostEvents.open(tmp_path).xids("a", START + 50 * MINUTE, START + 58 * MINUTE)
+    assert xid["time"] == "2025-03-01T00:55:00Z"

@@ -115,7 +115,7 @@ class NamesOne:
 
     machine: int
 
-    def find(self, task: Task, _: object = None) -> tuple[Verdict, dict[str, Past]]:
+    def find(self, task: Task, *_: object, **__: object) -> tuple[Verdict, dict[str, Past]]:
         one = Finding(self.machine, "cpu_usage", 2.0, since=task.n_ticks - 300, at=task.n_ticks - 1)
         return Verdict((one,), (), (), ()), {}
 

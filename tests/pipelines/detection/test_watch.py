@@ -191,6 +191,10 @@ def test_a_table_says_who_works_on_what(
         assert pull.name == "late"
         assert pull.grid.machines == jobs["bad"].machines[:20]
         assert pull.groups.tolist() == [0, 1] * 10
+        # Who joins later is compared from then on: what it did before was not of this task.
+        table.write_text("\n".join(["task,machine,group", *lines, "late,node-0030,0"]))
+        (pull,) = live.pulls("cpu_usage", end, 900 * SECOND)
+        assert "node-0030" not in pull.grid.machines
         table.write_text("task,machine\nlate,node-0000\nlater,node-0000\n")
         with pytest.raises(InputError, match="machine 'node-0000' is there twice"):
             list(live.pulls("cpu_usage", end, 900 * SECOND))
