@@ -56,7 +56,7 @@ class Moments:
     ----------
     length : int
     whitening : ndarray of shape (4 * parts, kept)
-        Principal components over their deviation.
+        Principal components of the moments in units of their deviations, over their own deviation.
     """
 
     length: int
@@ -88,9 +88,11 @@ def fit_moments(tasks: Sequence[Floats], length: int, kept: float = 0.99) -> Mom
         moments = _moments(series, length).transpose(0, 2, 1)
         rows.append(moments.reshape(-1, moments.shape[2])[::37])
     table = np.concatenate(rows).astype(np.float64)
-    values, vectors = np.linalg.eigh(np.cov(table, rowvar=False))
+    # A kurtosis has no unit and is large: as it is, it would leave no component to the means.
+    scale = table.std(axis=0) + 1e-9
+    values, vectors = np.linalg.eigh(np.cov(table / scale, rowvar=False))
     order = np.argsort(values)[::-1]
     share = np.cumsum(values[order]) / values.sum()
     chosen = order[: int(np.searchsorted(share, kept)) + 1]
-    whitening = vectors[:, chosen] / np.sqrt(values[chosen] + 1e-9)
+    whitening = vectors[:, chosen] / np.sqrt(values[chosen] + 1e-9) / scale[:, None]
     return Moments(length, whitening.astype(np.float32))
