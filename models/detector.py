@@ -30,6 +30,7 @@ Mode = Literal["forewarn", "minder"]
 _SHARE = 0.9  # of the windows of a continuity
 _SURE = 2.0  # times its threshold: a weaker finding waits for what the other metrics show
 _DROPPED = 0.5  # of its usual activity: then the whole task pauses
+_AT_LIMIT, _HIDDEN = 0.999, 0.25  # of a metric's range, and of the samples of a span
 _MANY = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
 
 
@@ -123,6 +124,8 @@ class Examined:
     blind : ndarray of shape (n_machines,), bool
     new : ndarray of shape (n_machines,), bool
         Nothing was known of the machine before this call.
+    at_limit : ndarray of shape (n_machines, n_ticks), bool
+        Samples at the upper limit of the metric.
     """
 
     scores: Floats
@@ -130,6 +133,7 @@ class Examined:
     past: Past
     blind: Flags
     new: Flags
+    at_limit: Flags
 
 
 @dataclass(slots=True)
@@ -232,6 +236,7 @@ class Detector:
         if any(values is None or np.isnan(values).all() for _, values in parts):
             return None
         series = np.stack([one.scale(values) for one, values in parts if values is not None])
+        at_limit: Flags = np.asarray((series >= _AT_LIMIT).any(axis=0))
         still = np.zeros(series.shape[1:], dtype=bool)
         if self.rules.mode == "forewarn":
             for one in series:
@@ -241,7 +246,7 @@ class Detector:
         length = self.rules.window
         if there.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
-            return Examined(empty, np.empty(0, np.int64), before, blind, ~before.known)
+            return Examined(empty, np.empty(0, np.int64), before, blind, ~before.known, at_limit)
         keep = np.flatnonzero(~paused)
         number = keep + task.first_tick + length - 1
         judged = before.judged if go_on else None
@@ -257,7 +262,7 @@ class Detector:
             place = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, place], scores], axis=1)
         now = now.with_judged(Judged(number, scores, there[keep]))
-        return Examined(scores, keep, now, blind, ~before.known)
+        return Examined(scores, keep, now, blind, ~before.known, at_limit)
 
     def _windows(
         self, model: MetricModel, series: Floats, n_windows: int, wanted: Numbers
@@ -333,6 +338,7 @@ class Detector:
         for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
             at = int(np.argmax(reached[machine] >= needed[machine]))
             found.append(self._finding(model, done, machine, at, reached[machine], needed[machine]))
+        found = [one for one in found if not self._hidden(done, one)]
         found = self._told_apart(task, done, found)
         return sorted(found, key=lambda one: (one.always, one.at, -one.score))
 
@@ -382,6 +388,17 @@ class Detector:
             at=int(done.window[at]) + self.rules.window - 1,
             always=bool(done.new[machine]) and begin - first < self.rules.past.block,
         )
+
+    def _hidden(self, done: Examined, one: Finding) -> bool:
+        """Tell whether a weak finding rests on what the limit of a metric used to hide.
+
+        While all machines are at 100 % nobody knows what they differ by; when the task slows down
+        it shows, and the machine that is still at 100 % is not the one that has changed.
+        """
+        if self.rules.mode == "minder" or one.score >= _SURE:
+            return False
+        span = done.at_limit[one.machine, max(one.since, 0) : one.at + 1]
+        return bool(span.mean() >= _HIDDEN)
 
     def _told_apart(self, task: Task, done: Examined, found: list[Finding]) -> list[Finding]:
         """Keep those that have changed themselves, where many of a group differ from the rest.

@@ -265,9 +265,7 @@ def test_an_earlier_call_makes_a_machine_known() -> None:
 def test_a_listed_machine_is_named_on_less_evidence() -> None:
     series = healthy(8)
     series["one"][3, 150:] -= 0.1
-    model = detector(level=3.7)
-    scores = model.highest(model.examine(task(series), model.metrics[0], None, none(series)))  # type: ignore[arg-type]
-    level = float(scores[3]) * 1.05
+    level = highest(series, 3) * 1.05
     assert named(detector(level=level).find(task(series))[0]) == []
     weights = [0.5] * 8
     weights[3] = 4.5
@@ -437,3 +435,25 @@ def test_who_falls_silent_or_only_half_way_is_not_back() -> None:
     series["one"][3, 150:180] -= 0.3
     series["one"][3, 180:] = np.nan
     assert found(series).jitters == ()
+
+
+def highest(series: Mapping[str, Floats], machine: int) -> float:
+    """Return the highest threshold at which a machine would be named on the first metric."""
+    model = detector()
+    done = model.examine(task(series), model.metrics[0], None, none(series))
+    assert done is not None
+    return float(model.highest(done)[machine])
+
+
+def test_what_a_limit_used_to_hide_is_no_weak_finding() -> None:
+    """All are at the limit of a metric; the task slows down, and one of them is still there."""
+    series = healthy(8)
+    series["one"] = np.minimum(series["one"] + 0.55, 1.0)
+    series["one"][:, 150:] -= 0.2
+    series["one"][3, 150:] = 1.0
+    level = highest(series, 3)
+    assert named(detector(level=level / 1.5).find(task(series))[0]) == []
+    assert named(detector(level=level / 2.5).find(task(series))[0]) == [3]
+    series["one"][3, 150:] = 0.95  # it is below the limit: it has changed, less than the others
+    level = highest(series, 3)
+    assert named(detector(level=level / 1.5).find(task(series))[0]) == [3]
