@@ -155,8 +155,17 @@ def query_of(metric: Metric, part: int, seconds: int) -> str:
 
 
 def changes_of(metric: Metric, seconds: int) -> str:
-    """Return the query for how often a gauge that shows the last event changed in an interval."""
-    return " or ".join(f"changes({name}[{seconds}s])" for name in metric.names[0])
+    """Return the query for how often a gauge that shows the last event changed in an interval.
+
+    `changes` does not see what changed between the last sample before an interval and the first
+    one in it: there the last values of both intervals are compared, where there are both.
+    """
+    return " or ".join(_changed(f"{name}[{seconds}s]", seconds) for name in metric.names[0])
+
+
+def _changed(span: str, seconds: int) -> str:
+    border = f"last_over_time({span}) != bool last_over_time({span} offset {seconds}s)"
+    return f"(changes({span}) > 0 or ({border}) or changes({span}))"
 
 
 def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pulled:
