@@ -141,9 +141,9 @@ def hindsight_figures(outcomes: Sequence[Outcome], sure: float = 1.0) -> dict[st
             strength[row, column], right[row, column] = by, machine == one.truth
     faulty = sum(one.truth is not None for one in outcomes)
     best = {"f1": 0.0, "precision": 0.0, "recall": 0.0, "scale": 0.0}
+    strongest = strength.argmax(axis=1) if width else np.zeros(len(outcomes), dtype=np.int64)
     for scale in np.unique(strength[np.isfinite(strength)]):
         named, certain = strength >= scale, strength >= sure * scale
-        strongest = strength.argmax(axis=1)
         first = np.where(certain.any(axis=1), certain.argmax(axis=1), strongest)
         n_named = int(named.any(axis=1).sum())
         hits = float((right * named)[np.arange(len(right)), first].sum())

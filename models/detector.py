@@ -248,27 +248,24 @@ class Detector:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             return Examined(empty, np.empty(0, np.int64), before, blind, ~before.known, at_limit)
         keep = np.flatnonzero(~paused)
-        number = keep + task.first_tick + length - 1
+        number, there = keep + task.first_tick + length - 1, there[keep]
         judged = before.judged if go_on else None
-        n_good = judged.still_good(number, there[keep], self.rules.block) if judged else 0
-        windows = self._windows(model, series, there.shape[0], keep[n_good:])
+        n_good = judged.still_good(number, there, self.rules.block) if judged else 0
+        windows, present = self._windows(model, series, keep[n_good:]), there[n_good:]
         if self.rules.mode == "minder":
-            scores, now = self._paper(windows, there[keep[n_good:]]), before
+            scores, now = self._paper(windows, present), before
         else:
-            present = there[keep[n_good:]]
             scores, now = self._judge(task, model, windows, present, number[n_good:], before)
         scores = np.ascontiguousarray(scores.T)
         if judged and n_good:
             place = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, place], scores], axis=1)
-        now = now.with_judged(Judged(number, scores, there[keep]))
+        now = now.with_judged(Judged(number, scores, there))
         return Examined(scores, keep, now, blind, ~before.known, at_limit)
 
-    def _windows(
-        self, model: MetricModel, series: Floats, n_windows: int, wanted: Numbers
-    ) -> Floats:
+    def _windows(self, model: MetricModel, series: Floats, wanted: Numbers) -> Floats:
         """Return some windows as machines are compared by."""
-        first = int(wanted[0]) if len(wanted) else n_windows - 1
+        first = int(wanted[0]) if len(wanted) else series.shape[2] - self.rules.window
         tail = np.ascontiguousarray(series[:, :, first:])
         windows = (
             model.denoiser.reconstruct(tail)
