@@ -25,12 +25,23 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
         "compare the detector with the paper's rules, their ablations and simple baselines",
         "forewarn study detection --data /tmp/incidents --model /tmp/detector --out /tmp/study",
     )
+    _add_set(command)
+    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    _add_methods(command)
+
+
+def _add_set(command: Parser) -> None:
+    """Add the pulls whose truth is known, and what was fitted beside them."""
     command.add_argument(
         "--data", type=Path, required=True, help="what `simulate incidents` wrote, or alike"
     )
     add_fitted(command, "what `detect fit` wrote for DATA/train")
-    command.add_argument("--out", type=Path, required=True, help="folder to write")
-    _add_methods(command)
+
+
+def _add_run(command: Parser) -> None:
+    """Add the seed and the form of what is printed."""
+    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def _add_methods(command: Parser) -> None:
@@ -57,14 +68,12 @@ def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
         "count who is named where machines fail together, and one after another",
         "forewarn study several --data /tmp/incidents --model /tmp/detector --tasks 10",
     )
-    command.add_argument("--data", type=Path, required=True, help="what `simulate incidents` wrote")
-    add_fitted(command, "what `detect fit` wrote for DATA/train")
+    _add_set(command)
     command.add_argument(
         "--tasks", type=whole(1), default=30, metavar="N", help="for each row (default: 30)"
     )
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
     _add_methods(command)
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    _add_run(command)
 
 
 def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -77,8 +86,7 @@ def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
     )
     add_fitted(command, "what `detect fit` wrote")
     command.add_argument("--days", type=whole(1), default=20, metavar="N", help="task-days")
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    _add_run(command)
 
 
 def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -89,10 +97,8 @@ def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
         "measure how much sooner, and how much more, is found with a list that is right",
         "forewarn study prior --data /tmp/incidents --model /tmp/detector",
     )
-    command.add_argument("--data", type=Path, required=True, help="what `simulate incidents` wrote")
-    add_fitted(command, "what `detect fit` wrote for DATA/train")
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    _add_set(command)
+    _add_run(command)
 
 
 def _study_alarms(args: argparse.Namespace) -> int:

@@ -75,3 +75,11 @@ def plain_fault(n: int, machine: int, start: int = 400, seed: int = 1) -> Simula
 @pytest.fixture(scope="session")
 def fault() -> Callable[..., SimulatedTask]:
     return plain_fault
+
+
+@pytest.fixture
+def jitter() -> SimulatedTask:
+    """Return a task in which node-0006 draws less power for a minute and a half, and is back."""
+    task = healthy_task(np.random.default_rng(5), 10, 900)
+    task.samples["power_draw"][6, 500:590] *= 0.4
+    return task

@@ -101,17 +101,15 @@ def test_a_verdict_shows_the_xids_of_the_machine(
 
 
 def test_who_stood_out_for_a_while_is_a_finding_of_its_own_kind(
-    put: Put, model: Path, tmp_path: Path, capsys: Capture
+    put: Put, jitter: SimulatedTask, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    quiet = healthy_task(np.random.default_rng(5), 10, 900)
-    quiet.samples["power_draw"][6, 500:590] *= 0.4
-    put(quiet, tmp_path, "job")
+    put(jitter, tmp_path, "job")
     given = ["--metrics", str(tmp_path), "--model", str(model)]
     (line,) = lines(capsys, *given)
     assert line["machine"] is None
-    jitter = next(one for one in line["jitters"] if one["machine"] == "node-0006")
-    assert jitter["metric"] == "power_draw"
-    assert 20 <= jitter["seconds"] <= 110
+    told = next(one for one in line["jitters"] if one["machine"] == "node-0006")
+    assert told["metric"] == "power_draw"
+    assert 20 <= told["seconds"] <= 110
     assert main(["detect", "run", *given]) == 0
     assert "node-0006 did for" in capsys.readouterr().out
 

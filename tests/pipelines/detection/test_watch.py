@@ -259,11 +259,9 @@ def test_files_that_grow_are_looked_at_again_and_each_verdict_is_given_once(
 
 
 def test_who_stood_out_for_a_while_is_mentioned_once(
-    put: Put, model: Path, tmp_path: Path, capsys: Capture
+    put: Put, jitter: SimulatedTask, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    quiet = healthy_task(np.random.default_rng(5), 10, 900)
-    quiet.samples["power_draw"][6, 500:590] *= 0.4
-    put(quiet, tmp_path, "job")
+    put(jitter, tmp_path, "job")
     watch = Watch(load_detector(model), WatchTable(), tmp_path)
     said = []
     for _ in range(2):
