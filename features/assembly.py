@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +22,9 @@ from forewarn.features.records import (
     RecordsError,
     Seen,
 )
+from forewarn.features.threads import in_threads
 
 __all__ = ["Draft"]
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-def _in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Map over columns; numpy lets go of the interpreter while it copies and adds."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(work, items))
-
 
 @compiled
 def _n_null(values: npt.NDArray[np.floating], counted: BoolArray) -> int:
@@ -124,14 +112,14 @@ class Draft:
         n_kept = int(self._keep.sum())
         if not n_kept:
             raise RecordsError("there is no row with a serial and a timestamp.")
-        columns = _in_threads(self._column, self._codes)
+        columns = in_threads(self._column, self._codes)
         texts = dict(zip(self._codes, columns, strict=True))
         serial = texts.pop(SERIAL)
         gpu = np.where(self._keep, serial.codes, np.int32(-1))
         if goes_back(gpu, self._time, len(serial.texts)):
             gpu = self._sort(gpu, texts)
         line = Line.of(gpu, self._time, self._failed, interval)
-        nulls = _in_threads(lambda name: _n_null(self._numbers[name], line.counted), self._numbers)
+        nulls = in_threads(lambda name: _n_null(self._numbers[name], line.counted), self._numbers)
         kinds = self._kinds
         for name in kinds.code:
             np.nan_to_num(self._numbers[name], copy=False, nan=0.0)
@@ -139,7 +127,7 @@ class Draft:
         def gained(name: str) -> FloatArray:
             return increases_of(self._numbers[name], gpu, line.counted, len(serial.texts))
 
-        increases = dict(zip(kinds.counter, _in_threads(gained, kinds.counter), strict=True))
+        increases = dict(zip(kinds.counter, in_threads(gained, kinds.counter), strict=True))
         return Records(
             interval=interval,
             serials=serial.texts,

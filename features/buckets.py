@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
+import math
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.features.threads import in_threads
 
 __all__ = ["Buckets"]
 
@@ -65,9 +67,7 @@ class Buckets:
     @classmethod
     def fit(cls, values: npt.NDArray[np.float32]) -> Self:
         """Choose the edges of every column of training values, shape (..., n_columns)."""
-        columns = values.reshape(-1, values.shape[-1]) if values.size else values[:0]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return cls(tuple(pool.map(_edges, columns.T)))
+        return cls(tuple(in_threads(_edges, _columns(values))))
 
     def encode(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
         """Return the bucket numbers, of the shape of `values`.
@@ -78,13 +78,35 @@ class Buckets:
         >>> buckets.encode(np.array([[1.0], [2.0], [np.nan]], np.float32)).ravel().tolist()
         [1, 2, 0]
         """
-        numbers = np.zeros(values.shape, dtype=np.uint8)
+        numbers = np.empty(values.shape, dtype=np.uint8)
+        rows = numbers.reshape(math.prod(values.shape[:-1]), values.shape[-1])
 
-        def fill_in(i: int) -> None:
-            column = values[..., i]
-            bucket = np.searchsorted(self.edges[i], column, side="right") + 1
-            numbers[..., i] = np.where(np.isnan(column), 0, bucket)
+        def fill_in(column: tuple[int, npt.NDArray[np.float32]]) -> None:
+            number, readings = column
+            _bucket(readings, self.edges[number], rows[:, number])
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(fill_in, range(len(self.edges))))
+        in_threads(fill_in, enumerate(_columns(values)))
         return numbers
+
+
+def _columns(values: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+    """Return the columns of values of shape (..., n_columns), each of shape (n,)."""
+    return [values[..., i].ravel() for i in range(values.shape[-1])]
+
+
+@compiled
+def _bucket(
+    values: npt.NDArray[np.float32],
+    edges: npt.NDArray[np.float32],
+    numbers: npt.NDArray[np.uint8],
+) -> None:
+    """Find the bucket of every value by halving the edges."""
+    for i in range(len(values)):
+        low, high = 0, len(edges)
+        while low < high:
+            middle = (low + high) // 2
+            if edges[middle] <= values[i]:
+                low = middle + 1
+            else:
+                high = middle
+        numbers[i] = 0 if np.isnan(values[i]) else low + 1

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records import HOUR, Records
+from forewarn.features.threads import in_threads, n_threads
 
 __all__ = [
     "Groups",
@@ -22,6 +23,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+_NONE: FloatArray = np.zeros((0, 0))
 Work = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 
 
@@ -148,9 +150,9 @@ class HourlyGrid:
     low : int
         First row, of the columns as read, that belongs to the records.
     cell_as_read : ndarray of shape (m,)
-        GPU number x hours + hour of each row of the columns as read, from `low` on; -1 for rows
-        that do not count.
-    first_row : ndarray of shape (n_gpus x n_hours,)
+        Hour x GPUs + GPU number of each row of the columns as read, from `low` on; -1 for rows
+        that do not count. Files come by time: so what is added one after another lies together.
+    first_row : ndarray of shape (n_gpus, n_hours)
         First row of each cell in the columns as read, -1 if it has none.
     row_count : ndarray of shape (n_gpus, n_hours)
         Number of rows of each cell.
@@ -177,12 +179,17 @@ class HourlyGrid:
         shape = (len(records.serials), n_hours)
         size = shape[0] * shape[1]
         cell_as_read: IntArray = np.full(high - low, -1, np.int32 if size < 2**31 else np.int64)
-        first_row, count = np.full(size, -1, dtype=np.int64), np.full(size, 0.0)
+        first_row, count = np.full(shape, -1, dtype=np.int64), np.full(shape, 0.0)
         keys = (records.order, records.gpu, records.time)
-        _place(keys, rows, (bucket, first, n_hours, low), cell_as_read, first_row, count)
-        return cls(
-            records, bucket, first, shape, low, cell_as_read, first_row, count.reshape(shape)
-        )
+        where = cell_as_read, first_row, count
+
+        def place(mine: IntArray) -> None:
+            _place(keys, mine, (bucket, first, low), *where)
+
+        # Each thread has GPUs of its own, and so cells of its own.
+        cuts = records.gpu_bounds()[np.arange(1, n_threads()) * shape[0] // n_threads()]
+        in_threads(place, np.split(rows, np.searchsorted(rows, cuts)))
+        return cls(records, bucket, first, shape, low, cell_as_read, first_row, count)
 
     @property
     def size(self) -> int:
@@ -204,16 +211,24 @@ class HourlyGrid:
         if channel not in self._sums:
             values = self.columns_as_read(name)
             counted = work(values) if work else values
-            added = np.full((3 if work is None else 2, *self.shape), 0.0)
-            _add_up(counted, self.cell_as_read, added.reshape(len(added), -1))
-            count = self.row_count - added[1] if added[1].any() else self.row_count
-            squares = added[2] if work is None else np.zeros((0, 0))
-            self._sums[channel] = HourlySums(added[0], squares, count)
+            added = np.full((3 if work is None else 2, self.size), 0.0)
+            _add_up(counted, self.cell_as_read, added)
+            total, missing, *squares = (self._by_gpu(line) for line in added)
+            count = self.row_count - missing if missing.any() else self.row_count
+            self._sums[channel] = HourlySums(total, squares[0] if squares else _NONE, count)
         return self._sums[channel]
+
+    def _by_gpu(self, cells: FloatArray) -> FloatArray:
+        """Return cells that lie hour after hour as they are wanted, GPU after GPU."""
+        return np.ascontiguousarray(cells.reshape(self.shape[::-1]).T)
 
     def columns_as_read(self, name: str) -> npt.NDArray[np.float32]:
         """Return the stretch of a column that `cell_as_read` is about."""
-        return self.records.columns[name][self.low : self.low + len(self.cell_as_read)]
+        values = self.records.columns[name][self.low : self.low + len(self.cell_as_read)]
+        if name in self.records.counters and len(self.records.reborn):
+            values = values.copy()
+            values[self.records.reborn - self.low] = np.nan
+        return values
 
     def group_of(self, name: str) -> IntArray:
         """Return the number of the text that each cell's first row has, shape (n_gpus, n_hours).
@@ -221,10 +236,9 @@ class HourlyGrid:
         -1 where it is null or there is no row.
         """
         codes = self.records.texts[name].codes
-        there = self.first_row >= 0
-        group = np.full(self.size, -1, dtype=np.int64)
-        group[there] = codes[self.first_row[there]]
-        return group.reshape(self.shape)
+        group = np.full(self.shape, -1, dtype=np.int64)
+        _look_up(codes, self.first_row, group)
+        return group
 
     def by_group(self, hourly: FloatArray, groups: Groups) -> FloatArray:
         """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
@@ -295,20 +309,29 @@ def _extent(values: IntArray, rows: IntArray) -> tuple[int, int]:
 def _place(
     records: tuple[IntArray, npt.NDArray[np.int32], IntArray],
     rows: IntArray,
-    grid: tuple[int, int, int, int],
+    grid: tuple[int, int, int],
     cell_as_read: IntArray,
     first_row: IntArray,
     count: FloatArray,
 ) -> None:
     """Fill in the cell of each row as read, and the first row and the number of rows of each."""
     order, gpu, time = records
-    bucket, first, n_hours, low = grid
+    bucket, first, low = grid
     for row in rows:
-        cell = gpu[row] * n_hours + time[row] // bucket - first
-        cell_as_read[order[row] - low] = cell
-        if first_row[cell] < 0:
-            first_row[cell] = order[row]
-        count[cell] += 1
+        mine, hour = gpu[row], time[row] // bucket - first
+        cell_as_read[order[row] - low] = hour * len(count) + mine
+        if first_row[mine, hour] < 0:
+            first_row[mine, hour] = order[row]
+        count[mine, hour] += 1
+
+
+@compiled
+def _look_up(codes: npt.NDArray[np.int32], row: IntArray, found: IntArray) -> None:
+    """Put the code of each row that there is in its place."""
+    for gpu in range(row.shape[0]):
+        for hour in range(row.shape[1]):
+            if row[gpu, hour] >= 0:
+                found[gpu, hour] = codes[row[gpu, hour]]
 
 
 @compiled

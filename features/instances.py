@@ -163,7 +163,7 @@ def _ends(
 
 @compiled
 def _due(
-    position: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_], length: int, step: int
+    position: npt.NDArray[np.int32], alive: npt.NDArray[np.bool_], length: int, step: int
 ) -> npt.NDArray[np.bool_]:
     """Mark the first row of each series with `length` records, and every step-th from it on."""
     due, left = np.zeros(len(position), dtype=np.bool_), 0

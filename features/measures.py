@@ -14,6 +14,7 @@ from forewarn.features.instances import Instances
 from forewarn.features.past import Past
 from forewarn.features.records import DAY, MACHINE, SLOT, FeatureKinds
 from forewarn.features.residuals import ResidualFit
+from forewarn.features.threads import in_threads
 from forewarn.features.timeline import Timeline
 from forewarn.features.xid import severity
 
@@ -121,10 +122,15 @@ class Measures:
             return ()
         grid = timeline.grid
         group, n_groups = self._types(timeline)
-        means = {name: grid.sums(name, name).mean().ravel() for name in _names(self.plan)}
-        return tuple(
-            ResidualFit.fit(means[x], means[y], group, n_groups) for y, x in self.plan.residuals
-        )
+        names = sorted({name for pair in self.plan.residuals for name in pair})
+        found = in_threads(lambda name: grid.sums(name, name).mean().ravel(), names)
+        means = dict(zip(names, found, strict=True))
+
+        def fit(pair: tuple[str, str]) -> ResidualFit:
+            y, x = pair
+            return ResidualFit.fit(means[x], means[y], group, n_groups)
+
+        return tuple(in_threads(fit, self.plan.residuals))
 
     def left_over(self, timeline: Timeline) -> Iterator[tuple[tuple[str, str], Hourly]]:
         """Yield each pair (y, x) and the hourly means of y less what x lets expect.
@@ -162,8 +168,8 @@ class Measures:
         sequence, names = self._sequence(timeline, instances)
         context = dict(self._context(timeline, instances, sequence, names))
         columns = list(context.values())
-        table = np.stack(columns, axis=1) if columns else np.zeros((len(instances), 0))
-        return InstanceValues(sequence, table.astype(np.float32), names, tuple(context))
+        table = np.array(columns, dtype=np.float32).reshape(len(columns), len(instances)).T
+        return InstanceValues(sequence, table, names, tuple(context))
 
     def _sequence(
         self, timeline: Timeline, instances: Instances
@@ -172,10 +178,10 @@ class Measures:
         kinds = self.plan.kinds
         names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
         rows = instances.row[:, None] + np.arange(1 - self.plan.length, 1)
-        sequence = np.empty((*rows.shape, len(names)), dtype=np.float32)
-        for i, name in enumerate(names):
-            sequence[..., i] = timeline.records.numbers(name, rows)
-        return sequence, names
+        found = in_threads(lambda name: timeline.records.numbers(name, rows), names)
+        # Channel after channel in memory: what follows takes them one by one.
+        channels = np.array(found, dtype=np.float32).reshape(len(names), *rows.shape)
+        return np.moveaxis(channels, 0, -1), names
 
     def _context(
         self,
@@ -240,10 +246,6 @@ class Measures:
         )
 
 
-def _names(plan: Plan) -> set[str]:
-    return {name for pair in plan.residuals for name in pair}
-
-
 def _frequent_texts(timeline: Timeline, name: str, instances: Instances) -> tuple[str, ...]:
     texts = timeline.records.texts[name].texts
     codes = timeline.records.codes(name, instances.row)
@@ -256,9 +258,8 @@ def _frequent_codes(timeline: Timeline, name: str) -> tuple[int, ...]:
     """Return the codes that most GPUs have shown: one chatty GPU must not choose them."""
     grid = timeline.grid
     codes = grid.columns_as_read(name)
-    rows = np.flatnonzero(codes)
-    rows = rows[grid.cell_as_read[rows] >= 0]
-    gpu = grid.cell_as_read[rows] // grid.shape[1]
+    rows = np.flatnonzero((codes != 0) & (grid.cell_as_read >= 0))
+    gpu = grid.cell_as_read[rows] % grid.shape[0]
     # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
     pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
     found, counts = np.unique(pairs // grid.shape[0], return_counts=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.hourly import Groups, HourlyGrid, HourlySums, Spans, Work
 from forewarn.features.instances import Instances
+from forewarn.features.threads import in_threads
 from forewarn.features.timeline import Timeline
 from forewarn.features.xid import severity
 from forewarn.features.xid_table import DEGRADED
@@ -48,7 +47,7 @@ def _any(codes: FloatArray) -> FloatArray:
 
 
 def _grave(codes: FloatArray) -> FloatArray:
-    grave, there = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes)
+    grave, there = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes != 0)
     grave[there] = severity(codes[there]) >= DEGRADED
     return grave
 
@@ -70,7 +69,7 @@ class Past:
         """Find the hours that every span of every instance adds up: the window's, then the rest."""
         plan, grid = measures.plan, timeline.grid
         lengths = [plan.window, *(times * plan.window for times in sorted(plan.history))]
-        life = timeline.life_start[instances.row]
+        life = timeline.life_start(instances.row)
         spans = grid.spans(instances.gpu, instances.end, life, lengths)
         groups = {}
         for name in plan.peers:
@@ -81,9 +80,8 @@ class Past:
 
     def columns(self) -> Columns:
         """Yield name and values, shape (n,), of every column."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for columns in pool.map(self._channel, self._channels()):
-                yield from columns
+        for columns in in_threads(self._channel, self._channels()):
+            yield from columns
         yield from self._residuals()
 
     def _channel(self, channel: tuple[str, str, Work | None]) -> list[tuple[str, FloatArray]]:

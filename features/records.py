@@ -129,6 +129,8 @@ class Records:
         Categorical columns, `machine_id`, `slot` and whatever peers are grouped by, as read.
     counters, events : tuple of str
         The columns of counters and of event codes: a filled record has gained and met nothing.
+    reborn : ndarray, int64
+        Sorted rows, as read, at which a life begins: what counters gained there is not known.
     """
 
     interval: int
@@ -142,6 +144,7 @@ class Records:
     texts: dict[str, Column]
     counters: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
+    reborn: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     seen: Seen = field(default_factory=Seen)
 
     def __len__(self) -> int:
@@ -149,7 +152,10 @@ class Records:
 
     def numbers(self, name: str, rows: IntArray) -> FloatArray:
         """Return a numeric column at `rows`, of any shape, in its unit; NaN is null."""
-        values = self.columns[name][self.order[rows]]
+        as_read = self.order[rows]
+        values = self.columns[name][as_read]
+        if name in self.counters and len(self.reborn):
+            values[np.isin(as_read, self.reborn)] = np.nan
         if name in self.counters or name in self.events:
             values[self.filled[rows]] = 0
         return values
@@ -170,6 +176,8 @@ class Records:
 
     def between(self, start: int, end: int) -> Records:
         """Return the records of [start, end)."""
+        if len(self) and start <= self.time.min() and self.time.max() < end:
+            return self
         rows = self.rows_between(start, end)
         return replace(
             self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,21 @@ from forewarn.features.hourly import HourlyGrid
 from forewarn.features.records import Records
 
 __all__ = ["Timeline", "lay_out"]
+
+
+class Lives(NamedTuple):
+    """The lives that begin with a repair, by GPU and time.
+
+    Attributes
+    ----------
+    row : ndarray of shape (n,), int64
+        First record of each.
+    repaired : ndarray of shape (n,), int64
+        When it began.
+    """
+
+    row: npt.NDArray[np.int64]
+    repaired: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -29,18 +45,32 @@ class Timeline:
         First row of every GPU.
     alive : ndarray of shape (n,), bool
         False while the GPU is failed.
-    position : ndarray of shape (n,), int64
+    position : ndarray of shape (n,), int32
         Number of records before this one in its unbroken series.
-    life_start : ndarray of shape (n,), int64
-        Since when the GPU lives: its last repair, or its first record here.
+    lives : Lives
     """
 
     records: Records
     failures: Failures
     bounds: npt.NDArray[np.int64]
     alive: npt.NDArray[np.bool_]
-    position: npt.NDArray[np.int64]
-    life_start: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int32]
+    lives: Lives
+
+    def life_start(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return since when the GPU of each row lives: its last repair, or its first record here.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,)
+        """
+        gpu, time = self.records.gpu, self.records.time
+        start = time[self.bounds[gpu[rows]]]
+        latest = np.searchsorted(self.lives.row, rows, side="right") - 1
+        later = np.flatnonzero(latest >= 0)
+        later = later[gpu[self.lives.row[latest[later]]] == gpu[rows[later]]]
+        start[later] = np.maximum(start[later], self.lives.repaired[latest[later]])
+        return start
 
     @cached_property
     def grid(self) -> HourlyGrid:
@@ -57,12 +87,10 @@ def _rows_from(records: Records, bounds: npt.NDArray[np.int64], gpu: int, moment
 
 def _mark_failures(
     records: Records, failures: Failures, bounds: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Return what is alive, where a series breaks, and since when each row's GPU lives."""
-    n = len(records)
-    alive, breaks = ~records.failed, np.zeros(n, dtype=bool)
-    first = np.minimum(bounds[:-1], max(n - 1, 0))
-    life = records.time[first][records.gpu] if n else np.zeros(0, dtype=np.int64)
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], Lives]:
+    """Return what is alive, where a series breaks, and the lives that begin with a repair."""
+    alive, breaks = ~records.failed, np.zeros(len(records), dtype=bool)
+    lives: list[tuple[int, int]] = []
     for gpu, failed, repaired in zip(
         failures.gpu.tolist(),
         failures.failed_at.tolist(),
@@ -74,8 +102,9 @@ def _mark_failures(
         alive[down:up] = False
         mine = [row for row in (down, up) if row < bounds[gpu + 1]]
         breaks[mine] = True
-        life[up : bounds[gpu + 1]] = np.maximum(repaired, life[up : bounds[gpu + 1]])
-    return alive, breaks, life
+        lives += [(up, repaired)] if up < bounds[gpu + 1] else []
+    table = np.array(lives, dtype=np.int64).reshape(-1, 2)
+    return alive, breaks, Lives(table[:, 0], table[:, 1])
 
 
 def lay_out(records: Records, failures: Failures) -> Timeline:
@@ -93,11 +122,13 @@ def lay_out(records: Records, failures: Failures) -> Timeline:
     After a repair counters start anew: the first increase of a life is missing.
     """
     failures, bounds = failures.episodes(), records.gpu_bounds()
-    alive, breaks, life = _mark_failures(records, failures, bounds)
-    position = np.full(len(records), 0, dtype=np.int64)
+    alive, breaks, lives = _mark_failures(records, failures, bounds)
+    position = np.full(len(records), 0, dtype=np.int32)
     _count_up(records.gpu, records.time, alive & ~breaks, alive, records.interval, position)
-    records = _without_first_increases(records, np.flatnonzero(breaks & alive))
-    return Timeline(records, failures, bounds, alive, position, life)
+    reborn = np.flatnonzero(breaks & alive)
+    # A filled record has gained nothing; what was gained unseen stands at the one after it.
+    reborn = np.sort(records.order[reborn + records.filled[reborn]])
+    return Timeline(replace(records, reborn=reborn), failures, bounds, alive, position, lives)
 
 
 @compiled
@@ -107,23 +138,10 @@ def _count_up(
     follows: npt.NDArray[np.bool_],
     alive: npt.NDArray[np.bool_],
     interval: int,
-    position: npt.NDArray[np.int64],
+    position: npt.NDArray[np.int32],
 ) -> None:
     """Count the records before each one in its unbroken series."""
     for row in range(1, len(gpu)):
         joined = gpu[row] == gpu[row - 1] and follows[row] and alive[row - 1]
         if joined and (time[row] - time[row - 1]) * 2 < 3 * interval:
             position[row] = position[row - 1] + 1
-
-
-def _without_first_increases(records: Records, reborn: npt.NDArray[np.int64]) -> Records:
-    """Forget what counters gained at the rows where a life begins."""
-    if not len(reborn):
-        return records
-    # A filled record has gained nothing; what was gained unseen stands at the one after it.
-    reborn = reborn + records.filled[reborn]
-    columns = dict(records.columns)
-    for name in records.counters:
-        columns[name] = columns[name].copy()
-        columns[name][records.order[reborn]] = np.nan
-    return replace(records, columns=columns)

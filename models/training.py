@@ -101,7 +101,8 @@ def _thinned(
     negatives = np.flatnonzero(~kept)
     if ratio > 0:
         wanted = round(max(ratio, _REPEATS) * int(kept.sum()))
-        negatives = negatives[np.argsort(hashes[negatives], kind="stable")[:wanted]]
+        if wanted < len(negatives):
+            negatives = negatives[np.argpartition(hashes[negatives], wanted)[:wanted]]
     kept[negatives] = True
     return kept
 

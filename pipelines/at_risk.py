@@ -178,20 +178,20 @@ def _unscored(timeline: Timeline, instances: Instances, plan: Plan, *, since: in
     records, bounds = timeline.records, timeline.bounds
     left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), instances.gpu)
     machine = records.texts.get(MACHINE)
+    lasts = bounds[left + 1] - 1
+    ages = records.time[lasts] - timeline.life_start(lasts)
     rows: list[dict[str, Any]] = []
-    for gpu in left.tolist():
-        last = bounds[gpu + 1] - 1
+    for gpu, last, age in zip(left.tolist(), lasts.tolist(), ages.tolist(), strict=True):
         row: dict[str, Any] = {"gpu_serial": records.serials[gpu]}
         if machine is not None:
             code = records.codes(MACHINE, np.array([last]))[0]
             row["machine_id"] = machine.texts[code] if code >= 0 else ""
-        young = records.time[last] - timeline.life_start[last] < plan.window
         if not timeline.alive[last]:
             row["reason"] = "failed"
         elif records.time[last] < since:
             row["reason"] = "stale"
         else:
-            row["reason"] = "too new" if young else "gap"
+            row["reason"] = "too new" if age < plan.window else "gap"
         rows.append(row)
     names = ["gpu_serial", *(["machine_id"] if machine is not None else []), "reason"]
     return pd.DataFrame(rows, columns=names)

@@ -86,7 +86,7 @@ def test_a_life_starts_with_the_first_record_or_the_last_repair(
 ) -> None:
     records = assembled(rows("A", range(0, 90, 10)) + rows("B", [20, 30]))
     timeline = lay_out(records, failures(records, ("A", 20, 35), ("A", 50, 70)))
-    life = minutes(timeline.life_start)
+    life = minutes(timeline.life_start(np.arange(len(records))))
     assert [life[row] for row in (0, 1)] == [0, 0]
     assert life[4] == 35
     assert life[7:] == [70, 70, 20, 20]
@@ -98,7 +98,7 @@ def test_a_repair_older_than_the_records_starts_no_life_before_them(
     # Whoever reads only the last days must not think that it has seen the GPU since the repair.
     records = assembled(rows("A", [50, 60, 70]) + rows("B", range(0, 80, 10)))
     timeline = lay_out(records, failures(records, ("A", -900, -800)))
-    assert minutes(timeline.life_start)[:3] == [50, 50, 50]
+    assert minutes(timeline.life_start(np.arange(3))) == [50, 50, 50]
 
 
 def test_the_first_increase_after_a_repair_is_missing(
@@ -125,8 +125,9 @@ def test_a_failure_of_one_gpu_touches_no_other(
     timeline = lay_out(records, failures(records, ("A", 40)))
     mine = np.arange(2, 7)
     assert timeline.records.numbers("count", mine).tolist() == [1.0, 2.0, 3.0, 3.0, 0.0]
-    for name in ("alive", "position", "life_start"):
+    for name in ("alive", "position"):
         assert np.array_equal(getattr(timeline, name)[mine], getattr(healthy, name)[mine])
+    assert np.array_equal(timeline.life_start(mine), healthy.life_start(mine))
 
 
 def test_hours_count_what_is_alive_and_not_filled(
@@ -148,5 +149,6 @@ def test_no_records_make_an_empty_timeline(
     records = assembled(rows("A", [0, 10]))
     empty = records.between(at(500), at(600))
     timeline = lay_out(empty, failures(records, ("A", 10)))
-    assert len(timeline.alive) == len(timeline.position) == len(timeline.life_start) == 0
+    assert len(timeline.alive) == len(timeline.position) == 0
+    assert len(timeline.life_start(np.zeros(0, dtype=np.int64))) == 0
     assert timeline.grid.shape[0] == 1
