@@ -24,12 +24,13 @@ import pyarrow.parquet as pq
 
 from forewarn.evaluation.walk import as_of
 from forewarn.features.instances import find_instances
-from forewarn.features.records import DAY, FAILURE, SERIAL, TIMESTAMP
+from forewarn.features.records import DAY, MACHINE, SLOT
 from forewarn.models.training import build_training_set, known
 from forewarn.pipelines.job import Job, open_job
 from forewarn.pipelines.settings import Settings
 from forewarn.pipelines.simulate import simulate_fleet_to
 from forewarn.pipelines.stages import Stages
+from forewarn.pipelines.store import KEYS
 
 SIDES = ("read", "build")
 
@@ -38,9 +39,7 @@ def _build(job: Job, moment: int) -> Stages:
     """Build the training set of the longest length as of `moment`, as `forewarn train` does."""
     terms, stages = job.terms, Stages()
     with stages("read and sort"):
-        records = job.store.read(moment - terms.reach, moment)
-    with stages("failures"):
-        failures = job.store.read_failures(records, moment)
+        records, failures = job.store.read_known(moment - terms.reach, moment)
     with stages("timeline and instances"):
         timeline = as_of(records, failures, moment, terms.reach)
         found = find_instances(
@@ -56,13 +55,19 @@ def _build(job: Job, moment: int) -> Stages:
 
 
 def _read(job: Job, moment: int) -> Stages:
-    """Read what a training set needs, into memory, as plain pyarrow does."""
-    names = (SERIAL, TIMESTAMP, FAILURE, *job.store.kinds.names, *job.store.groups)
+    """Read what a training set needs, into memory, as plain pyarrow does.
+
+    Of the older files those are the keys alone: who failed long ago is known from them.
+    """
+    names = (*KEYS, MACHINE, SLOT, *job.store.kinds.names, *job.store.groups)
     first, stages = moment - job.terms.reach, Stages()
     files = [(_midnight(date), path) for date, path in job.store.files()]
     paths = [path for start, path in files if first - DAY < start < moment]
+    older = [path for start, path in files if start <= first]
     with stages(f"read {len(paths)} files"):
         pq.read_table(paths, columns=list(dict.fromkeys(names)))
+    with stages(f"read the keys of {len(older)} files"):
+        pq.read_table(older, columns=list(KEYS))
     return stages
 
 

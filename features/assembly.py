@@ -1,15 +1,19 @@
-"""From checked files to records: order, doubles, gaps, lone missing records, counters."""
+"""From checked files to records: order, doubles, gaps, lone missing records, counters.
+
+The keys of all files come first: while they are brought into line, the values can be read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.canonical import Part
+from forewarn.features.canonical import Keys, States, Values
 from forewarn.features.compiled import compiled
-from forewarn.features.line import Line, goes_back, increases_of
+from forewarn.features.line import Line, add_increases, goes_back
 from forewarn.features.ordering import stable_order
 from forewarn.features.records import (
     SERIAL,
@@ -18,6 +22,7 @@ from forewarn.features.records import (
     Column,
     FeatureKinds,
     FloatArray,
+    IntArray,
     Records,
     RecordsError,
     Seen,
@@ -25,14 +30,6 @@ from forewarn.features.records import (
 from forewarn.features.threads import in_threads
 
 __all__ = ["Draft"]
-
-@compiled
-def _n_null(values: npt.NDArray[np.floating], counted: BoolArray) -> int:
-    """Count the counted rows that are NaN."""
-    number = 0
-    for row in range(len(values)):
-        number += counted[row] & np.isnan(values[row])
-    return number
 
 
 @compiled
@@ -52,8 +49,32 @@ def _renumber(codes: CodeArray, number: CodeArray) -> None:
         codes[row] = number[codes[row]]
 
 
+class _Aligned(NamedTuple):
+    """The keys of all files in line.
+
+    Attributes
+    ----------
+    serials : tuple of str
+    gpu : ndarray, int32
+        Position in the serials of each row as read, or as ordered; -1 for a row to leave out.
+    order : ndarray of int64, or None
+        Rows as read in the order that the columns must have; None if they lie well.
+    line : Line
+    out : ndarray of bool
+        Rows as read that are not in the line.
+    interval : int
+    """
+
+    serials: tuple[str, ...]
+    gpu: CodeArray
+    order: IntArray | None
+    line: Line
+    out: BoolArray
+    interval: int
+
+
 class Draft:
-    """Columns for the rows of all files, filled file by file, from any thread.
+    """Columns for the rows of all files: `put_keys` of all, `align`, `put` of all, `records`.
 
     Every column is allocated once: joining the files afterwards would touch twice the memory,
     and touching new memory costs as much as reading the files.
@@ -72,32 +93,32 @@ class Draft:
         self._starts = np.cumsum([0, *sizes])
         self._kinds = kinds
         n = int(self._starts[-1])
-        self._time, self._keep = np.full(n, 0, dtype=np.int64), np.full(n, False)
-        self._failed = np.full(n, False)
-        plain = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date)
-        self._numbers: dict[str, npt.NDArray[np.floating]] = {
-            **{name: np.empty(n, dtype=np.float32) for name in plain},
-            **{name: np.empty(n, dtype=np.float64) for name in kinds.counter},
-        }
-        self._codes = {name: np.full(n, -1, dtype=np.int32) for name in (SERIAL, *texts)}
+        self._time, self._keep = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.bool_)
+        self._failed = np.empty(n, dtype=np.bool_)
+        numbers = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code, *kinds.date)
+        self._numbers = {name: np.empty(n, dtype=np.float32) for name in numbers}
+        self._codes = {name: np.empty(n, dtype=np.int32) for name in (SERIAL, *texts)}
         self._texts: dict[str, list[tuple[str, ...]]] = {
             name: [()] * len(sizes) for name in self._codes
         }
-        self._rows, self._naive = [0] * len(sizes), [False] * len(sizes)
+        self._occurring: dict[str, set[str]] = {name: set() for name in self._codes}
+        self._nulls = dict.fromkeys(numbers, 0)
+        self._n_rows, self._naive = 0, False
+        self._counts: dict[str, list[npt.NDArray[np.float64]]] = {n: [] for n in kinds.counter}
+        self._before: dict[str, npt.NDArray[np.float64]] = {}
+        self._aligned: _Aligned | None = None
 
-    def put(self, number: int, part: Part) -> None:
-        """Fill in the rows of one file."""
-        rows = slice(self._starts[number], self._starts[number + 1])
-        self._time[rows], self._keep[rows], self._failed[rows] = part.time, part.keep, part.failed
-        for name, values in part.numbers.items():
-            self._numbers[name][rows] = values
-        for name, column in part.texts.items():
-            self._codes[name][rows] = column.codes
-            self._texts[name][number] = column.texts
-        self._rows[number], self._naive[number] = part.n_rows, part.naive_time
+    def put_keys(self, number: int, keys: Keys) -> None:
+        """Fill in the keys of one file; files may come in any order."""
+        rows = self._rows_of(number)
+        self._time[rows], self._keep[rows], self._failed[rows] = keys.time, keys.keep, keys.failed
+        self._codes[SERIAL][rows] = keys.serial.codes
+        self._note_texts(number, SERIAL, keys.serial.texts)
+        self._n_rows += keys.n_rows
+        self._naive |= keys.naive_time
 
-    def records(self, interval: int) -> Records:
-        """Return the sorted records.
+    def align(self, interval: int) -> None:
+        """Bring the keys of all files into line.
 
         Parameters
         ----------
@@ -109,74 +130,124 @@ class Draft:
         RecordsError
             If there is no row, or the median spacing is off by more than half an interval.
         """
-        n_kept = int(self._keep.sum())
-        if not n_kept:
+        if not self._keep.any():
             raise RecordsError("there is no row with a serial and a timestamp.")
-        columns = in_threads(self._column, self._codes)
-        texts = dict(zip(self._codes, columns, strict=True))
-        serial = texts.pop(SERIAL)
-        gpu = np.where(self._keep, serial.codes, np.int32(-1))
-        if goes_back(gpu, self._time, len(serial.texts)):
-            gpu = self._sort(gpu, texts)
-        line = Line.of(gpu, self._time, self._failed, interval)
-        nulls = in_threads(lambda name: _n_null(self._numbers[name], line.counted), self._numbers)
-        kinds = self._kinds
-        for name in kinds.code:
-            np.nan_to_num(self._numbers[name], copy=False, nan=0.0)
+        serial = self._column(SERIAL)
+        gpu, time, failed, order = serial.codes, self._time, self._failed, None
+        gpu[~self._keep] = -1
+        if goes_back(gpu, time, len(serial.texts)):
+            # Sums are added up in the order of the columns, and must not depend on how rows lie
+            # in files.
+            rows = np.flatnonzero(gpu >= 0)
+            order = rows[stable_order(gpu[rows], time[rows])]
+            gpu, time, failed = gpu[order], time[order], failed[order]
+        line = Line.of(gpu, time, failed, interval)
+        out = np.full(len(self._keep), True)
+        out[slice(None) if order is None else order] = ~line.counted
+        self._before = {name: np.full(len(serial.texts), np.nan) for name in self._counts}
+        self._aligned = _Aligned(serial.texts, gpu, order, line, out, interval)
 
-        def gained(name: str) -> FloatArray:
-            return increases_of(self._numbers[name], gpu, line.counted, len(serial.texts))
+    def failed_before(self, older: Sequence[Keys]) -> States | None:
+        """Return the states, in older rows, of the GPUs that were failed in any of them."""
+        ever: set[str] = set().union(*(keys.failed_serials() for keys in older))
+        serials = enumerate(self._in_line().serials)
+        place = {serial: gpu for gpu, serial in serials if serial in ever}
+        return States.joined([keys.rows_of(place) for keys in older]) if place else None
 
-        increases = dict(zip(kinds.counter, in_threads(gained, kinds.counter), strict=True))
+    def room(self, number: int) -> dict[str, npt.NDArray[Any]]:
+        """Return where the values of one file are to lie, by name."""
+        rows = self._rows_of(number)
+        room = {name: values[rows] for name, values in (self._numbers | self._codes).items()}
+        size = rows.stop - rows.start
+        return room | {name: np.empty(size, dtype=np.float64) for name in self._counts}
+
+    def put(self, number: int, values: Values) -> None:
+        """Take over the values of one file, which lie in its `room`; file after file."""
+        found, rows = self._in_line(), self._rows_of(number)
+        out = np.flatnonzero(found.out[rows])
+        for name, column in (values.numbers | values.counts).items():
+            self._nulls[name] += values.nulls[name] - int(np.isnan(column[out]).sum())
+        for name in self._kinds.code:
+            values.numbers[name][np.isnan(values.numbers[name])] = 0
+        for name in self._codes.keys() - {SERIAL}:
+            if name in values.texts:
+                self._note_texts(number, name, values.texts[name].texts)
+            else:
+                self._codes[name][rows] = -1
+        for name, counts in values.counts.items():
+            if found.order is None:
+                before, gained = self._before[name], self._numbers[name][rows]
+                add_increases(counts, found.gpu[rows], ~found.out[rows], before, gained)
+            else:
+                self._counts[name].append(counts)
+
+    def records(self) -> Records:
+        """Return the records, once the values of all files are there."""
+        found, kinds = self._in_line(), self._kinds
+        names = [name for name in self._codes if name != SERIAL]
+        texts = dict(zip(names, in_threads(self._column, names), strict=True))
+        columns = self._numbers
+        if found.order is not None:
+            columns = {n: self._sorted(n, found, found.order) for n in columns}
+            texts = {n: Column(one.codes[found.order], one.texts) for n, one in texts.items()}
+        line = found.line
         return Records(
-            interval=interval,
-            serials=serial.texts,
+            interval=found.interval,
+            serials=found.serials,
             gpu=line.gpu,
             time=line.time,
             filled=line.filled,
             failed=line.failed,
             order=line.order,
-            columns={name: increases.get(name, values) for name, values in self._numbers.items()},
+            columns=columns,
             texts=texts,
             counters=kinds.counter,
             events=kinds.code,
-            seen=Seen(
-                rows=sum(self._rows),
-                without_key=sum(self._rows) - n_kept,
-                doubled=line.doubled,
-                too_close=line.too_close,
-                filled=int(line.filled.sum()),
-                gaps=line.gaps,
-                naive_time=any(self._naive),
-                nulls=dict(zip(self._numbers, nulls, strict=True)),
-            ),
+            seen=self._seen(line),
         )
 
-    def _sort(self, gpu: CodeArray, texts: dict[str, Column]) -> CodeArray:
-        """Sort the columns, where the rows of a GPU do not lie in order of time.
+    def _rows_of(self, number: int) -> slice:
+        return slice(int(self._starts[number]), int(self._starts[number + 1]))
 
-        Sums are added up in the order of the columns, and must not depend on how rows lie in
-        files.
-        """
-        rows = np.flatnonzero(gpu >= 0)
-        order = rows[stable_order(gpu[rows], self._time[rows])]
-        self._numbers = {name: values[order] for name, values in self._numbers.items()}
-        self._failed, self._time = self._failed[order], self._time[order]
-        for name, column in texts.items():
-            texts[name] = Column(column.codes[order], column.texts)
-        return gpu[order]
+    def _in_line(self) -> _Aligned:
+        if self._aligned is None:
+            raise RuntimeError("the keys are not in line yet")
+        return self._aligned
+
+    def _sorted(self, name: str, found: _Aligned, order: IntArray) -> FloatArray:
+        """Return a column in order; of a counter, what it gained in that order."""
+        if name not in self._counts:
+            return self._numbers[name][order]
+        values, counted = np.concatenate(self._counts[name])[order], found.line.counted
+        gained = np.empty(len(values), dtype=np.float32)
+        add_increases(values, found.gpu, counted, self._before[name], gained)
+        return gained
+
+    def _seen(self, line: Line) -> Seen:
+        return Seen(
+            rows=self._n_rows,
+            without_key=self._n_rows - int(self._keep.sum()),
+            doubled=line.doubled,
+            too_close=line.too_close,
+            filled=int(line.filled.sum()),
+            gaps=line.gaps,
+            naive_time=self._naive,
+            nulls=dict(self._nulls),
+        )
 
     def _column(self, name: str) -> Column:
         """Return a text column with the texts that occur, sorted, whatever order files had."""
-        codes, by_file = self._codes[name], self._texts[name]
-        slices = [slice(a, b) for a, b in zip(self._starts[:-1], self._starts[1:], strict=True)]
-        used: set[str] = set()
-        for rows, texts in zip(slices, by_file, strict=True):
-            occurs = _occurring(codes[rows], self._keep[rows], len(texts))
-            used |= {text for text, there in zip(texts, occurs, strict=True) if there}
-        texts = tuple(sorted(used))
+        codes, texts = self._codes[name], tuple(sorted(self._occurring[name]))
         place = {text: number for number, text in enumerate(texts)}
-        for rows, mine in zip(slices, by_file, strict=True):
+        for file, mine in enumerate(self._texts[name]):
             number = np.array([*(place.get(text, -1) for text in mine), -1], dtype=np.int32)
-            _renumber(codes[rows], number)
+            if not np.array_equal(number[:-1], np.arange(len(mine))):
+                _renumber(codes[self._rows_of(file)], number)
         return Column(codes, texts)
+
+    def _note_texts(self, number: int, name: str, texts: tuple[str, ...]) -> None:
+        """Note what the codes of a file stand for, and which of it a row has that counts."""
+        rows = self._rows_of(number)
+        occurs = _occurring(self._codes[name][rows], self._keep[rows], len(texts))
+        self._texts[name][number] = texts
+        self._occurring[name].update(texts[i] for i in np.flatnonzero(occurs))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,69 +21,100 @@ from forewarn.features.records import (
     CodeArray,
     Column,
     FeatureKinds,
+    FloatArray,
     IntArray,
     RecordsError,
 )
 
-__all__ = ["Part", "check_part", "is_text", "moments"]
+__all__ = ["Keys", "States", "Values", "check_keys", "check_values", "is_text", "moments"]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
 # near them, and one such reading would swallow the digits of all that is added up with it.
-_BLANK = {pa.float32(): 2.0**40, pa.float64(): 2.0**47}
+_BLANK = {np.dtype(np.float32): 2.0**40, np.dtype(np.float64): 2.0**47}
+# Types whose values are taken as they lie in memory; the others are cast before.
+_AS_THEY_ARE = {
+    pa.float32(): np.float32,
+    pa.float64(): np.float64,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+}
+
+# Numbers below it that serve as text, such as slots, are counted rather than looked up.
+_SMALL = 1024
 
 Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Room = Mapping[str, npt.NDArray[Any]]
+
+
+class States(NamedTuple):
+    """Rows that say of a GPU whether it was failed: its number, the time, and what they say."""
+
+    gpu: CodeArray
+    time: IntArray
+    failed: BoolArray
+
+    @classmethod
+    def joined(cls, parts: Sequence[States]) -> States:
+        """Return the rows of all parts, one part after another."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The rows of one file, column by column.
+class Keys:
+    """Who, when and how, of the rows of one file.
 
     Attributes
     ----------
+    serial : Column
     time : ndarray of shape (n,), int64
     keep : ndarray of shape (n,), bool
         The row has a serial and a timestamp, within the limits asked for.
     failed : ndarray of shape (n,), bool
-    numbers : dict of ndarray of shape (n,)
-        float32, counters float64; NaN is null.
-    texts : dict of Column
     n_rows : int
         Rows within the limits, those without keys counted.
     naive_time : bool
         The timestamps had no zone.
     """
 
+    serial: Column
     time: IntArray
     keep: BoolArray
     failed: BoolArray
-    numbers: dict[str, Number]
-    texts: dict[str, Column]
     n_rows: int
     naive_time: bool
 
     def failed_serials(self) -> set[str]:
         """Return the serials of the GPUs with a failed record."""
-        serials = self.texts[SERIAL]
-        return {serials.texts[i] for i in np.unique(serials.codes[self.failed & self.keep])}
+        return {self.serial.texts[i] for i in np.unique(self.serial.codes[self.failed & self.keep])}
 
-    def rows_of(
-        self, place: Mapping[str, int], first: int, last: int
-    ) -> tuple[CodeArray, IntArray, BoolArray]:
-        """Return number, time and state of the records of some serials before and after a span.
+    def rows_of(self, place: Mapping[str, int]) -> States:
+        """Return the states of some serials, each by its number."""
+        texts, codes = self.serial.texts, self.serial.codes
+        number = np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int32)
+        rows = np.flatnonzero((number >= 0)[codes])
+        rows = rows[self.keep[rows]]
+        return States(number[codes[rows]], self.time[rows], self.failed[rows])
 
-        Parameters
-        ----------
-        place : mapping
-            Number of each serial.
-        first, last : int
-            The span, nanoseconds.
-        """
-        serials = self.texts[SERIAL]
-        number = np.array([*(place.get(text, -1) for text in serials.texts), -1], dtype=np.int32)
-        gpu = number[serials.codes]
-        outside = (self.time < first) | (self.time > last)
-        rows = np.flatnonzero((gpu >= 0) & self.keep & outside)
-        return gpu[rows], self.time[rows], self.failed[rows]
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the rows of one file hold beside their keys.
+
+    Attributes
+    ----------
+    numbers : dict of ndarray of shape (n,), float32
+        NaN is null.
+    counts : dict of ndarray of shape (n,), float64
+        The counters; NaN is null.
+    nulls : dict of int
+        How many are null, by name.
+    texts : dict of Column
+    """
+
+    numbers: dict[str, FloatArray]
+    counts: dict[str, npt.NDArray[np.float64]]
+    nulls: dict[str, int]
+    texts: dict[str, Column]
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -102,17 +134,32 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _text(column: pa.ChunkedArray) -> Column:
+    """Return a text column."""
+    return _text_into(np.empty(len(column), dtype=np.int32), column)
+
+
+def _text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
+    """Return a text column whose codes lie in the room that is given."""
     if pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not text")
+    if pa.types.is_integer(column.type) and column.null_count == 0 < len(column):
+        values = column.to_numpy()
+        if values.min() >= 0 and values.max() < _SMALL:
+            occurs = np.bincount(values) > 0
+            codes[:] = (np.cumsum(occurs) - 1)[values]
+            return Column(codes, tuple(str(number) for number in np.flatnonzero(occurs)))
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if column.type.value_type != pa.string():
         column = column.cast(pa.dictionary(pa.int32(), pa.string()))
     array = column.chunk(0) if column.num_chunks == 1 else _one_chunk(column)
-    codes = pc.fill_null(array.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    found = array.indices
+    if found.null_count:
+        found = pc.fill_null(found.cast(pa.int32()), -1)
+    np.copyto(codes, found.to_numpy(zero_copy_only=False), casting="unsafe")
     texts = array.dictionary.to_pylist()
     if None in texts:
-        codes = np.where(codes == texts.index(None), -1, codes).astype(np.int32)
+        codes[codes == texts.index(None)] = -1
         texts[texts.index(None)] = ""
     return Column(codes, tuple(texts))
 
@@ -167,33 +214,58 @@ def _is_naive(column: pa.ChunkedArray) -> bool:
     return True
 
 
-def _number(column: pa.ChunkedArray, kind: pa.DataType) -> Number:
+def _number(column: pa.ChunkedArray) -> Number:
+    """Return a column of numbers, float32."""
+    values = np.empty(len(column), dtype=np.float32)
+    _number_into(values, column)
+    return values
+
+
+def _number_into(room: Number, column: pa.ChunkedArray) -> int:
+    """Put a column of numbers into the room that is given; return how many are null."""
     column = _plain(column)
     if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not a number")
-    if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
-        column = column.cast(pa.float64())
-    column = column.cast(kind, safe=False)
-    # A column of one chunk without nulls needs no copy.
-    values: Number = (column.chunk(0) if column.num_chunks == 1 else column).to_numpy(
-        zero_copy_only=False
-    )
-    return _without_blanks(values, _BLANK[kind]) if _has_blank(values, _BLANK[kind]) else values
+    if column.type not in _AS_THEY_ARE:
+        column = column.cast(pa.float64(), safe=False)
+    start = nulls = 0
+    for chunk in column.chunks:
+        valid, held = chunk.buffers()
+        values = np.frombuffer(held or b"", dtype=_AS_THEY_ARE[column.type])[chunk.offset :]
+        bits = np.frombuffer((chunk.null_count and valid) or b"", dtype=np.uint8)
+        mine = room[start : start + len(chunk)]
+        nulls += _put(values, bits, chunk.offset, _BLANK[room.dtype], mine)
+        start += len(chunk)
+    return nulls
 
 
 @compiled
-def _has_blank(values: Number, limit: float) -> bool:
-    """Tell whether a number reaches the limit."""
-    found = False
-    for value in values:
-        found |= abs(value) >= limit
-    return found
+def _put(
+    values: npt.NDArray[np.generic],
+    valid: npt.NDArray[np.uint8],
+    offset: int,
+    blank: float,
+    room: Number,
+) -> int:
+    """Put values where they belong, NaN for those that are null or blank; return how many are.
 
-
-def _without_blanks(values: Number, limit: float) -> Number:
-    values = values.copy()
-    values[~(np.abs(values) < limit)] = np.nan
-    return values
+    `valid` holds a bit for each value from `offset` on, or nothing if all are there.
+    """
+    nulls = row = 0
+    for i in range(len(room)):
+        room[i] = values[i]
+        nulls += not abs(room[i]) < blank
+        room[i] = room[i] if abs(room[i]) < blank else np.nan
+    while row < len(room) and len(valid):
+        bit = row + offset
+        if bit & 7 == 0 and valid[bit >> 3] == 255:  # eight at a time: most are there
+            row += 8
+            continue
+        if not valid[bit >> 3] >> (bit & 7) & 1:
+            nulls += not np.isnan(room[row])
+            room[row] = np.nan
+        row += 1
+    return nulls
 
 
 def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
@@ -207,13 +279,16 @@ def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
     return np.asarray(seconds.to_numpy() / 86_400.0, dtype=np.float32)
 
 
-def _dates(column: pa.ChunkedArray) -> Number:
-    if not is_text(column.type):
-        return _days(column)
-    # A text of a date stands for thousands of rows: read each text once.
-    encoded = _text(column)
-    days = _days(pa.chunked_array([pa.array(encoded.texts, pa.string())]))
-    return np.append(days, np.float32(np.nan))[encoded.codes]
+def _dates_into(room: Number, column: pa.ChunkedArray) -> int:
+    """Put a column of dates into the room that is given; return how many are null."""
+    if is_text(column.type):
+        # A text of a date stands for thousands of rows: read each text once.
+        encoded = _text(column)
+        days = _days(pa.chunked_array([pa.array(encoded.texts, pa.string())]))
+        np.take(np.append(days, np.float32(np.nan)), encoded.codes, out=room, mode="wrap")
+    else:
+        room[:] = _days(column)
+    return int(np.isnan(room).sum())
 
 
 _Converted = TypeVar("_Converted")
@@ -240,16 +315,55 @@ def _convert(
         ) from None
 
 
-def check_part(
+def check_keys(
+    table: pa.Table, *, file: str, start: int | None = None, end: int | None = None
+) -> Keys:
+    """Check and convert the serial, the timestamp and, where there is one, `failure`.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        As read.
+    file : str
+        For messages.
+    start, end : int, optional
+        Only rows of [start, end), nanoseconds since 1970 UTC.
+
+    Raises
+    ------
+    RecordsError
+        If a column is missing or cannot be converted.
+    """
+    times = _convert(table, TIMESTAMP, moments, "a timestamp", file)
+    serial = _convert(table, SERIAL, _text, "text", file)
+    failed = np.zeros(len(table), dtype=bool)
+    if FAILURE in table.column_names:
+        failed = _convert(table, FAILURE, _number, "0 or 1", file) > 0
+    keep = serial.codes >= 0
+    if times.null_count:
+        keep &= times.is_valid().to_numpy()
+        times = pc.fill_null(times, 0)
+    time = times.to_numpy()
+    n_rows, n_kept = len(keep), int(keep.sum())
+    if start is not None or end is not None:
+        low = -(2**63) if start is None else start
+        high = 2**63 - 1 if end is None else end
+        within = (time >= low) & (time < high)
+        n_rows -= n_kept
+        keep &= within
+        n_rows += int(keep.sum())
+    return Keys(serial, time, keep, failed, n_rows, _is_naive(table[TIMESTAMP]))
+
+
+def check_values(
     table: pa.Table,
     *,
     file: str,
     kinds: FeatureKinds,
     optional: Sequence[str] = (),
-    start: int | None = None,
-    end: int | None = None,
-) -> Part:
-    """Check and convert the needed columns of one file.
+    room: Room | None = None,
+) -> Values:
+    """Check and convert the columns beside the keys.
 
     Parameters
     ----------
@@ -260,8 +374,8 @@ def check_part(
     kinds : FeatureKinds
     optional : sequence of str
         Text columns to keep where they are there: `machine_id`, `slot` and groups of peers.
-    start, end : int, optional
-        Only rows of [start, end), nanoseconds since 1970 UTC.
+    room : mapping of ndarray, optional
+        Where to put the numbers and the codes of texts, by name; else there is new room.
 
     Raises
     ------
@@ -269,37 +383,22 @@ def check_part(
         If a needed column is missing or cannot be converted.
     """
 
-    def number(column: pa.ChunkedArray) -> Number:
-        return _number(column, pa.float32())
+    def room_of(name: str, kind: type[np.generic]) -> npt.NDArray[Any]:
+        return np.empty(len(table), dtype=kind) if room is None else room[name]
 
-    def counter(column: pa.ChunkedArray) -> Number:
-        return _number(column, pa.float64())
-
-    times = _convert(table, TIMESTAMP, moments, "a timestamp", file)
-    texts = {SERIAL: _convert(table, SERIAL, _text, "text", file)}
+    texts, nulls = {}, {}
+    numbers = {
+        name: room_of(name, np.float32)
+        for name in (*kinds.float, *kinds.binary, *kinds.code, *kinds.date)
+    }
+    counts = {name: room_of(name, np.float64) for name in kinds.counter}
     present = [name for name in optional if name in table.column_names]
     for name in dict.fromkeys((*kinds.categorical, *present)):
-        texts[name] = _convert(table, name, _text, "text", file)
-    numbers = {
-        name: _convert(table, name, work, expected, file)
-        for work, expected, names in (
-            (number, "a number", (*kinds.float, *kinds.binary, *kinds.code)),
-            (counter, "a number", kinds.counter),
-            (_dates, "an ISO date", kinds.date),
-        )
-        for name in names
-    }
-    failed = np.zeros(len(table), dtype=bool)
-    if FAILURE in table.column_names:
-        failed = _convert(table, FAILURE, number, "0 or 1", file) > 0
-    keep = (texts[SERIAL].codes >= 0) & times.is_valid().to_numpy()
-    time = pc.fill_null(times, 0).to_numpy()
-    n_rows, n_kept = len(keep), int(keep.sum())
-    if start is not None or end is not None:
-        low = -(2**63) if start is None else start
-        high = 2**63 - 1 if end is None else end
-        within = (time >= low) & (time < high)
-        n_rows -= n_kept
-        keep &= within
-        n_rows += int(keep.sum())
-    return Part(time, keep, failed, numbers, texts, n_rows, _is_naive(table[TIMESTAMP]))
+        into = partial(_text_into, room_of(name, np.int32))
+        texts[name] = _convert(table, name, into, "text", file)
+    for name, values in (numbers | counts).items():
+        put, expected = (_number_into, "a number")
+        if name in kinds.date:
+            put, expected = (_dates_into, "an ISO date")
+        nulls[name] = _convert(table, name, partial(put, values), expected, file)
+    return Values(numbers, counts, nulls, texts)

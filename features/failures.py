@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.canonical import States
 from forewarn.features.records import Records
 
 __all__ = ["NEVER", "Failures"]
@@ -93,18 +94,23 @@ class Failures:
         return Failures(table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3])
 
     @classmethod
-    def of_records(cls, records: Records) -> Failures:
+    def of_records(cls, records: Records, older: States | None = None) -> Failures:
         """Return the failures that the records show (`of_rows`).
 
         Parameters
         ----------
         records : Records
-            All of them: a failure at the edge of a span would lose its beginning.
+        older : States, optional
+            Of all rows before them, at least those of GPUs that were failed: a failure at the
+            edge of a span would lose its beginning.
         """
-        ever = np.zeros(len(records.serials), dtype=bool)
-        ever[records.gpu[records.failed]] = True
-        rows = np.flatnonzero(~records.filled & ever[records.gpu])
-        return cls.of_rows(records.gpu[rows], records.time[rows], records.failed[rows])
+        # Between two changes nothing begins or ends, and most GPUs never fail.
+        changes = np.append(True, np.diff(records.failed))[: len(records)]
+        bounds = records.gpu_bounds()
+        changes[bounds[bounds < len(records)]] = True
+        rows = np.flatnonzero(changes)
+        mine = States(records.gpu[rows], records.time[rows], records.failed[rows])
+        return cls.of_rows(*(mine if older is None else States.joined([older, mine])))
 
     @classmethod
     def of_rows(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -166,25 +167,24 @@ class HourlyGrid:
     cell_as_read: IntArray
     first_row: IntArray
     row_count: FloatArray
-    _sums: dict[str, HourlySums] = field(default_factory=dict)
+    _kept: dict[str, HourlySums] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Records, rows: IntArray) -> HourlyGrid:
         """Return the grid of the rows that count."""
         bucket = bucket_length(records.interval)
-        low, high = _extent(records.order, rows)
-        start, end = _extent(records.time, rows)
+        keys = (records.order, records.time)
+        (low, high), (start, end) = in_threads(lambda values: _extent(values, rows), keys)
         first = start // bucket
         n_hours = (end - 1) // bucket - first + 2 if len(rows) else 1
         shape = (len(records.serials), n_hours)
         size = shape[0] * shape[1]
         cell_as_read: IntArray = np.full(high - low, -1, np.int32 if size < 2**31 else np.int64)
         first_row, count = np.full(shape, -1, dtype=np.int64), np.full(shape, 0.0)
-        keys = (records.order, records.gpu, records.time)
         where = cell_as_read, first_row, count
 
         def place(mine: IntArray) -> None:
-            _place(keys, mine, (bucket, first, low), *where)
+            _place((records.order, records.gpu, records.time), mine, (bucket, first, low), *where)
 
         # Each thread has GPUs of its own, and so cells of its own.
         cuts = records.gpu_bounds()[np.arange(1, n_threads()) * shape[0] // n_threads()]
@@ -202,25 +202,34 @@ class HourlyGrid:
         Parameters
         ----------
         channel : str
-            Name of the sums; asked for again they are not added up again.
+            Name of the sums; what was kept under it is not added up again.
         name : str
             Column that is read.
         work : callable, optional
             What is counted of the column; without it the channel has a level, and squares too.
         """
-        if channel not in self._sums:
-            values = self.columns_as_read(name)
-            counted = work(values) if work else values
-            added = np.full((3 if work is None else 2, self.size), 0.0)
-            _add_up(counted, self.cell_as_read, added)
-            total, missing, *squares = (self._by_gpu(line) for line in added)
-            count = self.row_count - missing if missing.any() else self.row_count
-            self._sums[channel] = HourlySums(total, squares[0] if squares else _NONE, count)
-        return self._sums[channel]
+        if channel in self._kept:
+            return self._kept[channel]
+        values = self.columns_as_read(name)
+        counted = work(values) if work else values
+        total, squares = np.full(self.size, 0.0), np.full(0 if work else self.size, 0.0)
+        missing = np.full(self.size, 0, dtype=np.int32)
+        _add_up(counted, self.cell_as_read, total, squares, missing)
+        return HourlySums(
+            np.ascontiguousarray(self._by_gpu(total)),
+            np.ascontiguousarray(self._by_gpu(squares)) if work is None else _NONE,
+            self.row_count - self._by_gpu(missing) if missing.any() else self.row_count,
+        )
 
-    def _by_gpu(self, cells: FloatArray) -> FloatArray:
-        """Return cells that lie hour after hour as they are wanted, GPU after GPU."""
-        return np.ascontiguousarray(cells.reshape(self.shape[::-1]).T)
+    def keep(self, names: Iterable[str]) -> None:
+        """Add up some columns that have a level, and keep their sums: they are looked at often."""
+        left = [name for name in names if name not in self._kept]
+        found = in_threads(lambda name: self.sums(name, name), left)
+        self._kept.update(zip(left, found, strict=True))
+
+    def _by_gpu(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Look at cells that lie hour after hour as they are wanted, GPU after GPU."""
+        return cells.reshape(self.shape[::-1]).T
 
     def columns_as_read(self, name: str) -> npt.NDArray[np.float32]:
         """Return the stretch of a column that `cell_as_read` is about."""
@@ -242,7 +251,7 @@ class HourlyGrid:
 
     def by_group(self, hourly: FloatArray, groups: Groups) -> FloatArray:
         """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
-        return _added_by_line(hourly, groups.group, groups.number)
+        return _added_by_line(hourly, groups.group, groups.home, groups.number)
 
     def groups(self, name: str) -> Groups:
         """Return the groups of GPUs with the same text, hour by hour."""
@@ -277,10 +286,17 @@ class HourlyGrid:
 
 
 @compiled
-def _added_by_line(hourly: FloatArray, line: IntArray, n_lines: int) -> FloatArray:
-    """Add cells up on the lines that they belong to, hour by hour."""
+def _added_by_line(hourly: FloatArray, line: IntArray, home: IntArray, n_lines: int) -> FloatArray:
+    """Add cells up on the lines that they belong to, hour by hour.
+
+    A row that has been on one line all the time is added as a whole: its other cells hold 0.
+    """
     added = np.zeros((n_lines, hourly.shape[1]))
     for gpu in range(hourly.shape[0]):
+        if home[gpu] >= 0:
+            for hour in range(hourly.shape[1]):
+                added[home[gpu], hour] += hourly[gpu, hour]
+            continue
         for hour in range(hourly.shape[1]):
             if line[gpu, hour] >= 0:
                 added[line[gpu, hour], hour] += hourly[gpu, hour]
@@ -335,7 +351,13 @@ def _look_up(codes: npt.NDArray[np.int32], row: IntArray, found: IntArray) -> No
 
 
 @compiled
-def _add_up(values: npt.NDArray[np.float32], cell_as_read: IntArray, added: FloatArray) -> None:
+def _add_up(
+    values: npt.NDArray[np.float32],
+    cell_as_read: IntArray,
+    total: FloatArray,
+    squares: FloatArray,
+    missing: npt.NDArray[np.int32],
+) -> None:
     """Add values up by cell: their sum, how many are missing and, if there is room, squares."""
     for row in range(len(values)):
         cell = cell_as_read[row]
@@ -343,8 +365,8 @@ def _add_up(values: npt.NDArray[np.float32], cell_as_read: IntArray, added: Floa
             continue
         value = np.float64(values[row])
         if np.isnan(value):
-            added[1, cell] += 1
+            missing[cell] += 1
         else:
-            added[0, cell] += value
-            if len(added) == 3:
-                added[2, cell] += value * value
+            total[cell] += value
+            if len(squares):
+                squares[cell] += value * value

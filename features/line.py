@@ -10,7 +10,7 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.records import BoolArray, CodeArray, FloatArray, IntArray, RecordsError
 
-__all__ = ["Line", "goes_back", "increases_of"]
+__all__ = ["Line", "add_increases", "goes_back"]
 
 
 class Line(NamedTuple):
@@ -18,7 +18,7 @@ class Line(NamedTuple):
 
     Attributes
     ----------
-    order : ndarray of shape (n,), int64
+    order : ndarray of shape (n,), int32, or int64 where that is too small
         Row in the columns as read; of a filled row, the one before.
     gpu : ndarray of shape (n,), int32
     time : ndarray of shape (n,), int64
@@ -69,7 +69,7 @@ class Line(NamedTuple):
         room, n_rows, gaps = _rooms(won, time, failed, interval, n_gpus)
         n, counted = int(n_rows.sum()), room > 0
         line = cls(
-            order=np.empty(n, dtype=np.int64),
+            order=np.empty(n, dtype=np.int32 if len(gpu) < 2**31 else np.int64),
             gpu=np.repeat(np.arange(n_gpus, dtype=np.int32), n_rows),
             time=np.empty(n, dtype=np.int64),
             failed=np.empty(n, dtype=np.bool_),
@@ -178,8 +178,15 @@ def _lay(
         free[gpu[row]] = place + 1
 
 
-def increases_of(values: FloatArray, gpu: CodeArray, counted: BoolArray, n_gpus: int) -> FloatArray:
-    """Return what a counter gained since the record before; a fall is a restart from zero.
+@compiled
+def add_increases(
+    values: npt.NDArray[np.float64],
+    gpu: CodeArray,
+    counted: BoolArray,
+    before: npt.NDArray[np.float64],
+    gained: FloatArray,
+) -> None:
+    """Find what a counter gained since the record before; a fall is a restart from zero.
 
     Parameters
     ----------
@@ -187,23 +194,13 @@ def increases_of(values: FloatArray, gpu: CodeArray, counted: BoolArray, n_gpus:
         In order of time for each GPU.
     gpu, counted : ndarray of shape (n,)
         Rows that do not count are looked through.
-    n_gpus : int
-
-    Returns
-    -------
-    ndarray of shape (n,), float32
-        NaN where it, or the one before, is unknown.
+    before : ndarray of shape (n_gpus,), float64
+        The last value of each GPU, NaN if there is none; brought up to date.
+    gained : ndarray of shape (n,), float32
+        Filled in: NaN where the value, or the one before, is unknown.
     """
-    gained = np.full(len(values), np.nan, dtype=np.float32)
-    _gain(values, gpu, counted, np.full(n_gpus, np.nan), gained)
-    return gained
-
-
-@compiled
-def _gain(
-    values: FloatArray, gpu: CodeArray, counted: BoolArray, before: FloatArray, gained: FloatArray
-) -> None:
     for row in range(len(values)):
+        gained[row] = np.nan
         if counted[row]:
             more = values[row] - before[gpu[row]]
             before[gpu[row]] = values[row]

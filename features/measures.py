@@ -122,27 +122,32 @@ class Measures:
             return ()
         grid = timeline.grid
         group, n_groups = self._types(timeline)
-        names = sorted({name for pair in self.plan.residuals for name in pair})
-        found = in_threads(lambda name: grid.sums(name, name).mean().ravel(), names)
-        means = dict(zip(names, found, strict=True))
+        grid.keep({name for pair in self.plan.residuals for name in pair})
 
         def fit(pair: tuple[str, str]) -> ResidualFit:
-            y, x = pair
-            return ResidualFit.fit(means[x], means[y], group, n_groups)
+            y, x = (grid.sums(name, name).mean().ravel() for name in pair)
+            return ResidualFit.fit(x, y, group, n_groups)
 
         return tuple(in_threads(fit, self.plan.residuals))
 
-    def left_over(self, timeline: Timeline) -> Iterator[tuple[tuple[str, str], Hourly]]:
-        """Yield each pair (y, x) and the hourly means of y less what x lets expect.
+    def left_over(self, timeline: Timeline, pair: int) -> Hourly:
+        """Return the hourly means of a pair's y less what its x lets expect.
 
-        The means have shape (n_gpus, n_hours); NaN where either is missing.
+        Parameters
+        ----------
+        timeline : Timeline
+        pair : int
+            Its number in the plan.
+
+        Returns
+        -------
+        ndarray of shape (n_gpus, n_hours)
+            NaN where either is missing.
         """
-        if not self.residuals:
-            return
-        group, _ = self._types(timeline)
-        for (y, x), fit in zip(self.plan.residuals, self.residuals, strict=True):
-            given, found = (timeline.grid.sums(name, name).mean() for name in (x, y))
-            yield (y, x), found - fit.expected(given.ravel(), group).reshape(found.shape)
+        y, x = self.plan.residuals[pair]
+        found, given = (timeline.grid.sums(name, name).mean() for name in (y, x))
+        expected = self.residuals[pair].expected(given.ravel(), self._types(timeline)[0])
+        return np.asarray(found - expected.reshape(found.shape))
 
     def _types(self, timeline: Timeline) -> tuple[npt.NDArray[np.int64], int]:
         """Return per cell of the grid the type of its GPU (its first categorical), and how many."""

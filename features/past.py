@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,9 +81,12 @@ class Past:
 
     def columns(self) -> Columns:
         """Yield name and values, shape (n,), of every column."""
-        for columns in in_threads(self._channel, self._channels()):
+        pairs = self.measures.plan.residuals
+        self.grid.keep({name for pair in pairs for name in pair})
+        work = [partial(self._channel, channel) for channel in self._channels()]
+        work += [partial(self._residual, number) for number in range(len(pairs))]
+        for columns in in_threads(lambda task: task(), work):
             yield from columns
-        yield from self._residuals()
 
     def _channel(self, channel: tuple[str, str, Work | None]) -> list[tuple[str, FloatArray]]:
         """Return the columns of one channel; numpy lets go of the interpreter while it adds."""
@@ -178,13 +182,15 @@ class Past:
                     count[k, i] = sums.count[cells][here].sum()
         return total, count
 
-    def _residuals(self) -> Columns:
-        """Yield what the readings do not explain of each other, as channels of their own."""
-        for pair, left in self.measures.left_over(self.timeline):
-            name, sums = "|".join(pair), HourlySums.of_means(left)
-            recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
-            yield f"mean:{name}:{self.names[0]}", recent.astype(np.float32)
-            yield from self._level(name, sums)
+    def _residual(self, pair: int) -> list[tuple[str, FloatArray]]:
+        """Return what the readings of a pair do not explain of each other, as a channel."""
+        name = "|".join(self.measures.plan.residuals[pair])
+        sums = HourlySums.of_means(self.measures.left_over(self.timeline, pair))
+        recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
+        return [
+            (f"mean:{name}:{self.names[0]}", recent.astype(np.float32)),
+            *self._level(name, sums),
+        ]
 
 
 def _ratio(total: Hourly, count: Hourly) -> Hourly:

@@ -120,7 +120,7 @@ class Records:
         True where the record was missing and stands for the one before.
     failed : ndarray of shape (n,), bool
         The record itself says that the GPU is failed.
-    order : ndarray of shape (n,), int64
+    order : ndarray of shape (n,), int32, or int64 where that is too small
         Row of each record in the columns as read.
     columns : dict of ndarray, float32
         Floats, binaries, event codes (0 = none), dates (days since 1970), and of counters what
@@ -155,7 +155,8 @@ class Records:
         as_read = self.order[rows]
         values = self.columns[name][as_read]
         if name in self.counters and len(self.reborn):
-            values[np.isin(as_read, self.reborn)] = np.nan
+            found = np.searchsorted(self.reborn[:-1], as_read)
+            values[self.reborn[found] == as_read] = np.nan
         if name in self.counters or name in self.events:
             values[self.filled[rows]] = 0
         return values

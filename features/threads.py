@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["in_threads", "n_threads"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["in_threads", "n_threads", "shares"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -16,6 +19,17 @@ _Result = TypeVar("_Result")
 def n_threads() -> int:
     """Return how many threads work at a time: one for each core."""
     return os.cpu_count() or 1
+
+
+def shares(number: int) -> list[npt.NDArray[np.int64]]:
+    """Deal the numbers below `number` out to the threads: for many things that are soon done.
+
+    Examples
+    --------
+    >>> sum(len(share) for share in shares(5))
+    5
+    """
+    return np.array_split(np.arange(number), n_threads())
 
 
 def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:

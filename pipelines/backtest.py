@@ -62,8 +62,7 @@ def run_backtest(
     """
     stages = Stages()
     with stages("read records"):
-        records = job.store.read()
-        failures = job.store.read_failures(records)
+        records, failures = job.store.read_known()
     with stages("find instances"):
         timeline = lay_out(records, failures)
         instances = scorable(records, failures, job.terms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.canonical import Part, check_part
+from forewarn.features.canonical import Keys, Values, check_keys, check_values
 from forewarn.features.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.failures import Failures
 from forewarn.features.instances import find_instances
@@ -26,6 +27,7 @@ from forewarn.pipelines.moments import iso
 from forewarn.pipelines.settings import Settings
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import (
+    KEYS,
     RecordStore,
     moments_of,
     open_parquet,
@@ -68,33 +70,36 @@ class _Examination:
     misfiled: int = 0
     floats: FloatSurvey = field(default_factory=FloatSurvey)
 
-    def add(self, part: Part, date: dt.date) -> None:
+    def add(self, keys: Keys, values: Values, date: dt.date) -> None:
         """Add one file."""
-        gpu = self.serials.of(part.texts[SERIAL].texts, part.texts[SERIAL].codes)
+        gpu = self.serials.of(keys.serial.texts, keys.serial.codes)
         machine = np.full(len(gpu), -1, dtype=np.int32)
-        if MACHINE in part.texts:
-            machine = self.machines.of(part.texts[MACHINE].texts, part.texts[MACHINE].codes)
-        rows = np.flatnonzero(part.keep)
-        rows = rows[stable_order(gpu[rows], part.time[rows])]
+        if MACHINE in values.texts:
+            machine = self.machines.of(values.texts[MACHINE].texts, values.texts[MACHINE].codes)
+        rows = np.flatnonzero(keys.keep)
+        rows = rows[stable_order(gpu[rows], keys.time[rows])]
         self.without_key += len(gpu) - len(rows)
-        days = part.time[rows] // DAY
+        days = keys.time[rows] // DAY
         self.misfiled += int((days != (date - _EPOCH).days).sum())
         for number, count in zip(*np.unique(days, return_counts=True), strict=True):
             self.by_day[_EPOCH + dt.timedelta(days=int(number))] += int(count)
-        self.keys.append((gpu[rows], part.time[rows], machine[rows], part.failed[rows]))
-        self._add_columns(part, rows, gpu[rows])
+        self.keys.append((gpu[rows], keys.time[rows], machine[rows], keys.failed[rows]))
+        self._add_columns(values.numbers | values.counts, rows, gpu[rows])
 
     def _add_columns(
-        self, part: Part, rows: npt.NDArray[np.int64], gpu: npt.NDArray[np.int32]
+        self,
+        numbers: Mapping[str, npt.NDArray[Any]],
+        rows: npt.NDArray[np.int64],
+        gpu: npt.NDArray[np.int32],
     ) -> None:
         serials = tuple(self.serials.names())
-        for name, values in part.numbers.items():
+        for name, values in numbers.items():
             column = self.columns.setdefault(name, ColumnSurvey(name))
             counter = name in self.kinds.counter
             column.add(values[rows], counter=counter)
             if counter:
                 column.add_resets(values[rows], gpu, serials)
-        floats = {n: part.numbers[n][rows] for n in self.kinds.float if n in part.numbers}
+        floats = {name: numbers[name][rows] for name in self.kinds.float if name in numbers}
         self.floats.add(floats, gpu, serials)
 
 
@@ -119,7 +124,7 @@ def examine(records: Path, settings: Settings) -> dict[str, Any]:
     files = store.files()
     with progress_bar(len(files), "doctor", "file") as bar:
         for date, path in files:
-            found.add(_part(store, path, found.files_without), date)
+            found.add(*_checked(store, path, found.files_without), date)
             bar.update()
     gpu, time, machine, failed = (np.concatenate(part) for part in zip(*found.keys, strict=True))
     found.keys.clear()
@@ -147,12 +152,13 @@ def examine(records: Path, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _part(store: RecordStore, path: Path, missing: Counter[str]) -> Part:
+def _checked(store: RecordStore, path: Path, missing: Counter[str]) -> tuple[Keys, Values]:
     """Read a file with the columns that it has, and count those that it has not."""
-    table = read_columns(path, (MACHINE, *store.kinds.names))
+    table = read_columns(path, (*KEYS, MACHINE, *store.kinds.names))
     kinds = store.kinds.among(table.column_names)
     missing.update(set(store.kinds.names) - set(table.column_names))
-    return check_part(table, file=str(path), kinds=kinds, optional=(MACHINE,))
+    keys = check_keys(table, file=str(path))
+    return keys, check_values(table, file=str(path), kinds=kinds, optional=(MACHINE,))
 
 
 def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str, Any]:
@@ -216,10 +222,8 @@ def _usable(store: RecordStore, settings: Settings, keys: KeySurvey) -> dict[str
     if not 0.5 * interval <= keys.cadence <= 1.5 * interval:
         return None
     plain = replace(store, kinds=FeatureKinds(), groups=())
-    records = plain.read()
-    known = plain.read_failures(records)
     found = find_instances(
-        lay_out(records, known),
+        lay_out(*plain.read_known()),
         length=settings.windows.length,
         step=settings.windows.step,
         horizon=settings.horizon,

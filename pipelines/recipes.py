@@ -33,8 +33,7 @@ def train_recipe(job: Job, moment: int, length: int, registry: Registry) -> str:
     start = last_finished(moment, every=terms.every, horizon=terms.recipe.horizon)
     with registry.run(f"{iso(start)[:10]}, ahead", {"forewarn.kind": "ahead"}) as run:
         recipes = Recipes(registry, job, run)
-        records = job.store.read(start - terms.reach, start)
-        failures = job.store.read_failures(records, start)
+        records, failures = job.store.read_known(start - terms.reach, start)
         walk = Walk(terms, records, failures, scorable(records, failures, terms), memory=recipes)
         walk.train(as_of(records, failures, start, terms.reach), start, length, terms.names)
     what = "recalled" if recipes.recalled else "trained" if recipes.trained else "too few failures"

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.failures import Failures
 from forewarn.features.inputs import InstanceValues
 from forewarn.features.instances import latest_instances
 from forewarn.features.measures import Measures, Plan
@@ -48,9 +47,7 @@ def load_predictor(model: str, registry: RegistryTable | None = None) -> Predict
 
 
 def _timeline(store: RecordStore, plan: Plan, at: int) -> Timeline:
-    records = store.read(at - plan.reach, at)
-    failures = store.read_failures(records, at) if store.has_failures() else Failures.none()
-    return lay_out(records, failures)
+    return lay_out(*store.read_known(at - plan.reach, at))
 
 
 def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRiskList:

@@ -8,16 +8,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forewarn.features.assembly import Draft
-from forewarn.features.canonical import Part, check_part, is_text, moments
+from forewarn.features.canonical import (
+    Keys,
+    States,
+    Values,
+    check_keys,
+    check_values,
+    is_text,
+    moments,
+)
 from forewarn.features.failures import NEVER, Failures
 from forewarn.features.records import (
     DAY,
@@ -30,10 +38,12 @@ from forewarn.features.records import (
     Records,
     RecordsError,
 )
+from forewarn.features.threads import in_threads, n_threads
 
-__all__ = ["RecordStore", "moments_of", "open_parquet", "read_columns", "replacing"]
+__all__ = ["KEYS", "RecordStore", "moments_of", "open_parquet", "read_columns", "replacing"]
 
 _FAILURES = "failures.parquet"
+KEYS = (SERIAL, TIMESTAMP, FAILURE)
 _TRIES = 10  # a collector replaces the file of the hour every few seconds
 
 
@@ -121,54 +131,88 @@ class RecordStore:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
+        return self._read_again(start, end, ())[0]
+
+    def read_known(
+        self, start: int | None = None, end: int | None = None
+    ) -> tuple[Records, Failures]:
+        """Read what anybody could know at `end`: the records of [start, end), and all failures.
+
+        Parameters
+        ----------
+        start, end : int, optional
+            Nanoseconds since 1970 UTC.
+
+        Returns
+        -------
+        Records
+        Failures
+            Of the GPUs of the records, as the records of all dates before `end` and the failures
+            table tell; without `end`, whatever they say of later.
+
+        Raises
+        ------
+        RecordsError
+            As `read`.
+        """
+        older = () if start is None else [p for date, p in self.files() if date <= _date(start)]
+        records, before = self._read_again(start, end, older)
+        failures = Failures.of_records(records, before).joined(self.reported(records.serials))
+        return records, failures if end is None else failures.known_before(end)
+
+    def _read_again(
+        self, start: int | None, end: int | None, older: Sequence[Path]
+    ) -> tuple[Records, States | None]:
+        """Read until no file is replaced meanwhile."""
         for _ in range(_TRIES):
             try:
-                return self._read(start, end)
+                return self._read(start, end, older)
             except _ReplacedError as replaced:
                 path = replaced.path
         raise RecordsError(f"{path}: is replaced all the time, expected it to stay a moment.")
 
-    def _read(self, start: int | None, end: int | None) -> Records:
+    def _read(
+        self, start: int | None, end: int | None, older: Sequence[Path]
+    ) -> tuple[Records, States | None]:
+        """Read the keys of all files; then, while those are brought into line, the values.
+
+        Of the older files, whose dates begin before `start`, only what failed is wanted.
+        """
         paths = [path for _, path in self._chosen(start, end)]
         wanted = (MACHINE, SLOT, *self.groups)
         optional = tuple(dict.fromkeys(n for n in wanted if n not in self.kinds.names))
-        heads = {path: _Head.of(path) for path in paths}
+        heads = dict(zip(paths, in_threads(_Head.of, paths), strict=True))
         columns = {path: set(head.names) for path, head in heads.items()}
         _check_labels(columns)
         found = set().union(*columns.values())
         texts = dict.fromkeys((*self.kinds.categorical, *(n for n in optional if n in found)))
         draft = Draft([head.metadata.num_rows for head in heads.values()], self.kinds, tuple(texts))
 
-        def put(number: int) -> None:
-            path = paths[number]
+        def keys_of(path: Path) -> Keys:
+            table = _read_columns(path, KEYS, heads[path])
+            return check_keys(table, file=str(path), start=start, end=end)
+
+        def values(number: int) -> Values:
+            path, room = paths[number], draft.room(number)
             table = _read_columns(path, (*self.kinds.names, *optional), heads[path])
-            part = check_part(
-                table, file=str(path), kinds=self.kinds, optional=optional, start=start, end=end
+            return check_values(
+                table, file=str(path), kinds=self.kinds, optional=optional, room=room
             )
-            draft.put(number, part)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(put, range(len(paths))))
-        try:
-            return draft.records(self.interval)
-        except RecordsError as error:
-            raise RecordsError(f"{self.folder}: {error}") from None
-
-    def read_failures(self, records: Records, end: int | None = None) -> Failures:
-        """Return every failure that the records and the failures table know, known before `end`.
-
-        Parameters
-        ----------
-        records : Records
-            Gives the serials; a failure of another serial is left out.
-        end : int, optional
-            Records at or after it do not exist; those of all dates before are looked at. Without
-            it, `records` are all there are.
-        """
-        if end is None:
-            return Failures.of_records(records).joined(self.reported(records.serials))
-        failures = self._recorded(records, end).joined(self.reported(records.serials))
-        return failures.known_before(end)
+        with ThreadPoolExecutor(n_threads()) as pool:
+            for number, keys in enumerate(pool.map(keys_of, paths)):
+                draft.put_keys(number, keys)
+            aligned = pool.submit(draft.align, self.interval)
+            before = pool.map(partial(_older_keys, start), older)
+            held = pool.map(values, range(len(paths)))
+            try:
+                aligned.result()
+            except RecordsError as error:
+                raise RecordsError(f"{self.folder}: {error}") from None
+            failed = draft.failed_before([keys for keys in before if keys is not None])
+            for number, one in enumerate(held):
+                draft.put(number, one)
+            return draft.records(), failed
 
     def _chosen(self, start: int | None, end: int | None) -> list[tuple[dt.date, Path]]:
         """Return the files whose date can hold records of [start, end)."""
@@ -179,45 +223,16 @@ class RecordStore:
             raise RecordsError(f"{self.folder}: no records from {low} to {high}.")
         return files
 
-    def _recorded(self, records: Records, end: int) -> Failures:
-        """Return the failures in the records of all dates before `end`.
-
-        Only files that hold rows before or after `records` are read again.
-        """
-        first, last = int(records.time.min()), int(records.time.max())
-        paths = [
-            path
-            for date, path in self._chosen(None, end)
-            if not _date(first) < date < _date(last) and FAILURE in _schema(path).names
-        ]
-
-        def load(path: Path) -> Part:
-            return check_part(read_columns(path, ()), file=str(path), kinds=FeatureKinds(), end=end)
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            parts = list(pool.map(load, paths))
-        ever = {records.serials[i] for i in np.unique(records.gpu[records.failed])}
-        ever = ever.union(*(part.failed_serials() for part in parts))
-        place = {serial: i for i, serial in enumerate(records.serials) if serial in ever}
-        rows = [_of_gpus(records, list(place.values()), end)]
-        rows += [part.rows_of(place, first, last) for part in parts]
-        gpu, time, failed = (np.concatenate(columns) for columns in zip(*rows, strict=True))
-        return Failures.of_rows(gpu, time, failed)
-
     def reported(self, serials: Sequence[str]) -> Failures:
         """Return the failures of the table `failures.parquet`, of these serials by their place."""
         path = self.folder / _FAILURES
         return read_failures_table(path, serials) if path.exists() else Failures.none()
 
 
-def _of_gpus(
-    records: Records, gpus: Sequence[int], end: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return number, time and state of the rows of some GPUs before `end`."""
-    wanted = np.zeros(len(records.serials), dtype=bool)
-    wanted[gpus] = True
-    rows = np.flatnonzero(wanted[records.gpu] & ~records.filled & (records.time < end))
-    return records.gpu[rows], records.time[rows], records.failed[rows]
+def _older_keys(start: int | None, path: Path) -> Keys | None:
+    """Return the keys of a file before `start`; None if it does not say what failed."""
+    table = read_columns(path, KEYS)
+    return check_keys(table, file=str(path), end=start) if FAILURE in table.column_names else None
 
 
 def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
@@ -329,7 +344,7 @@ class _Head:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
-    """Read keys, failure and the named columns that a file has, texts as dictionaries.
+    """Read the named columns that a file has, texts as dictionaries.
 
     Raises
     ------
@@ -347,7 +362,7 @@ def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
 def _read_columns(path: Path, names: Sequence[str], head: _Head) -> pa.Table:
     """Read a file whose head was read before."""
     schema = head.schema
-    wanted = [n for n in dict.fromkeys((SERIAL, TIMESTAMP, FAILURE, *names)) if n in schema.names]
+    wanted = [name for name in dict.fromkeys(names) if name in schema.names]
     texts = [n for n in wanted if is_text(schema.field(n).type)]
     try:
         with pq.ParquetFile(

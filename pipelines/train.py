@@ -107,8 +107,7 @@ def trained_walk(
     windows = max(_FINISHED_WINDOWS, terms.select_over)
     past = terms.every * (windows + 1) + terms.recipe.horizon
     with stages("read records"):
-        records = job.store.read(moment - terms.reach - past, moment)
-        failures = job.store.read_failures(records, moment)
+        records, failures = job.store.read_known(moment - terms.reach - past, moment)
     instances = scorable(records, failures, terms)
     walk = Walk(terms, records, failures, instances, stage=stages, memory=memory, current=current)
     starts = _finished_starts(job, moment, int(records.time.min()), windows)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from forewarn.evaluation.walk import FEWEST_POSITIVES, Terms, Walk, WindowScores, as_of, scorable
 from forewarn.features.assembly import Draft
-from forewarn.features.canonical import check_part
+from forewarn.features.canonical import check_keys, check_values
 from forewarn.features.failures import NEVER, Failures
 from forewarn.features.measures import Plan
 from forewarn.features.ordering import sampling_hash
@@ -110,9 +110,13 @@ def records_of(frame: pd.DataFrame) -> Records:
         }
     )
     draft = Draft([len(table)], KINDS, ("machine_id",))
-    part = check_part(table, file="hand", kinds=KINDS, optional=("machine_id",))
-    draft.put(0, part)
-    return draft.records(HOUR)
+    draft.put_keys(0, check_keys(table, file="hand"))
+    draft.align(HOUR)
+    values = check_values(
+        table, file="hand", kinds=KINDS, optional=("machine_id",), room=draft.room(0)
+    )
+    draft.put(0, values)
+    return draft.records()
 
 
 def failures_of(tickets: tuple[Ticket, ...]) -> Failures:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from forewarn.features.assembly import Draft
-from forewarn.features.canonical import check_part
+from forewarn.features.canonical import check_keys, check_values
 from forewarn.features.failures import NEVER, Failures
 from forewarn.features.records import FeatureKinds, Records
 
@@ -57,8 +57,12 @@ def _assembled(
     tables = [one if isinstance(one, pa.Table) else _table(one) for one in files]
     draft = Draft([len(table) for table in tables], kinds, (*kinds.categorical, *texts))
     for number, table in enumerate(tables):
-        draft.put(number, check_part(table, file=f"{number}", kinds=kinds, optional=texts))
-    return draft.records(round(interval * MINUTE))
+        draft.put_keys(number, check_keys(table, file=f"{number}"))
+    draft.align(round(interval * MINUTE))
+    for number, table in enumerate(tables):
+        room, file = draft.room(number), f"{number}"
+        draft.put(number, check_values(table, file=file, kinds=kinds, optional=texts, room=room))
+    return draft.records()
 
 
 def _failures(

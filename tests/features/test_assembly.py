@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.assembly import Draft
-from forewarn.features.canonical import check_part
+from forewarn.features.canonical import check_keys, check_values
 from forewarn.features.records import FeatureKinds, Records, RecordsError
 
 Make = Callable[..., Records]
@@ -92,8 +92,10 @@ def test_nulls_outside_the_limits_are_not_counted(
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30], value=[None, None, 1.0, None]))
     draft = Draft([4], VALUE, ())
-    draft.put(0, check_part(found, file="f", kinds=VALUE, start=at(10), end=at(30)))
-    seen = draft.records(10 * MINUTE).seen
+    draft.put_keys(0, check_keys(found, file="f", start=at(10), end=at(30)))
+    draft.align(10 * MINUTE)
+    draft.put(0, check_values(found, file="f", kinds=VALUE, room=draft.room(0)))
+    seen = draft.records().seen
     assert (seen.rows, seen.nulls) == (2, {"value": 1})
 
 
@@ -287,7 +289,7 @@ def test_a_file_without_rows_changes_nothing(assembled: Make, rows: Rows, table:
 
 def test_an_empty_draft_has_no_records() -> None:
     with pytest.raises(RecordsError, match="no row"):
-        Draft([], FeatureKinds(), ()).records(1)
+        Draft([], FeatureKinds(), ()).align(1)
 
 
 # --- brute force -------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ import datetime as dt
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from forewarn.features.canonical import Part, check_part, is_text, moments
+from forewarn.features.canonical import Keys, Values, check_keys, check_values, is_text, moments
 from forewarn.features.records import FeatureKinds, RecordsError
 
 SECOND = 10**9
@@ -19,19 +19,40 @@ NOON_NS = 1_772_366_400 * SECOND
 DAYS = 20_513.0  # 1 March 2026
 
 
+class Part(NamedTuple):
+    """What a file is checked for: its keys, then its values."""
+
+    keys: Keys
+    values: Values
+
+
+def _checked(
+    table: pa.Table,
+    *,
+    file: str = "part.parquet",
+    kinds: FeatureKinds | None = None,
+    optional: tuple[str, ...] = (),
+) -> Part:
+    values = check_values(table, file=file, kinds=kinds or FeatureKinds(), optional=optional)
+    return Part(check_keys(table, file=file), values)
+
+
 def _part(kinds: FeatureKinds | None = None, **columns: Any) -> Part:
     n = len(next(iter(columns.values())))
     keys = {
         "gpu_serial": pa.array(["A"] * n),
         "timestamp": pa.array([NOON] * n, pa.timestamp("us", "UTC")),
     }
-    chosen = kinds or FeatureKinds()
-    return check_part(pa.table(keys | columns), file="part.parquet", kinds=chosen)
+    return _checked(pa.table(keys | columns), kinds=kinds)
 
 
 def _texts(part: Part, name: str) -> list[str | None]:
-    column = part.texts[name]
+    column = part.keys.serial if name == "gpu_serial" else part.values.texts[name]
     return [None if code < 0 else column.texts[code] for code in column.codes.tolist()]
+
+
+def _numbers(part: Part, name: str) -> Any:
+    return (part.values.numbers | part.values.counts)[name]
 
 
 TEXT_TYPES = [
@@ -57,7 +78,7 @@ def test_every_type_of_text_is_text(kind: pa.DataType) -> None:
 def test_a_serial_may_have_every_type_of_text(kind: pa.DataType) -> None:
     part = _part(gpu_serial=pa.array(["B", None, "A"]).cast(kind))
     assert _texts(part, "gpu_serial") == ["B", None, "A"]
-    assert part.keep.tolist() == [True, False, True]
+    assert part.keys.keep.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
@@ -79,17 +100,36 @@ def test_a_null_among_the_texts_of_a_dictionary_is_null() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["a", None]))
     part = _part(FeatureKinds(categorical=("x",)), x=column)
     assert _texts(part, "x") == ["a", None, None, "a"]
-    assert None not in part.texts["x"].texts
+    assert None not in part.values.texts["x"].texts
 
 
 def test_a_serial_that_is_null_among_the_texts_of_a_dictionary_has_no_key() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
-    assert _part(gpu_serial=column).keep.tolist() == [True, False]
+    assert _part(gpu_serial=column).keys.keep.tolist() == [True, False]
 
 
 def test_numbers_serve_as_text() -> None:
     kinds = FeatureKinds(categorical=("slot",))
     assert _texts(_part(kinds, slot=pa.array([3, None], pa.int16())), "slot") == ["3", None]
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int64(), pa.uint64()], ids=str)
+@pytest.mark.parametrize("slots", [[7, 0, 7], [-1, 2, 2], [100, 99, 0]])
+def test_small_numbers_are_the_texts_that_they_would_be(
+    kind: pa.DataType, slots: list[int]
+) -> None:
+    if min(slots) < 0 and pa.types.is_unsigned_integer(kind):
+        return
+    part = _part(FeatureKinds(categorical=("slot",)), slot=pa.array(slots, kind))
+    assert _texts(part, "slot") == [str(slot) for slot in slots]
+    assert set(part.values.texts["slot"].texts) == {str(slot) for slot in slots}
+
+
+def test_large_numbers_serve_as_text() -> None:
+    kinds = FeatureKinds(categorical=("slot",))
+    slots = [2**63 + 1, 5]
+    part = _part(kinds, slot=pa.array(slots, pa.uint64()))
+    assert _texts(part, "slot") == [str(slot) for slot in slots]
 
 
 def test_no_rows_give_an_empty_part() -> None:
@@ -98,10 +138,10 @@ def test_no_rows_give_an_empty_part() -> None:
         | {"kind": pa.dictionary(pa.int32(), pa.string()), "until": pa.string()}
     )
     kinds = FeatureKinds(categorical=("kind",), float=("x",), date=("until",))
-    part = check_part(schema.empty_table(), file="empty", kinds=kinds)
-    assert part.n_rows == 0
-    assert len(part.time) == len(part.numbers["x"]) == len(part.numbers["until"]) == 0
-    assert len(part.texts["kind"].codes) == 0
+    part = _checked(schema.empty_table(), kinds=kinds)
+    assert part.keys.n_rows == 0
+    assert len(part.keys.time) == len(_numbers(part, "x")) == len(_numbers(part, "until")) == 0
+    assert len(part.values.texts["kind"].codes) == 0
 
 
 NUMBER_TYPES = [
@@ -124,18 +164,18 @@ KINDS_OF_NUMBERS = [
 def test_every_numeric_width_is_a_number(kind: pa.DataType, kinds: FeatureKinds) -> None:
     column = pa.array([7, None, 0], pa.int64())
     column = column.dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
-    values = _part(kinds, x=column).numbers["x"]
+    values = _numbers(_part(kinds, x=column), "x")
     assert np.array_equal(values, [7.0, np.nan, 0.0], equal_nan=True)
 
 
 def test_truth_is_one() -> None:
     part = _part(FeatureKinds(binary=("x",)), x=pa.array([True, None, False]))
-    assert np.array_equal(part.numbers["x"], [1.0, np.nan, 0.0], equal_nan=True)
+    assert np.array_equal(_numbers(part, "x"), [1.0, np.nan, 0.0], equal_nan=True)
 
 
 def test_fractions_of_decimals_are_kept() -> None:
     part = _part(FeatureKinds(float=("x",)), x=pa.array([Decimal("1.25"), Decimal("-0.50")]))
-    assert part.numbers["x"].tolist() == [1.25, -0.5]
+    assert _numbers(part, "x").tolist() == [1.25, -0.5]
 
 
 BLANKS = [2.0**47, float(0x7FFFFFFFFFFFFFF0), -(2.0**47), math.inf, -math.inf, 3e38, 1e300]
@@ -145,7 +185,7 @@ BLANKS = [2.0**47, float(0x7FFFFFFFFFFFFFF0), -(2.0**47), math.inf, -math.inf, 3
 def test_a_number_that_no_gpu_ever_read_is_missing(blank: float) -> None:
     # Blank values of exporters arrive as numbers like the first two.
     part = _part(FeatureKinds(float=("x",)), x=pa.array([blank, 1e9, None, -1.0]))
-    assert np.array_equal(part.numbers["x"], [np.nan, 1e9, np.nan, -1.0], equal_nan=True)
+    assert np.array_equal(_numbers(part, "x"), [np.nan, 1e9, np.nan, -1.0], equal_nan=True)
 
 
 @pytest.mark.parametrize("blank", [2**47, 0x7FFFFFFFFFFFFFF0])
@@ -153,23 +193,23 @@ def test_a_number_that_no_gpu_ever_read_is_missing(blank: float) -> None:
 def test_a_blank_counter_is_missing(blank: int, kind: pa.DataType) -> None:
     # It would be a gain that dwarfs all others, and a reset after it.
     column = pa.array([7, blank, 8]).cast(kind, safe=False)
-    values = _part(FeatureKinds(counter=("n",)), n=column).numbers["n"]
+    values = _numbers(_part(FeatureKinds(counter=("n",)), n=column), "n")
     assert np.array_equal(values, [7.0, np.nan, 8.0], equal_nan=True)
 
 
 def test_a_column_of_nulls_is_a_number_and_a_text_and_a_date() -> None:
     kinds = FeatureKinds(float=("x",), categorical=("y",), date=("z",))
     part = _part(kinds, x=pa.nulls(2), y=pa.nulls(2), z=pa.nulls(2))
-    assert np.isnan(part.numbers["x"]).all()
+    assert np.isnan(_numbers(part, "x")).all()
     assert _texts(part, "y") == [None, None]
-    assert np.isnan(part.numbers["z"]).all()
+    assert np.isnan(_numbers(part, "z")).all()
 
 
 def test_numbers_that_are_no_counters_take_half_the_memory() -> None:
     kinds = FeatureKinds(float=("x",), counter=("n",))
     part = _part(kinds, x=pa.array([1.0]), n=pa.array([2**40 + 1]))
-    assert part.numbers["x"].dtype == np.float32
-    assert part.numbers["n"].tolist() == [2**40 + 1]
+    assert _numbers(part, "x").dtype == np.float32
+    assert _numbers(part, "n").tolist() == [2**40 + 1]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -177,9 +217,9 @@ def test_numbers_that_are_no_counters_take_half_the_memory() -> None:
 def test_every_unit_and_zone_is_the_same_moment(unit: str, zone: str | None) -> None:
     column = pa.array([NOON, None], pa.timestamp(unit, zone))
     part = _part(timestamp=column)
-    assert part.time[0] == NOON_NS
-    assert part.keep.tolist() == [True, False]
-    assert part.naive_time is (zone is None)
+    assert part.keys.time[0] == NOON_NS
+    assert part.keys.keep.tolist() == [True, False]
+    assert part.keys.naive_time is (zone is None)
 
 
 @pytest.mark.parametrize(
@@ -189,32 +229,32 @@ def test_every_unit_and_zone_is_the_same_moment(unit: str, zone: str | None) -> 
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
 def test_moments_may_be_texts_with_a_zone(text: str, kind: pa.DataType) -> None:
     part = _part(timestamp=pa.array([text, None]).cast(kind))
-    assert part.time[0] == NOON_NS
-    assert part.keep.tolist() == [True, False]
-    assert not part.naive_time
+    assert part.keys.time[0] == NOON_NS
+    assert part.keys.keep.tolist() == [True, False]
+    assert not part.keys.naive_time
 
 
 @pytest.mark.parametrize("text", ["2026-03-01T12:00:00", "2026-03-01 12:00:00.000"])
 def test_texts_without_a_zone_are_utc_and_noted(text: str) -> None:
     part = _part(timestamp=pa.array([text, None]))
-    assert part.time[0] == NOON_NS
-    assert part.naive_time
+    assert part.keys.time[0] == NOON_NS
+    assert part.keys.naive_time
 
 
 def test_a_dictionary_of_naive_moments_is_noted_too() -> None:
     part = _part(timestamp=pa.array([NOON], pa.timestamp("us")).dictionary_encode())
-    assert part.time.tolist() == [NOON_NS]
-    assert part.naive_time
+    assert part.keys.time.tolist() == [NOON_NS]
+    assert part.keys.naive_time
 
 
 def test_a_day_is_its_midnight() -> None:
     part = _part(timestamp=pa.array([NOON.date()]))
-    assert part.time.tolist() == [int(DAYS) * 86_400 * SECOND]
+    assert part.keys.time.tolist() == [int(DAYS) * 86_400 * SECOND]
 
 
 def test_fractions_of_a_second_are_kept() -> None:
     column = pa.array([NOON_NS + 123_456_789], pa.timestamp("ns"))
-    assert _part(timestamp=column).time.tolist() == [NOON_NS + 123_456_789]
+    assert _part(timestamp=column).keys.time.tolist() == [NOON_NS + 123_456_789]
 
 
 def test_moments_keep_nulls() -> None:
@@ -246,18 +286,20 @@ DATES = [
 
 @pytest.mark.parametrize("column", DATES, ids=lambda column: str(column.type))
 def test_every_form_of_a_date_is_days(column: pa.Array) -> None:
-    days = _part(FeatureKinds(date=("until",)), until=column).numbers["until"]
+    days = _numbers(_part(FeatureKinds(date=("until",)), until=column), "until")
     assert np.array_equal(days, [DAYS, np.nan], equal_nan=True)
 
 
 def test_dates_of_many_rows_are_read_row_by_row() -> None:
     texts = ["2026-03-02", None, "2026-03-01", "2026-03-02"]
-    days = _part(FeatureKinds(date=("until",)), until=pa.array(texts)).numbers["until"]
+    days = _numbers(_part(FeatureKinds(date=("until",)), until=pa.array(texts)), "until")
     assert np.array_equal(days, [DAYS + 1, np.nan, DAYS, DAYS + 1], equal_nan=True)
 
 
 def test_a_far_date_is_only_far() -> None:
-    days = _part(FeatureKinds(date=("until",)), until=pa.array(["9999-12-31"])).numbers["until"]
+    days = _part(FeatureKinds(date=("until",)), until=pa.array(["9999-12-31"])).values.numbers[
+        "until"
+    ]
     assert days.tolist() == [2_932_896.0]
 
 
@@ -319,23 +361,21 @@ def test_a_missing_column_is_named_with_what_is_there(name: str) -> None:
     }
     del columns[name]
     with pytest.raises(RecordsError, match=rf"f\.parquet: column `{name}` is missing") as raised:
-        check_part(pa.table(columns), file="f.parquet", kinds=FeatureKinds(float=("power_draw",)))
+        _checked(pa.table(columns), file="f.parquet", kinds=FeatureKinds(float=("power_draw",)))
     assert all(other in str(raised.value) for other in columns)
 
 
 def test_columns_that_nobody_named_are_not_looked_at() -> None:
     part = _part(rubbish=pa.array([[1]]), note=pa.array(["x"]))
-    assert part.numbers == {}
-    assert list(part.texts) == ["gpu_serial"]
+    assert part.values.numbers == {}
+    assert part.values.texts == {}
 
 
 def test_optional_texts_are_kept_where_they_are_there() -> None:
     columns = {"gpu_serial": pa.array(["A"]), "timestamp": pa.array([NOON]), "slot": pa.array([3])}
-    part = check_part(
-        pa.table(columns), file="f", kinds=FeatureKinds(), optional=("machine_id", "slot")
-    )
+    part = _checked(pa.table(columns), optional=("machine_id", "slot"))
     assert _texts(part, "slot") == ["3"]
-    assert "machine_id" not in part.texts
+    assert "machine_id" not in part.values.texts
 
 
 @pytest.mark.parametrize(
@@ -349,21 +389,21 @@ def test_optional_texts_are_kept_where_they_are_there() -> None:
     ids=lambda column: str(column.type),
 )
 def test_failed_is_what_is_above_zero(column: pa.Array) -> None:
-    assert _part(failure=column).failed.tolist() == [True, False, False, True]
+    assert _part(failure=column).keys.failed.tolist() == [True, False, False, True]
 
 
 def test_without_a_failure_column_nothing_failed() -> None:
-    assert _part(x=pa.array([1, 2])).failed.tolist() == [False, False]
+    assert _part(x=pa.array([1, 2])).keys.failed.tolist() == [False, False]
 
 
 def test_limits_are_half_open_and_count_rows_without_keys(
     table: Callable[..., pa.Table], rows: Callable[..., Any], at: Callable[[float], int]
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30, None]) + rows(None, [10]))
-    part = check_part(found, file="f", kinds=FeatureKinds(), start=at(10), end=at(30))
-    assert part.keep.tolist() == [False, True, True, False, False, False]
-    assert part.n_rows == 4
-    assert check_part(found, file="f", kinds=FeatureKinds()).n_rows == 6
+    keys = check_keys(found, file="f", start=at(10), end=at(30))
+    assert keys.keep.tolist() == [False, True, True, False, False, False]
+    assert keys.n_rows == 4
+    assert check_keys(found, file="f").n_rows == 6
 
 
 @pytest.mark.parametrize(
@@ -381,8 +421,8 @@ def test_one_limit_is_enough(
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30]))
     limits = [None if minute is None else at(minute) for minute in (start, end)]
-    part = check_part(found, file="f", kinds=FeatureKinds(), start=limits[0], end=limits[1])
-    assert minutes(part.time[part.keep]) == kept
+    keys = check_keys(found, file="f", start=limits[0], end=limits[1])
+    assert minutes(keys.time[keys.keep]) == kept
 
 
 def test_the_serials_of_gpus_that_failed_are_known(
@@ -394,8 +434,7 @@ def test_the_serials_of_gpus_that_failed_are_known(
         + rows("C", [0, None], failure=[0, 1])
         + rows(None, [0], failure=1)
     )
-    part = check_part(found, file="f", kinds=FeatureKinds())
-    assert part.failed_serials() == {"A"}
+    assert check_keys(found, file="f").failed_serials() == {"A"}
 
 
 def test_rows_of_some_serials_have_the_numbers_asked_for(
@@ -407,18 +446,14 @@ def test_rows_of_some_serials_have_the_numbers_asked_for(
         + rows("C", [20], failure=1)
         + rows(None, [0], failure=1)
     )
-    part = check_part(found, file="f", kinds=FeatureKinds())
-    place, end = {"C": 0, "B": 1, "Z": 2}, int(part.time.max())
-    gpu, time, failed = part.rows_of(place, end + 1, end)
+    keys = check_keys(found, file="f")
+    gpu, time, failed = keys.rows_of({"C": 0, "B": 1, "Z": 2})
     assert gpu.tolist() == [1, 1, 0]
     assert minutes(time) == [0, 10, 20]
     assert failed.tolist() == [False, True, True]
-    # Of a span from the middle row to itself only what lies before and after.
-    middle = int(time[1])
-    assert minutes(part.rows_of(place, middle, middle)[1]) == [0, 20]
 
 
 def test_a_moment_before_1970_is_a_moment() -> None:
     part = _part(timestamp=pa.array([dt.datetime(1969, 12, 31, 23, 59, 59)]))
-    assert part.time.tolist() == [-SECOND]
-    assert part.keep.tolist() == [True]
+    assert part.keys.time.tolist() == [-SECOND]
+    assert part.keys.keep.tolist() == [True]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.assembly import Draft
-from forewarn.features.canonical import check_part
+from forewarn.features.canonical import check_keys, check_values
 from forewarn.features.encoder import Encoder
 from forewarn.features.failures import Failures
 from forewarn.features.instances import Instances, find_instances
@@ -53,11 +53,13 @@ def timeline_of(failed: dict[int, int]) -> Timeline:
         }
     )
     draft = Draft([len(table)], KINDS, ())
-    draft.put(0, check_part(table, file="hand", kinds=KINDS))
+    draft.put_keys(0, check_keys(table, file="hand"))
+    draft.align(HOUR)
+    draft.put(0, check_values(table, file="hand", kinds=KINDS, room=draft.room(0)))
     at = START + np.array(list(failed.values()), dtype=np.int64) * HOUR
     gpu = np.array(list(failed), dtype=np.int32)
     never = np.full(len(at), np.iinfo(np.int64).max)
-    return lay_out(draft.records(HOUR), Failures(gpu, at, never, at))
+    return lay_out(draft.records(), Failures(gpu, at, never, at))
 
 
 @pytest.fixture(scope="module")

@@ -226,9 +226,9 @@ def test_a_partition_that_begins_at_the_end_is_not_opened(folder: Path) -> None:
     # Scoring as of a midnight: what is written of the day that begins is none of its business.
     (folder / "date=2025-01-02" / "part-0.parquet").write_bytes(b"no Parquet")
     store = store_of(folder)
-    records = store.read(None, at(24))
+    records, known = store.read_known(None, at(24))
     assert set(hours(records.time)) == set(range(24))
-    assert len(store.read_failures(records, at(24))) == 0
+    assert len(known) == 0
 
 
 def test_a_span_is_open_at_its_end(folder: Path) -> None:
@@ -269,11 +269,11 @@ def test_a_split_into_files_changes_nothing(folder: Path, tmp_path: Path) -> Non
     split = tmp_path / "split"
     for i, part in enumerate((frame[::3], frame[1::3], frame[2::3])):
         write(part, split, f"{i}.parquet")
-    one, two = store_of(folder).read(), store_of(split).read()
+    one, (two, known) = store_of(folder).read(), store_of(split).read_known()
     assert np.array_equal(one.time, two.time)
     for name in ("temperature", "errors", "xid"):
         assert np.array_equal(numbers(one, name), numbers(two, name), equal_nan=True)
-    assert store_of(split).read_failures(two).gpu.tolist() == [1, 2]
+    assert known.gpu.tolist() == [1, 2]
 
 
 def test_of_doubled_rows_the_later_file_wins_and_then_the_later_row(folder: Path) -> None:
@@ -373,10 +373,10 @@ RECORDED = [("B", 30.0, 40.0, 30.0), ("C", 60.0, float("inf"), 60.0)]
 
 def test_failures_of_the_records(folder: Path) -> None:
     store = store_of(folder)
-    records = store.read()
     assert store.has_failures()
-    assert told(store.read_failures(records), records) == RECORDED
-    assert told(store.read_failures(records, at(72)), records) == RECORDED
+    for end in (None, at(72)):
+        records, known = store.read_known(None, end)
+        assert told(known, records) == RECORDED
 
 
 def test_failures_are_those_that_were_known_before_the_end(folder: Path) -> None:
@@ -389,29 +389,29 @@ def test_failures_are_those_that_were_known_before_the_end(folder: Path) -> None
         (60.0, [("B", 30.0, 40.0, 30.0)]),
         (61.0, RECORDED),
     ):
-        records = store.read(None, at(end))
-        assert told(store.read_failures(records, at(end)), records) == expected
+        records, known = store.read_known(None, at(end))
+        assert told(known, records) == expected
 
 
 def test_failures_before_the_span_that_was_read_are_known(folder: Path) -> None:
     store = store_of(folder)
-    records = store.read(at(50), at(72))
-    assert told(store.read_failures(records, at(72)), records) == RECORDED
+    records, known = store.read_known(at(50), at(72))
+    assert told(known, records) == RECORDED
 
 
 def test_failures_of_gpus_without_a_record_in_the_span_are_left_out(tmp_path: Path) -> None:
     frame = frame_of()
     gone = (frame["gpu_serial"] == "B") & (frame["timestamp"] >= START + pd.Timedelta("45h"))
     store = store_of(write(frame[~gone], tmp_path / "records"))
-    records = store.read(at(50), at(72))
+    records, known = store.read_known(at(50), at(72))
     assert records.serials == ("A", "C")
-    assert told(store.read_failures(records, at(72)), records) == RECORDED[1:]
+    assert told(known, records) == RECORDED[1:]
 
 
 def test_a_failure_that_began_before_the_span_keeps_its_beginning(folder: Path) -> None:
     store = store_of(folder)
-    records = store.read(at(35), at(50))
-    assert told(store.read_failures(records, at(50)), records) == RECORDED[:1]
+    records, known = store.read_known(at(35), at(50))
+    assert told(known, records) == RECORDED[:1]
 
 
 def test_a_failure_column_only_in_some_files_is_refused(folder: Path) -> None:
@@ -427,8 +427,8 @@ def test_a_failure_column_that_older_files_lack_loses_no_failure(folder: Path) -
     pd.read_parquet(path).drop(columns="failure").to_parquet(path, index=False)
     store = store_of(folder)
     try:
-        records = store.read(at(24), at(72))
-        found = told(store.read_failures(records, at(72)), records)
+        records, known = store.read_known(at(24), at(72))
+        found = told(known, records)
     except RecordsError as error:
         found = RECORDED if "`failure`" in str(error) else []
     assert found == RECORDED
@@ -436,11 +436,11 @@ def test_a_failure_column_that_older_files_lack_loses_no_failure(folder: Path) -
 
 def test_records_without_the_column_have_no_failures(tmp_path: Path) -> None:
     store = store_of(write(frame_of().drop(columns="failure"), tmp_path / "records"))
-    records = store.read()
     assert not store.has_failures()
-    assert not records.failed.any()
     for end in (None, at(72)):
-        assert len(store.read_failures(records, end)) == 0
+        records, known = store.read_known(at(30), end)
+        assert not records.failed.any()
+        assert len(known) == 0
 
 
 # --- the table of failures ---------------------------------------------------------------------
@@ -469,9 +469,9 @@ def test_nulls_mean_not_yet_and_at_once(tmp_path: Path) -> None:
         "cause": ["ecc", None, ""],
     }
     store = with_table(tmp_path, columns)
-    records = store.read()
+    records, known = store.read_known()
     assert store.has_failures()
-    assert told(store.read_failures(records), records) == [
+    assert told(known, records) == [
         ("A", 10.0, 15.0, 12.0),
         ("B", 20.0, float("inf"), 20.0),
         ("C", 30.0, float("inf"), 31.0),
@@ -486,8 +486,8 @@ def test_known_before_the_end_counts_and_not_failed_before_it(tmp_path: Path) ->
         "known_at": moments(50, 49.9, None),
     }
     store = with_table(tmp_path, columns)
-    records = store.read(None, at(50))
-    assert told(store.read_failures(records, at(50)), records) == [
+    records, known = store.read_known(None, at(50))
+    assert told(known, records) == [
         ("B", 11.0, float("inf"), 49.9),
         ("C", 12.0, float("inf"), 12.0),
     ]
@@ -495,16 +495,16 @@ def test_known_before_the_end_counts_and_not_failed_before_it(tmp_path: Path) ->
 
 def test_two_columns_are_enough(tmp_path: Path) -> None:
     store = with_table(tmp_path, {"gpu_serial": ["B"], "failed_at": moments(20)})
-    records = store.read()
-    assert told(store.read_failures(records), records) == [("B", 20.0, float("inf"), 20.0)]
+    records, known = store.read_known()
+    assert told(known, records) == [("B", 20.0, float("inf"), 20.0)]
 
 
 def test_columns_of_nothing_but_nulls_are_like_columns_left_out(tmp_path: Path) -> None:
     nulls = pa.nulls(1)
     columns = {"gpu_serial": ["B"], "failed_at": moments(20), "repaired_at": nulls}
     store = with_table(tmp_path, columns | {"known_at": nulls})
-    records = store.read()
-    assert told(store.read_failures(records), records) == [("B", 20.0, float("inf"), 20.0)]
+    records, known = store.read_known()
+    assert told(known, records) == [("B", 20.0, float("inf"), 20.0)]
 
 
 def test_unknown_serials_and_rows_without_keys_are_left_out(tmp_path: Path) -> None:
@@ -513,15 +513,15 @@ def test_unknown_serials_and_rows_without_keys_are_left_out(tmp_path: Path) -> N
         "failed_at": moments(20, 21, None, 22),
     }
     store = with_table(tmp_path, columns)
-    records = store.read()
-    assert told(store.read_failures(records), records) == [("A", 22.0, float("inf"), 22.0)]
+    records, known = store.read_known()
+    assert told(known, records) == [("A", 22.0, float("inf"), 22.0)]
 
 
 def test_an_empty_table_is_no_failure(tmp_path: Path) -> None:
     columns = {"gpu_serial": pa.array([], pa.string()), "failed_at": moments()}
     store = with_table(tmp_path, columns)
     assert store.has_failures()
-    assert len(store.read_failures(store.read())) == 0
+    assert len(store.read_known()[1]) == 0
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -532,8 +532,8 @@ def test_a_moment_without_a_zone_is_utc_in_any_unit(
     columns = {"gpu_serial": ["A"], "failed_at": moments(10, zone=zone, unit=unit)}
     columns["known_at"] = moments(12, zone=None, unit=unit)
     store = with_table(tmp_path, columns)
-    records = store.read()
-    assert told(store.read_failures(records), records) == [("A", 10.0, float("inf"), 12.0)]
+    records, known = store.read_known()
+    assert told(known, records) == [("A", 10.0, float("inf"), 12.0)]
 
 
 @pytest.mark.parametrize(
@@ -541,25 +541,25 @@ def test_a_moment_without_a_zone_is_utc_in_any_unit(
 )
 def test_a_moment_may_be_a_text(tmp_path: Path, text: str) -> None:
     store = with_table(tmp_path, {"gpu_serial": ["A"], "failed_at": [text]})
-    records = store.read()
-    assert told(store.read_failures(records), records) == [("A", 10.0, float("inf"), 10.0)]
+    records, known = store.read_known()
+    assert told(known, records) == [("A", 10.0, float("inf"), 10.0)]
 
 
 def test_serials_may_be_a_dictionary(tmp_path: Path) -> None:
     serials = pa.array(["B", "A", "B"]).dictionary_encode()
     store = with_table(tmp_path, {"gpu_serial": serials, "failed_at": moments(10, 20, 30)})
-    records = store.read()
-    found = told(store.read_failures(records), records)
+    records, known = store.read_known()
+    found = told(known, records)
     assert [(serial, failed) for serial, failed, _, _ in found] == [("A", 20), ("B", 10), ("B", 30)]
 
 
 def test_both_sources_count(tmp_path: Path) -> None:
     columns = {"gpu_serial": ["A", "B"], "failed_at": moments(5, 29)}
     store = with_table(tmp_path, columns, recorded=True)
-    records = store.read()
     table = [("A", 5.0, float("inf"), 5.0), ("B", 29.0, float("inf"), 29.0)]
     for end in (None, at(72)):
-        assert told(store.read_failures(records, end), records) == sorted([*RECORDED, *table])
+        records, known = store.read_known(None, end)
+        assert told(known, records) == sorted([*RECORDED, *table])
 
 
 @pytest.mark.parametrize(
@@ -580,7 +580,7 @@ def test_a_table_that_cannot_be_read_is_named(
 ) -> None:
     store = with_table(tmp_path, columns)
     with pytest.raises(RecordsError) as caught:
-        store.read_failures(store.read())
+        store.read_known()
     assert str(caught.value).startswith(f"{store.folder / 'failures.parquet'}: {problem}")
     assert "\n" not in str(caught.value)
 
@@ -589,7 +589,7 @@ def test_a_table_that_is_no_parquet_is_named(folder: Path) -> None:
     (folder / "failures.parquet").write_bytes(b"PAR1")
     store = store_of(folder)
     with pytest.raises(RecordsError, match=r"failures.parquet: is no whole Parquet file"):
-        store.read_failures(store.read())
+        store.read_known()
 
 
 # --- single files ------------------------------------------------------------------------------
@@ -609,8 +609,9 @@ def test_moments_of_a_column_that_is_not_there_are_null() -> None:
     assert moments_of(table, "known_at", path).to_pylist() == [None, None]
 
 
+@pytest.mark.parametrize(("late", "in_all"), [(2, 5), (3, 6)], ids=["its keys", "its values"])
 def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    late: int, in_all: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collector writes the file of the hour anew every few seconds."""
     path = tmp_path / "date=2025-01-01" / "collected-00.parquet"
@@ -628,11 +629,11 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 
     def replaced(*arguments: Any, **options: Any) -> Any:
         opened.append(arguments)
-        if len(opened) == 2:  # after the head, before the columns
+        if len(opened) == late:  # the head was read from the file that was there before
             write(5)
         return open_file(*arguments, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", replaced)
     store = RecordStore(tmp_path, FeatureKinds(float=("temp",)), 600 * 10**9)
     assert len(store.read()) == 5
-    assert len(opened) == 4
+    assert len(opened) == in_all
