@@ -3,8 +3,8 @@
     python benchmarks/training_set.py [--short]
 
 Prints medians, ratios and the peak memory. A training is a process of its own, so each side is
-measured in fresh processes, in turn; and a second time in the same process, whose memory has been
-touched and whose libraries are loaded already: what a service that never ends would see.
+measured in fresh processes, in turn; and four times more in the same process, whose memory has
+been touched and whose libraries are loaded already: what a service that never ends would see.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from forewarn.pipelines.stages import Stages
 from forewarn.pipelines.store import KEYS
 
 SIDES = ("read", "build")
+AGAIN = 4
 
 
 def _build(job: Job, moment: int) -> Stages:
@@ -76,12 +77,12 @@ def _midnight(date: Any) -> int:
 
 
 def _measure(side: str, records: Path) -> list[dict[str, Any]]:
-    """Do one side twice in this process; return seconds, stages and peak memory of each."""
+    """Do one side again and again; return seconds, stages and peak memory of each time."""
     work: Callable[[Job, int], Stages] = {"read": _read, "build": _build}[side]
     job = open_job(records, Settings())
     moment = _midnight(job.store.files()[-1][0])
     found = []
-    for _ in range(2):
+    for _ in range(1 + AGAIN):
         start = time.perf_counter()
         figures = work(job, moment).figures()
         found.append(figures | {"seconds": time.perf_counter() - start})
@@ -100,15 +101,14 @@ def _compare(records: Path, runs: int) -> None:
     for _ in range(runs):
         for side in SIDES:
             found[side].append(_in_fresh_process(side, records))
-    for place, what in enumerate(("fresh process", "once more in it")):
-        read, build = (
-            statistics.median(run[place]["seconds"] for run in found[side]) for side in SIDES
-        )
-        print(f"{what:16} pyarrow reads {read:6.3f} s, the set is built in {build:6.3f} s", end="")
+    for what, times in (("fresh process", slice(1)), ("again in it", slice(1, None))):
+        each = {side: [once for run in found[side] for once in run[times]] for side in SIDES}
+        read, build = (statistics.median(once["seconds"] for once in each[side]) for side in SIDES)
+        print(f"{what:13} pyarrow reads {read:6.3f} s, the set is built in {build:6.3f} s", end="")
         print(f", ratio {build / read:.2f}")
-        for number, stage in enumerate(found["build"][0][place]["stages"]):
-            seconds = [run[place]["stages"][number]["seconds"] for run in found["build"]]
-            print(f"  {stage['name']:<25} {statistics.median(seconds):8.3f} s")
+        for number, stage in enumerate(each["build"][0]["stages"]):
+            seconds = [once["stages"][number]["seconds"] for once in each["build"]]
+            print(f"  {stage['name']:<22} {statistics.median(seconds):8.3f} s")
     peak = max(run[-1]["peak_rss_bytes"] for run in found["build"])
     print(f"peak memory {peak / 2**20:.0f} MiB")
 
