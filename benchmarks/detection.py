@@ -29,8 +29,9 @@ import pyarrow.parquet as pq
 
 from forewarn.evaluation.incidents import SimulatedTask, healthy_task
 from forewarn.models.continuity import levels
+from forewarn.models.detection_rules import Rules
 from forewarn.models.detection_threshold import Threshold
-from forewarn.models.detector import Detector, MetricModel, Rules
+from forewarn.models.detector import Detector, MetricModel
 from forewarn.models.detector_file import StoredDetector, load_detector, save_detector
 from forewarn.models.lstm_vae import HIDDEN, LATENT, LstmVae, windows_of
 from forewarn.models.machine_past import Past, Usual, judge

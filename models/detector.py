@@ -4,77 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.blind import frozen
 from forewarn.features.metric_limits import MetricLimits
-from forewarn.models.continuity import levels, longest_spells
+from forewarn.models.detection_rules import SHARE, Rules
 from forewarn.models.detection_threshold import Threshold
+from forewarn.models.examined import Examined
 from forewarn.models.lstm_vae import windows_of
-from forewarn.models.machine_past import Judged, Past, PastTerms, Usual, judge
-from forewarn.models.pairwise import Distance, distance_sums, normal_scores
+from forewarn.models.machine_past import Judged, Past, Usual, judge
+from forewarn.models.pairwise import distance_sums, normal_scores
 from forewarn.models.peers import FEWEST, deviations
 from forewarn.models.running_task import Task, comparable
 from forewarn.models.verdict import Finding, Jitter, Verdict
 
-__all__ = ["Denoiser", "Detector", "Examined", "MetricModel", "Rules"]
+__all__ = ["Denoiser", "Detector", "MetricModel"]
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-Mode = Literal["forewarn", "minder"]
 
-_SHARE = 0.9  # of the windows of a continuity
-_SURE = 2.0  # times its threshold: a weaker finding waits for what the other metrics show
 _DROPPED = 0.5  # of its usual activity: then the whole task pauses
-_AT_LIMIT, _HIDDEN = 0.999, 0.25  # of a metric's range, and of the samples of a span
-_MANY = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How a machine comes to be named.
-
-    Attributes
-    ----------
-    window : int
-        Samples.
-    continuity : int
-        Windows for which a machine has to stand out.
-    block : int
-        Windows whose median is kept of a machine's past.
-    mode : {"forewarn", "minder"}
-        The latter follows the paper to the letter.
-    distance : {"euclidean", "manhattan", "chebyshev"}
-        Of mode `minder`.
-    own_past : bool
-        Forgive what has always been so (mode `forewarn`).
-    """
-
-    window: int = 8
-    continuity: int = 240
-    block: int = 60
-    mode: Mode = "forewarn"
-    distance: Distance = "euclidean"
-    own_past: bool = True
-
-    @property
-    def sure(self) -> tuple[bool, float]:
-        """Strength from which on no other metric is looked at; the paper takes the first."""
-        return (True, _SURE) if self.mode == "forewarn" else (False, 0.0)
-
-    @property
-    def share(self) -> float:
-        """Of the windows of a continuity, those that have to stand out."""
-        return _SHARE if self.mode == "forewarn" else 1.0
-
-    @property
-    def past(self) -> PastTerms:
-        """What is judged is compared with what was before a continuity and a guard gap."""
-        return PastTerms(self.block, -(-self.continuity // self.block) + 1)
+_AT_LIMIT = 0.999  # of a metric's range
 
 
 class Denoiser(Protocol):
@@ -110,30 +64,11 @@ class MetricModel:
         """Of the metric, or of all of them."""
         return "+".join(one.name for one in self.limits)
 
-
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """One metric of a task, window by window.
-
-    Attributes
-    ----------
-    scores : ndarray of shape (n_machines, n_windows), float32
-    window : ndarray of shape (n_windows,), int
-        First tick of each window that counts: those of a pause are left out.
-    past : Past
-    blind : ndarray of shape (n_machines,), bool
-    new : ndarray of shape (n_machines,), bool
-        Nothing was known of the machine before this call.
-    at_limit : ndarray of shape (n_machines, n_ticks), bool
-        Samples at the upper limit of the metric.
-    """
-
-    scores: Floats
-    window: Numbers
-    past: Past
-    blind: Flags
-    new: Flags
-    at_limit: Flags
+    def needed(self, task: Task) -> npt.NDArray[np.float64]:
+        """Return the threshold of each machine of a task."""
+        if self.threshold is None:
+            raise ValueError(f"{self.name} has no threshold.")
+        return self.threshold.each(len(task.machines), task.weights)
 
 
 @dataclass(slots=True)
@@ -186,8 +121,9 @@ class Detector:
             examined.append(model.name)
             known[model.name] = done.past
             blind |= done.blind
-            best = max(best, self._findings(task, model, done), key=_strength)
-            jitters += self._jitters(task, model, done)
+            needed = model.needed(task)
+            best = max(best, done.findings(needed, task.groups), key=_strength)
+            jitters += done.jitters(needed)
             if best and _strength(best) >= self.rules.sure:
                 break
         nothing = tuple(np.flatnonzero(blind).tolist())
@@ -216,7 +152,7 @@ class Detector:
         if not usual > 0:
             return none
         low = activity < _DROPPED * usual
-        forgiven = round((1.0 - _SHARE) * self.rules.continuity)
+        forgiven = round((1.0 - SHARE) * self.rules.continuity)
         pause = _runs(low, forgiven) & ~_runs(low, self.rules.continuity)
         touched = np.lib.stride_tricks.sliding_window_view(pause, self.rules.window)
         return np.asarray(touched.any(axis=1), dtype=bool)
@@ -246,7 +182,10 @@ class Detector:
         length = self.rules.window
         if there.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
-            return Examined(empty, np.empty(0, np.int64), before, blind, ~before.known, at_limit)
+            window = np.empty(0, dtype=np.int64)
+            return Examined(
+                model.name, self.rules, empty, window, before, blind, ~before.known, at_limit
+            )
         keep = np.flatnonzero(~paused)
         number, there = keep + task.first_tick + length - 1, there[keep]
         judged = before.judged if go_on else None
@@ -261,7 +200,7 @@ class Detector:
             place = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, place], scores], axis=1)
         now = now.with_judged(Judged(number, scores, there))
-        return Examined(scores, keep, now, blind, ~before.known, at_limit)
+        return Examined(model.name, self.rules, scores, keep, now, blind, ~before.known, at_limit)
 
     def _windows(self, model: MetricModel, series: Floats, wanted: Numbers) -> Floats:
         """Return some windows as machines are compared by."""
@@ -317,107 +256,6 @@ class Detector:
         out[rows, first[rows]] = filled[rows, first[rows]]
         return out
 
-    def highest(self, done: Examined) -> Floats:
-        """Return the highest threshold at which each machine would have been named."""
-        if not done.scores.shape[1]:
-            return np.full(len(done.scores), -np.inf, dtype=np.float32)
-        reached: Floats = levels(done.scores, self.rules.continuity, self.rules.share).max(axis=1)
-        return reached
-
-    def _findings(self, task: Task, model: MetricModel, done: Examined) -> list[Finding]:
-        if model.threshold is None:
-            raise ValueError(f"{model.name} has no threshold.")
-        needed = model.threshold.each(len(task.machines), task.weights)
-        reached = levels(
-            done.scores, self.rules.continuity, self.rules.share, float(needed.min(initial=np.inf))
-        )
-        found = []
-        for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
-            at = int(np.argmax(reached[machine] >= needed[machine]))
-            found.append(self._finding(model, done, machine, at, reached[machine], needed[machine]))
-        found = [one for one in found if not self._hidden(done, one)]
-        found = self._told_apart(task, done, found)
-        return sorted(found, key=lambda one: (one.always, one.at, -one.score))
-
-    def _jitters(self, task: Task, model: MetricModel, done: Examined) -> list[Jitter]:
-        """Return who stood out for a while without a break, and is back.
-
-        Noise passes the threshold of a continuity for a few windows now and then, but not twice
-        the threshold for longer than a single odd sample touches. Back is who is below it again.
-        """
-        if model.threshold is None or not done.scores.shape[1]:
-            return []
-        needed = model.threshold.each(len(task.machines), task.weights).astype(np.float32)
-        spells = longest_spells(done.scores, np.float32(_SURE) * needed, needed, self._quiet)
-        length, found = self.rules.window, []
-        for machine in np.flatnonzero(spells[:, 1] - spells[:, 0] >= 2 * length).tolist():
-            begin, end = spells[machine].tolist()
-            score = float(done.scores[machine, begin:end].max() / needed[machine])
-            since, until = int(done.window[begin]), int(done.window[end - 1]) + length - 1
-            found.append(Jitter(machine, model.name, score, since, until))
-        return found
-
-    @property
-    def _quiet(self) -> int:
-        """Windows below the threshold that end a stretch above it."""
-        return max(round((1.0 - self.rules.share) * self.rules.continuity / 2), 1)
-
-    def _finding(
-        self,
-        model: MetricModel,
-        done: Examined,
-        machine: int,
-        at: int,
-        reached: Floats,
-        needed: float,
-    ) -> Finding:
-        """Go back to where the span began to pass, single windows before that left out."""
-        begin = max(at - self.rules.continuity + 1, 0)
-        passed = np.flatnonzero(done.scores[machine, begin : at + 1] >= needed)
-        gaps = np.flatnonzero(np.diff(passed) > self._quiet)
-        begin += int(passed[gaps[-1] + 1 if len(gaps) else 0])
-        first = int(np.argmax(~np.isnan(done.scores[machine])))
-        return Finding(
-            machine=int(machine),
-            metric=model.name,
-            score=float(reached.max() / needed),
-            since=int(done.window[begin]),
-            at=int(done.window[at]) + self.rules.window - 1,
-            always=bool(done.new[machine]) and begin - first < self.rules.past.block,
-        )
-
-    def _hidden(self, done: Examined, one: Finding) -> bool:
-        """Tell whether a weak finding rests on what the limit of a metric used to hide.
-
-        While all machines are at 100 % nobody knows what they differ by; when the task slows down
-        it shows, and the machine that is still at 100 % is not the one that has changed.
-        """
-        if self.rules.mode == "minder" or one.score >= _SURE:
-            return False
-        span = done.at_limit[one.machine, max(one.since, 0) : one.at + 1]
-        return bool(span.mean() >= _HIDDEN)
-
-    def _told_apart(self, task: Task, done: Examined, found: list[Finding]) -> list[Finding]:
-        """Keep those that have changed themselves, where many of a group differ from the rest.
-
-        Two of four machines are as far from the other two as these are from them; who moved is the
-        one that is faulty. If as many moved as did not, nobody can tell.
-        """
-        if self.rules.mode == "minder" or len(found) < 2 or not done.past.blocks.size:
-            return found
-        groups = comparable(task.groups)
-        kept: list[Finding] = []
-        for group in np.unique(groups[[one.machine for one in found]]):
-            mine = [one for one in found if groups[one.machine] == group]
-            size = int((groups == group).sum())
-            if len(mine) >= max(2, _MANY * size):
-                moved = [_moved(done.past.level[one.machine]) for one in mine]
-                most = max(moved)
-                mine = [one for one, by in zip(mine, moved, strict=True) if by >= 0.5 * most]
-                mine = mine if 2 * len(mine) <= size else []
-            kept += mine
-        return kept
-
 
 def _strength(found: Sequence[Finding]) -> tuple[bool, float]:
     """Order findings: something before nothing, a change before a straggler, then by score."""
@@ -432,13 +270,6 @@ def _without_named(jitters: Sequence[Jitter], named: Sequence[Finding]) -> tuple
         if one.machine not in machines:
             longest.setdefault(one.machine, one)
     return tuple(longest.values())
-
-
-def _moved(level: Floats) -> float:
-    """Return how far the newest blocks of a machine are from its first ones."""
-    known = level[~np.isnan(level)]
-    n = max(len(known) // 4, 1)
-    return float(abs(np.median(known[-n:]) - np.median(known[:n]))) if len(known) else 0.0
 
 
 def _runs(flags: Flags, longest: int) -> Flags:

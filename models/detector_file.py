@@ -12,8 +12,9 @@ import numpy as np
 
 from forewarn.features.errors import InputError
 from forewarn.features.metric_limits import MetricLimits
+from forewarn.models.detection_rules import Rules
 from forewarn.models.detection_threshold import Threshold
-from forewarn.models.detector import Detector, MetricModel, Rules
+from forewarn.models.detector import Detector, MetricModel
 from forewarn.models.lstm_vae import LstmVae
 from forewarn.models.machine_past import Usual
 

@@ -95,7 +95,7 @@ def reached_by(detector: Detector, model: MetricModel, task: Task, days: float) 
     done = detector.examine(task, model, None, detector.pauses(task))
     if done is None:
         return None
-    highest = float(detector.highest(done).max(initial=-np.inf))
+    highest = float(done.highest().max(initial=-np.inf))
     return Reached(highest, len(task.machines), days) if np.isfinite(highest) else None
 
 

@@ -15,7 +15,8 @@ import pandas as pd
 
 from forewarn.features.metric_limits import MetricLimits
 from forewarn.features.records import DAY
-from forewarn.models.detector import Detector, MetricModel, Rules
+from forewarn.models.detection_rules import Rules
+from forewarn.models.detector import Detector, MetricModel
 from forewarn.models.detector_file import StoredDetector, save_detector
 from forewarn.models.detector_fit import (
     fit_metric_threshold,

@@ -101,7 +101,7 @@ class StudySet:
         for model in detector.metrics:
             done = detector.examine(task, model, None, paused)
             if done is not None and model.threshold is not None:
-                reached = detector.highest(done)
+                reached = done.highest()
                 most = int(reached.argmax())
                 by = float(reached[most]) / model.threshold.at(len(task.machines))
                 found.append((task.machines[most], by))

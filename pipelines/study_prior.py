@@ -107,7 +107,7 @@ def _look(detector: Detector, task: SimulatedTask) -> _Day:
             done = detector.examine(part, model, pasts.get(model.name), paused)
             if done is not None:
                 pasts[model.name] = done.past
-                highest = np.maximum(reached[when, number], detector.highest(done))
+                highest = np.maximum(reached[when, number], done.highest())
                 reached[when, number] = highest
     return _Day(reached[0], reached[1])
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from forewarn.features.metric_limits import MetricLimits
 from forewarn.features.records import DAY
 from forewarn.models.comparisons import Concatenated, WindowMeans, fit_moments
-from forewarn.models.detector import Denoiser, Detector, MetricModel, Rules
+from forewarn.models.detection_rules import Rules
+from forewarn.models.detector import Denoiser, Detector, MetricModel
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.detector_fit import (
     fit_metric_threshold,

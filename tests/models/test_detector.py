@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from forewarn.features.metric_limits import MetricLimits
+from forewarn.models.detection_rules import Rules
 from forewarn.models.detection_threshold import Threshold
-from forewarn.models.detector import Detector, MetricModel, Rules
+from forewarn.models.detector import Detector, MetricModel
 from forewarn.models.lstm_vae import windows_of
 from forewarn.models.machine_past import Past, Usual
 from forewarn.models.running_task import Task, comparable
@@ -442,7 +443,7 @@ def highest(series: Mapping[str, Floats], machine: int) -> float:
     model = detector()
     done = model.examine(task(series), model.metrics[0], None, none(series))
     assert done is not None
-    return float(model.highest(done)[machine])
+    return float(done.highest()[machine])
 
 
 def test_what_a_limit_used_to_hide_is_no_weak_finding() -> None:
