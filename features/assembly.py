@@ -34,12 +34,15 @@ __all__ = ["Draft"]
 
 @compiled
 def _occurring(codes: CodeArray, keep: BoolArray, n_texts: int) -> BoolArray:
-    """Mark the texts that a kept row has."""
-    occurs = np.zeros(n_texts + 1, dtype=np.bool_)
+    """Mark the texts that a kept row has; mostly a few rows have all of them."""
+    occurs, left = np.zeros(n_texts, dtype=np.bool_), n_texts
     for row in range(len(codes)):
-        if keep[row]:
+        if left == 0:
+            break
+        if keep[row] and codes[row] >= 0 and not occurs[codes[row]]:
             occurs[codes[row]] = True
-    return occurs[:n_texts]
+            left -= 1
+    return occurs
 
 
 @compiled
