@@ -44,6 +44,8 @@ def plot_verdict(found: Detected, stored: StoredDetector, folder: Path) -> Path:
     findings = found.verdict.findings
     first = [findings[0].metric] if findings else []
     names = list(dict.fromkeys([*first, *(model.name for model in stored.detector.metrics)]))
+    # As the detector compares them: what is hundreds for some and thousands for others.
+    logarithmic = {one.name for model in stored.detector.metrics for one in model.limits if one.log}
     there = ((name, found.pull.series(name)) for name in names)
     panels = dict(islice(((n, s) for n, s in there if s is not None), 3 if first else 4))
     with own_style():
@@ -51,6 +53,9 @@ def plot_verdict(found: Detected, stored: StoredDetector, folder: Path) -> Path:
         axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
         for (name, series), one in zip(panels.items(), axes, strict=True):
             _draw(one, found.pull, name, series, findings)
+            if name in logarithmic:
+                one.set_yscale("symlog", linthresh=1.0)
+                one.yaxis.set_major_formatter("{x:g}")
         figure.suptitle(_title(found), x=0.01, ha="left", fontsize=12)
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", found.pull.name).lstrip(".") or "task"
         path = folder / f"{safe}.png"
