@@ -24,15 +24,15 @@ import pyarrow.parquet as pq
 
 from forewarn.evaluation.walk import as_of
 from forewarn.features.instances import find_instances
-from forewarn.features.records import DAY, MACHINE, SLOT
+from forewarn.features.records import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
 from forewarn.models.training import build_training_set, known
 from forewarn.pipelines.job import Job, open_job
 from forewarn.pipelines.settings import Settings
 from forewarn.pipelines.simulate import simulate_fleet_to
 from forewarn.pipelines.stages import Stages
-from forewarn.pipelines.store import KEYS
 
 SIDES = ("read", "build")
+KEYS = (SERIAL, TIMESTAMP, FAILURE)
 AGAIN = 4
 
 

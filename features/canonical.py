@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,16 @@ from forewarn.features.records import (
     RecordsError,
 )
 
-__all__ = ["Keys", "States", "Values", "check_keys", "check_values", "is_text", "moments"]
+__all__ = [
+    "Columns",
+    "Keys",
+    "States",
+    "Values",
+    "check_keys",
+    "check_values",
+    "is_text",
+    "moments",
+]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
 # near them, and one such reading would swallow the digits of all that is added up with it.
@@ -44,6 +53,20 @@ _SMALL = 1024
 
 Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Room = Mapping[str, npt.NDArray[Any]]
+
+
+class Columns(Protocol):
+    """The columns of a file: a table, or what reads each when it is asked for."""
+
+    column_names: list[str]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def __getitem__(self, name: str, /) -> pa.ChunkedArray:
+        """Return a column."""
+        ...
 
 
 class States(NamedTuple):
@@ -202,6 +225,11 @@ def _zone(kind: pa.DataType) -> str | None:
     return kind.tz if pa.types.is_timestamp(kind) else None
 
 
+def _moments_and_zone(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
+    """Return timestamps as `moments` does, and whether they came without a zone."""
+    return moments(column), _is_naive(column)
+
+
 def _is_naive(column: pa.ChunkedArray) -> bool:
     """Tell whether timestamps come without a zone, so that UTC must be meant."""
     column = _plain(column)
@@ -295,7 +323,7 @@ _Converted = TypeVar("_Converted")
 
 
 def _convert(
-    table: pa.Table,
+    table: Columns,
     name: str,
     work: Callable[[pa.ChunkedArray], _Converted],
     expected: str,
@@ -305,24 +333,25 @@ def _convert(
     if name not in table.column_names:
         found = ", ".join(table.column_names)
         raise RecordsError(f"{file}: column `{name}` is missing, found {found}.")
+    column = table[name]
     try:
-        return work(table[name])
+        return work(column)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         detail = str(error).splitlines()[0]
-        kind = table[name].type
+        kind = column.type
         raise RecordsError(
             f"{file}: column `{name}` is {kind}, expected {expected} ({detail})."
         ) from None
 
 
 def check_keys(
-    table: pa.Table, *, file: str, start: int | None = None, end: int | None = None
+    table: Columns, *, file: str, start: int | None = None, end: int | None = None
 ) -> Keys:
     """Check and convert the serial, the timestamp and, where there is one, `failure`.
 
     Parameters
     ----------
-    table : pyarrow.Table
+    table : Columns
         As read.
     file : str
         For messages.
@@ -334,7 +363,7 @@ def check_keys(
     RecordsError
         If a column is missing or cannot be converted.
     """
-    times = _convert(table, TIMESTAMP, moments, "a timestamp", file)
+    times, naive = _convert(table, TIMESTAMP, _moments_and_zone, "a timestamp", file)
     serial = _convert(table, SERIAL, _text, "text", file)
     failed = np.zeros(len(table), dtype=bool)
     if FAILURE in table.column_names:
@@ -352,11 +381,11 @@ def check_keys(
         n_rows -= n_kept
         keep &= within
         n_rows += int(keep.sum())
-    return Keys(serial, time, keep, failed, n_rows, _is_naive(table[TIMESTAMP]))
+    return Keys(serial, time, keep, failed, n_rows, naive)
 
 
 def check_values(
-    table: pa.Table,
+    table: Columns,
     *,
     file: str,
     kinds: FeatureKinds,
@@ -367,7 +396,7 @@ def check_values(
 
     Parameters
     ----------
-    table : pyarrow.Table
+    table : Columns
         As read; columns that nobody named are left out.
     file : str
         For messages.

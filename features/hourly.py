@@ -212,14 +212,15 @@ class HourlyGrid:
             return self._kept[channel]
         values = self.columns_as_read(name)
         counted = work(values) if work else values
-        total, squares = np.full(self.size, 0.0), np.full(0 if work else self.size, 0.0)
+        added = np.full((1 if work else 2, self.size), 0.0)
         missing = np.full(self.size, 0, dtype=np.int32)
-        _add_up(counted, self.cell_as_read, total, squares, missing)
-        return HourlySums(
-            np.ascontiguousarray(self._by_gpu(total)),
-            np.ascontiguousarray(self._by_gpu(squares)) if work is None else _NONE,
-            self.row_count - self._by_gpu(missing) if missing.any() else self.row_count,
-        )
+        _add_up(counted, self.cell_as_read, added, missing)
+        # Together, for the sake of huge pages: small ones cost more than the sums.
+        sums = np.empty((len(added), *self.shape))
+        for cells, sum_ in zip(added, sums, strict=True):
+            sum_[:] = self._by_gpu(cells)
+        count = self.row_count - self._by_gpu(missing) if missing.any() else self.row_count
+        return HourlySums(sums[0], _NONE if work else sums[1], count)
 
     def keep(self, names: Iterable[str]) -> None:
         """Add up some columns that have a level, and keep their sums: they are looked at often."""
@@ -354,8 +355,7 @@ def _look_up(codes: npt.NDArray[np.int32], row: IntArray, found: IntArray) -> No
 def _add_up(
     values: npt.NDArray[np.float32],
     cell_as_read: IntArray,
-    total: FloatArray,
-    squares: FloatArray,
+    added: FloatArray,
     missing: npt.NDArray[np.int32],
 ) -> None:
     """Add values up by cell: their sum, how many are missing and, if there is room, squares."""
@@ -367,6 +367,6 @@ def _add_up(
         if np.isnan(value):
             missing[cell] += 1
         else:
-            total[cell] += value
-            if len(squares):
-                squares[cell] += value * value
+            added[0, cell] += value
+            if len(added) == 2:
+                added[1, cell] += value * value

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.canonical import Keys, Values, check_keys, check_values
+from forewarn.features.canonical import Columns, Keys, Values, check_keys, check_values
 from forewarn.features.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.failures import Failures
 from forewarn.features.instances import find_instances
@@ -27,11 +27,10 @@ from forewarn.pipelines.moments import iso
 from forewarn.pipelines.settings import Settings
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import (
-    KEYS,
     RecordStore,
     moments_of,
+    of_columns,
     open_parquet,
-    read_columns,
     replacing,
 )
 
@@ -154,11 +153,15 @@ def examine(records: Path, settings: Settings) -> dict[str, Any]:
 
 def _checked(store: RecordStore, path: Path, missing: Counter[str]) -> tuple[Keys, Values]:
     """Read a file with the columns that it has, and count those that it has not."""
-    table = read_columns(path, (*KEYS, MACHINE, *store.kinds.names))
-    kinds = store.kinds.among(table.column_names)
-    missing.update(set(store.kinds.names) - set(table.column_names))
-    keys = check_keys(table, file=str(path))
-    return keys, check_values(table, file=str(path), kinds=kinds, optional=(MACHINE,))
+
+    def check(columns: Columns) -> tuple[Keys, Values]:
+        kinds = store.kinds.among(columns.column_names)
+        keys = check_keys(columns, file=str(path))
+        return keys, check_values(columns, file=str(path), kinds=kinds, optional=(MACHINE,))
+
+    keys, values = of_columns(path, check)
+    missing.update(set(store.kinds.names) - set(values.nulls) - set(values.texts))
+    return keys, values
 
 
 def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from forewarn.features.assembly import Draft
 from forewarn.features.canonical import (
+    Columns,
     Keys,
     States,
     Values,
@@ -33,17 +35,16 @@ from forewarn.features.records import (
     MACHINE,
     SERIAL,
     SLOT,
-    TIMESTAMP,
     FeatureKinds,
     Records,
     RecordsError,
 )
 from forewarn.features.threads import in_threads, n_threads
 
-__all__ = ["KEYS", "RecordStore", "moments_of", "open_parquet", "read_columns", "replacing"]
+__all__ = ["RecordStore", "moments_of", "of_columns", "open_parquet", "replacing"]
 
 _FAILURES = "failures.parquet"
-KEYS = (SERIAL, TIMESTAMP, FAILURE)
+_Result = TypeVar("_Result")
 _TRIES = 10  # a collector replaces the file of the hour every few seconds
 
 
@@ -189,15 +190,15 @@ class RecordStore:
         draft = Draft([head.metadata.num_rows for head in heads.values()], self.kinds, tuple(texts))
 
         def keys_of(path: Path) -> Keys:
-            table = _read_columns(path, KEYS, heads[path])
-            return check_keys(table, file=str(path), start=start, end=end)
+            with _opened(path, heads[path]) as columns:
+                return check_keys(columns, file=str(path), start=start, end=end)
 
         def values(number: int) -> Values:
             path, room = paths[number], draft.room(number)
-            table = _read_columns(path, (*self.kinds.names, *optional), heads[path])
-            return check_values(
-                table, file=str(path), kinds=self.kinds, optional=optional, room=room
-            )
+            with _opened(path, heads[path]) as columns:
+                return check_values(
+                    columns, file=str(path), kinds=self.kinds, optional=optional, room=room
+                )
 
         with ThreadPoolExecutor(n_threads()) as pool:
             for number, keys in enumerate(pool.map(keys_of, paths)):
@@ -231,8 +232,12 @@ class RecordStore:
 
 def _older_keys(start: int | None, path: Path) -> Keys | None:
     """Return the keys of a file before `start`; None if it does not say what failed."""
-    table = read_columns(path, KEYS)
-    return check_keys(table, file=str(path), end=start) if FAILURE in table.column_names else None
+
+    def keys(columns: Columns) -> Keys | None:
+        says = FAILURE in columns.column_names
+        return check_keys(columns, file=str(path), end=start) if says else None
+
+    return of_columns(path, keys)
 
 
 def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
@@ -293,8 +298,11 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, read_dictionary=[])
     except (pa.ArrowInvalid, OSError) as error:
-        detail = str(error).splitlines()[0]
-        raise RecordsError(f"{path}: is no whole Parquet file ({detail}).") from None
+        raise _no_parquet(path, error) from None
+
+
+def _no_parquet(path: Path, error: Exception) -> RecordsError:
+    return RecordsError(f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}).")
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -343,8 +351,46 @@ class _Head:
         return list(self.schema.names)
 
 
-def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
-    """Read the named columns that a file has, texts as dictionaries.
+class _FileColumns:
+    """The columns of a file, each read when it is asked for.
+
+    So it is still in the nearest cache when it is converted.
+    """
+
+    def __init__(self, path: Path, file: pq.ParquetFile, names: Sequence[str]) -> None:
+        self._path, self._file = path, file
+        self.column_names = list(names)
+
+    def __len__(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        try:
+            return self._file.reader.read_column(self.column_names.index(name))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _no_parquet(self._path, error) from None
+
+
+@contextmanager
+def _opened(path: Path, head: _Head) -> Iterator[_FileColumns]:
+    """Open a file whose head was read before; texts come as dictionaries."""
+    schema = head.schema
+    texts = [name for name in schema.names if is_text(schema.field(name).type)]
+    try:
+        with pq.ParquetFile(
+            path, metadata=head.metadata, read_dictionary=texts, memory_map=True
+        ) as file:
+            yield _FileColumns(path, file, schema.names)
+    except (RecordsError, pa.ArrowInvalid, OSError) as error:
+        if _stamp(path) != head.stamp:
+            raise _ReplacedError(path) from None
+        raise error if isinstance(error, RecordsError) else _no_parquet(path, error) from None
+    if _stamp(path) != head.stamp:
+        raise _ReplacedError(path)
+
+
+def of_columns(path: Path, work: Callable[[Columns], _Result]) -> _Result:
+    """Return what `work` makes of the columns of a file, of one and the same file.
 
     Raises
     ------
@@ -353,27 +399,8 @@ def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """
     for _ in range(_TRIES):
         try:
-            return _read_columns(path, names, _Head.of(path))
+            with _opened(path, _Head.of(path)) as columns:
+                return work(columns)
         except _ReplacedError:
             continue
     raise RecordsError(f"{path}: is replaced all the time, expected it to stay a moment.")
-
-
-def _read_columns(path: Path, names: Sequence[str], head: _Head) -> pa.Table:
-    """Read a file whose head was read before."""
-    schema = head.schema
-    wanted = [name for name in dict.fromkeys(names) if name in schema.names]
-    texts = [n for n in wanted if is_text(schema.field(n).type)]
-    try:
-        with pq.ParquetFile(
-            path, metadata=head.metadata, read_dictionary=texts, memory_map=True
-        ) as file:
-            table = file.read(columns=wanted, use_threads=False)
-    except (pa.ArrowInvalid, OSError) as error:
-        if _stamp(path) != head.stamp:
-            raise _ReplacedError(path) from None
-        detail = str(error).splitlines()[0]
-        raise RecordsError(f"{path}: is no whole Parquet file ({detail}).") from None
-    if _stamp(path) != head.stamp:
-        raise _ReplacedError(path)
-    return table
