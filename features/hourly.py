@@ -24,6 +24,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+CountArray = npt.NDArray[np.int32]
 _NONE: FloatArray = np.zeros((0, 0))
 Work = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 
@@ -48,7 +49,7 @@ class HourlySums:
 
     total: FloatArray
     squares: FloatArray
-    count: FloatArray
+    count: CountArray
 
     def mean(self) -> FloatArray:
         """Return the hourly means; NaN where nothing was read."""
@@ -60,7 +61,7 @@ class HourlySums:
         """Return a channel that has one reading an hour."""
         there = np.isfinite(means)
         total = np.where(there, means, 0.0)
-        return cls(total, total * total, there.astype(np.float64))
+        return cls(total, total * total, there.astype(np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,13 @@ class Spans:
         """Return the same hours of other lines."""
         return replace(self, line=line, visit=np.argsort(line, kind="stable"))
 
-    def halves(self, hourly: FloatArray) -> FloatArray:
+    def halves(self, hourly: FloatArray | CountArray) -> FloatArray:
         """Add up the earlier and the later half of every span, shape (2, k, n)."""
         gained = np.empty((2, *self.known.shape))
         _add_halves(hourly, self.line, self.visit, self.edges, gained)
         return gained
 
-    def sums(self, hourly: FloatArray) -> FloatArray:
+    def sums(self, hourly: FloatArray | CountArray) -> FloatArray:
         """Add up every span, shape (k, n)."""
         earlier, later = self.halves(hourly)
         return np.asarray(earlier + later)
@@ -102,7 +103,11 @@ class Spans:
 
 @compiled
 def _add_halves(
-    hourly: FloatArray, line: IntArray, visit: IntArray, edges: IntArray, gained: FloatArray
+    hourly: FloatArray | CountArray,
+    line: IntArray,
+    visit: IntArray,
+    edges: IntArray,
+    gained: FloatArray,
 ) -> None:
     """Run up each line once; each has its own sums, so that no rounding carries over to another."""
     so_far, mine = np.zeros(hourly.shape[1] + 1), -1
@@ -166,7 +171,7 @@ class HourlyGrid:
     low: int
     cell_as_read: IntArray
     first_row: IntArray
-    row_count: FloatArray
+    row_count: CountArray
     _kept: dict[str, HourlySums] = field(default_factory=dict)
 
     @classmethod
@@ -180,7 +185,7 @@ class HourlyGrid:
         shape = (len(records.serials), n_hours)
         size = shape[0] * shape[1]
         cell_as_read: IntArray = np.full(high - low, -1, np.int32 if size < 2**31 else np.int64)
-        first_row, count = np.full(shape, -1, dtype=np.int64), np.full(shape, 0.0)
+        first_row, count = np.full(shape, -1, dtype=np.int64), np.full(shape, 0, np.int32)
         where = cell_as_read, first_row, count
 
         def place(mine: IntArray) -> None:
@@ -236,8 +241,8 @@ class HourlyGrid:
         """Return the stretch of a column that `cell_as_read` is about."""
         values = self.records.columns[name][self.low : self.low + len(self.cell_as_read)]
         if name in self.records.counters and len(self.records.reborn):
-            values = values.copy()
-            values[self.records.reborn - self.low] = np.nan
+            values, places = values.copy(), self.records.reborn - self.low
+            values[places[(places >= 0) & (places < len(values))]] = np.nan
         return values
 
     def group_of(self, name: str) -> IntArray:
@@ -250,7 +255,7 @@ class HourlyGrid:
         _look_up(codes, self.first_row, group)
         return group
 
-    def by_group(self, hourly: FloatArray, groups: Groups) -> FloatArray:
+    def by_group(self, hourly: FloatArray | CountArray, groups: Groups) -> FloatArray:
         """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
         return _added_by_line(hourly, groups.group, groups.home, groups.number)
 
@@ -287,7 +292,9 @@ class HourlyGrid:
 
 
 @compiled
-def _added_by_line(hourly: FloatArray, line: IntArray, home: IntArray, n_lines: int) -> FloatArray:
+def _added_by_line(
+    hourly: FloatArray | CountArray, line: IntArray, home: IntArray, n_lines: int
+) -> FloatArray:
     """Add cells up on the lines that they belong to, hour by hour.
 
     A row that has been on one line all the time is added as a whole: its other cells hold 0.
@@ -329,7 +336,7 @@ def _place(
     grid: tuple[int, int, int],
     cell_as_read: IntArray,
     first_row: IntArray,
-    count: FloatArray,
+    count: CountArray,
 ) -> None:
     """Fill in the cell of each row as read, and the first row and the number of rows of each."""
     order, gpu, time = records
@@ -356,7 +363,7 @@ def _add_up(
     values: npt.NDArray[np.float32],
     cell_as_read: IntArray,
     added: FloatArray,
-    missing: npt.NDArray[np.int32],
+    missing: CountArray,
 ) -> None:
     """Add values up by cell: their sum, how many are missing and, if there is room, squares."""
     for row in range(len(values)):

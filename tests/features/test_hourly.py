@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,16 @@ def test_a_span_shorter_than_an_hour_is_one_hour(
 ) -> None:
     spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [MINUTE])
     assert spans.edges[:, 0, 0].tolist() == [4, 4, 5]
+
+
+def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
+    assembled: Make, rows: Rows
+) -> None:
+    listed = rows("A", range(0, 60, 10), count=[0, 1, 3, 6, 10, 15])
+    records = assembled(listed, kinds=FeatureKinds(counter=("count",)))
+    reborn = replace(records, reborn=np.array([0, 1]))
+    sums = HourlyGrid.of(reborn, np.arange(2, 6)).sums("count", "count", lambda gained: gained)
+    assert (sums.total.sum(), sums.count.sum()) == (2 + 3 + 4 + 5, 4)
 
 
 def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
