@@ -373,14 +373,14 @@ def check_keys(
         keep &= times.is_valid().to_numpy()
         times = pc.fill_null(times, 0)
     time = times.to_numpy()
-    n_rows, n_kept = len(keep), int(keep.sum())
+    n_rows, n_kept = len(keep), int(np.count_nonzero(keep))
     if start is not None or end is not None:
         low = -(2**63) if start is None else start
         high = 2**63 - 1 if end is None else end
         within = (time >= low) & (time < high)
         n_rows -= n_kept
         keep &= within
-        n_rows += int(keep.sum())
+        n_rows += int(np.count_nonzero(keep))
     return Keys(serial, time, keep, failed, n_rows, naive)
 
 
