@@ -16,6 +16,7 @@ __all__ = ["Buckets"]
 
 _MOST = 62
 _TAILS = (0.001, 0.005, 0.995, 0.999)
+_LEVELS = np.sort([*np.linspace(0, 1, _MOST - len(_TAILS) + 1)[1:-1], *_TAILS])
 _SAMPLE = 200_000
 
 
@@ -30,8 +31,7 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     middle = _quantiles(finite, np.array([0.5]))[0]
     moving = finite[finite != middle]
     source = moving if 2 * len(moving) < len(finite) else finite
-    levels = np.concatenate([np.linspace(0, 1, _MOST - len(_TAILS) + 1)[1:-1], _TAILS])
-    edges = _quantiles(source, np.sort(levels)).astype(np.float32)
+    edges = _quantiles(source, _LEVELS).astype(np.float32)
     if source is moving:
         edges = np.append(edges, np.nextafter(np.float32(middle), np.float32(np.inf)))
     return np.unique(edges)

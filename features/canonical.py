@@ -316,7 +316,7 @@ def _dates_into(room: Number, column: pa.ChunkedArray) -> int:
         np.take(np.append(days, np.float32(np.nan)), encoded.codes, out=room, mode="wrap")
     else:
         room[:] = _days(column)
-    return int(np.isnan(room).sum())
+    return int(np.count_nonzero(np.isnan(room)))
 
 
 _Converted = TypeVar("_Converted")

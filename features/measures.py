@@ -183,7 +183,8 @@ class Measures:
         kinds = self.plan.kinds
         names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
         rows = instances.row[:, None] + np.arange(1 - self.plan.length, 1)
-        found = in_threads(lambda name: timeline.records.numbers(name, rows), names)
+        records, as_read = timeline.records, timeline.records.order[rows]
+        found = in_threads(lambda name: records.numbers(name, rows, as_read), names)
         # Channel after channel in memory: what follows takes them one by one.
         channels = np.array(found, dtype=np.float32).reshape(len(names), *rows.shape)
         return np.moveaxis(channels, 0, -1), names

@@ -150,9 +150,24 @@ class Records:
     def __len__(self) -> int:
         return len(self.time)
 
-    def numbers(self, name: str, rows: IntArray) -> FloatArray:
-        """Return a numeric column at `rows`, of any shape, in its unit; NaN is null."""
-        as_read = self.order[rows]
+    @property
+    def first(self) -> int:
+        """The first moment of which there is a record."""
+        bounds = self.gpu_bounds()
+        return int(self.time[bounds[:-1][np.diff(bounds) > 0]].min())
+
+    @property
+    def last(self) -> int:
+        """The last moment of which there is a record."""
+        bounds = self.gpu_bounds()
+        return int(self.time[bounds[1:][np.diff(bounds) > 0] - 1].max())
+
+    def numbers(self, name: str, rows: IntArray, as_read: IntArray | None = None) -> FloatArray:
+        """Return a numeric column at `rows`, of any shape, in its unit; NaN is null.
+
+        `as_read` is `order[rows]`, for those who ask for many columns at the same rows.
+        """
+        as_read = self.order[rows] if as_read is None else as_read
         values = self.columns[name][as_read]
         if name in self.counters and len(self.reborn):
             found = np.searchsorted(self.reborn[:-1], as_read)
@@ -177,7 +192,7 @@ class Records:
 
     def between(self, start: int, end: int) -> Records:
         """Return the records of [start, end)."""
-        if len(self) and start <= self.time.min() and self.time.max() < end:
+        if len(self) and start <= self.first and self.last < end:
             return self
         rows = self.rows_between(start, end)
         return replace(

@@ -77,7 +77,7 @@ def run_backtest(
 
 
 def _times(job: Job, records: Records, start: int | None, end: int | None) -> list[int]:
-    first, last = int(records.time.min()), int(records.time.max())
+    first, last = records.first, records.last
     times = retraining_times(
         first,
         last,

@@ -214,7 +214,7 @@ def _example(walk: Walk, predictor: Predictor) -> pd.DataFrame:
     plan = predictor.encoder.measures.plan
     records = walk.records
     newest = latest_instances(
-        lay_out(records, walk.failures), length=plan.length, since=int(records.time.max()) - DAY
+        lay_out(records, walk.failures), length=plan.length, since=records.last - DAY
     )
     rows = np.concatenate([np.arange(r - plan.length + 1, r + 1) for r in newest.row[:2]])
     columns: dict[str, Any] = {

@@ -183,8 +183,8 @@ def _fingerprint(job: Job, walk: Walk) -> dict[str, object]:
     return {
         "data_files": len(files),
         "data_rows": len(records),
-        "data_first": iso(int(records.time.min())),
-        "data_last": iso(int(records.time.max())),
+        "data_first": iso(records.first),
+        "data_last": iso(records.last),
         "data_gpus": len(records.serials),
         "data_schema": hashlib.blake2b(",".join(columns).encode(), digest_size=8).hexdigest(),
     }

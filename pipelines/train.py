@@ -110,7 +110,7 @@ def trained_walk(
         records, failures = job.store.read_known(moment - terms.reach - past, moment)
     instances = scorable(records, failures, terms)
     walk = Walk(terms, records, failures, instances, stage=stages, memory=memory, current=current)
-    starts = _finished_starts(job, moment, int(records.time.min()), windows)
+    starts = _finished_starts(job, moment, records.first, windows)
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
