@@ -229,10 +229,10 @@ class Draft:
     def _seen(self, line: Line) -> Seen:
         return Seen(
             rows=self._n_rows,
-            without_key=self._n_rows - int(self._keep.sum()),
+            without_key=self._n_rows - int(np.count_nonzero(self._keep)),
             doubled=line.doubled,
             too_close=line.too_close,
-            filled=int(line.filled.sum()),
+            filled=int(np.count_nonzero(line.filled)),
             gaps=line.gaps,
             naive_time=self._naive,
             nulls=dict(self._nulls),
@@ -243,8 +243,8 @@ class Draft:
         codes, texts = self._codes[name], tuple(sorted(self._occurring[name]))
         place = {text: number for number, text in enumerate(texts)}
         for file, mine in enumerate(self._texts[name]):
-            number = np.array([*(place.get(text, -1) for text in mine), -1], dtype=np.int32)
-            if not np.array_equal(number[:-1], np.arange(len(mine))):
+            if mine != texts:
+                number = np.array([*(place.get(text, -1) for text in mine), -1], dtype=np.int32)
                 _renumber(codes[self._rows_of(file)], number)
         return Column(codes, texts)
 

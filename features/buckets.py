@@ -34,7 +34,8 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     edges = _quantiles(source, _LEVELS).astype(np.float32)
     if source is moving:
         edges = np.append(edges, np.nextafter(np.float32(middle), np.float32(np.inf)))
-    return np.unique(edges)
+    edges.sort()
+    return np.asarray(edges[np.append(True, edges[1:] != edges[:-1])])
 
 
 def _quantiles(

@@ -111,7 +111,7 @@ def hours_to_failure(
     Parameters are those of `label`.
     """
     hours = np.full(len(end), np.inf)
-    first = np.searchsorted(gpu, np.arange(len(timeline.bounds)))
+    first = np.searchsorted(gpu, np.arange(len(timeline.bounds), dtype=gpu.dtype))
     failures = timeline.failures
     # The latest failure first, so that the next one is what stays.
     for number, failed in zip(
@@ -144,7 +144,7 @@ def untouched(
         failures.repaired_at.tolist(),
         strict=True,
     ):
-        low, high = np.searchsorted(gpu, [number, number + 1])
+        low, high = np.searchsorted(gpu, np.array([number, number + 1], dtype=gpu.dtype))
         mine = end[low:high]
         clean[low:high] &= (mine < failed) | (mine - window >= repaired)
     return clean

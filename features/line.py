@@ -75,8 +75,8 @@ class Line(NamedTuple):
             failed=np.empty(n, dtype=np.bool_),
             filled=np.full(n, False),
             counted=counted,
-            doubled=int((won != gpu).sum()),
-            too_close=int((won >= 0).sum()) - int(counted.sum()),
+            doubled=int(np.count_nonzero(won != gpu)),
+            too_close=int(np.count_nonzero(won >= 0) - np.count_nonzero(counted)),
             gaps=gaps,
         )
         _lay(room, n_rows, (won, time, failed), interval, line)

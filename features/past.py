@@ -83,9 +83,11 @@ class Past:
         """Yield name and values, shape (n,), of every column."""
         pairs = self.measures.plan.residuals
         self.grid.keep({name for pair in pairs for name in pair})
-        work = [partial(self._channel, channel) for channel in self._channels()]
-        work += [partial(self._residual, number) for number in range(len(pairs))]
-        for columns in in_threads(lambda task: task(), work):
+        # The longest first, or one thread would have nothing left to do at the end.
+        work = [partial(self._residual, number) for number in range(len(pairs))]
+        work += [partial(self._channel, channel) for channel in self._channels()]
+        found = in_threads(lambda task: task(), work)
+        for columns in found[len(pairs) :] + found[: len(pairs)]:
             yield from columns
 
     def _channel(self, channel: tuple[str, str, Work | None]) -> list[tuple[str, FloatArray]]:

@@ -206,4 +206,6 @@ class Records:
 
     def gpu_bounds(self) -> IntArray:
         """Return the first row of every GPU and, last, the number of rows: shape (n_gpus + 1,)."""
-        return np.searchsorted(self.gpu, np.arange(len(self.serials) + 1)).astype(np.int64)
+        # Numbers of the same width: others make it copy all rows first.
+        numbers = np.arange(len(self.serials) + 1, dtype=self.gpu.dtype)
+        return np.searchsorted(self.gpu, numbers).astype(np.int64)
