@@ -6,12 +6,13 @@ The keys of all files come first: while they are brought into line, the values c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.canonical import Keys, States, Values
+from forewarn.features.canonical import Keys, States, Values, numbers_of
 from forewarn.features.compiled import compiled
 from forewarn.features.line import Line, add_increases, goes_back
 from forewarn.features.ordering import stable_order
@@ -155,7 +156,9 @@ class Draft:
         ever: set[str] = set().union(*(keys.failed_serials() for keys in older))
         serials = enumerate(self._in_line().serials)
         place = {serial: gpu for gpu, serial in serials if serial in ever}
-        return States.joined([keys.rows_of(place) for keys in older]) if place else None
+        number = cache(lambda texts: numbers_of(texts, place))  # most files have the same texts
+        found = [keys.rows_of(number(keys.serial.texts)) for keys in older]
+        return States.joined(found) if place else None
 
     def room(self, number: int) -> dict[str, npt.NDArray[Any]]:
         """Return where the values of one file are to lie, by name."""
@@ -244,8 +247,7 @@ class Draft:
         place = {text: number for number, text in enumerate(texts)}
         for file, mine in enumerate(self._texts[name]):
             if mine != texts:
-                number = np.array([*(place.get(text, -1) for text in mine), -1], dtype=np.int32)
-                _renumber(codes[self._rows_of(file)], number)
+                _renumber(codes[self._rows_of(file)], numbers_of(mine, place))
         return Column(codes, texts)
 
     def _note_texts(self, number: int, name: str, texts: tuple[str, ...]) -> None:
@@ -253,4 +255,5 @@ class Draft:
         rows = self._rows_of(number)
         occurs = _occurring(self._codes[name][rows], self._keep[rows], len(texts))
         self._texts[name][number] = texts
-        self._occurring[name].update(texts[i] for i in np.flatnonzero(occurs))
+        some = texts if occurs.all() else [texts[i] for i in np.flatnonzero(occurs)]
+        self._occurring[name].update(some)

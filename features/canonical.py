@@ -35,6 +35,7 @@ __all__ = [
     "check_values",
     "is_text",
     "moments",
+    "numbers_of",
 ]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
@@ -82,6 +83,11 @@ class States(NamedTuple):
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
+def numbers_of(texts: Sequence[str], place: Mapping[str, int]) -> CodeArray:
+    """Return the number of each text, -1 for those that have none, and last the -1 of null."""
+    return np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Who, when and how, of the rows of one file.
@@ -110,10 +116,9 @@ class Keys:
         """Return the serials of the GPUs with a failed record."""
         return {self.serial.texts[i] for i in np.unique(self.serial.codes[self.failed & self.keep])}
 
-    def rows_of(self, place: Mapping[str, int]) -> States:
-        """Return the states of some serials, each by its number."""
-        texts, codes = self.serial.texts, self.serial.codes
-        number = np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int32)
+    def rows_of(self, number: CodeArray) -> States:
+        """Return the states of some serials, by the number of each text (`numbers_of`)."""
+        codes = self.serial.codes
         rows = np.flatnonzero((number >= 0)[codes])
         rows = rows[self.keep[rows]]
         return States(number[codes[rows]], self.time[rows], self.failed[rows])

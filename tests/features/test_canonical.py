@@ -10,7 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from forewarn.features.canonical import Keys, Values, check_keys, check_values, is_text, moments
+from forewarn.features.canonical import (
+    Keys,
+    Values,
+    check_keys,
+    check_values,
+    is_text,
+    moments,
+    numbers_of,
+)
 from forewarn.features.records import FeatureKinds, RecordsError
 
 SECOND = 10**9
@@ -447,7 +455,7 @@ def test_rows_of_some_serials_have_the_numbers_asked_for(
         + rows(None, [0], failure=1)
     )
     keys = check_keys(found, file="f")
-    gpu, time, failed = keys.rows_of({"C": 0, "B": 1, "Z": 2})
+    gpu, time, failed = keys.rows_of(numbers_of(keys.serial.texts, {"C": 0, "B": 1, "Z": 2}))
     assert gpu.tolist() == [1, 1, 0]
     assert minutes(time) == [0, 10, 20]
     assert failed.tolist() == [False, True, True]
