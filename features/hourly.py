@@ -341,8 +341,12 @@ def _place(
     """Fill in the cell of each row as read, and the first row and the number of rows of each."""
     order, gpu, time = records
     bucket, first, low = grid
+    hour, begin = -1, (first - 1) * bucket
     for row in rows:
-        mine, hour = gpu[row], time[row] // bucket - first
+        mine = gpu[row]
+        if not begin <= time[row] < begin + bucket:  # a division takes longer than all the rest
+            hour = time[row] // bucket - first
+            begin = (first + hour) * bucket
         cell_as_read[order[row] - low] = hour * len(count) + mine
         if first_row[mine, hour] < 0:
             first_row[mine, hour] = order[row]
