@@ -132,7 +132,7 @@ class RecordStore:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        return self._read_again(start, end, ())[0]
+        return _until_still(lambda: self._read(start, end, ()))[0]
 
     def read_known(
         self, start: int | None = None, end: int | None = None
@@ -157,20 +157,9 @@ class RecordStore:
             As `read`.
         """
         older = () if start is None else [p for date, p in self.files() if date <= _date(start)]
-        records, before = self._read_again(start, end, older)
+        records, before = _until_still(lambda: self._read(start, end, older))
         failures = Failures.of_records(records, before).joined(self.reported(records.serials))
         return records, failures if end is None else failures.known_before(end)
-
-    def _read_again(
-        self, start: int | None, end: int | None, older: Sequence[Path]
-    ) -> tuple[Records, States | None]:
-        """Read until no file is replaced meanwhile."""
-        for _ in range(_TRIES):
-            try:
-                return self._read(start, end, older)
-            except _ReplacedError as replaced:
-                path = replaced.path
-        raise RecordsError(f"{path}: is replaced all the time, expected it to stay a moment.")
 
     def _read(
         self, start: int | None, end: int | None, older: Sequence[Path]
@@ -397,10 +386,19 @@ def of_columns(path: Path, work: Callable[[Columns], _Result]) -> _Result:
     RecordsError
         If it is no whole Parquet file.
     """
+
+    def once() -> _Result:
+        with _opened(path, _Head.of(path)) as columns:
+            return work(columns)
+
+    return _until_still(once)
+
+
+def _until_still(read: Callable[[], _Result]) -> _Result:
+    """Read until no file is replaced meanwhile."""
     for _ in range(_TRIES):
         try:
-            with _opened(path, _Head.of(path)) as columns:
-                return work(columns)
-        except _ReplacedError:
-            continue
+            return read()
+        except _ReplacedError as replaced:
+            path = replaced.path
     raise RecordsError(f"{path}: is replaced all the time, expected it to stay a moment.")
