@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.threads import in_threads, shares
+from forewarn.features.threads import in_parallel
 
 __all__ = ["Buckets"]
 
@@ -69,11 +69,13 @@ class Buckets:
     def fit(cls, values: npt.NDArray[np.float32]) -> Self:
         """Choose the edges of every column of training values, shape (..., n_columns)."""
         columns = _columns(values)
+        edges = [np.empty(0, dtype=np.float32)] * len(columns)
 
-        def fit(mine: npt.NDArray[np.int64]) -> list[npt.NDArray[np.float32]]:
-            return [_edges(columns[i]) for i in mine]
+        def fit(first: int, last: int) -> None:
+            edges[first:last] = [_edges(column) for column in columns[first:last]]
 
-        return cls(tuple(edges for some in in_threads(fit, shares(len(columns))) for edges in some))
+        in_parallel(fit, len(columns))
+        return cls(tuple(edges))
 
     def encode(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
         """Return the bucket numbers, of the shape of `values`.
@@ -91,11 +93,7 @@ class Buckets:
         for line, edges in zip(padded, self.edges, strict=True):
             line[: len(edges)] = edges
         columns = _columns(values)
-
-        def fill_in(mine: npt.NDArray[np.int64]) -> None:
-            _bucket(columns, padded, count, mine, rows)
-
-        in_threads(fill_in, shares(len(count)))
+        in_parallel(lambda a, b: _bucket(columns, padded, count, a, b, rows), len(count))
         return numbers
 
 
@@ -109,14 +107,15 @@ def _bucket(
     columns: npt.NDArray[np.float32],
     edges: npt.NDArray[np.float32],
     count: npt.NDArray[np.int64],
-    mine: npt.NDArray[np.int64],
+    first: int,
+    last: int,
     numbers: npt.NDArray[np.uint8],
 ) -> None:
     """Count the edges that each value of some columns has reached.
 
     There are few edges: looking at all of them, many at a time, is faster than halving them.
     """
-    for column in mine:
+    for column in range(first, last):
         line = edges[column]
         for i in range(columns.shape[1]):
             value, reached = columns[column, i], 0

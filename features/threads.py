@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-__all__ = ["in_threads", "n_threads", "shares"]
+__all__ = ["in_parallel", "in_threads", "n_threads"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -19,17 +16,6 @@ _Result = TypeVar("_Result")
 def n_threads() -> int:
     """Return how many threads work at a time: one for each core."""
     return os.cpu_count() or 1
-
-
-def shares(number: int) -> list[npt.NDArray[np.int64]]:
-    """Deal the numbers below `number` out to the threads: for many things that are soon done.
-
-    Examples
-    --------
-    >>> sum(len(share) for share in shares(5))
-    5
-    """
-    return np.array_split(np.arange(number), n_threads())
 
 
 def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
@@ -44,3 +30,10 @@ def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list
     """
     with ThreadPoolExecutor(n_threads()) as pool:
         return list(pool.map(work, items))
+
+
+def in_parallel(work: Callable[[int, int], None], n: int) -> None:
+    """Call `work(first, last)` on parts of range(n), one for each thread."""
+    n_parts = min(n_threads(), max(n, 1))
+    edges = [n * i // n_parts for i in range(n_parts + 1)]
+    in_threads(lambda part: work(edges[part], edges[part + 1]), range(n_parts))

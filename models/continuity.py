@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.models.peers import in_parallel
+from forewarn.features.threads import in_parallel
 
 __all__ = ["levels", "longest_spells"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import vectorised
-from forewarn.models.peers import in_parallel
+from forewarn.features.threads import in_parallel
 
 __all__ = ["HIDDEN", "LATENT", "LstmVae", "windows_of"]
 

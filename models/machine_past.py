@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.models.peers import Deviations, in_parallel, medians_of_others, select
+from forewarn.features.threads import in_parallel
+from forewarn.models.peers import Deviations, medians_of_others, select
 
 __all__ = ["Judged", "Past", "PastTerms", "Usual", "judge"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import vectorised
-from forewarn.models.peers import in_parallel
+from forewarn.features.threads import in_parallel
 
 __all__ = ["DISTANCES", "Distance", "distance_sums", "normal_scores"]
 

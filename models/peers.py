@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.threads import in_parallel
 
-__all__ = ["FEWEST", "Deviations", "deviations", "in_parallel", "medians_of_others", "select"]
+__all__ = ["FEWEST", "Deviations", "deviations", "medians_of_others", "select"]
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -152,14 +150,6 @@ def _others(
         for machine in members:
             if not np.isnan(values[w, machine]):
                 out[w, machine] = _without(values[w, machine], n, middle)
-
-
-def in_parallel(work: Callable[[int, int], None], n: int) -> None:
-    """Call `work(first, last)` on parts of range(n), one for each core."""
-    n_threads = min(os.cpu_count() or 1, max(n, 1))
-    edges = [n * i // n_threads for i in range(n_threads + 1)]
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(work, edges[:-1], edges[1:]))
 
 
 def deviations(windows: Floats, there: Flags, groups: Groups) -> Deviations:
