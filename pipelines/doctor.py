@@ -16,7 +16,7 @@ import numpy.typing as npt
 from forewarn.features.canonical import Columns, Keys, Values, check_keys, check_values
 from forewarn.features.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.failures import Failures
-from forewarn.features.instances import find_instances
+from forewarn.features.instances import find_instances, seen_whole
 from forewarn.features.key_survey import KeySurvey, survey_keys
 from forewarn.features.ordering import stable_order
 from forewarn.features.records import DAY, MACHINE, SERIAL, FeatureKinds, RecordsError
@@ -225,18 +225,21 @@ def _usable(store: RecordStore, settings: Settings, keys: KeySurvey) -> dict[str
     if not 0.5 * interval <= keys.cadence <= 1.5 * interval:
         return None
     plain = replace(store, kinds=FeatureKinds(), groups=())
+    timeline = lay_out(*plain.read_known())
     found = find_instances(
-        lay_out(*plain.read_known()),
+        timeline,
         length=settings.windows.length,
         step=settings.windows.step,
         horizon=settings.horizon,
     )
-    labelled = int((found.label >= 0).sum())
+    # Of those that end later only failures are known, and nothing is trained on them.
+    label = found.label[seen_whole(timeline, found.end, settings.horizon)]
+    labelled = int((label >= 0).sum())
     expected = max(1, (keys.records + keys.missing) // settings.windows.step)
     return {
         "instances": len(found),
         "labelled": labelled,
-        "positives": int((found.label == 1).sum()),
+        "positives": int((label == 1).sum()),
         "share": min(1.0, labelled / expected),
     }
 
