@@ -64,7 +64,7 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
 
 
 def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Tell which failures lie in the span of a row that is not judged: it may have foreseen them."""
+    """Tell which failures lie in the span of a row that is not judged and may foresee them."""
     since = rows.groupby("gpu_serial")["window_end"].min().to_dict()
     told = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
     return np.array([gpu in since and failed > since[gpu] for gpu, failed in told], dtype=bool)

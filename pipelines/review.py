@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from forewarn.evaluation.review import Judged, judge
+from forewarn.pipelines.cmdb import read_texts
 from forewarn.pipelines.job import JobError
 from forewarn.pipelines.moments import to_timestamps
-from forewarn.pipelines.store import moments_of, open_parquet
+from forewarn.pipelines.store import moments_of, read_parquet, serials_of
 
 __all__ = ["read_lists", "review_lists", "review_text"]
 
@@ -32,7 +32,7 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
         raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     frames = []
     for path in paths:
-        table = open_parquet(path).read()
+        table = read_parquet(path)
         absent = [name for name in _NEEDED if name not in table.column_names]
         if absent:
             raise JobError(f"{path}: column `{absent[0]}` is missing.")
@@ -50,13 +50,7 @@ def read_failures(path: Path) -> pd.DataFrame:
     RecordsError, JobError
         If it cannot be read or lacks a column.
     """
-    if path.suffix == ".csv":
-        try:
-            table = pa.Table.from_pandas(pd.read_csv(path, dtype=str), preserve_index=False)
-        except (OSError, ValueError) as error:
-            raise JobError(f"{path}: is no readable CSV file ({error}).") from None
-    else:
-        table = open_parquet(path).read()
+    table = read_texts(path) if path.suffix == ".csv" else read_parquet(path)
     for name in ("gpu_serial", "failed_at"):
         if name not in table.column_names:
             raise JobError(
@@ -64,7 +58,7 @@ def read_failures(path: Path) -> pd.DataFrame:
             )
     failed = moments_of(table, "failed_at", path)
     columns = {
-        "gpu_serial": table["gpu_serial"].cast(pa.string()).to_pandas().astype(object),
+        "gpu_serial": serials_of(table, path).to_pandas().astype(object),
         "failed_at": to_timestamps(failed.to_pandas()),
     }
     return pd.DataFrame(columns).dropna(subset=["gpu_serial", "failed_at"])

@@ -365,8 +365,8 @@ def test_a_failure_whose_last_list_is_left_out_is_left_out_with_a_longer_horizon
     # m2 fails at 70 and is on the list of 24 already; the one of 48 is left out, and so is m2: a
     # failure that is caught late only would be missing, and warnings would seem longer.
     rows: list[Row] = [(0, "m2", 23, 70, 0.9, 0.9), (0, "n1", 23, NEVER, 0.1, 0.1)]
-    hours = [47.0, NEVER]
-    table = table_of(rows, hours_to_failure=hours, label=np.array([1, 0], "int8"), horizon=48 * HOUR)
+    hours, labels = [47.0, NEVER], np.array([1, 0], "int8")
+    table = table_of(rows, hours_to_failure=hours, label=labels, horizon=48 * HOUR)
     whole = dict(report_strategy(table)["fleet"]["a"])
     assert (whole["failures"], whole["failures_caught"]) == (1, 1)
     cut = replace(table, unseen_from=int((START + pd.Timedelta("30h")).value))

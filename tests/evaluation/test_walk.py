@@ -416,7 +416,8 @@ def labels_tested(walk: Walk, hour: int) -> dict[tuple[int, int], int]:
     if window is None:
         return {}
     mine = window.instances.take(window.tested)
-    return dict(zip(zip(mine.gpu.tolist(), mine.end.tolist(), strict=True), mine.label, strict=True))
+    keys = zip(mine.gpu.tolist(), mine.end.tolist(), strict=True)
+    return dict(zip(keys, mine.label.tolist(), strict=True))
 
 
 @settings(max_examples=40)
