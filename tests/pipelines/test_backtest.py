@@ -285,7 +285,8 @@ def test_with_a_step_of_two_days_every_gpu_is_ranked_every_day(
         scores["hours_to_failure"].replace(np.inf, 10**4), unit="h"
     )
     unseen = pd.Timestamp(report["left_out"]["from"])
-    listed, hits, first = [], 0, pd.Timestamp("2025-01-11", tz="UTC")
+    listed: list[dict[str, Any]] = []
+    hits, first = 0, pd.Timestamp("2025-01-11", tz="UTC")
     for midnight in pd.date_range(first, unseen.floor("D"), freq="D"):
         since = midnight - pd.Timedelta("48h")
         rows = scores[(scores["window_end"] >= since) & (scores["window_end"] < midnight)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -115,8 +116,8 @@ def store(records: Path) -> RecordStore:
 def test_serials_and_machines_kept_as_numbers_are_plain_digits(tmp_path: Path, kind: str) -> None:
     frame = frame_of()
     for name in ("gpu_serial", "machine_id"):
-        numbers = frame[name].astype("int64")
-        frame[name] = numbers.astype("float64" if kind == "category" else kind)
+        stored: Any = "float64" if kind == "category" else kind
+        frame[name] = frame[name].astype("int64").astype(stored)
         frame[name] = frame[name].astype("category") if kind == "category" else frame[name]
     found = store(write(frame, tmp_path / "records")).read()
     assert found.serials == ("7550000000000", "7550000000001", "7550000000002")
