@@ -51,13 +51,15 @@ def _simulate_fleet(args: argparse.Namespace) -> int:
 def _backtest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.backtest import run_backtest
     from forewarn.pipelines.job import open_job
+    from forewarn.pipelines.report_words import left_out_words
     from forewarn.pipelines.stages import note
     from forewarn.pipelines.summary import backtest_summary
 
     job = open_job(args.records, settings_of(args), args.models)
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
-    for text in report["notes"]:
-        note(text)
+    for text in (*report["notes"], left_out_words(report)):
+        if text:
+            note(text)
     print(backtest_summary(report))
     print(f"\nwrote {args.out}/report.html, report.json and the scores")
     return 0
@@ -153,7 +155,7 @@ def _add_backtest(commands: argparse._SubParsersAction[Parser]) -> None:
     add_config(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write")
     command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
-    command.add_argument("--end", type=moment, metavar="DATE", help="retrainings end before")
+    command.add_argument("--end", type=moment, metavar="DATE", help="nothing from then on is read")
     command.add_argument(
         "--models",
         type=_models,

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
+from forewarn.features.canonical import plain_text
 from forewarn.features.records import RecordsError
 from forewarn.features.telemetry.tables import newest
-from forewarn.pipelines.store import open_parquet
+from forewarn.pipelines.store import check_regular, read_parquet
 
 __all__ = ["Cmdb", "read_cmdb", "read_texts"]
 
-_SERIAL, _UUID = "gpu_serial", "gpu_uuid"
+_SERIAL, _UUID, _MACHINE = "gpu_serial", "gpu_uuid", "machine_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,16 @@ def read_texts(path: Path) -> pa.Table:
     RecordsError
         If it is neither, or a column cannot be text.
     """
-    table = open_parquet(path).read() if path.suffix == ".parquet" else _read_csv(path)
+    check_regular(path)
+    table = read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     columns = {}
     for name in table.column_names:
         try:
-            text = table[name].cast(pa.string())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            text = plain_text(table[name], name=name in (_SERIAL, _MACHINE))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            detail = str(error).splitlines()[0]
             raise RecordsError(
-                f"{path}: column `{name}` is {table[name].type}, expected text."
+                f"{path}: column `{name}` is {table[name].type}, expected text ({detail})."
             ) from None
         stripped = pc.utf8_trim_whitespace(text)
         columns[name] = pc.if_else(pc.equal(stripped, ""), None, stripped)
@@ -74,11 +77,14 @@ def _read_csv(path: Path) -> pa.Table:
     options = csv.ConvertOptions(strings_can_be_null=False)
     try:
         names = csv.open_csv(path).schema.names
+        doubled = [name for name in names if names.count(name) > 1]
+        if doubled:
+            raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
         options.column_types = dict.fromkeys(names, pa.string())
         return csv.read_csv(path, convert_options=options)
     except FileNotFoundError:
         raise RecordsError(f"{path}: no such file, expected CSV or Parquet.") from None
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         detail = str(error).splitlines()[0]
         raise RecordsError(f"{path}: is no CSV file with a header ({detail}).") from None
 
@@ -95,8 +101,6 @@ def read_cmdb(path: Path) -> Cmdb:
     if _SERIAL not in table.column_names:
         found = ", ".join(table.column_names)
         raise RecordsError(f"{path}: column `{_SERIAL}` is missing, found {found}.")
-    if len(set(table.column_names)) < len(table.column_names):
-        raise RecordsError(f"{path}: a column comes twice in {', '.join(table.column_names)}.")
     table = table.filter(pc.is_valid(table[_SERIAL]))
     _check_slots(table, path)
     attributes = newest(table, [_SERIAL])

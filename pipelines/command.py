@@ -24,6 +24,13 @@ __all__ = [
 ]
 
 
+_MOST = 2**31 - 1  # of a seed or a count; more digits mean a mistake
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
@@ -40,21 +47,23 @@ def moment(text: str) -> int:
         return parse_moment(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"found {text!r}, expected a date or time such as 2025-03-01 or 2025-03-01T06:00:00Z"
+            f"found {_short(text)!r}, expected a date or time such as 2025-03-01 or "
+            "2025-03-01T06:00:00Z"
         ) from None
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers of at least `least`."""
+    """Return a reader of whole numbers of at least `least`, and below 2**31."""
 
     def parse(text: str) -> int:
         try:
-            number = int(text)
+            number = int(text) if len(text) < 20 else _MOST + 1
         except ValueError:
             number = least - 1
-        if number < least:
+        if not least <= number <= _MOST:
             raise argparse.ArgumentTypeError(
-                f"found {text!r}, expected a whole number of at least {least}"
+                f"found {_short(text)!r}, expected a whole number of at least {least} and at most "
+                f"{_MOST}"
             )
         return number
 

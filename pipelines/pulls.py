@@ -142,6 +142,8 @@ def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
+    if path.exists() and not path.is_file():
+        raise PullError(f"{path}: is no regular file, expected a Parquet file.")
     try:
         schema = pq.read_schema(path)
         texts = [name for name in (_MACHINE, _GROUP) if name in schema.names]

@@ -153,7 +153,7 @@ def _compare(walk: Walk, timeline: Timeline, registry: Registry, job: Job) -> Co
     there = [frame for frame in frames if frame is not None]
     if not there:
         return None
-    return compare(ScoreTable(pd.concat(there, ignore_index=True), job.protocol))
+    return compare(ScoreTable(pd.concat(there, ignore_index=True), job.protocol, walk.unseen_from))
 
 
 def _paired(

@@ -47,7 +47,7 @@ def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, jo
             for window in walk.windows
             if length in window.by_length
         ]
-        table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
+        table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
         if table.windows:
             found[length] = dict(report_strategy(table))
             _log_length(registry, run, length, found[length])
@@ -119,7 +119,7 @@ def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any
     frames = [strategy_frame(walk, timeline, window, "steady") for window in walk.windows]
     if not frames:
         return []
-    table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
+    table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
     bins: list[dict[str, Any]] = calibration_figures(table)["bins"]
     return bins
 

@@ -205,7 +205,7 @@ class DetectionTable(StrictTable):
     false_alarms: Positive = 0.02
     mode: Literal["forewarn", "minder"] = "forewarn"
     distance: Literal["euclidean", "manhattan", "chebyshev"] = "euclidean"
-    seed: Annotated[int, Field(ge=0, strict=True)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:

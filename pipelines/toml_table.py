@@ -57,14 +57,22 @@ def first_problem(error: ValidationError) -> str:
     """Say in one line which key is wrong, what was found and what was expected."""
     problem = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
-    found = repr(problem["input"])
-    found = found if len(found) < 60 else found[:57] + "..."
+    found = _shown(problem["input"])
     if problem["type"] == "extra_forbidden":
         return f"unknown key `{key}` (found {found}), expected a key of the example configuration"
     text: str = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if problem["type"] == "value_error" and not text.startswith("expected"):
         return text
     return f"key `{key}`: found {found}, expected {text.removeprefix('expected ')}"
+
+
+def _shown(value: object) -> str:
+    """Write a value as it was found, cut to what fits into a line."""
+    try:
+        found = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return "something very long"
+    return found if len(found) < 60 else found[:57] + "..."
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -79,5 +87,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: is no TOML file ({error}).") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: is nested too deeply, expected tables of keys.") from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+        detail = str(error).splitlines()[0][:200]
+        raise SettingsError(f"{path}: is no TOML file ({detail}).") from None

@@ -597,7 +597,7 @@ def test_a_table_that_is_no_parquet_is_named(folder: Path) -> None:
 
 def test_what_is_no_parquet_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no")
-    for path in (tmp_path / "text.parquet", tmp_path / "none.parquet", tmp_path):
+    for path in (tmp_path / "text.parquet", tmp_path / "none.parquet"):
         with pytest.raises(RecordsError, match=f"{path}: is no whole Parquet file"):
             open_parquet(path)
 
