@@ -46,8 +46,9 @@ def load_predictor(model: str, registry: RegistryTable | None = None) -> Predict
         raise JobError(f"--model {error}") from None
 
 
-def _timeline(store: RecordStore, plan: Plan, at: int) -> Timeline:
-    return lay_out(*store.read_known(at - plan.reach, at))
+def _timeline(store: RecordStore, plan: Plan, step: int, at: int) -> Timeline:
+    """Read what measures every instance that ends within a step before `at`."""
+    return lay_out(*store.read_known(at - step - plan.reach, at))
 
 
 def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRiskList:
@@ -72,7 +73,7 @@ def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRi
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
-    timeline = _timeline(store, plan, at)
+    timeline = _timeline(store, plan, facts["step"], at)
     instances = latest_instances(timeline, length=plan.length, since=at - facts["step"])
     values = predictor.encoder.measures.values(timeline, instances)
     candidates = Candidates(
@@ -101,7 +102,7 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
     Columns of the configuration that the records lack are left out; there is no probability.
     """
     store, plan = _rules_plan(settings, records)
-    timeline = _timeline(store, plan, at)
+    timeline = _timeline(store, plan, settings.step, at)
     instances = latest_instances(timeline, length=plan.length, since=at - settings.step)
     values = Measures.fit(plan, timeline, instances).values(timeline, instances)
     candidates = Candidates(
