@@ -18,6 +18,7 @@ from forewarn.models.predictor import Predictor
 from forewarn.models.rules import evidence, rule_scores
 from forewarn.pipelines.at_risk import AtRiskList, Candidates
 from forewarn.pipelines.job import JobError
+from forewarn.pipelines.moments import iso, parse_moment
 from forewarn.pipelines.settings import RegistryTable, Settings
 from forewarn.pipelines.store import RecordStore
 
@@ -51,7 +52,9 @@ def _timeline(store: RecordStore, plan: Plan, step: int, at: int) -> Timeline:
     return lay_out(*store.read_known(at - step - plan.reach, at))
 
 
-def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRiskList:
+def score_with(
+    predictor: Predictor, model: str, records: Path, at: int, *, hindsight: bool = False
+) -> AtRiskList:
     """Make the list of a trained predictor as of `at`.
 
     Parameters
@@ -62,12 +65,22 @@ def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRi
     records : Path
     at : int
         Nothing from then on is read.
+    hindsight : bool
+        Make the list also of a moment before the predictor was trained, and mark it so.
 
     Raises
     ------
+    JobError
+        If the predictor was trained after `at`, and that was not asked for.
     RecordsError
         If the records lack a column of the model, or come at another interval.
     """
+    seen = at < parse_moment(predictor.facts["trained_at"])
+    if seen and not hindsight:
+        raise JobError(
+            f"--at {iso(at)}: {model} was trained to {predictor.facts['trained_at']}, expected a "
+            "time from then on (or --hindsight: a list of a model that knows what followed)."
+        )
     plan, facts = predictor.encoder.measures.plan, predictor.facts
     store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
@@ -86,6 +99,7 @@ def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRi
         horizon=facts["horizon"],
         share=facts["share"],
         version=predictor.version,
+        hindsight=seen,
     )
     scores = predictor.scores(values)
     return candidates.ranked(
