@@ -43,6 +43,8 @@ class AtRiskList:
         GPUs left out, and why.
     share, horizon_hours : float
     model_version : str
+    hindsight : bool
+        The model was trained after `at`: it knows what followed.
     """
 
     at: int
@@ -51,6 +53,7 @@ class AtRiskList:
     share: float
     horizon_hours: float
     model_version: str
+    hindsight: bool = False
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
@@ -63,6 +66,7 @@ class AtRiskList:
             horizon_hours=self.horizon_hours,
             model_version=self.model_version,
             n_flagged=int(self.table["flagged"].sum()),
+            hindsight=self.hindsight,
         )
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
@@ -105,6 +109,8 @@ class Candidates:
     share : float
         Of the GPUs that is flagged.
     version : str
+    hindsight : bool
+        The model was trained after `at`; every row says so then.
     """
 
     timeline: Timeline
@@ -116,6 +122,7 @@ class Candidates:
     horizon: int
     share: float
     version: str
+    hindsight: bool = False
 
     def ranked(
         self,
@@ -142,6 +149,8 @@ class Candidates:
             "model_version": np.full(len(row), self.version, dtype=object),
             "valid_until": to_timestamps(self.instances.end[row] + self.horizon),
         }
+        if self.hindsight:
+            columns["hindsight"] = np.ones(len(row), dtype=bool)
         return AtRiskList(
             self.at,
             pd.DataFrame(columns),
@@ -149,6 +158,7 @@ class Candidates:
             self.share,
             self.horizon / 3.6e12,
             self.version,
+            self.hindsight,
         )
 
     def _serials(self) -> npt.NDArray[np.object_]:

@@ -81,13 +81,16 @@ def _train(args: argparse.Namespace) -> int:
 
 def _score(args: argparse.Namespace) -> int:
     from forewarn.pipelines.score import BUILTIN_RULES, load_predictor, score_with, score_with_rules
+    from forewarn.pipelines.stages import note
     from forewarn.pipelines.summary import list_summary
 
     if args.model == BUILTIN_RULES:
         made = score_with_rules(settings_of(args), args.records, args.at)
     else:
         predictor = load_predictor(args.model, settings_of(args).registry)
-        made = score_with(predictor, args.model, args.records, args.at)
+        made = score_with(predictor, args.model, args.records, args.at, hindsight=args.hindsight)
+    if made.hindsight:
+        note("made in hindsight: the model was trained after that moment and knows what followed")
     folder = made.write(args.out)
     print(list_summary(made))
     print(f"\nwrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
@@ -205,6 +208,11 @@ def _add_score(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_at(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write date=... into")
+    command.add_argument(
+        "--hindsight",
+        action="store_true",
+        help="also if the model was trained after TIME; the list says so then",
+    )
 
 
 def _add_review(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from forewarn.evaluation.schedule import last_finished
 from forewarn.evaluation.walk import Trained, Walk, as_of, scorable
 from forewarn.features.records import DAY
-from forewarn.models.predictor import Predictor
+from forewarn.models.predictor import PREDICTOR_FORMAT, Predictor
 from forewarn.pipelines.job import Job
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.registry import Registry, digest_of
@@ -65,7 +65,8 @@ class Recipes:
         """Names the recipe: what else than records, moment and length decides what is trained."""
         terms = self.job.terms
         recipe = json.loads(json.dumps(dataclasses.asdict(terms.recipe), default=list))
-        return digest_of([recipe, terms.names, terms.committee.parallel, version("forewarn")])
+        made_by = [version("forewarn"), PREDICTOR_FORMAT]
+        return digest_of([recipe, terms.names, terms.committee.parallel, *made_by])
 
     def _tags(self, moment: int, length: int) -> dict[str, str]:
         return {

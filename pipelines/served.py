@@ -51,7 +51,9 @@ class Served:
                 place = folder / f"date={date}"
                 place.mkdir()
                 rows.assign(timestamp=times[rows.index]).to_parquet(place / "part-0.parquet")
-            made = score_with(self.predictor, "the model", folder, int(times.max().value) + 1)
+            at = int(times.max().value) + 1
+            # Also of records that it was trained on: such are the input example that MLflow keeps.
+            made = score_with(self.predictor, "the model", folder, at, hindsight=True)
         found = made.table[["rank", "gpu_serial", "probability", "window_end"]]
         return found.astype({"rank": "float64"})  # a signature with integers allows no missing one
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forewarn.features.failures import Failures
+from forewarn.features.failures import NEVER, Failures
 from forewarn.features.inputs import InstanceValues
 from forewarn.features.instances import Instances, find_instances
 from forewarn.features.measures import Measures, Plan
@@ -291,6 +291,26 @@ def test_a_failure_counts_for_whatever_sits_in_its_slot(
     assert [count("A", minute) for minute in (0, 10, 30, 40)] == [0, 0, 0, 0]
     assert [count("B", minute) for minute in (20, 30, 40, 60)] == [0, 0, 1, 1]
     assert count("C", 60) == count("D", 60) == 0
+
+
+def test_how_far_back_records_go_does_not_change_the_failures_of_a_slot(
+    assembled: Make, rows: Rows, failures: Fail
+) -> None:
+    day = 1440
+    minutes = [*range(0, 60, 10), *range(day, day + 60, 10), *range(2 * day, 2 * day + 60, 10)]
+    listed = rows("A", minutes[:3], machine_id="m", slot=0)
+    listed += rows("B", minutes, machine_id="m", slot=0) + rows("C", minutes)
+    found = []
+    for since in (0, day):
+        records = assembled(listed, texts=("machine_id", "slot"))
+        seen = records.between(int(records.time.min()) + since * MINUTE, NEVER)
+        timeline = lay_out(seen, failures(records, ("A", 25)))
+        plan = _plan(FeatureKinds(), length=1, history=(1,))
+        instances = _find(timeline, plan)
+        late = instances.take(instances.end == records.time.max())
+        values = Measures.fit(plan, timeline, late).values(timeline, late)
+        found.append(_column(values, "failures:slot"))
+    assert found[0] == found[1] == [0.0, 0.0]
 
 
 def test_an_unknown_place_has_no_failures(assembled: Make, rows: Rows, failures: Fail) -> None:

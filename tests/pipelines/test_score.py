@@ -128,6 +128,35 @@ def test_a_model_asks_for_its_columns_and_interval(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_model_makes_no_list_of_a_time_before_it_was_trained(
+    records: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert _score(records, model, tmp_path / "out", at="2025-01-18") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"--at 2025-01-18T00:00:00Z: {model} was trained to 2025-01-19T00:00:00Z" in said
+    assert "--hindsight" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_list_that_is_made_in_hindsight_says_so(
+    records: Path, model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert _score(records, model, tmp_path, "--hindsight", at="2025-01-18") == 0
+    assert "note: made in hindsight" in capsys.readouterr().err
+    made = tmp_path / "date=2025-01-18"
+    assert pd.read_parquet(made / "at_risk.parquet")["hindsight"].all()
+    assert all(row["hindsight"] for row in json.loads((made / "at_risk.json").read_text()))
+    assert "Made in hindsight" in (made / "at_risk.html").read_text()
+    # Asked for, but not needed: nothing is said, and nothing changes.
+    assert _score(records, model, tmp_path, "--hindsight") == 0
+    assert "hindsight" not in capsys.readouterr().err
+    for name in ("at_risk.csv", "at_risk.json", "at_risk.html"):
+        assert (tmp_path / f"date={AT}" / name).read_bytes() == (folder / name).read_bytes()
+
+
 def test_a_folder_that_is_no_model(
     records: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
