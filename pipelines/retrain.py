@@ -306,9 +306,7 @@ def _judge(
     )
 
 
-def _register(
-    registry: Registry, run: str, predictor: Predictor, walk: Walk, recipe: str
-) -> str:
+def _register(registry: Registry, run: str, predictor: Predictor, walk: Walk, recipe: str) -> str:
     """Register a predictor, unless a process that was killed has registered this very one."""
     facts = predictor.facts
     tags = {
