@@ -292,10 +292,10 @@ def _judge(
     drift: dict[str, Any],
 ) -> Verdict:
     other, theirs = _loaded(registry, champion), None
-    if other is not None:
-        if other.encoder.measures.plan.kinds == predictor.encoder.measures.plan.kinds:
-            measured = other.encoder.measures.values(day.timeline, day.instances)
-            theirs = other.calibration.apply(other.scores(measured)["blend"])
+    kinds = predictor.encoder.measures.plan.kinds
+    if other is not None and other.encoder.measures.plan.kinds == kinds:
+        measured = other.encoder.measures.values(day.timeline, day.instances)
+        theirs = other.calibration.apply(other.scores(measured)["blend"])
     return judge(
         comparison,
         margin=job.settings.gate.margin,
