@@ -29,6 +29,7 @@ from forewarn.pipelines.moments import parse_moment
 from forewarn.pipelines.registry import Registry
 from forewarn.pipelines.retrain import Retrained, retrain
 from forewarn.pipelines.settings import load_settings
+from forewarn.pipelines.site import score_site
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 
@@ -411,3 +412,59 @@ def test_what_a_killed_retraining_left_in_the_temporary_folder_is_removed(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     site.retrain(SECOND)
     assert {path.name for path in temporary.iterdir()} == set(names[1:])
+
+
+def model_of(site: Site, day: str) -> str:
+    """Make the list of a day as the scheduler does; return who made it."""
+    folder = Path(score_site(str(site.config), day))
+    (version,) = set(pd.read_parquet(folder / "at_risk.parquet")["model_version"])
+    return str(version)
+
+
+@pytest.fixture
+def scheduled(site: Site) -> Site:
+    with site.config.open("a") as file:
+        file.write(f'[site]\nrecords = "{site.records}"\n')
+    return site
+
+
+def test_a_list_of_an_earlier_day_is_made_by_the_champion_of_that_time(
+    scheduled: Site,
+    undisturbed: tuple[Site, Retrained, Retrained],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, first, second = undisturbed
+    for day, maker in (
+        ("2025-01-26", second.name),
+        ("2025-01-24", second.name),  # as of the midnight that ends it, to which it was trained
+        ("2025-01-23", first.name),
+        ("2025-01-18", first.name),
+    ):
+        assert model_of(scheduled, day) == maker, day
+    assert "alert (built-in rules)" not in capsys.readouterr().err
+    assert model_of(scheduled, "2025-01-17") == "builtin:rules"
+    assert "no champion was trained by 2025-01-18T00:00:00Z" in capsys.readouterr().err
+    # Whoever was rolled back makes no list, however new it is.
+    scheduled.registry.rollback()
+    assert model_of(scheduled, "2025-01-26") == first.name
+
+
+def test_a_site_without_a_predictor_has_lists_of_the_builtin_rules(
+    records: Path, config_text: str, tmp_path: Path
+) -> None:
+    site = site_in(tmp_path, records, config_text)
+    with site.config.open("a") as file:
+        file.write(f'[site]\nrecords = "{records}"\n')
+    assert model_of(site, "2025-01-06") == "builtin:rules"
+
+
+def test_a_list_that_is_made_again_is_the_same_and_leaves_nothing_unfinished(
+    scheduled: Site,
+) -> None:
+    folder = Path(score_site(str(scheduled.config), "2025-01-23"))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    (folder / f".at_risk.csv.{ended.pid}.tmp").write_text("unfinished")
+    score_site(str(scheduled.config), "2025-01-23")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
