@@ -134,8 +134,8 @@ class Process:
 
     def begin(self, deadline: tuple[str, str]) -> None:
         self.deadline, self.dead = deadline, False
-        while mlflow.tracking.fluent._active_run_stack.get():  # a new process knows of none
-            mlflow.tracking.fluent._active_run_stack.get().pop()
+        stack: Any = mlflow.tracking.fluent._active_run_stack
+        stack.get().clear()  # a new process knows of no run
 
 
 def _step(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
