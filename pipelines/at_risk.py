@@ -20,6 +20,7 @@ from forewarn.features.records import MACHINE, SLOT
 from forewarn.features.timeline import Timeline
 from forewarn.models.ensembles import top_k_count
 from forewarn.pipelines.at_risk_page import render_at_risk
+from forewarn.pipelines.leftovers import sweep
 from forewarn.pipelines.moments import iso, to_timestamps
 from forewarn.pipelines.reasons import reasons_of
 from forewarn.pipelines.store import replacing
@@ -68,6 +69,7 @@ class AtRiskList:
             n_flagged=int(self.table["flagged"].sum()),
             hindsight=self.hindsight,
         )
+        sweep(folder)
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
             pq.write_table(pa.Table.from_pandas(self.table, preserve_index=False), path)

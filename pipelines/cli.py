@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -301,6 +302,7 @@ def _parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line that says what is wrong with the input."""
     args = _parser().parse_args(argv)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
     try:
         run: Callable[[argparse.Namespace], int] = args.run
         return run(args)

@@ -136,26 +136,34 @@ def _told(version: Version) -> dict[str, object]:
         "version": version.number,
         "name": version.name,
         "aliases": list(version.aliases),
-        "trained_at": iso(version.trained_at),
-        "train_length_days": version.length / DAY,
+        "trained_at": None if version.trained_at is None else iso(version.trained_at),
+        "train_length_days": None if version.length is None else version.length / DAY,
         "gate": version.tags.get("forewarn.gate", ""),
     }
 
 
 def _say(version: Version, as_json: bool) -> None:
+    from forewarn.features.records import DAY
+    from forewarn.pipelines.moments import iso
+
     told = _told(version)
     if as_json:
         print(json.dumps(told))
         return
-    aliases = ", ".join(version.aliases)
-    print(
-        f"{version.number:>4}  {version.name}  {told['trained_at']}  "
-        f"{told['train_length_days']:g} days  {told['gate']}  {aliases}"
-    )
+    words = [f"{version.number:>4}"]
+    if version.trained_at is None or version.length is None:
+        words.append("not registered by forewarn")
+    else:
+        words += [version.name, iso(version.trained_at), f"{version.length / DAY:g} days"]
+    line = "  ".join([*words, str(told["gate"]), ", ".join(version.aliases)])
+    # Whoever reaches the registry can write tags: nothing of them may steer a terminal.
+    print("".join(letter if letter.isprintable() else "?" for letter in line))
 
 
 def _list(args: argparse.Namespace) -> int:
-    versions = _registry(args).versions()
+    registry = _registry(args)
+    with registry.in_one_line():
+        versions = registry.versions()
     for version in versions:
         _say(version, args.json)
     if not versions and not args.json:
@@ -164,29 +172,36 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.registry import RegistryError
-
     registry = _registry(args)
-    found = [one for one in registry.versions() if one.number == args.version]
-    if not found:
-        raise RegistryError(
-            f"registered model {registry.table.model}: no version {args.version!r}."
-        )
-    told = _told(found[0]) | {"facts": registry.load_version(found[0]).facts}
+    with registry.in_one_line():
+        version = registry.version(args.version)
+        told = _told(version) | {"facts": registry.load_version(version).facts}
     print(json.dumps(told, indent=None if args.json else 1))
     return 0
 
 
 def _promote(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.moments import iso
+    from forewarn.pipelines.stages import note
+
     registry = _registry(args)
-    registry.promote(args.version)
-    return _champion(registry, args.json)
+    with registry.in_one_line(), registry.locked("promotion"):
+        before, version = registry.champion(), registry.version(args.version)
+        registry.load_version(version)  # a champion that cannot be loaded makes no list
+        registry.promote(version.number)
+        if before and (before.trained_at or 0) > (version.trained_at or 0):
+            note(
+                f"version {version.number} was trained to {iso(version.trained_at or 0)}, before "
+                f"version {before.number} ({iso(before.trained_at or 0)}), whose place it takes"
+            )
+        return _champion(registry, args.json)
 
 
 def _rollback(args: argparse.Namespace) -> int:
     registry = _registry(args)
-    registry.rollback()
-    return _champion(registry, args.json)
+    with registry.in_one_line(), registry.locked("promotion"):
+        registry.rollback()
+        return _champion(registry, args.json)
 
 
 def _champion(registry: Registry, as_json: bool) -> int:

@@ -26,6 +26,7 @@ from forewarn.models.detector_fit import (
 )
 from forewarn.models.lstm_vae_training import fit_lstm_vae
 from forewarn.models.metric_priority import largest_z, ranked_metrics
+from forewarn.pipelines.leftovers import sweep
 from forewarn.pipelines.pulls import FilePull, PullError, find_pulls, open_pull
 from forewarn.pipelines.settings import DetectionTable
 from forewarn.pipelines.stages import note, progress_bar
@@ -136,6 +137,7 @@ def fit_detector(
 
 def save_fitted(stored: StoredDetector, folder: Path) -> None:
     """Write both files of a detector, each as a whole."""
+    sweep(folder)
     with tempfile.TemporaryDirectory() as made:
         save_detector(stored, Path(made))
         with ExitStack() as files:

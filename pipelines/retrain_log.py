@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from forewarn.features.records import DAY
 from forewarn.features.timeline import Timeline
 from forewarn.models.predictor import Predictor
 from forewarn.pipelines.job import Job
+from forewarn.pipelines.leftovers import scratch_folder
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.pictures import Series, precision_figure, reasons_figure, reliability_figure
 from forewarn.pipelines.reason_words import channel_of
@@ -125,11 +125,11 @@ def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any
 
 
 def _attach(registry: Registry, run: str, figures: Mapping[str, Figure]) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with scratch_folder() as folder:
         for file, figure in figures.items():
-            figure.savefig(Path(name) / file, dpi=120)
+            figure.savefig(folder / file, dpi=120)
         if figures:
-            registry.attach(run, Path(name), "plots")
+            registry.attach(run, folder, "plots")
 
 
 def log_retraining(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from forewarn.models.predictor import Predictor
+from forewarn.pipelines.leftovers import scratch_folder
 from forewarn.pipelines.score import score_with
 
 __all__ = ["Served"]
@@ -45,8 +45,7 @@ class Served:
         del params
         records = model_input.reset_index(drop=True)
         times = pd.to_datetime(records["timestamp"], utc=True)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+        with scratch_folder() as folder:
             for date, rows in records.groupby(times.dt.date):
                 place = folder / f"date={date}"
                 place.mkdir()

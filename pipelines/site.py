@@ -9,12 +9,15 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forewarn.features.records import DAY, TIMESTAMP
 from forewarn.pipelines.job import open_job
-from forewarn.pipelines.moments import parse_moment
+from forewarn.pipelines.moments import iso, parse_moment
 from forewarn.pipelines.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.at_risk import AtRiskList
 
 __all__ = [
     "Site",
@@ -155,7 +158,11 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
 
 
 def score_site(config: str, day: str) -> str:
-    """Write the list of a complete day with the champion, and return its folder.
+    """Write the list of a complete day, and return its folder.
+
+    The champion makes it; of a day before the champion was trained, the newest one of that time,
+    since a list of somebody who has seen what followed is no forecast. While there is none, the
+    built-in rules make it, and that is an alert.
 
     Parameters
     ----------
@@ -163,13 +170,24 @@ def score_site(config: str, day: str) -> str:
     day : str
         The list is made as of the midnight that ends it.
     """
-    from forewarn.pipelines.score import load_predictor, score_with
-
     site = Site.of(config)
-    model = f"models:/{site.settings.registry.model}@champion"
-    predictor = load_predictor(model, site.settings.registry)
-    at = parse_moment(day) + DAY
-    return str(score_with(predictor, model, site.records, at).write(site.lists))
+    return str(_list_as_of(site, parse_moment(day) + DAY).write(site.lists))
+
+
+def _list_as_of(site: Site, at: int) -> AtRiskList:
+    from forewarn.pipelines.alerts import alert
+    from forewarn.pipelines.registry import Registry
+    from forewarn.pipelines.score import score_with, score_with_rules
+
+    registry = Registry(site.settings.registry, create=True)
+    with registry.in_one_line():
+        version = registry.champion_for(at)
+    if version is None:
+        why = f"no champion was trained by {iso(at)}"
+        alert("built-in rules", f"{why}: they make the list, without probabilities")
+        return score_with_rules(site.settings, site.records, at)
+    predictor = registry.load_version(version)
+    return score_with(predictor, registry.uri_of(version), site.records, at)
 
 
 def review_site(config: str, day: str) -> dict[str, Any] | None:
