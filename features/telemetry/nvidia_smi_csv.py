@@ -10,8 +10,17 @@ from forewarn.features.telemetry.clock import clock_time
 from forewarn.features.telemetry.quantity import is_absent, quantity
 from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
 
-__all__ = ["lost_gpus", "parse_query_gpu", "query_fields", "supported_fields"]
+__all__ = [
+    "DAMAGED",
+    "blindness",
+    "lost_gpus",
+    "parse_query_gpu",
+    "query_fields",
+    "supported_fields",
+]
 
+# Counted in `Unread` where a table is not whole: a GPU may be missing from it.
+DAMAGED = "a line with another number of fields than the header"
 # Record column -> names of the field over the drivers, best first. Where a column takes several
 # fields they are added up, and it is known only where all of them are.
 _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -45,6 +54,11 @@ _LOST = re.compile(
     r"GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
     r"(?:Unknown Error|is lost|not found|fallen off)",
     re.IGNORECASE,
+)
+# What it says instead of a table, of no GPU in particular.
+_BLIND = re.compile(
+    r"^(?:Failed to initialize NVML|NVIDIA-SMI has failed|No devices were found).*",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 
@@ -97,7 +111,7 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
             continue
         cells = _cells(line)
         if len(cells) != len(names):
-            unread.add("a line with another number of fields than the header", line)
+            unread.add(DAMAGED, line)
         else:
             readings.append(_reading(dict(zip(names, cells, strict=True)), units, unread))
     return readings, unread
@@ -171,3 +185,15 @@ def lost_gpus(text: str) -> tuple[str, ...]:
     """
     found = (pci_address(match["pci"]) for match in _LOST.finditer(text))
     return tuple(dict.fromkeys(pci for pci in found if pci is not None))
+
+
+def blindness(text: str) -> str:
+    """Return what nvidia-smi said when it could read no GPU at all; empty if it said no such thing.
+
+    Examples
+    --------
+    >>> blindness("Failed to initialize NVML: Driver/library version mismatch\\nNVML 550.1")
+    'Failed to initialize NVML: Driver/library version mismatch'
+    """
+    found = _BLIND.search(text)
+    return found[0].strip()[:200] if found else ""
