@@ -84,6 +84,11 @@ class AgentPolicy(StrictTable):
 
     @model_validator(mode="after")
     def _address(self) -> Self:
+        if "@" in (self.collector or ""):
+            raise ValueError(
+                "`collector` holds a user name or a password (not shown), expected an address "
+                "alone: the token comes from FOREWARN_TOKEN"
+            )
         if self.collector is not None and not self.collector.startswith(("http://", "https://")):
             raise ValueError(
                 f"`collector` is {self.collector!r}, expected an address such as "

@@ -188,11 +188,11 @@ def lost_gpus(text: str) -> tuple[str, ...]:
 
 
 def blindness(text: str) -> str:
-    """Return what nvidia-smi said when it could read no GPU at all; empty if it said no such thing.
+    r"""Return what nvidia-smi says when it can read no GPU at all; empty if it says nothing alike.
 
     Examples
     --------
-    >>> blindness("Failed to initialize NVML: Driver/library version mismatch\\nNVML 550.1")
+    >>> blindness("Failed to initialize NVML: Driver/library version mismatch\nversion: 550.1")
     'Failed to initialize NVML: Driver/library version mismatch'
     """
     found = _BLIND.search(text)
