@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 )
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
 def test_a_stray_in_the_spool_is_left_alone(
-    folder: Path, name: str, make: type[Path.touch]
+    folder: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     stray = folder / "2-batches" / name
     make(stray)
