@@ -13,7 +13,6 @@ from typing import Any
 from forewarn.features.telemetry.blind import BlindWatch
 from forewarn.features.telemetry.kernel_log import parse_event, read_line
 from forewarn.features.telemetry.proc import HostReading
-from forewarn.features.telemetry.reading import GpuReading
 from forewarn.features.telemetry.rows import (
     HostState,
     event_id,

@@ -64,7 +64,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     """Return a sender with batches 0 to 4, and a collector that takes what is not in `answers`."""
-    spool, clock, said, collector = Spool(tmp_path, 1 << 20), FakeClock(), [], Collector()
+    spool, clock, collector = Spool(tmp_path, 1 << 20), FakeClock(), Collector()
+    said: list[str] = []
     for number in range(5):
         spool.put({"number": number})
     sender = Sender("http://collector", "secret", spool, clock, say=said.append)
@@ -114,7 +115,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_trying(site: Site) -> None:
 
 
 def test_rows_of_the_future_hold_up_no_new_ones(site: Site) -> None:
-    site.collector.answers = {number: (409, CLOCK) for number in range(5)}
+    site.collector.answers = dict.fromkeys(range(5), (409, CLOCK))
     site.sender.send_all()
     site.sender.spool.put({"number": 5})
     site.sender.spool.put({"number": 6}, fault=True)
