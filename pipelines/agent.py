@@ -166,11 +166,12 @@ class Agent:
     def _call_roll(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
         """Report GPUs that are gone; return the events of those that are back."""
         with self._lock:
-            told: RollCall = self._roll.call(answer)
+            told: RollCall = self._roll.call(answer, host.time)
             roll = [self._roll.known, self._roll.missing]
         known, missing = ({k: StoredGpu.of(g) for k, g in gpus.items()} for gpus in roll)
-        for gpu in told.lost:
-            row = finding_row("lost", "not among the GPUs of the host", host, gpu)
+        for gpu, since in told.lost:
+            state = replace(host, time=since)
+            row = finding_row("lost", "not among the GPUs of the host", state, gpu)
             self._hold_fault([row], gpu_key(gpu))
         if told.blind:
             self._find_trouble("blind", told.blind, host)

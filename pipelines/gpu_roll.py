@@ -16,13 +16,15 @@ class RollCall:
 
     Attributes
     ----------
-    lost, back : list of GpuReading
-        GPUs that are gone since this answer, and lost ones that are here again.
+    lost : list of (GpuReading, int)
+        GPUs that are gone, and since when: of two answers that agree, the time of the first one.
+    back : list of GpuReading
+        Lost ones that are here again.
     blind : str
         Why nothing can be said of GPUs that the answer lacks; empty if it says enough.
     """
 
-    lost: list[GpuReading]
+    lost: list[tuple[GpuReading, int]]
     back: list[GpuReading]
     blind: str
 
@@ -43,10 +45,10 @@ class GpuRoll:
 
     known: dict[str, GpuReading] = field(default_factory=dict)
     missing: dict[str, GpuReading] = field(default_factory=dict)
-    _absent: set[str] = field(default_factory=set)
+    _absent: dict[str, int] = field(default_factory=dict)
 
-    def call(self, answer: Answer) -> RollCall:
-        """Take in an answer; one whose place another GPU took was replaced."""
+    def call(self, answer: Answer, time: int) -> RollCall:
+        """Take in the answer of a moment; a GPU whose place another one took was replaced."""
         named = [reading for reading in answer.readings if _names(reading)]
         here = {gpu_key(reading): _identity(reading) for reading in named}
         names = {name for reading in named for name in _names(reading)}
@@ -57,18 +59,20 @@ class GpuRoll:
             if key not in called and not names & _names(gpu)
         }
         blind = _why_blind(answer)
-        agreed = self.missing.keys() | (set() if blind else self._absent)
+        since = {} if blind else self._absent
+        agreed = self.missing.keys() | since.keys()
         gone = called | {key: gpu for key, gpu in absent.items() if key in agreed}
-        lost = [gpu for key, gpu in gone.items() if key not in self.missing]
+        new = gone.keys() - self.missing.keys()
+        lost = [(gpu, since.get(key, time)) for key, gpu in gone.items() if key in new]
         back = [gpu for key, gpu in self.missing.items() if key in names]
         unsaid = absent.keys() - gone.keys()
-        self._absent = set() if blind else set(unsaid)
+        self._absent = {} if blind else dict.fromkeys(unsaid, time)
         self.known, self.missing = here | absent | gone, gone
         return RollCall(lost, back, blind if unsaid or not answer.readings else "")
 
     def unanswered(self) -> None:
         """Take in that nothing answered: what was absent before it has to be seen anew."""
-        self._absent = set()
+        self._absent = {}
 
     def at(self, pci: str | None) -> GpuReading | None:
         """Return the GPU at an address."""

@@ -105,6 +105,7 @@ class NvidiaSmi:
             readings, unread = parse_nvidia_smi_xml(document.text[document.text.find("<") :])
             lost = tuple(dict.fromkeys(lost + lost_gpus(document.text)))
             said = document if readings else said
+        readings = [reading for reading in readings if reading.pci not in lost]
         if said.code < 0:  # whatever it printed is cut off somewhere
             readings = []
         trouble = self._trouble(said, readings, unread)

@@ -228,6 +228,16 @@ def test_a_gpu_that_is_gone_is_lost_once_and_back_once(host: Host) -> None:
     assert host.events() == [("faults", "lost", "S1"), ("batches", "back", "S1")]
 
 
+def test_a_gpu_is_lost_since_the_first_answer_that_lacks_it(host: Host) -> None:
+    host.agent.collect(START)
+    host.source.serials = ["S0"]
+    for tick in (1, 2, 3):
+        host.clock.time = START + tick * 10 * MINUTE
+        host.agent.collect()
+    (event,) = host.spooled()[0][1]["events"]
+    assert (event["kind"], event["timestamp"]) == ("lost", START + 10 * MINUTE)
+
+
 def test_a_gpu_that_went_while_the_agent_was_away_is_lost(host: Host) -> None:
     host.agent.collect(START)
     host.restart()
@@ -299,6 +309,7 @@ LOST_3 = "Unable to determine the device handle for GPU0000:13:00.0: Unknown Err
         (r"printf 'x\\000y,\\377\\n,,,'", "blind"),
         (f"printf '{TABLE}' | head -3; exit 1", "blind"),
         (f"printf '{TABLE}' | head -c 100", "blind"),
+        (f"printf '{TABLE}' | sed 's/^3.*/3, [Unknown Error], [Unknown Error], [N\\/A]/'", "blind"),
         ("exec sleep 60", "hang"),
         ("exec /nowhere/nvidia-smi", "blind"),
     ],
@@ -331,17 +342,32 @@ def test_trouble_with_nvidia_smi_marks_no_gpu_as_failed(
     assert len(none) == 0
 
 
-def test_the_gpu_that_the_driver_calls_lost_is_the_only_one(tmp_path: Path) -> None:
+WITH_POWER = "".join(f"{line}, {{}}\\n" for line in TABLE.split("\\n")[:-1]).format(
+    "power.draw [W]", "90.00 W", "91.00 W", "92.00 W", "[GPU is lost]"
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "kinds"),
+    [
+        (f"echo '{LOST_3}'; exit 15", ["lost", "blind"]),
+        (f"printf '{TABLE}' | head -4; echo '{LOST_3}'; exit 15", ["lost"]),
+        (f"printf '{WITH_POWER}'", ["lost"]),
+    ],
+)
+def test_the_gpu_that_the_driver_calls_lost_is_the_only_one(
+    tmp_path: Path, script: str, kinds: list[str]
+) -> None:
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\nprintf '{TABLE}'\n")
     smi.chmod(0o755)
     host = Host(tmp_path, source=NvidiaSmi(str(smi)))
     host.agent.collect()
-    smi.write_text(f"#!/bin/sh\necho '{LOST_3}'; exit 15\n")
+    smi.write_text(f"#!/bin/sh\n{script}\n")
     for _ in range(3):
         host.agent.collect()
-    assert host.events() == [("faults", "lost", "S3"), ("faults", "blind", None)]
     host.agent.close()
+    assert host.events() == [("faults", kind, "S3" if kind == "lost" else None) for kind in kinds]
 
 
 @pytest.mark.parametrize(
