@@ -57,7 +57,7 @@ class AgentPolicy(StrictTable):
     state : Path
         Folder for the spool and for how far the kernel log was read.
     spool_mib : int
-        Of what could not be sent yet; the oldest readings give way, fault reports never.
+        Of what could not be sent yet; the oldest readings give way, then the oldest fault reports.
     kernel_log : Path
         /dev/kmsg, or a file that a log daemon writes.
     gpu : {"auto", "nvml", "nvidia-smi"}
