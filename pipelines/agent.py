@@ -132,7 +132,7 @@ class Agent:
                 events = self._blind_sensors(answer, host)
             events = self._call_roll(answer, host) + events
             if rows or events:
-                self._held.append(({"readings": rows, "events": events}, False))
+                self._hold({"readings": rows, "events": events})
             for why, count in answer.unread.counts.items():
                 self.say(f"left out: {count} times {why}, such as {answer.unread.examples[why]!r}")
         self._spool_held()
@@ -144,7 +144,7 @@ class Agent:
         answer = self._answer(host)
         back = self._call_roll(answer, host) if answer is not None else []
         if back:
-            self._held.append(({"events": back}, False))
+            self._hold({"events": back})
         self._spool_held()
 
     def _answer(self, host: HostState) -> Answer | None:
@@ -181,8 +181,13 @@ class Agent:
         return [finding_row("back", "among the GPUs of the host again", host, g) for g in told.back]
 
     def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
-        self._held.append((self._fault_batch(events, gpu), True))
+        self._hold(self._fault_batch(events, gpu), fault=True)
         self._note_fault(events, gpu)
+
+    def _hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
+        if len(self._held) == _HELD:
+            self.say(f"more than {_HELD} batches are held: the oldest one is lost")
+        self._held.append((batch, fault))
 
     def _spool_held(self) -> None:
         """Spool what the readings brought; what cannot be written is held, and tried again."""

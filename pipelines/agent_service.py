@@ -128,7 +128,10 @@ def run_agent(
 
     def say(text: str) -> None:
         with suppress(OSError):  # stderr may be a file on the disk that is full
-            sys.stderr.write(f"forewarn agent: {text}\n")
+            shown = "".join(
+                char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text
+            )
+            sys.stderr.write(f"forewarn agent: {shown}\n")
             sys.stderr.flush()
 
     clock = clock or SystemClock()

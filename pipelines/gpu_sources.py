@@ -19,7 +19,16 @@ from forewarn.features.telemetry.nvidia_smi_csv import (
 from forewarn.features.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
 
-__all__ = ["Answer", "GpuSource", "HangError", "NoSourceError", "NvidiaSmi", "Nvml", "open_source"]
+__all__ = [
+    "Answer",
+    "GpuSource",
+    "HangError",
+    "NoSourceError",
+    "NvidiaSmi",
+    "Nvml",
+    "NvmlElseSmi",
+    "open_source",
+]
 
 
 _LAST_WAIT = 0.5  # seconds
@@ -277,6 +286,28 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class NvmlElseSmi:
+    """NVML, and where it fails the program: a process keeps the library of the driver before.
+
+    After an upgrade of the driver NVML fails until the agent is started again; a program that is
+    started anew has the new library.
+    """
+
+    nvml: Nvml
+    smi: NvidiaSmi
+
+    def read(self, timeout: float) -> Answer:
+        """Return all GPUs; raises what NVML said where the program cannot read them either."""
+        try:
+            return self.nvml.read(timeout)
+        except NoSourceError as error:
+            try:
+                return self.smi.read(timeout)
+            except NoSourceError:
+                raise error from None
+
+
 def open_source(kind: str, timeout: float) -> GpuSource:
     """Return the source that a policy asks for: "nvml", "nvidia-smi", or "auto" for what works."""
     if kind == "nvidia-smi":
@@ -284,8 +315,10 @@ def open_source(kind: str, timeout: float) -> GpuSource:
     library = _nvml()
     if library is not None:
         source = Nvml(library)
-        if kind == "nvml" or _works(source, timeout):
+        if kind == "nvml":
             return source
+        if _works(source, timeout):
+            return NvmlElseSmi(source, NvidiaSmi())
     if kind == "nvml":
         raise NoSourceError("the library of NVML is not there")
     return NvidiaSmi()

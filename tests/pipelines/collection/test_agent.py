@@ -499,6 +499,17 @@ def test_readings_of_a_full_disk_are_held_and_written_later(
     ]
 
 
+def test_what_is_held_in_memory_is_bounded_and_its_loss_is_said(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with full_disk(monkeypatch):
+        for tick in range(502):
+            host.agent.collect(START + tick * 10 * MINUTE)
+    host.agent.collect(START + 502 * 10 * MINUTE)
+    assert sum("the oldest one is lost" in line for line in host.said) == 3
+    assert len(host.spooled()) == 500
+
+
 def test_the_schedule_goes_on_over_a_full_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with full_disk(monkeypatch):
         assert run_for(host, 25) == []
@@ -810,6 +821,18 @@ def test_whatever_stands_in_the_way_of_a_service_is_set_aside(
     said = capsys.readouterr().err
     for name in ("lock: cannot be used", "1-faults: cannot be used", "notes.txt: is no batch"):
         assert name in said
+
+
+def test_what_a_kernel_log_holds_moves_no_terminal(
+    daemon: list[str], policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (policy.parent / "kern.log").write_text(
+        f"2025-03-01T00:00:00+00:00 n kernel: {xid(0, 79)} \x1b[2J \u202eevil\n", encoding="utf-8"
+    )
+    assert main([*daemon, "--once"]) == 0
+    said = capsys.readouterr().err
+    assert "fault: xid 79" in said
+    assert all(line.isprintable() for line in said.splitlines())
 
 
 @pytest.mark.parametrize("token", ["secret\n", " secret", "secret\r\n"])

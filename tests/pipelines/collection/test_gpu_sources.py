@@ -13,6 +13,7 @@ from forewarn.pipelines.gpu_sources import (
     NoSourceError,
     NvidiaSmi,
     Nvml,
+    NvmlElseSmi,
     open_source,
 )
 
@@ -229,6 +230,17 @@ def test_nvml_that_cannot_read_one_gpu_reads_the_other_and_calls_none_lost() -> 
 def test_nvml_that_reads_no_gpu_is_no_host_without_gpus(library: FakeNvml, why: str) -> None:
     with pytest.raises(NoSourceError, match=why):
         Nvml(library).read(5)
+
+
+def test_nvidia_smi_goes_on_where_a_new_driver_leaves_nvml_behind(smi: Smi) -> None:
+    library = FakeNvml()
+    source = NvmlElseSmi(Nvml(library), smi(f"printf '{CSV}'"))
+    assert [reading.serial for reading in source.read(5).readings] == ["S0", "S1"]
+    library.mismatch = True
+    assert [reading.numbers for reading in source.read(5).readings] == [{"temperature_gpu": 40.0}]
+    source = NvmlElseSmi(Nvml(library), smi("exit 9"))
+    with pytest.raises(NoSourceError, match="version mismatch"):
+        source.read(5)
 
 
 def test_a_library_that_hangs_keeps_one_thread() -> None:
