@@ -108,9 +108,8 @@ class Sender:
         if self.ahead and not 0 <= now - self._asked_again < _SLOW:
             self._asked_again = now
             path = random.choice(sorted(self.ahead))  # a clock may have been wrong in several ways
-            self.ahead.discard(path)
             self._send(path)
-            if path not in self.ahead:
+            if path not in self.spool.waiting():
                 self.ahead.clear()
 
     def _send(self, path: Path) -> None:

@@ -104,6 +104,15 @@ def test_a_row_of_the_future_is_tried_again_slowly_until_it_is_taken(site: Site)
     assert site.waiting() == []
 
 
+def test_a_wrong_clock_is_said_once_until_it_is_right(site: Site) -> None:
+    site.collector.answers = {1: (409, CLOCK)}
+    for _ in range(5):
+        site.sender.send_all()
+        site.clock.time += 61 * SECOND
+    assert len(site.collector.took()) == 9
+    assert len(site.said) == 1
+
+
 def test_a_clock_that_is_set_back_does_not_stop_the_trying(site: Site) -> None:
     site.collector.answers = {1: (409, CLOCK)}
     site.sender.send_all()
