@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from forewarn.features.telemetry.clock import clock_time
 from forewarn.features.telemetry.kernel_log import parse_kernel_log, read_line
-from forewarn.features.telemetry.nvidia_smi_csv import lost_gpus, parse_query_gpu
+from forewarn.features.telemetry.nvidia_smi_csv import blindness, lost_gpus, parse_query_gpu
 from forewarn.features.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.proc import boot_times
 from forewarn.features.telemetry.prometheus import parse_metrics
@@ -154,7 +154,9 @@ def read_host(host: str | None, files: Sequence[DroppedText], *, offset: int = 0
     sorted_files: dict[str, list[DroppedText]] = {}
     for file in files:
         kind = kind_of_text(file.text)
-        if kind is None:
+        if kind is None and blindness(file.text):
+            _read_blindness(found, host, file)
+        elif kind is None:
             found.unread.add("a file of no known kind", file.name)
         else:
             sorted_files.setdefault(kind, []).append(file)
@@ -228,6 +230,15 @@ def _read_gpus(
             state = HostState(host, file.time)
             row = finding_row("lost", f"nvidia-smi: GPU {pci} is lost", state, GpuReading(pci=pci))
             found.events.append(row | {"known_at": file.time})
+
+
+def _read_blindness(found: Dropped, host: str | None, file: DroppedText) -> None:
+    """Note that no GPU of a host could be read: that says nothing of any of them."""
+    said = blindness(file.text)
+    found.unread.add("a file in which nvidia-smi could read no GPU", f"{file.name}: {said}")
+    if file.time is not None:
+        row = finding_row("blind", f"nvidia-smi: {said}", HostState(host, file.time))
+        found.events.append(row | {"known_at": file.time})
 
 
 def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["GpuReading", "Unread", "pci_address"]
+__all__ = ["GpuReading", "Unread", "name_of_gpu", "pci_address"]
 
 _PCI = re.compile(
     r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.(?P<function>[0-7]))?",
@@ -76,6 +76,17 @@ class Unread:
 
     def __bool__(self) -> bool:
         return bool(self.counts)
+
+
+def name_of_gpu(text: str | None) -> str | None:
+    """Return a serial or UUID; None for what a driver prints in its place when it cannot tell.
+
+    Examples
+    --------
+    >>> name_of_gpu("1563221009876"), name_of_gpu("[Unknown Error]"), name_of_gpu("GPU is lost")
+    ('1563221009876', None, None)
+    """
+    return text if text and not re.search(r"[\[\]\s]", text) else None
 
 
 def pci_address(text: str) -> str | None:
