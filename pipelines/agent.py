@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forewarn.features.telemetry.blind import BlindWatch
-from forewarn.features.telemetry.kernel_log import parse_event, read_line
+from forewarn.features.telemetry.kernel_log import EventReader, KernelEvent, read_line
 from forewarn.features.telemetry.proc import HostReading
 from forewarn.features.telemetry.reading import GpuReading
 from forewarn.features.telemetry.rows import (
@@ -74,6 +74,7 @@ class Agent:
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     _follower: Follower | None = None
+    _reader: EventReader = field(default_factory=EventReader)
     _log_read: bool | None = None
     _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
     _recent: dict[str, deque[dict[str, Any]]] = field(default_factory=dict)
@@ -197,7 +198,7 @@ class Agent:
             return 0
         boot = self.proc().boot_time
         with self._lock:
-            events = [row for line in followed if (row := self._event(line, boot)) is not None]
+            events = [row for line in followed for row in self._events(line, boot)]
         self._report(events)
         # Only now: lines that are read again give the same events, lines that are not are lost.
         self._store("log.json", self._follower.position())
@@ -211,20 +212,21 @@ class Agent:
             self._fault([finding_row("blind", text, host)])
         self._log_read = False
 
-    def _event(self, followed: Followed, boot: int | None) -> dict[str, Any] | None:
-        """Return the row of a line that tells one, with the GPU that sits at its address."""
+    def _events(self, followed: Followed, boot: int | None) -> list[dict[str, Any]]:
+        """Return the rows of what a line tells, each with the GPU that sits at its address."""
         now = self.clock.now()
         host = HostState(self.policy.machine_id, now)
         if followed.gap:
-            return finding_row("gap", followed.text, host)
+            return [finding_row("gap", followed.text, host)]
         line = read_line(followed.text, boot_time=boot, before=now)
         self._lines.append(line.message[:400])
-        event = parse_event(line)
-        if event is None:
-            return None
-        if line.time is None:
-            event = replace(event, line=replace(line, time=now))
-        name = event_id(host.machine_id, event.line.message, followed.place)
+        events = self._reader.events(line)
+        return [self._event_row(event, followed.place, host) for event in events]
+
+    def _event_row(self, event: KernelEvent, place: str, host: HostState) -> dict[str, Any]:
+        if event.line.time is None:
+            event = replace(event, line=replace(event.line, time=host.time))
+        name = event_id(host.machine_id, event.line.message, place)
         row = event_row(event, host.machine_id, name)
         gpu = next((g for g in self._known.values() if g.pci and g.pci == event.pci), None)
         if gpu is not None:

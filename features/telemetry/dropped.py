@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from forewarn.features.telemetry.clock import clock_time
-from forewarn.features.telemetry.kernel_log import parse_kernel_log, read_line
+from forewarn.features.telemetry.kernel_log import parse_kernel_log
+from forewarn.features.telemetry.log_line import is_kernel_log
 from forewarn.features.telemetry.nvidia_smi_csv import lost_gpus, parse_query_gpu
 from forewarn.features.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.proc import boot_times
@@ -39,7 +40,6 @@ _EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
 _WORDS = re.compile(
     r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
 )
-_ANY = 2**62  # a moment for logs without a year, where only whether there is a time matters
 _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+", re.MULTILINE)
 
 
@@ -116,7 +116,9 @@ def host_in_name(name: str) -> str | None:
 
 def kind_of_text(text: str) -> Kind | None:
     """Return what a file is by what it holds; None if it is nothing that we know."""
-    head = text.lstrip("\ufeff \r\n")[:2000]
+    head = text.lstrip("\ufeff \r\n\0")[:2000]
+    if is_kernel_log(head):  # first: a log can hold any phrase, and a table no line like a log's
+        return "kernel_log"
     if head.startswith(("{", "[{")):
         return "batch"
     if "<nvidia_smi_log" in head:
@@ -126,12 +128,8 @@ def kind_of_text(text: str) -> Kind | None:
     if boot_times(text):
         return "stat"
     lines = [line for line in head.splitlines()[:-1] or head.splitlines() if line.strip()]
-    if lost_gpus(head) or any(
-        "," in line and parse_query_gpu(line)[1].counts == {} for line in lines
-    ):
-        return "csv"
-    timed = [line for line in lines if read_line(line, boot_time=0, before=_ANY).time is not None]
-    return "kernel_log" if 2 * len(timed) > len(lines) > 0 else None
+    headers = ("," in line and parse_query_gpu(line)[1].counts == {} for line in lines)
+    return "csv" if lost_gpus(head) or any(headers) else None
 
 
 def read_host(host: str | None, files: Sequence[DroppedText], *, offset: int = 0) -> Dropped:
@@ -181,26 +179,25 @@ def _read_log(
     """Add the events of a log; return the spans that it covers."""
     log = parse_kernel_log(file.text, boot_time=boot, offset=offset, before=file.time)
     found.unread.join(log.unread)
-    lines = [
-        read_line(raw, boot_time=boot, offset=offset, before=file.time)
-        for raw in file.text.splitlines()
-    ]
-    times = [line.time for line in lines if line.time is not None]
     for event, number in numbered(log.events):
         time = event.line.time
         if time is None:
-            found.unread.add("an event without a time (no boot time of its host)", file.name)
+            found.unread.add(
+                "an event without a time (no year, or no boot time of its host)", file.name
+            )
             continue
         name = event_id(host, time, event.line.message, number)
         known = max(time, file.time or time)
         found.events.append(event_row(event, host, name) | {"known_at": known})
-    if host is not None and times:
+    if log.first is None or log.last is None:
+        return []
+    if host is not None:
         for pci, (uuid, serial) in log.boards.items():
-            span = {"first": min(times), "last": min(times)}
+            span = {"first": log.first, "last": log.last}
             found.boards.append(
                 {"machine_id": host, "pci": pci, "gpu_serial": serial or uuid, **span}
             )
-    return [(min(times), max(*times, file.time or 0))] if times else []
+    return [(log.first, max(log.last, file.time or 0))]
 
 
 def _read_gpus(

@@ -78,6 +78,36 @@ def test_drops_become_records_and_failures(raw: Path, capsys: pytest.CaptureFixt
     assert str(failure["known_at"]) == "2025-03-01 06:00:00+00:00"
 
 
+def test_a_fallen_gpu_hides_no_xid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = tmp_path / "raw" / "node-1"
+    host.mkdir(parents=True)
+    (host / "dmesg_2025-03-02T00:00.txt").write_text(
+        "[Sat Mar  1 23:10:00 2025] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', "
+        "name=<unknown>, GPU has fallen off the bus.\n"
+        "[Sat Mar  1 23:10:00 2025] NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.\n"
+        "[Sat Mar  1 23:20:00 2025] NVRM: Xid (PCI:0000:3b:00): 48, pid=1, name=a, DBE\n"
+    )
+    rows = [
+        f"2025/03/01 23:{minute}:00, {serial}, 00000000:{bus}:00.0, 40"
+        for minute in (10, 20)
+        for serial, bus in (("S1", "9B"), ("S2", "3B"))
+    ]
+    header = "timestamp, serial, pci.bus_id, temperature.gpu"
+    (host / "smi.csv").write_text("\n".join([header, *rows]) + "\n")
+    assert ingest(tmp_path / "raw") == 0
+    assert "files of 1 hosts: 1 csv, 1 kernel_log" in capsys.readouterr().err
+    found = records(tmp_path / "raw").set_index(["gpu_serial", "timestamp"])["xid"]
+    assert [found["S1"].iloc[0], found["S2"].iloc[1]] == [79, 48]
+    files = sorted((tmp_path / "records" / "_events").rglob("*.parquet"))
+    events = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+    lost = [event for event in events if event["kind"] == "lost"]
+    assert [(str(e["timestamp"]), e["raw"]) for e in lost] == [
+        ("2025-03-01 23:10:00+00:00", "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.")
+    ]
+    causes = {one["gpu_serial"]: one["cause"] for one in failures(tmp_path / "raw")}
+    assert causes == {"S1": "xid 79", "S2": "xid 48"}
+
+
 def test_a_second_run_gives_the_same_bytes(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ingest(raw)
     out = raw.parent / "records"
