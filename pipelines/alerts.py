@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 
@@ -30,6 +31,9 @@ def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> No
     address = os.environ.get("FOREWARN_ALERT_URL")
     if not address:
         return
+    logging.getLogger("httpx").setLevel(
+        logging.WARNING
+    )  # it prints addresses, and this is a secret
     try:
         sent = {"alert": what, "text": text, **(facts or {})}
         httpx.post(address, json=sent, timeout=_TIMEOUT).raise_for_status()

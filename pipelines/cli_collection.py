@@ -134,12 +134,12 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
     from forewarn.pipelines.prometheus import Server, pull
     from forewarn.pipelines.stages import note
 
-    end = time.time_ns() if args.end is None else args.end
+    now = time.time_ns()
+    # What is asked of the future is not there, and would never be asked again.
+    end = now if args.end is None else min(args.end, now)
     with closing(Server.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=args.start, end=end)
-    note(
-        f"{args.prometheus}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}"
-    )
+    note(f"{server.url}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}")
     if done.instances:
         note(f"left out: {done.instances} series of parts of split GPUs (MIG)")
     _note_unread(done.unread)
