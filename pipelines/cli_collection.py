@@ -161,6 +161,14 @@ def _notes(landed: Landed) -> None:
     if landed.unknown:
         some = ", ".join(sorted(landed.unknown)[:_EXAMPLES])
         note(f"{len(landed.unknown)} serials are not in the CMDB and kept without it: {some}, ...")
+    for rival, rows in sorted(landed.rivals.items(), key=lambda item: str(item[0]))[:_EXAMPLES]:
+        note(
+            f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}: "
+            f"{rival.holder} had it and keeps it, {rows} readings of {rival.machine_id} make no "
+            "record"
+        )
+    if (more := len(landed.rivals) - _EXAMPLES) > 0:
+        note(f"{more} more such pairs of hosts")
     if landed.nameless:
         note(f"{landed.nameless} readings name no GPU (no serial, no UUID) and make no record")
     if landed.unplaced:
