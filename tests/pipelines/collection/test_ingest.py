@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.records import RecordsError
 from forewarn.pipelines.cli import main
 from forewarn.pipelines.cmdb import read_cmdb
 
@@ -108,6 +109,43 @@ def test_a_fallen_gpu_hides_no_xid(tmp_path: Path, capsys: pytest.CaptureFixture
     assert causes == {"S1": "xid 79", "S2": "xid 48"}
 
 
+def test_of_two_hosts_with_one_uuid_the_one_that_had_it_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "timestamp, uuid, pci.bus_id, temperature.gpu\n"
+    for host, ticks, temperature in (("node-2", (1, 2, 3), 40), ("node-1", (2, 3), 90)):
+        place = tmp_path / "raw" / host
+        place.mkdir(parents=True)
+        rows = [
+            f"2025/03/01 00:{tick}0:00, GPU-1, 00000000:01:00.0, {temperature}\n" for tick in ticks
+        ]
+        (place / "smi.csv").write_text(header + "".join(rows))
+    (tmp_path / "raw" / "node-1" / "dmesg").write_text(
+        "[Sat Mar  1 00:15:00 2025] NVRM: Xid (PCI:0000:01:00): 13, pid=1, name=a, text\n"
+    )
+    assert ingest(tmp_path / "raw") == 0
+    found = records(tmp_path / "raw")
+    assert list(found["temperature_gpu"]) == [40, 40, 40]
+    assert 13 not in set(found["xid"])
+    assert set(found["machine_id"]) == {"node-2"}
+    said = capsys.readouterr().err
+    assert "node-1 and node-2 report one GPU, GPU-1: node-2 had it and keeps it, 2 readings" in said
+
+
+def test_gpus_whose_uuid_is_hidden_are_not_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "raw" / "node-1"
+    place.mkdir(parents=True)
+    zeros = "GPU-00000000-0000-0000-0000-000000000000"
+    rows = [f"2025/03/01 00:10:00, {zeros}, 00000000:0{gpu}:00.0, 40\n" for gpu in (1, 2)]
+    header = "timestamp, uuid, pci.bus_id, temperature.gpu\n"
+    (place / "smi.csv").write_text(header + "".join(rows))
+    assert ingest(tmp_path / "raw") == 0
+    assert "2 readings name no GPU" in capsys.readouterr().err
+    assert list((tmp_path / "records").glob("date=*")) == []
+
+
 def test_a_second_run_gives_the_same_bytes(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ingest(raw)
     out = raw.parent / "records"
@@ -177,7 +215,16 @@ def test_clocks_of_another_zone(raw: Path) -> None:
     [
         ("serial,rack\nS1,r\n", None, "column `gpu_serial` is missing, found serial, rack."),
         ("gpu_serial,rack\nS1\n", None, "is no CSV file"),
-        ("gpu_serial,slot\nS1,x\n", None, "column `slot` holds 'x', expected a number."),
+        ("gpu_serial,slot\nS1,x\n", None, "column `slot` holds 'x', expected a number from 0"),
+        ("gpu_serial,slot\nS1,99999999999\n", None, "column `slot` holds '99999999999', expected"),
+        ("gpu_serial,rack,rack\nS1,a,b\n", None, "column `rack` comes twice, expected it once."),
+        ("gpu_serial,gpu_serial\nS1,S1\n", None, "column `gpu_serial` comes twice"),
+        ("gpu_serial,rack\nS1,\udce9\n", None, "holds text that is not UTF-8"),
+        ("gpu_serial,r\udce9ck\nS1,a\n", None, "holds text that is not UTF-8"),
+        ("gpu_serial\n7.55e+12\n", None, "column `gpu_serial` holds '7.55e+12', expected"),
+        ("gpu_serial\n1650124014249.0\n", None, "holds '1650124014249.0', expected the"),
+        (None, f"{TICKETS}7.55E12,2025-03-01,,,\n", "column `gpu_serial` holds '7.55E12'"),
+        (None, "gpu_serial,failed_at,failed_at\nS1,,\n", "column `failed_at` comes twice"),
         (None, "gpu_serial\nS1\n", "column `failed_at` is missing"),
         (None, f"{TICKETS}S1,yesterday,,,\n", "column `failed_at` holds 'yesterday'"),
         (None, "", "is no CSV file"),
@@ -194,7 +241,7 @@ def test_broken_tables_are_one_line(
     for option, text in (("--cmdb", cmdb), ("--repairs", repairs)):
         if text is not None:
             path = raw.parent / f"{option[2:]}.csv"
-            path.write_text(text)
+            path.write_text(text, errors="surrogateescape")
             more += [option, str(path)]
     assert ingest(raw, *more) == 2
     error = capsys.readouterr().err
@@ -229,6 +276,19 @@ def test_wrong_options_are_one_line(
     assert error.count("\n") == 1
     assert said in error
     assert not (raw.parent / "records").exists()
+
+
+def test_serials_that_are_floats_in_parquet_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cmdb.parquet"
+    for serial in (1650124014249.0, 7.55e12, 12.5):
+        pq.write_table(pa.table({"gpu_serial": [serial, None]}), path)
+        with pytest.raises(ValueError, match="column `gpu_serial` is double, expected text"):
+            read_cmdb(path)
+
+
+def test_a_folder_is_no_cmdb(tmp_path: Path) -> None:
+    with pytest.raises(RecordsError, match="cannot be read"):
+        read_cmdb(tmp_path)
 
 
 def test_a_cmdb_as_parquet_with_numbers_and_uuids(tmp_path: Path) -> None:
