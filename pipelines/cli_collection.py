@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,7 +100,8 @@ def _ingest(args: argparse.Namespace) -> int:
         tickets, left_out = read_tickets(args.repairs)
         if left_out:
             note(
-                f"{args.repairs}: {left_out} tickets left out (no serial or time, or out of order)"
+                f"{args.repairs}: {left_out} tickets left out (no serial or time, out of order, or "
+                "of the future)"
             )
     if args.prometheus is not None:
         landed = _pull(args, landing, tickets)
@@ -124,6 +126,7 @@ def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(done.files.items())) or "none"
     note(f"{args.raw}: files of {done.hosts} hosts: {kinds}")
     _note_unread(done.unread)
+    _note_doubled(done.doubled)
     return done.landed
 
 
@@ -153,6 +156,18 @@ def _note_unread(unread: Unread) -> None:
 
     for why, count in unread.counts.most_common():
         note(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
+
+
+def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:
+    """Say which rows stand twice in what was read; each counts once."""
+    from forewarn.pipelines.stages import note
+
+    for (name, first), rows in doubled.most_common(_EXAMPLES):
+        where = "in it twice" if name == first else f"in {first}, too"
+        note(f"{name}: {rows} of its rows are {where}; each counts once")
+    if len(doubled) > _EXAMPLES:
+        rows = sum(count for _, count in doubled.most_common()[_EXAMPLES:])
+        note(f"{rows} more rows are doubled, in {len(doubled) - _EXAMPLES} more pairs of files")
 
 
 def _notes(landed: Landed) -> None:

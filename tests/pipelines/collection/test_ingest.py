@@ -15,6 +15,8 @@ import pytest
 from forewarn.features.records import RecordsError
 from forewarn.pipelines.cli import main
 from forewarn.pipelines.cmdb import read_cmdb
+from forewarn.pipelines.ingest import ingest_raw
+from forewarn.pipelines.landing import Landing
 
 HEADER = "timestamp, index, serial, uuid, pci.bus_id, name, temperature.gpu, power.draw [W]"
 TICKETS = "gpu_serial,failed_at,repaired_at,cause,known_at\n"
@@ -144,6 +146,66 @@ def test_gpus_whose_uuid_is_hidden_are_not_one(
     assert ingest(tmp_path / "raw") == 0
     assert "2 readings name no GPU" in capsys.readouterr().err
     assert list((tmp_path / "records").glob("date=*")) == []
+
+
+def test_the_future_is_refused_and_the_rest_lands(
+    raw: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [line(1, 0).replace("2025/", f"{year}/") for year in (2025, 2035)]
+    host = raw / "node-2"
+    host.mkdir()
+    (host / "smi_2035-01-01T00:00.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    (host / "other_2035-01-01T00:00.csv").write_text("serial, temperature.gpu\nS9, 40\n")
+    batch = {"events": [{"timestamp": 2 * 10**18, "kind": "xid", "code": 79, "id": "e"}]}
+    (host / "batch.json").write_text(json.dumps(batch))
+    (host / "kern.log").write_text(
+        "2035-03-01T00:05:00Z node-2 kernel: NVRM: GPU at PCI:0000:07:00: "
+        "GPU-01234567-89ab-cdef-0123-456789abcdef\n"
+        "2035-03-01T00:05:00Z node-2 kernel: NVRM: Xid (PCI:0000:07:00): 79, text\n"
+    )
+    assert ingest(raw) == 0
+    said = capsys.readouterr().err
+    assert "3 times a row of the future, such as 'node-2/kern.log: 2035-03-01T00:05:00Z'" in said
+    assert "2 times a time of the future in the name of a file, such as 'node-2/other_2035" in said
+    assert "a reading without a time" in said
+    assert [path.name for path in (raw.parent / "records").glob("date=*")] == ["date=2025-03-01"]
+    assert records(raw)["timestamp"].max() == pd.Timestamp("2025-03-01T06:00Z") - pd.Timedelta(
+        "10min"
+    )
+    places = pq.read_table(raw.parent / "records" / "_state" / "places.parquet")
+    assert "0000:07:00" not in places["pci"].to_pylist()
+
+
+def test_five_minutes_ahead_are_no_future(raw: Path) -> None:
+    minute = 60 * 10**9
+    last = 1_740_787_200 * 10**9 + 350 * minute + 3 * 10**9  # of the drops
+    for number, (ahead, count) in enumerate(((5 * minute, 144), (5 * minute + 1, 140))):
+        landing = Landing(raw.parent / f"records-{number}", 10 * minute)
+        assert ingest_raw(raw, landing, now=last - ahead).landed.readings == count
+
+
+def test_rows_that_are_doubled_are_named_by_file(
+    raw: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = raw / "node-0" / "smi.csv"
+    rows = file.read_text().splitlines()[1:]
+    file.write_text(file.read_text() + "\n".join(rows[:42]) + "\n")
+    (raw / "node-0" / "tail.csv").write_text("\n".join([HEADER, *rows[-3:]]) + "\n")
+    assert ingest(raw) == 0
+    said = capsys.readouterr()
+    assert "144 readings and 1 events are new, 0 were there" in said.out
+    assert "node-0/smi.csv: 42 of its rows are in it twice; each counts once" in said.err
+    assert "node-0/tail.csv: 3 of its rows are in node-0/smi.csv, too; each counts once" in said.err
+    assert ingest(raw) == 0
+    assert "0 readings and 0 events are new, 145 were there" in capsys.readouterr().out
+
+
+def test_tickets_of_the_future_are_left_out(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repairs = raw.parent / "repairs.csv"
+    repairs.write_text(f"{TICKETS}S3,2035-03-01T02:00:00Z,,fan,\n")
+    assert main(["ingest", "--repairs", str(repairs), "--out", str(raw.parent / "records")]) == 0
+    assert "1 tickets left out" in capsys.readouterr().err
+    assert failures(raw) == []
 
 
 def test_a_second_run_gives_the_same_bytes(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
