@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import httpx
 
+from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.features.telemetry.dcgm import BLANK, METRICS, Metric
 from forewarn.features.telemetry.prometheus import (
@@ -178,7 +179,7 @@ class Server:
             return self._runner.run(self._exchange(address, asked))
         except TimeoutError:
             raise PrometheusError(
-                f"{self.url}: gave no whole answer in {self.most_seconds:g} s."
+                f"{self.url}: gave no whole answer in {duration_in_words(self.most_seconds)}."
             ) from None
         except httpx.InvalidURL:  # its text may hold a part of a password
             raise PrometheusError(
@@ -278,6 +279,7 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
     """
     interval = landing.interval
     place = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
+    _adopt_mark(place, server.url)
     done = _done(place) if start is None else 0
     begin = end - _KEPT if start is None else start
     first = max(-(-begin // interval) * interval, done + interval if done else 0)
@@ -295,6 +297,21 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
 
 def _short(url: str) -> str:
     return hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
+
+
+def _adopt_mark(place: Path, url: str) -> None:
+    """Take over the mark of an older release, which kept user and password of the address."""
+    for old in sorted(place.parent.glob("prometheus-*.json")):
+        try:
+            mark = json.loads(old.read_text(encoding="utf-8"))
+            found = _USER.fullmatch(mark["url"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if found and f"{found['scheme']}{found['host']}".rstrip("/") == url.rstrip("/"):
+            if not place.exists():
+                with replacing(place) as path:
+                    path.write_text(json.dumps(mark | {"url": url}), encoding="utf-8")
+            old.unlink()
 
 
 def _done(place: Path) -> int:
@@ -364,6 +381,7 @@ class _Gpu:
 
     def events(self, interval: int) -> Iterator[dict[str, Any]]:
         """Yield the Xid that the gauge changed to; it says no more than in which interval."""
+        length = duration_in_words(interval / 1e9)
         for time, changes in sorted(self.changes.items()):
             code = self.xids.get(time, 0.0)
             if changes > 0 and code > 0:
@@ -378,7 +396,7 @@ class _Gpu:
                     "gpu_uuid": self.labels.uuid,
                     "pci": self.labels.pci,
                     "count": int(changes),
-                    "raw": f"the Xid gauge changed to {code:g} within {interval // _SECOND} s",
+                    "raw": f"the Xid gauge changed to {code:g} within {length}",
                 }
                 yield {name: value for name, value in row.items() if value is not None}
 

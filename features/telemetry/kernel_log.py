@@ -176,7 +176,9 @@ class EventReader:
         first, text = self._begun[0], _joined(line.message for line in self._begun)
         self._begun = []
         pci = pci_address(first.message)
-        return pci and KernelEvent("lost", replace(first, message=text), pci=pci, text=text)
+        if pci is None:
+            return None
+        return KernelEvent("lost", replace(first, message=text), pci=pci, text=text)
 
 
 def _joined(messages: Iterable[str]) -> str:
