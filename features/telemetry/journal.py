@@ -53,7 +53,7 @@ def kernel_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, str
 
 
 def _of_json(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
-    for line in filter(str.strip, text.splitlines()):
+    for line in filter(str.strip, text.split("\n")):  # a message may hold other ends of lines
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):

@@ -128,7 +128,8 @@ def test_a_journal_as_json_without_what_other_programs_wrote() -> None:
     entries = [entry(seconds, message) for seconds, message in MESSAGES]
     entries.insert(0, entry(1, "NVRM: Xid (PCI:0000:3b:00): 79, x", _TRANSPORT="syslog"))
     entries[3]["MESSAGE"] = list(str(entries[3]["MESSAGE"]).encode())
-    text = "".join(json.dumps(one) + "\n" for one in entries)
+    entries[1]["MESSAGE"] = "eth0:\u2028up"
+    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries)
     found = read(text)
     assert events_of(found) == EXPECTED
     assert not found.unread
