@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from forewarn.features.telemetry.blind import BlindWatch
-from forewarn.features.telemetry.kernel_log import parse_event, read_line
+from forewarn.features.telemetry.kernel_log import EventReader, KernelEvent, read_line
 from forewarn.features.telemetry.proc import HostReading
 from forewarn.features.telemetry.rows import (
     HostState,
@@ -79,6 +79,7 @@ class Agent:
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     _follower: Follower | None = None
+    _reader: EventReader = field(default_factory=EventReader)
     _log_read: bool | None = None
     _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
     _recent: dict[str, deque[dict[str, Any]]] = field(default_factory=dict)
@@ -272,23 +273,24 @@ class Agent:
     def _events(self, lines: list[Followed]) -> list[dict[str, Any]]:
         boot = self.proc().boot_time
         with self._lock:
-            return [row for line in lines if (row := self._event(line, boot)) is not None]
+            return [row for line in lines for row in self._line_events(line, boot)]
 
-    def _event(self, followed: Followed, boot: int | None) -> dict[str, Any] | None:
-        """Return the row of a line that tells one, with the GPU that sits at its address."""
+    def _line_events(self, followed: Followed, boot: int | None) -> list[dict[str, Any]]:
+        """Return the rows of what a line tells, each with the GPU that sits at its address."""
         now = self.clock.now()
         host = HostState(self.policy.machine_id, now)
         if followed.gap:
             name = event_id(host.machine_id, "gap", followed.place)
-            return finding_row("gap", followed.text, host) | {"id": name}
+            return [finding_row("gap", followed.text, host) | {"id": name}]
         line = read_line(followed.text, boot_time=boot, before=now)
         self._lines.append(line.message[:400])
-        event = parse_event(line)
-        if event is None:
-            return None
-        if line.time is None:
-            event = replace(event, line=replace(line, time=now))
-        name = event_id(host.machine_id, event.line.message, followed.place)
+        events = self._reader.events(line)
+        return [self._event_row(event, followed.place, host) for event in events]
+
+    def _event_row(self, event: KernelEvent, place: str, host: HostState) -> dict[str, Any]:
+        if event.line.time is None:
+            event = replace(event, line=replace(event.line, time=host.time))
+        name = event_id(host.machine_id, event.line.message, place)
         row = event_row(event, host.machine_id, name)
         if (gpu := self._roll.at(event.pci)) is not None:
             row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}

@@ -18,6 +18,9 @@ from forewarn.pipelines.store import check_regular, read_parquet
 __all__ = ["Cmdb", "read_cmdb", "read_texts"]
 
 _SERIAL, _UUID, _MACHINE = "gpu_serial", "gpu_uuid", "machine_id"
+_LAST_SLOT = 2**31 - 1
+# What is left of a serial that a table program took for a number.
+_NUMBER = r"^\d+\.\d+(?:[eE][+-]?\d+)?$|^\d+[eE][+]?\d+$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def read_texts(path: Path) -> pa.Table:
     Raises
     ------
     RecordsError
-        If it is neither, or a column cannot be text.
+        If it is neither, a column comes twice or cannot be text, or serials are no text.
     """
     check_regular(path)
     table = read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
@@ -70,7 +73,18 @@ def read_texts(path: Path) -> pa.Table:
             ) from None
         stripped = pc.utf8_trim_whitespace(text)
         columns[name] = pc.if_else(pc.equal(stripped, ""), None, stripped)
+    _check_serials(columns.get(_SERIAL), path)
     return pa.table(columns)
+
+
+def _check_serials(serials: pa.ChunkedArray | None, path: Path) -> None:
+    if serials is not None:
+        numbers = serials.filter(pc.match_substring_regex(serials, _NUMBER))
+        if len(numbers):
+            raise RecordsError(
+                f"{path}: column `{_SERIAL}` holds {numbers[0].as_py()[:40]!r}, expected the "
+                "serial as text: as a number it loses digits."
+            )
 
 
 def _read_csv(path: Path) -> pa.Table:
@@ -84,7 +98,14 @@ def _read_csv(path: Path) -> pa.Table:
         return csv.read_csv(path, convert_options=options)
     except FileNotFoundError:
         raise RecordsError(f"{path}: no such file, expected CSV or Parquet.") from None
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+    except OSError as error:
+        detail = error.strerror or str(error).splitlines()[0]
+        raise RecordsError(f"{path}: cannot be read ({detail}).") from None
+    except UnicodeDecodeError:
+        raise RecordsError(f"{path}: holds text that is not UTF-8, expected UTF-8.") from None
+    except pa.ArrowInvalid as error:
+        if "UTF8" in str(error):
+            raise RecordsError(f"{path}: holds text that is not UTF-8, expected UTF-8.") from None
         detail = str(error).splitlines()[0]
         raise RecordsError(f"{path}: is no CSV file with a header ({detail}).") from None
 
@@ -115,6 +136,13 @@ def read_cmdb(path: Path) -> Cmdb:
 def _check_slots(table: pa.Table, path: Path) -> None:
     if "slot" in table.column_names:
         slots = table["slot"].drop_null().to_pylist()
-        wrong = [slot for slot in slots if not (slot.isascii() and slot.isdigit())]
+        wrong = [slot for slot in slots if not _is_slot(slot)]
         if wrong:
-            raise RecordsError(f"{path}: column `slot` holds {wrong[0]!r}, expected a number.")
+            raise RecordsError(
+                f"{path}: column `slot` holds {wrong[0][:40]!r}, expected a number from 0 to "
+                f"{_LAST_SLOT}."
+            )
+
+
+def _is_slot(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= _LAST_SLOT

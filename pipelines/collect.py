@@ -96,6 +96,11 @@ class Publisher:
         if new:
             _log.warning("%d serials not in the CMDB: %s ...", len(new), ", ".join(sorted(new)[:5]))
             self._told |= new
+        for rival in landed.rivals:
+            pair = f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}"
+            if pair not in self._told:
+                _log.warning("%s: %s had it and keeps it", pair, rival.holder)
+                self._told.add(pair)
         return len(taken.files)
 
     def run(self, every: float) -> None:

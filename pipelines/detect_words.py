@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.models.detector import Detector
 from forewarn.models.detector_file import StoredDetector
@@ -42,7 +43,7 @@ def verdict_words(line: Mapping[str, Any]) -> str:
 
 def _short(jitters: Sequence[Mapping[str, Any]]) -> str:
     """Say who stood out for a while and is back."""
-    told = [f"{one['machine']} did for {one['seconds']:g} s" for one in jitters[:3]]
+    told = [f"{one['machine']} did for {duration_in_words(one['seconds'])}" for one in jitters[:3]]
     more = f" and {len(jitters) - 3} others" if len(jitters) > 3 else ""
     return f" for long enough ({', '.join(told)}{more})" if told else ""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forewarn.features.duration import duration_in_words
 from forewarn.pipelines.pages import plural, visible
 
 __all__ = ["Finding", "doctor_text", "findings", "half_width", "verdict"]
@@ -69,7 +70,8 @@ def _of_keys(found: Mapping[str, Any]) -> Iterator[Finding]:
     if cadence and not 0.5 * wanted <= cadence <= 1.5 * wanted:
         yield Finding(
             True,
-            f"Records come every {cadence:g} s, the configuration says {wanted:g} s.",
+            f"Records come every {duration_in_words(cadence)}, the configuration says "
+            f"{duration_in_words(wanted)}.",
             f'Set `records.interval = "{cadence:g}s"`, and think about `windows` anew.',
         )
     if found["coverage"] < 0.9:
@@ -157,7 +159,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         "",
         f"GPUs       {found['gpus']:,}{_machines(found)}",
         f"span       {found['first']} to {found['last']}, {found['days']:g} days",
-        f"records    {found['records']:,} every {found['cadence_seconds']:g} s, "
+        f"records    {found['records']:,} every {duration_in_words(found['cadence_seconds'])}, "
         f"{found['coverage']:.1%} of those expected, {plural(found['gaps'], 'gap')}",
         f"moves      {plural(found['serials_moved'], 'GPU')} changed the machine",
         f"resets     {_resets(found)}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,10 +30,13 @@ from forewarn.features.telemetry.evidence import (
 )
 from forewarn.features.telemetry.identity import (
     PLACES,
+    Rival,
     joined_places,
     places_of,
     with_event_serials,
+    with_one_host,
     with_serials,
+    without_rivals,
 )
 from forewarn.features.telemetry.tables import EVENTS, READINGS, newest
 from forewarn.pipelines.cmdb import Cmdb
@@ -76,6 +80,8 @@ class Landed:
         Serials that the CMDB lacks: their records have no attributes of it.
     unplaced : int
         Events of an address at which no GPU was ever seen.
+    rivals : Counter of Rival
+        Readings left out of the records, since another host had that GPU.
     """
 
     readings: int = 0
@@ -86,6 +92,7 @@ class Landed:
     nameless: int = 0
     unknown: set[str] = field(default_factory=set)
     unplaced: int = 0
+    rivals: Counter[Rival] = field(default_factory=Counter)
 
     def join(self, later: Landed) -> None:
         """Add what a later call did."""
@@ -97,6 +104,7 @@ class Landed:
         self.nameless += later.nameless
         self.unknown |= later.unknown
         self.unplaced += later.unplaced
+        self.rivals += later.rivals
 
 
 @dataclass(slots=True)
@@ -205,7 +213,7 @@ class Landing:
                 for part, rows in (("_readings", all_readings), ("_events", placed)):
                     if len(rows):
                         _write(self._hour_file(part, hour), rows)
-                self._make_records(hour, all_readings, placed, done)
+                self._make_records(hour, all_readings, placed, places, done)
                 bar.update()
 
     def _added(
@@ -223,8 +231,13 @@ class Landing:
         done.doubled += len(before) + len(rows) - len(joined)
         return joined
 
-    def _make_records(self, hour: int, readings: pa.Table, events: pa.Table, done: Landed) -> None:
+    def _make_records(
+        self, hour: int, readings: pa.Table, events: pa.Table, places: pa.Table, done: Landed
+    ) -> None:
         named = with_serials(readings, self.cmdb.serial_of_uuid)
+        named, rivals = with_one_host(named, places, reading_ticks(named, self.interval))
+        done.rivals += rivals
+        events = without_rivals(events, rivals)
         records = records_of(named, events, self.cmdb.attributes, interval=self.interval)
         if len(records):
             done.records += len(records)

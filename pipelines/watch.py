@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.machine_past import Past
@@ -139,8 +140,8 @@ class Watch:
             key = json.dumps([task, machine, "jitter"])
             if since > self._said.get(key, 0):
                 self._said[key] = grid.time(one.until)
-                seconds = (one.until - one.since + 1) * grid.interval / 1e9
-                note(f"{task}: {machine} stood out on {one.metric} for {seconds:g} s, and is back")
+                lasted = duration_in_words((one.until - one.since + 1) * grid.interval / 1e9)
+                note(f"{task}: {machine} stood out on {one.metric} for {lasted}, and is back")
 
     def _remember(self) -> None:
         """Keep what was said lately; nothing that is older can be said again."""

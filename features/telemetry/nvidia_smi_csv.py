@@ -50,10 +50,11 @@ _NAMES = {
 }
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
 # nvidia-smi says that a GPU is gone in more than one way, the address with and without a point.
+# What the driver says (NVRM) is of the kernel log, which also tells when.
 _LOST = re.compile(
-    r"GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
+    r"^(?!.*NVRM:).*?GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
     r"(?:Unknown Error|is lost|not found|fallen off)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 # In a table the fields of such a GPU say it.
 _LOST_ROW = re.compile(

@@ -124,7 +124,7 @@ def test_another_cadence_is_a_finding_and_no_error(
     frame["timestamp"] = start + (frame["timestamp"] - start) / 4
     found = examined(capsys, write(frame, tmp_path))
     assert found["usable"] is None
-    assert "Records come every 150 s, the configuration says 600 s" in said(found)
+    assert "Records come every 2.5 min, the configuration says 10 min" in said(found)
     assert 'Set `records.interval = "150s"`' in doctor_text(found)
 
 

@@ -124,7 +124,7 @@ def test_a_model_asks_for_its_columns_and_interval(
     assert "power_draw" in capsys.readouterr().err
     sparse = write(fleet[fleet["timestamp"].dt.hour % 3 == 0], tmp_path / "sparse")
     assert _score(sparse, model, tmp_path / "out") == 2
-    assert "10800 s apart" in capsys.readouterr().err
+    assert "3 h apart" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

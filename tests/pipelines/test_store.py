@@ -355,7 +355,7 @@ def test_a_file_that_was_cut_is_named(folder: Path) -> None:
 
 def test_another_interval_is_refused_by_folder(folder: Path) -> None:
     message = refused(store_of(folder, interval=HOUR // 6))
-    assert message.startswith(f"{folder}: records are 3600 s apart")
+    assert message.startswith(f"{folder}: records are 1 h apart")
 
 
 # --- failures in the records -------------------------------------------------------------------

@@ -144,6 +144,17 @@ def xid(gpu: int, code: int) -> str:
     return f"NVRM: Xid (PCI:0000:1{gpu}:00): {code}, pid=7, name=python, text"
 
 
+def test_a_gpu_dead_when_the_driver_loads_is_reported_at_its_address(host: Host) -> None:
+    host.write("NVRM: The NVIDIA GPU 0000:b3:00.0")
+    host.write("NVRM: (PCI ID: 10de:2330) installed in this system has")
+    assert host.agent.follow() == 0
+    host.write("NVRM: fallen off the bus and is not responding to commands.")
+    assert host.agent.follow() == 1
+    ((kind, batch),) = host.spooled()
+    assert (kind, batch["events"][0]["kind"]) == ("faults", "lost")
+    assert batch["events"][0]["pci"] == "0000:b3:00"
+
+
 def test_a_reading_is_spooled_with_its_host(host: Host) -> None:
     host.agent.follow()
     rows = host.agent.collect(START)
