@@ -36,6 +36,7 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     edges = _quantiles(source, _LEVELS).astype(np.float32)
     if source is moving:
         edges = np.append(edges, np.nextafter(np.float32(middle), np.float32(np.inf)))
+    edges = edges[np.isfinite(edges)]  # nothing follows the largest number there is
     edges.sort()
     return np.asarray(edges[np.append(True, edges[1:] != edges[:-1])])
 

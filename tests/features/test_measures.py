@@ -338,6 +338,29 @@ def test_without_machine_or_slot_its_failures_are_missing(assembled: Make, rows:
 # --- saved and read ----------------------------------------------------------------------------
 
 
+def test_columns_come_in_the_order_of_the_plan_whatever_order_a_file_had(
+    assembled: Make, rows: Rows
+) -> None:
+    # Out of alphabetical order, as a file with sorted keys would not have them.
+    kinds = FeatureKinds(categorical=("kind", "driver", "centre"), code=("xid", "event"))
+    listed = rows("A", range(0, 80, 10), kind="T4", driver="5", centre="n", xid=13, event=2)
+    listed += rows("B", range(0, 80, 10), kind="P4", driver="4", centre="e", xid=0, event=1)
+    timeline = lay_out(assembled(listed, kinds=kinds), Failures.none())
+    plan = _plan(kinds)
+    instances = _find(timeline, plan)
+    measures = Measures.fit(plan, timeline, instances)
+    again = Measures.from_dict(json.loads(json.dumps(measures.to_dict(), sort_keys=True)))
+    one, other = (m.values(timeline, instances) for m in (measures, again))
+    assert one.columns == other.columns
+    assert one.context.tobytes() == other.context.tobytes()
+    categories = [name.partition("=")[0] for name in one.context_names if "category" in name]
+    assert list(dict.fromkeys(categories)) == [
+        "category:kind",
+        "category:driver",
+        "category:centre",
+    ]
+
+
 def test_measures_saved_and_read_measure_the_same(assembled: Make, rows: Rows) -> None:
     listed = [
         one

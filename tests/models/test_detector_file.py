@@ -76,7 +76,7 @@ def test_weights_that_denoise_nothing_are_refused(folder: Path, part: str, chang
         saved[name].flat[0] = np.nan
     else:
         saved[name] = saved[name][..., None]
-    np.savez(path, **saved)  # type: ignore[arg-type]
+    np.savez(path, **saved)
     with pytest.raises(DetectorFileError, match=f"`{part}` of a denoiser is") as refused:
         load_detector(folder)
     assert "\n" not in str(refused.value)

@@ -13,6 +13,10 @@ import pytest
 from forewarn.models.calibration import Calibration
 from forewarn.models.ensembles import blend
 from forewarn.pipelines.cli import main
+from forewarn.pipelines.job import open_job
+from forewarn.pipelines.moments import parse_moment
+from forewarn.pipelines.settings import load_settings
+from forewarn.pipelines.train import trained_walk
 
 Fleet = Callable[[int, int], pd.DataFrame]
 Write = Callable[[pd.DataFrame, Path], Path]
@@ -156,3 +160,29 @@ def test_a_list_agrees_with_the_backtest_to_the_last_digit(
         assert listed["probability"].nunique() > 10
         assert list(listed["gpu_serial"]) == list(expected["gpu_serial"])
         assert list(listed["probability"]) == list(expected["probability"])
+
+
+@pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
+def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path: Path) -> None:
+    from forewarn.pipelines.recipes import Recipes
+    from forewarn.pipelines.registry import Registry
+
+    config = tmp_path / "config.toml"
+    config.write_text(SETTINGS.format(features=ALL_KINDS, models='"gbdt"'))
+    settings = load_settings(config)
+    job, moment = open_job(records, settings), parse_moment("2025-01-21")
+    table = settings.registry.model_copy(update={"store": str(tmp_path / "mlflow")})
+    registry = Registry(table, create=True)
+    with registry.run("retraining", {"forewarn.kind": "retraining"}) as run:
+        kept, recalled = (Recipes(registry, job, run) for _ in range(2))
+        walk, undisturbed = trained_walk(job, moment, memory=kept)
+        again, resumed = trained_walk(job, moment, memory=recalled)
+    assert (kept.recalled, recalled.trained) == (0, 0)
+    assert kept.trained == recalled.recalled > 1
+    assert walk.windows
+    for one, other in zip(walk.windows, again.windows, strict=True):
+        assert one.by_strategy.keys() == other.by_strategy.keys()
+        for strategy, (_, scores) in one.by_strategy.items():
+            assert scores["blend"].tolist() == other.by_strategy[strategy][1]["blend"].tolist()
+    assert undisturbed.calibration == resumed.calibration
+    assert undisturbed.version == resumed.version
