@@ -163,6 +163,10 @@ def _notes(landed: Landed) -> None:
         note(f"{len(landed.unknown)} serials are not in the CMDB and kept without it: {some}, ...")
     if landed.nameless:
         note(f"{landed.nameless} readings name no GPU (no serial, no UUID) and make no record")
+    if landed.ahead:
+        note(f"left out: {landed.ahead} rows of the future; the clock that wrote them is wrong")
+    for moved in landed.quarantined:
+        note(moved)
     if landed.unplaced:
         note(f"{landed.unplaced} events are of an address at which no GPU was ever seen")
 

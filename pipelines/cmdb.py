@@ -17,6 +17,7 @@ from forewarn.pipelines.store import open_parquet
 __all__ = ["Cmdb", "read_cmdb", "read_texts"]
 
 _SERIAL, _UUID = "gpu_serial", "gpu_uuid"
+_DIGITS = 6  # of a slot: no host has a million
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def read_texts(path: Path) -> pa.Table:
         If it is neither, or a column cannot be text.
     """
     table = open_parquet(path).read() if path.suffix == ".parquet" else _read_csv(path)
+    if len(set(table.column_names)) < len(table.column_names):
+        raise RecordsError(f"{path}: a column comes twice in {', '.join(table.column_names)}.")
     columns = {}
     for name in table.column_names:
         try:
@@ -95,8 +98,6 @@ def read_cmdb(path: Path) -> Cmdb:
     if _SERIAL not in table.column_names:
         found = ", ".join(table.column_names)
         raise RecordsError(f"{path}: column `{_SERIAL}` is missing, found {found}.")
-    if len(set(table.column_names)) < len(table.column_names):
-        raise RecordsError(f"{path}: a column comes twice in {', '.join(table.column_names)}.")
     table = table.filter(pc.is_valid(table[_SERIAL]))
     _check_slots(table, path)
     attributes = newest(table, [_SERIAL])
@@ -114,3 +115,8 @@ def _check_slots(table: pa.Table, path: Path) -> None:
         wrong = [slot for slot in slots if not (slot.isascii() and slot.isdigit())]
         if wrong:
             raise RecordsError(f"{path}: column `slot` holds {wrong[0]!r}, expected a number.")
+        large = [slot for slot in slots if len(slot) > _DIGITS]
+        if large:
+            raise RecordsError(
+                f"{path}: column `slot` holds {large[0][:40]!r}, expected at most {_DIGITS} digits."
+            )
