@@ -186,6 +186,10 @@ def _notes(landed: Landed) -> None:
         note(f"{more} more such pairs of hosts")
     if landed.nameless:
         note(f"{landed.nameless} readings name no GPU (no serial, no UUID) and make no record")
+    if landed.ahead:
+        note(f"left out: {landed.ahead} rows of the future; the clock that wrote them is wrong")
+    for moved in landed.quarantined:
+        note(moved)
     if landed.unplaced:
         note(f"{landed.unplaced} events are of an address at which no GPU was ever seen")
 

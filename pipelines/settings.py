@@ -252,6 +252,7 @@ class CollectorTable(StrictTable):
     key: str = ""
     max_batch_mib: Count = 8
     publish_every: Duration = parse_duration("5s")
+    hosts: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

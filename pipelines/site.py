@@ -6,12 +6,17 @@ that a scheduler passes nothing else on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forewarn.features.records import DAY, TIMESTAMP
+import pandas as pd
+
+from forewarn.features.errors import InputError
+from forewarn.features.records import DAY, SERIAL, TIMESTAMP
+from forewarn.pipelines.clock import MOST_AHEAD
 from forewarn.pipelines.job import open_job
 from forewarn.pipelines.moments import iso, parse_moment
 from forewarn.pipelines.settings import Settings, load_settings
@@ -24,8 +29,10 @@ __all__ = [
     "complete_days",
     "ingest_site",
     "lengths_of",
+    "missing_days",
     "retrain_site",
     "review_site",
+    "score_missing",
     "score_site",
     "train_length",
 ]
@@ -80,21 +87,20 @@ class Site:
         return self.folder / text if text else None
 
 
-def ingest_site(config: str, now: str) -> str | None:
-    """Bring in what is new; return the newest complete day of records, None if there is none.
+def ingest_site(config: str, now: str) -> list[str]:
+    """Bring in what is new; return the complete days of records, the oldest first.
 
     Parameters
     ----------
     config : str
     now : str
-        Up to when Prometheus is asked.
+        Up to when Prometheus is asked, and what is past.
     """
     site, end = Site.of(config), parse_moment(now)
     table = site.settings.site
     if table.raw or table.prometheus or table.repairs:
         _ingest(site, end)
-    days = complete_days(site.records, site.settings.records.interval)
-    return days[-1] if days else None
+    return complete_days(site.records, site.settings.records.interval, end)
 
 
 def _ingest(site: Site, end: int) -> None:
@@ -114,19 +120,62 @@ def _ingest(site: Site, end: int) -> None:
             pull(server, landing, start=None, end=end)
 
 
-def complete_days(records: Path, interval: int) -> list[str]:
-    """Return the days that are over: their last interval, or a later day, has a record."""
-    from forewarn.pipelines.store import open_parquet
+def complete_days(records: Path, interval: int, now: int) -> list[str]:
+    """Return the days whose list can be made: past, and most of their GPUs were seen to their end.
 
+    What comes before a complete day is complete, too: nobody waits for it any more.
+
+    Parameters
+    ----------
+    records : Path
+    interval : int
+        Nanoseconds between two records.
+    now : int
+        A day that ends later is not over, whatever the records say.
+    """
     dates = sorted(path.name.removeprefix("date=") for path in records.glob("date=*"))
-    if not dates:
-        return []
-    newest = 0
-    for path in (records / f"date={dates[-1]}").glob("[!._]*.parquet"):
-        column = open_parquet(path).read(columns=[TIMESTAMP])[TIMESTAMP].to_pandas()
-        newest = max(newest, int(column.max().value))
-    midnight = parse_moment(dates[-1]) + DAY
-    return dates if newest >= midnight - interval else dates[:-1]
+    seen_later: set[str] = set()
+    for date in reversed(dates):
+        midnight = parse_moment(date) + DAY
+        times = _last_seen(records / f"date={date}", now + MOST_AHEAD)
+        ended = {gpu for gpu, time in times.items() if time >= midnight - interval}
+        if midnight <= now and 2 * len(times.keys() & (ended | seen_later)) > len(times):
+            return [before for before in dates if before <= date]
+        seen_later |= times.keys()
+    return []
+
+
+def _last_seen(partition: Path, latest: int) -> dict[str, int]:
+    """Return when each GPU was seen last in a partition; rows after `latest` are no knowledge."""
+    from forewarn.pipelines.store import moments_of, open_parquet
+
+    found: dict[str, int] = {}
+    for path in sorted(partition.glob("[!._]*.parquet")):
+        table = open_parquet(path).read(columns=[SERIAL, TIMESTAMP])
+        times = moments_of(table, TIMESTAMP, path).to_numpy(zero_copy_only=False)
+        frame = pd.DataFrame({"gpu": table[SERIAL].to_pandas().to_numpy(), "time": times})
+        newest = frame[frame["time"] <= latest].groupby("gpu", observed=True)["time"].max()
+        for gpu, time in newest.items():
+            found[str(gpu)] = max(found.get(str(gpu), 0), int(time))
+    return found
+
+
+def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
+    """Return which of the complete days are to be published, the oldest first.
+
+    Parameters
+    ----------
+    days : sequence of str
+        The oldest first.
+    published : str or None
+        The last one published. At the first time it is the newest day alone: the lists of a year
+        that came at once would be made by a model that has seen it.
+    today : str
+        What was published of a day that has not ended is no day to go on from.
+    """
+    if published is None or published >= today:
+        return list(days[-1:])
+    return [day for day in days if day > published]
 
 
 def train_length(config: str, at: str, length: int) -> str:
@@ -155,6 +204,27 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
     site = Site.of(config)
     job = open_job(site.records, site.settings)
     return retrain(job, parse_moment(at), Registry(site.settings.registry, create=True)).as_dict()
+
+
+def score_missing(config: str, days: Sequence[str]) -> str:
+    """Write the lists of complete days, the oldest first, and return the folder of the newest.
+
+    One that cannot be made of an earlier day is an alert: the newest list waits for no other.
+
+    Parameters
+    ----------
+    config : str
+    days : sequence of str
+        At least one.
+    """
+    from forewarn.pipelines.alerts import alert
+
+    for day in days[:-1]:
+        try:
+            score_site(config, day)
+        except InputError as error:
+            alert("no list", f"{day}: {error}")
+    return score_site(config, days[-1])
 
 
 def score_site(config: str, day: str) -> str:

@@ -63,6 +63,16 @@ def failures(raw: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def test_a_file_named_2035_leaves_no_record_and_is_told(
+    raw: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smi = "index, serial, temperature.gpu\n0, S0, 40\n"
+    (raw / "node-0" / "smi_2035-03-01T00:10.csv").write_text(smi)
+    assert ingest(raw) == 0
+    assert "left out: 1 rows of the future" in capsys.readouterr().err
+    assert records(raw)["timestamp"].dt.year.unique().tolist() == [2025]
+
+
 def test_drops_become_records_and_failures(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ingest(raw) == 0
     said = capsys.readouterr()
