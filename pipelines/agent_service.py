@@ -187,7 +187,7 @@ def _forever(agent: Agent, sender: Sender | None) -> int:
         sender.stop.set()
         agent.wake.set()
 
-    def watched(work: Callable[[], None], name: str) -> None:
+    def watched(work: Callable[[], object], name: str) -> None:
         try:
             work()
         except Exception as error:  # a half of an agent would look like a whole one
@@ -201,6 +201,8 @@ def _forever(agent: Agent, sender: Sender | None) -> int:
         threading.Thread(target=watched, args=(work, name), name=name, daemon=True)
         for work, name in ((agent.collect_on_schedule, "readings"), (sender.run, "sender"))
     ]
+    # First: a reading says that there was no Xid only where the log was read up to it.
+    watched(agent.follow, "kernel log")
     for thread in threads:
         thread.start()
     watched(agent.follow_log, "kernel log")

@@ -796,6 +796,21 @@ def test_an_agent_of_which_a_part_dies_ends_and_is_no_success(
     )
 
 
+def test_a_service_reads_the_log_before_its_first_reading(
+    daemon: list[str], policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first record after each start would not know whether there was an Xid."""
+
+    def collect_once(agent: Agent) -> None:
+        agent.collect()
+        raise ValueError("that is enough")
+
+    monkeypatch.setattr(Agent, "collect_on_schedule", collect_once)
+    assert main(daemon) == 1
+    (path,) = (policy.parent / "state" / "spool" / "2-batches").glob("*.json")
+    assert json.loads(path.read_text())["readings"][0]["log_read"] is True
+
+
 def test_an_agent_whose_sender_dies_ends_and_is_no_success(
     daemon: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
