@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,11 @@ from forewarn.pipelines.command import (
     settings_of,
     whole,
 )
+from forewarn.pipelines.terminal import plain, say
 
 if TYPE_CHECKING:
+    from forewarn.models.detector_file import StoredDetector
+    from forewarn.pipelines.detect import Detected, NotJudged
     from forewarn.pipelines.host_events import HostEvents
 
 __all__ = ["add_detect", "add_simulate_incidents"]
@@ -157,7 +161,7 @@ def _fit(args: argparse.Namespace) -> int:
     stored = fit_detector(args.metrics, settings, incidents)
     save_fitted(stored, args.model)
     names = [model.name for model in stored.detector.metrics]
-    print(f"{len(names)} metrics, in order: {', '.join(names)}")
+    say(f"{len(names)} metrics, in order: {', '.join(names)}")
     print(f"wrote {args.model}")
     return 0
 
@@ -165,19 +169,50 @@ def _fit(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from forewarn.models.detector_file import load_detector
     from forewarn.pipelines.detect import detect_pulls
-    from forewarn.pipelines.detect_words import verdict_words
 
     settings_of(args)
     stored = load_detector(args.model)
     known = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
-    for one in detect_pulls(args.metrics, stored, **known):
-        line = one.line()
-        print(json.dumps(line) if args.json else verdict_words(line), flush=True)
-        if args.plot is not None:
+    _print_call(_drawn(detect_pulls(args.metrics, stored, **known), stored, args.plot), args.json)
+    return 0
+
+
+def _drawn(
+    found: Iterable[Detected | NotJudged], stored: StoredDetector, plot: Path | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the line of every task; draw those that were judged, if there is a folder for it."""
+    from forewarn.pipelines.detect import Detected
+
+    for one in found:
+        yield one.line()
+        if plot is not None and isinstance(one, Detected):
             from forewarn.pipelines.verdict_plot import plot_verdict
 
-            plot_verdict(one, stored, args.plot)
-    return 0
+            plot_verdict(one, stored, plot)
+
+
+def _print_line(line: dict[str, Any], as_json: bool) -> None:
+    from forewarn.pipelines.detect_words import verdict_words
+
+    if as_json:
+        print(json.dumps(line), flush=True)
+    else:
+        say(verdict_words(line))
+
+
+def _print_call(lines: Iterable[dict[str, Any]], as_json: bool) -> None:
+    """Print all lines of a call, for people those of bad tasks last.
+
+    Where all tasks are bad the call ends in an error, and that one line is enough for people.
+    """
+    bad = []
+    for line in lines:
+        if line["not_judged"] is None or as_json:
+            _print_line(line, as_json)
+        else:
+            bad.append(line)
+    for line in bad:
+        _print_line(line, as_json)
 
 
 def _events(args: argparse.Namespace) -> HostEvents | None:
@@ -191,7 +226,6 @@ def _watch(args: argparse.Namespace) -> int:
     import threading
 
     from forewarn.models.detector_file import load_detector
-    from forewarn.pipelines.detect_words import verdict_words
     from forewarn.pipelines.live_metrics import LiveMetrics
     from forewarn.pipelines.prometheus import Server
     from forewarn.pipelines.watch import Watch
@@ -208,8 +242,11 @@ def _watch(args: argparse.Namespace) -> int:
         watch = Watch(stored, settings, source, args.state, args.at_risk, _events(args))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-        for line in watch.call() if args.once else watch.run(stop):
-            print(json.dumps(line) if args.json else verdict_words(line), flush=True)
+        if args.once:
+            _print_call(watch.call(), args.json)
+        else:
+            for line in watch.run(stop):
+                _print_line(line, args.json)
     return 0
 
 
@@ -224,7 +261,7 @@ def _metrics(args: argparse.Namespace) -> int:
         save_fitted(stored, args.model)
         print(f"wrote {args.model}", file=sys.stderr)
     lines = metric_lines(stored)
-    print("\n".join(map(json.dumps, lines) if args.json else _table(lines)))
+    print("\n".join(map(json.dumps, lines) if args.json else map(plain, _table(lines))))
     return 0
 
 

@@ -26,7 +26,7 @@ from forewarn.models.detector_fit import (
 )
 from forewarn.models.lstm_vae_training import fit_lstm_vae
 from forewarn.models.metric_priority import largest_z, ranked_metrics
-from forewarn.pipelines.pulls import FilePull, PullError, find_pulls, open_pull
+from forewarn.pipelines.pulls import FilePull, PullError, open_pull, sound_pulls
 from forewarn.pipelines.settings import DetectionTable
 from forewarn.pipelines.stages import note, progress_bar
 from forewarn.pipelines.store import replacing
@@ -94,9 +94,11 @@ def fit_detector(
     Raises
     ------
     PullError
-        If the metrics break the contract, or none of those that the settings name is there.
+        If no task keeps the contract, or none of the metrics that the settings name is there.
     """
-    tasks = _Tasks(find_pulls(metrics), settings, frozenset(one.task for one in incidents))
+    wanted = [one.name for one in settings.metrics]
+    folders = sound_pulls(metrics, settings.interval, wanted)
+    tasks = _Tasks(folders, settings, frozenset(one.task for one in incidents))
     continuity = settings.continuity // settings.interval
     block = max(continuity // _BLOCKS, 1)
     rules = Rules(settings.window, continuity, block, settings.mode, settings.distance)
