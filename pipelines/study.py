@@ -21,6 +21,7 @@ from forewarn.evaluation.detection import (
 )
 from forewarn.models.detector import Detector
 from forewarn.models.detector_file import StoredDetector
+from forewarn.pipelines.csv_table import write_csv
 from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
@@ -201,7 +202,7 @@ def _write(
     with ExitStack() as files:
         path = files.enter_context(replacing(out / "study.json"))
         path.write_text(json.dumps(study, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        table.to_csv(files.enter_context(replacing(out / "study.csv")), index=False)
+        write_csv(table, files.enter_context(replacing(out / "study.csv")))
         picture = files.enter_context(replacing(out / "study.png"))
         study_figure(study).savefig(picture, dpi=110, format="png")
 
