@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -18,7 +17,7 @@ from forewarn.pipelines.command import (
     settings_of,
     whole,
 )
-from forewarn.pipelines.terminal import plain, say
+from forewarn.pipelines.terminal import complain, plain, say
 
 if TYPE_CHECKING:
     from forewarn.models.detector_file import StoredDetector
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from forewarn.pipelines.host_events import HostEvents
 
 __all__ = ["add_detect", "add_simulate_incidents"]
+
+_MOST_PULLS = 100_000
 
 
 def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -52,7 +53,11 @@ def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument("--out", type=Path, required=True, help="folder to write")
     for name in ("faulty", "healthy"):
         command.add_argument(
-            f"--{name}", type=whole(0), default=20, metavar="N", help=f"{name} pulls (default: 20)"
+            f"--{name}",
+            type=whole(0, _MOST_PULLS),
+            default=20,
+            metavar="N",
+            help=f"{name} pulls (default: 20)",
         )
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
 
@@ -61,7 +66,7 @@ def _simulate_incidents(args: argparse.Namespace) -> int:
     from forewarn.pipelines.simulate_incidents import simulate_incidents_to
 
     simulate_incidents_to(args.out, n_faulty=args.faulty, n_healthy=args.healthy, seed=args.seed)
-    print(f"wrote {args.out}/train, {args.out}/pulls and {args.out}/truth.csv")
+    say(f"wrote {args.out}/train, {args.out}/pulls and {args.out}/truth.csv")
     return 0
 
 
@@ -162,7 +167,7 @@ def _fit(args: argparse.Namespace) -> int:
     save_fitted(stored, args.model)
     names = [model.name for model in stored.detector.metrics]
     say(f"{len(names)} metrics, in order: {', '.join(names)}")
-    print(f"wrote {args.model}")
+    say(f"wrote {args.model}")
     return 0
 
 
@@ -259,7 +264,7 @@ def _metrics(args: argparse.Namespace) -> int:
     if args.order is not None:
         stored = reordered(stored, [name.strip() for name in args.order.split(",")])
         save_fitted(stored, args.model)
-        print(f"wrote {args.model}", file=sys.stderr)
+        complain(f"wrote {args.model}")
     lines = metric_lines(stored)
     print("\n".join(map(json.dumps, lines) if args.json else map(plain, _table(lines))))
     return 0

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from forewarn.pipelines.command import Parser, add_command, add_fitted, names_of, whole
+from forewarn.pipelines.terminal import say
 
 __all__ = ["add_study"]
 
@@ -149,6 +150,6 @@ def _study(args: argparse.Namespace) -> int:
     stored = load_detector(args.model)
     given = StudySet.open(args.data, stored.interval)
     study = run_study(given, stored, args.out, args.methods, args.false_alarms)
-    print(study_text(study))
-    print(f"\nwrote {args.out}/study.json, study.csv and study.png")
+    print(study_text(study), end="\n\n")
+    say(f"wrote {args.out}/study.json, study.csv and study.png")
     return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["plain", "say"]
+import sys
+
+__all__ = ["complain", "plain", "say"]
 
 
 def plain(text: object) -> str:
@@ -20,6 +22,11 @@ def plain(text: object) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text)
     )
+
+
+def complain(line: object) -> None:
+    """Print one line on stderr."""
+    print(plain(line), file=sys.stderr)
 
 
 def say(line: object) -> None:
