@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ from forewarn.pipelines.terminal import complain, say
 
 __all__ = ["main"]
 
+_LONGEST = 500  # characters of what is wrong
 _STRATEGIES = ("fixed", "sliding", "variable", "steady")
 
 
@@ -294,6 +296,9 @@ def _parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code, after one line where the input is wrong."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that an old terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     try:
         args = _parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = args.run
@@ -304,7 +309,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return 128 + signal.SIGPIPE
     except (InputError, OSError) as error:
-        complain(f"forewarn: error: {_described(error)}")
+        said = _described(error)  # a cell may be a file's worth of text
+        complain(f"forewarn: error: {said if len(said) <= _LONGEST else said[:_LONGEST] + '...'}")
         return 2
     except KeyboardInterrupt:
         complain("forewarn: interrupted")

@@ -172,11 +172,11 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
     from forewarn.pipelines.detect import detect_pulls
+    from forewarn.pipelines.stored_detector import open_detector
 
     settings_of(args)
-    stored = load_detector(args.model)
+    stored = open_detector(args.model)
     known = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
     _print_call(_drawn(detect_pulls(args.metrics, stored, **known), stored, args.plot), args.json)
     return 0
@@ -230,12 +230,12 @@ def _watch(args: argparse.Namespace) -> int:
     import signal
     import threading
 
-    from forewarn.models.detector_file import load_detector
     from forewarn.pipelines.live_metrics import LiveMetrics
     from forewarn.pipelines.prometheus import Server
+    from forewarn.pipelines.stored_detector import open_detector
     from forewarn.pipelines.watch import Watch
 
-    settings, stored, stop = settings_of(args).watch, load_detector(args.model), threading.Event()
+    settings, stored, stop = settings_of(args).watch, open_detector(args.model), threading.Event()
     with ExitStack() as resources:
         source: Path | LiveMetrics = args.metrics
         if args.prometheus is not None:
@@ -256,11 +256,11 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _metrics(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
     from forewarn.pipelines.detect_fit import save_fitted
     from forewarn.pipelines.detect_words import metric_lines, reordered
+    from forewarn.pipelines.stored_detector import open_detector
 
-    stored = load_detector(args.model)
+    stored = open_detector(args.model)
     if args.order is not None:
         stored = reordered(stored, [name.strip() for name in args.order.split(",")])
         save_fitted(stored, args.model)

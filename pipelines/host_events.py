@@ -95,7 +95,7 @@ class HostEvents:
 def _xids(path: Path, machine: str, start: int, end: int) -> pa.Table:
     """Return the Xids of a file; the times in nanoseconds since 1970."""
     try:
-        rows = open_parquet(path).read(columns=list(_COLUMNS)).select(_COLUMNS)
+        rows = open_parquet(path, _COLUMNS).read(columns=list(_COLUMNS)).select(_COLUMNS)
         time = rows["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
         texts = {name: rows[name].cast(pa.string()) for name in _TEXTS}
         table = pa.table({"timestamp": time, "code": rows["code"].cast(pa.int64()), **texts})

@@ -75,10 +75,14 @@ class Prior:
 
 def _read(path: Path) -> pd.DataFrame:
     """Read the flagged machines of one list."""
-    file = open_parquet(path)
-    for name in _COLUMNS:
-        if file.schema_arrow.names.count(name) != 1:
-            raise PriorError(f"{path}: expected one column `{name}`.")
+    file = open_parquet(path, _COLUMNS)
+    missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
+    if missing:
+        raise PriorError(f"{path}: column `{missing[0]}` is missing.")
+    for name in ("window_end", "valid_until"):
+        kind = file.schema_arrow.field(name).type
+        if not pa.types.is_timestamp(kind):
+            raise PriorError(f"{path}: column `{name}` is {kind}, expected a timestamp.")
     try:
         return _flagged(file.read(columns=list(_COLUMNS)))
     except (pa.ArrowException, ValueError, TypeError, OSError) as error:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from forewarn.evaluation.review import Judged, judge
 from forewarn.pipelines.job import JobError
 from forewarn.pipelines.moments import to_timestamps
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.store import moments_of, open_parquet
 
 __all__ = ["read_lists", "review_lists", "review_text"]
@@ -33,14 +34,25 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
         raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     frames = []
     for path in paths:
-        table = open_parquet(path).read()
+        table = open_parquet(path, _WANTED).read()
         absent = [name for name in _NEEDED if name not in table.column_names]
         if absent:
             raise JobError(f"{path}: column `{absent[0]}` is missing.")
+        _check_types(path, table)
         wanted = [name for name in _WANTED if name in table.column_names]
         frames.append(table.select(wanted).to_pandas().assign(list=path.parent.name[5:]))
     lists: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return lists
+
+
+def _check_types(path: Path, table: pa.Table) -> None:
+    for name in ("window_end", "valid_until"):
+        if not pa.types.is_timestamp(table[name].type):
+            kind = table[name].type
+            raise JobError(f"{path}: column `{name}` is {kind}, expected a timestamp.")
+    if not pa.types.is_boolean(table["flagged"].type) or table["flagged"].null_count:
+        kind = table["flagged"].type
+        raise JobError(f"{path}: column `flagged` is {kind}, expected true or false in every row.")
 
 
 def read_failures(path: Path) -> pd.DataFrame:
@@ -51,13 +63,14 @@ def read_failures(path: Path) -> pd.DataFrame:
     RecordsError, JobError
         If it cannot be read or lacks a column.
     """
+    refuse_irregular(path)
     if path.suffix == ".csv":
         try:
             table = pa.Table.from_pandas(pd.read_csv(path, dtype=str), preserve_index=False)
         except (OSError, ValueError) as error:
             raise JobError(f"{path}: is no readable CSV file ({error}).") from None
     else:
-        table = open_parquet(path).read()
+        table = open_parquet(path, ("gpu_serial", "failed_at", "known_at")).read()
     for name in ("gpu_serial", "failed_at"):
         if name not in table.column_names:
             raise JobError(

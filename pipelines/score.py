@@ -18,6 +18,7 @@ from forewarn.models.predictor import Predictor
 from forewarn.models.rules import evidence, rule_scores
 from forewarn.pipelines.at_risk import AtRiskList, Candidates
 from forewarn.pipelines.job import JobError
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.settings import RegistryTable, Settings
 from forewarn.pipelines.store import RecordStore
 
@@ -40,9 +41,10 @@ def load_predictor(model: str, registry: RegistryTable | None = None) -> Predict
         from forewarn.pipelines.registry import Registry
 
         return Registry(registry or RegistryTable()).load(model)
+    refuse_irregular(Path(model))
     try:
         return Predictor.load(Path(model))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise JobError(f"--model {error}") from None
 
 

@@ -239,7 +239,7 @@ def _older_keys(start: int | None, path: Path) -> Keys | None:
 
 def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
     """Read a failures table (CONTRACTS, section 1); a serial that is not asked for falls out."""
-    table = open_parquet(path).read()
+    table = open_parquet(path, (SERIAL, "failed_at", "repaired_at", "known_at")).read()
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:
             raise RecordsError(f"{path}: column `{name}` is missing.")
@@ -290,16 +290,24 @@ def _date(moment: int) -> dt.date:
     return dt.date(1970, 1, 1) + dt.timedelta(days=moment // DAY)
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file, or say which one is none."""
+def open_parquet(path: Path, wanted: Collection[str] = ()) -> pq.ParquetFile:
+    """Open a Parquet file, or say which one is none, or has a wanted column twice."""
+    if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
+        raise RecordsError(f"{path}: is no regular file, expected Parquet.")
     try:
-        return pq.ParquetFile(path, read_dictionary=[])
-    except (pa.ArrowInvalid, OSError) as error:
+        file = pq.ParquetFile(path, read_dictionary=[])
+    except (pa.ArrowException, OSError) as error:
         raise _no_parquet(path, error) from None
+    names = file.schema_arrow.names
+    doubled = next((name for name in wanted if names.count(name) > 1), None)
+    if doubled is not None:
+        raise RecordsError(f"{path}: column `{doubled}` is there twice, expected it once.")
+    return file
 
 
 def _no_parquet(path: Path, error: Exception) -> RecordsError:
-    return RecordsError(f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}).")
+    detail = (str(error).splitlines() or [type(error).__name__])[0]
+    return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
 
 
 def _schema(path: Path) -> pa.Schema:

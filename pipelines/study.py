@@ -23,6 +23,7 @@ from forewarn.models.detector import Detector
 from forewarn.models.detector_file import StoredDetector
 from forewarn.pipelines.csv_table import write_csv
 from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
 from forewarn.pipelines.study_variants import Variants
@@ -60,6 +61,7 @@ class StudySet:
             If it is not there or lacks a column.
         """
         path = folder / "truth.csv"
+        refuse_irregular(path)
         try:
             truth = pd.read_csv(path, keep_default_na=False, dtype={"task": str, "machine": str})
         except (OSError, ValueError) as error:
