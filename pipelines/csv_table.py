@@ -38,8 +38,11 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         if not pd.api.types.is_numeric_dtype(column)
         and not pd.api.types.is_datetime64_any_dtype(column)
     }
-    table = table.assign(**texts).rename(columns=_as_text)
-    table.to_csv(path, index=False, date_format="%Y-%m-%dT%H:%M:%SZ")
+    safe = table.copy(deep=False)
+    for name, cells in texts.items():
+        safe[name] = cells
+    safe = safe.rename(columns=_as_text)
+    safe.to_csv(path, index=False, date_format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def _as_text(cell: object) -> object:

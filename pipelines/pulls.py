@@ -164,7 +164,7 @@ def sound_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path
     PullError
         If none is left; it says what is wrong with the first one.
     """
-    folders, problems = find_pulls(metrics), {}
+    folders, problems = find_pulls(metrics), dict[Path, PullError]()
     for folder in folders:
         try:
             pull = open_pull(folder, interval)
@@ -174,8 +174,8 @@ def sound_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path
             problems[folder] = error
     if len(problems) == len(folders):
         raise problems[folders[0]]
-    for error in problems.values():
-        note(f"a task is left out: {error}")
+    for problem in problems.values():
+        note(f"a task is left out: {problem}")
     return [folder for folder in folders if folder not in problems]
 
 
