@@ -80,7 +80,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
-            raise SettingsError(f"{path}: is no regular file, expected TOML.")
+            raise SettingsError(f"{path}: cannot be read (no regular file).")
         if path.stat().st_size > _MOST_BYTES:
             raise SettingsError(f"{path}: has over {_MOST_BYTES} bytes, expected a configuration.")
         return tomllib.loads(path.read_text(encoding="utf-8"))
