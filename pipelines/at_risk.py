@@ -20,7 +20,8 @@ from forewarn.features.records import MACHINE, SLOT
 from forewarn.features.timeline import Timeline
 from forewarn.models.ensembles import top_k_count
 from forewarn.pipelines.at_risk_page import render_at_risk
-from forewarn.pipelines.leftovers import sweep
+from forewarn.pipelines.csv_table import write_csv
+from forewarn.pipelines.leftovers import remove_leftovers
 from forewarn.pipelines.moments import iso, to_timestamps
 from forewarn.pipelines.reasons import reasons_of
 from forewarn.pipelines.store import replacing
@@ -59,6 +60,8 @@ class AtRiskList:
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
         folder = out / f"date={iso(self.at)[:10]}"
+        for day in out.glob("date=*"):
+            remove_leftovers(day)
         page = render_at_risk(
             self.table,
             self.unscored,
@@ -69,20 +72,19 @@ class AtRiskList:
             n_flagged=int(self.table["flagged"].sum()),
             hindsight=self.hindsight,
         )
-        sweep(folder)
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
             pq.write_table(pa.Table.from_pandas(self.table, preserve_index=False), path)
             texts = self._as_text()
             path = files.enter_context(replacing(folder / "at_risk.csv"))
-            texts.to_csv(path, index=False)
+            write_csv(texts, path)
             path = files.enter_context(replacing(folder / "at_risk.json"))
             rows = texts.to_json(orient="records", indent=1, force_ascii=False)
             path.write_text(rows + "\n", encoding="utf-8")
             path = files.enter_context(replacing(folder / "at_risk.html"))
             path.write_text(page, encoding="utf-8")
             path = files.enter_context(replacing(folder / "unscored.csv"))
-            self.unscored.to_csv(path, index=False)
+            write_csv(self.unscored, path)
         return folder
 
     def _as_text(self) -> pd.DataFrame:

@@ -21,7 +21,6 @@ from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, scorable
 from forewarn.features.records import DAY, Records
 from forewarn.features.timeline import Timeline, lay_out
 from forewarn.pipelines.job import Job, JobError
-from forewarn.pipelines.leftovers import sweep
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.report_page import render_report
 from forewarn.pipelines.stages import Stages, note, progress_bar
@@ -170,7 +169,6 @@ def _file_name(strategy: str) -> str:
 def _write(out: Path, tables: dict[str, ScoreTable], report: dict[str, Any]) -> None:
     """Write all files under temporary names first, so that none is new if one fails."""
     page = render_report(report)
-    sweep(out)
     with ExitStack() as files:
         for strategy, table in tables.items():
             path = files.enter_context(replacing(out / _file_name(strategy)))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import logging
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,9 +29,11 @@ from forewarn.pipelines.command import (
     settings_of,
     whole,
 )
+from forewarn.pipelines.terminal import complain, say
 
 __all__ = ["main"]
 
+_LONGEST = 500  # characters of what is wrong
 _STRATEGIES = ("fixed", "sliding", "variable", "steady")
 
 
@@ -45,7 +51,7 @@ def _simulate_fleet(args: argparse.Namespace) -> int:
     from forewarn.pipelines.simulate import simulate_fleet_to
 
     simulate_fleet_to(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed)
-    print(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
+    say(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
     return 0
 
 
@@ -61,8 +67,8 @@ def _backtest(args: argparse.Namespace) -> int:
     for text in (*report["notes"], left_out_words(report)):
         if text:
             note(text)
-    print(backtest_summary(report))
-    print(f"\nwrote {args.out}/report.html, report.json and the scores")
+    print(backtest_summary(report), end="\n\n")
+    say(f"wrote {args.out}/report.html, report.json and the scores")
     return 0
 
 
@@ -76,7 +82,7 @@ def _train(args: argparse.Namespace) -> int:
         note(text)
     predictor = train_predictor(job, args.at, args.model)
     days = predictor.facts["train_length_days"]
-    print(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
+    say(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
     return 0
 
 
@@ -93,8 +99,8 @@ def _score(args: argparse.Namespace) -> int:
     if made.hindsight:
         note("made in hindsight: the model was trained after that moment and knows what followed")
     folder = made.write(args.out)
-    print(list_summary(made))
-    print(f"\nwrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
+    print(list_summary(made), end="\n\n")
+    say(f"wrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
     return 0
 
 
@@ -115,7 +121,7 @@ def _doctor(args: argparse.Namespace) -> int:
     print(json.dumps(found) if args.json else doctor_text(found))
     if args.out is not None:
         write_report(args.out, found)
-        print(f"wrote {args.out}/doctor.html and doctor.json", file=sys.stderr)
+        complain(f"wrote {args.out}/doctor.html and doctor.json")
     return 0
 
 
@@ -127,8 +133,8 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _fleet_options(command: Parser, gpus: int, days: int) -> None:
-    command.add_argument("--gpus", type=whole(1), default=gpus, metavar="N", help="GPUs")
-    command.add_argument("--days", type=whole(1), default=days, metavar="D", help="days")
+    command.add_argument("--gpus", type=whole(1, 1_000_000), default=gpus, metavar="N", help="GPUs")
+    command.add_argument("--days", type=whole(1, 10_000), default=days, metavar="D", help="days")
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
 
 
@@ -300,20 +306,39 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0, or 2 after one line that says what is wrong with the input."""
-    args = _parser().parse_args(argv)
+    """Run one command; return its exit code, after one line where the input is wrong."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that an old terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     try:
+        args = _parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = args.run
-        return run(args)
-    except InputError as error:
-        print(f"forewarn: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"forewarn: error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        code = run(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here an error of it can be said; at the exit it cannot
+    except BrokenPipeError:  # whoever read our output has enough, such as `head`
+        _drop_output()
+        return 128 + signal.SIGPIPE
+    except (InputError, OSError) as error:
+        said = _described(error)  # a cell may be a file's worth of text
+        complain(f"forewarn: error: {said if len(said) <= _LONGEST else said[:_LONGEST] + '...'}")
         return 2
     except KeyboardInterrupt:
-        print("forewarn: interrupted", file=sys.stderr)
-        return 130
+        complain("forewarn: interrupted")
+        return 128 + signal.SIGINT
+    return code
+
+
+def _described(error: InputError | OSError) -> str:
+    """Say in one line what is wrong, and with which file."""
+    if not isinstance(error, OSError):
+        return str(error)
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return f"{error.filename or 'the output'}: {why}."
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere, or the exit would complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

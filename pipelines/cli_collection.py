@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of
+from forewarn.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from forewarn.features.telemetry.reading import Unread
@@ -108,7 +109,7 @@ def _ingest(args: argparse.Namespace) -> int:
     else:
         landed = _raw(args, landing, tickets)
     _notes(landed)
-    print(
+    say(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
         f"there; wrote {landed.records} records to {args.out}, which knows {landed.failures} "
         "failures"

@@ -17,6 +17,7 @@ from forewarn.pipelines.command import (
     settings_of,
     whole,
 )
+from forewarn.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from forewarn.pipelines.registry import Registry, Version
@@ -58,18 +59,18 @@ def _retrain(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(done.as_dict()))
         return 0 if done.promoted else 1
-    print(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
+    say(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
     if done.comparison is not None:
         found = done.comparison
         bounds = "" if found.interval is None else " [{:.3f}, {:.3f}]".format(*found.interval)
-        print(
+        say(
             f"average precision on {found.windows} finished windows {found.challenger:.3f}, "
             f"champion {found.champion:.3f}, difference {found.difference:+.3f}{bounds}"
         )
     if done.promoted:
         print("promoted: it is the champion now")
     else:
-        print(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
+        say(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
     return 0 if done.promoted else 1
 
 
@@ -93,6 +94,9 @@ def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
         command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
 
 
+_port = whole(1, 65535)
+
+
 def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add `forewarn up`."""
     command = add_command(
@@ -103,10 +107,10 @@ def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
         "forewarn up --folder /tmp/up",
     )
     command.add_argument("--folder", type=Path, default=Path("up"), help="folder (default: up)")
-    command.add_argument("--gpus", type=whole(1), default=300, metavar="N", help="GPUs")
+    command.add_argument("--gpus", type=whole(1, 1_000_000), default=300, metavar="N", help="GPUs")
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
-    command.add_argument("--airflow-port", type=whole(1), default=8080, metavar="P", help="port")
-    command.add_argument("--mlflow-port", type=whole(1), default=5000, metavar="P", help="port")
+    command.add_argument("--airflow-port", type=_port, default=8080, metavar="P", help="port")
+    command.add_argument("--mlflow-port", type=_port, default=5000, metavar="P", help="port")
 
 
 def _up(args: argparse.Namespace) -> int:
@@ -155,9 +159,7 @@ def _say(version: Version, as_json: bool) -> None:
         words.append("not registered by forewarn")
     else:
         words += [version.name, iso(version.trained_at), f"{version.length / DAY:g} days"]
-    line = "  ".join([*words, str(told["gate"]), ", ".join(version.aliases)])
-    # Whoever reaches the registry can write tags: nothing of them may steer a terminal.
-    print("".join(letter if letter.isprintable() else "?" for letter in line))
+    say("  ".join([*words, str(told["gate"]), ", ".join(version.aliases)]))
 
 
 def _list(args: argparse.Namespace) -> int:

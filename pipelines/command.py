@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from forewarn.pipelines.terminal import plain
+
 if TYPE_CHECKING:
     from forewarn.pipelines.settings import Settings
 
@@ -24,7 +26,7 @@ __all__ = [
 ]
 
 
-_MOST = 2**31 - 1  # of a seed or a count; more digits mean a mistake
+_LONGEST = 300  # characters of what is wrong: an option may be a file's worth of text
 
 
 def _short(text: str) -> str:
@@ -36,7 +38,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say it and leave with exit code 2."""
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+        self.exit(2, f"{self.prog}: error: {plain(said)} (see {self.prog} --help)\n")
 
 
 def moment(text: str) -> int:
@@ -52,18 +55,19 @@ def moment(text: str) -> int:
         ) from None
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers of at least `least`, and below 2**31."""
+def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """Return a reader of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
-            number = int(text) if len(text) < 20 else _MOST + 1
-        except ValueError:
+            number = int(text)
+        except ValueError:  # also of thousands of digits
             number = least - 1
-        if not least <= number <= _MOST:
+        if not least <= number <= most:
+            found = repr(text) if len(text) <= 20 else f"{text[:20]!r}..."
+            bound = "" if number <= most else f" and at most {most}"
             raise argparse.ArgumentTypeError(
-                f"found {_short(text)!r}, expected a whole number of at least {least} and at most "
-                f"{_MOST}"
+                f"found {found}, expected a whole number of at least {least}{bound}"
             )
         return number
 

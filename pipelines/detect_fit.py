@@ -26,8 +26,8 @@ from forewarn.models.detector_fit import (
 )
 from forewarn.models.lstm_vae_training import fit_lstm_vae
 from forewarn.models.metric_priority import largest_z, ranked_metrics
-from forewarn.pipelines.leftovers import sweep
-from forewarn.pipelines.pulls import FilePull, PullError, find_pulls, open_pull
+from forewarn.pipelines.pulls import FilePull, PullError, open_pull, sound_pulls
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.settings import DetectionTable
 from forewarn.pipelines.stages import note, progress_bar
 from forewarn.pipelines.store import replacing
@@ -37,6 +37,7 @@ __all__ = ["Incident", "fit_detector", "read_incidents", "save_fitted"]
 _WINDOWS = 40_000  # that a denoiser is trained on
 _BLOCKS = 4  # of a machine's past in a continuity
 _COLUMNS = ("task", "machine", "start", "end")
+_TIMES = (pd.Timestamp("1700-01-01", tz="UTC"), pd.Timestamp("2262-01-01", tz="UTC"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def read_incidents(path: Path) -> list[Incident]:
     PullError
         If the file cannot be read, or a column is missing or no time.
     """
+    refuse_irregular(path)
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
@@ -67,9 +69,10 @@ def read_incidents(path: Path) -> list[Incident]:
     times = {}
     for name in ("start", "end"):
         parsed = pd.to_datetime(table[name], utc=True, errors="coerce", format="ISO8601")
+        parsed = parsed.where(parsed.between(*_TIMES))  # of which there are nanoseconds
         wrong = table.index[parsed.isna() & (table["machine"] != "")]
         if len(wrong):
-            found = table[name][wrong[0]]
+            found = table[name][wrong[0]][:40]
             raise PullError(
                 f"{path}: column `{name}` of row {wrong[0] + 2} is {found!r}, expected a time."
             )
@@ -95,9 +98,11 @@ def fit_detector(
     Raises
     ------
     PullError
-        If the metrics break the contract, or none of those that the settings name is there.
+        If no task keeps the contract, or none of the metrics that the settings name is there.
     """
-    tasks = _Tasks(find_pulls(metrics), settings, frozenset(one.task for one in incidents))
+    wanted = [one.name for one in settings.metrics]
+    folders = sound_pulls(metrics, settings.interval, wanted)
+    tasks = _Tasks(folders, settings, frozenset(one.task for one in incidents))
     continuity = settings.continuity // settings.interval
     block = max(continuity // _BLOCKS, 1)
     rules = Rules(settings.window, continuity, block, settings.mode, settings.distance)
@@ -137,7 +142,6 @@ def fit_detector(
 
 def save_fitted(stored: StoredDetector, folder: Path) -> None:
     """Write both files of a detector, each as a whole."""
-    sweep(folder)
     with tempfile.TemporaryDirectory() as made:
         save_detector(stored, Path(made))
         with ExitStack() as files:

@@ -28,6 +28,8 @@ def verdict_words(line: Mapping[str, Any]) -> str:
     line : mapping
         As `--json` prints it.
     """
+    if line["not_judged"] is not None:
+        return f"{line['task']}: not judged: {line['not_judged']}"
     blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
     where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
     if line["machine"] is None:

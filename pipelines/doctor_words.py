@@ -9,6 +9,7 @@ from typing import Any
 
 from forewarn.features.duration import duration_in_words
 from forewarn.pipelines.pages import plural, visible
+from forewarn.pipelines.terminal import plain
 
 __all__ = ["Finding", "doctor_text", "findings", "half_width", "verdict"]
 
@@ -174,7 +175,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         lines.append(f"failures   {month}: {sum(causes.values())} ({told})")
     for one in findings(found):
         lines += ["", f"{'!!' if one.grave else ' !'} {one.what}", f"   {one.todo}"]
-    return "\n".join(lines)
+    return "\n".join(map(plain, lines))
 
 
 def _machines(found: Mapping[str, Any]) -> str:

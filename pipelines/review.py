@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from forewarn.evaluation.review import Judged, judge
 from forewarn.pipelines.cmdb import read_texts
@@ -36,10 +37,21 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
         absent = [name for name in _NEEDED if name not in table.column_names]
         if absent:
             raise JobError(f"{path}: column `{absent[0]}` is missing.")
+        _check_types(path, table)
         wanted = [name for name in _WANTED if name in table.column_names]
         frames.append(table.select(wanted).to_pandas().assign(list=path.parent.name[5:]))
     lists: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return lists
+
+
+def _check_types(path: Path, table: pa.Table) -> None:
+    for name in ("window_end", "valid_until"):
+        if not pa.types.is_timestamp(table[name].type):
+            kind = table[name].type
+            raise JobError(f"{path}: column `{name}` is {kind}, expected a timestamp.")
+    if not pa.types.is_boolean(table["flagged"].type) or table["flagged"].null_count:
+        kind = table["flagged"].type
+        raise JobError(f"{path}: column `flagged` is {kind}, expected true or false in every row.")
 
 
 def read_failures(path: Path) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from forewarn.models.rules import evidence, rule_scores
 from forewarn.pipelines.at_risk import AtRiskList, Candidates
 from forewarn.pipelines.job import JobError
 from forewarn.pipelines.moments import iso, parse_moment
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.settings import RegistryTable, Settings
 from forewarn.pipelines.store import RecordStore
 
@@ -41,9 +42,10 @@ def load_predictor(model: str, registry: RegistryTable | None = None) -> Predict
         from forewarn.pipelines.registry import Registry
 
         return Registry(registry or RegistryTable()).load(model)
+    refuse_irregular(Path(model))
     try:
         return Predictor.load(Path(model))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise JobError(f"--model {error}") from None
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from forewarn.evaluation.incidents import SimulatedTask, draw_size, faulty_task, healthy_task
 from forewarn.models.running_task import Task
+from forewarn.pipelines.csv_table import write_csv
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
 
@@ -106,7 +107,7 @@ def simulate_incidents_to(out: Path, *, n_faulty: int, n_healthy: int, seed: int
             bar.update()
     columns = ["task", "machine", "fault", "start_s", "machines"]
     with replacing(out / "truth.csv") as temporary:
-        pd.DataFrame(rows, columns=columns).to_csv(temporary, index=False)
+        write_csv(pd.DataFrame(rows, columns=columns), temporary)
 
 
 def _truth(name: str, task: SimulatedTask) -> tuple[str, str, str, float | None, int]:

@@ -41,6 +41,7 @@ from forewarn.features.records import (
     RecordsError,
 )
 from forewarn.features.threads import in_threads, n_threads
+from forewarn.pipelines.leftovers import remove_leftovers, temporary_beside
 
 __all__ = [
     "RecordStore",
@@ -63,6 +64,9 @@ _TRIES = 10  # a collector replaces the file of the hour every few seconds
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path`; on success it takes its place, else it is removed.
 
+    What killed processes have left in the folder is removed, too. An error of the disk names the
+    file that was to be written.
+
     Parameters
     ----------
     path : Path
@@ -70,10 +74,15 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    remove_leftovers(path.parent)
+    temporary = temporary_beside(path)
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        if error.errno and error.filename in (None, temporary, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
         for folder in made:
@@ -361,7 +370,8 @@ def _memory() -> int:
 
 
 def _no_parquet(path: Path, error: Exception) -> RecordsError:
-    return RecordsError(f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}).")
+    detail = (str(error).splitlines() or [type(error).__name__])[0]
+    return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
 
 
 def _schema(path: Path) -> pa.Schema:

@@ -20,6 +20,8 @@ __all__ = [
     "read_toml",
 ]
 
+_MOST_BYTES = 65_536  # the parser is quadratic in the depth of a key
+_LONGEST = 2**63 - 1  # moments are nanoseconds in 64 bits
 _UNITS = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 
 
@@ -44,8 +46,9 @@ def parse_duration(text: object) -> int:
     match = (
         re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
     )
-    length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if not 0 < length < 2**63:  # moments are nanoseconds in 64 bits
+    found = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    length = round(found) if found < _LONGEST else 0
+    if length <= 0:
         raise ValueError('expected a duration such as "10min", "4h" or "3d"')
     return length
 
@@ -84,11 +87,17 @@ def read_toml(path: Path) -> dict[str, Any]:
         If it cannot be read or is none.
     """
     try:
+        if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
+            raise SettingsError(f"{path}: cannot be read (no regular file).")
+        if path.stat().st_size > _MOST_BYTES:
+            raise SettingsError(f"{path}: has over {_MOST_BYTES} bytes, expected a configuration.")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None
     except RecursionError:
         raise SettingsError(f"{path}: is nested too deeply, expected tables of keys.") from None
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+        if isinstance(error, SettingsError):
+            raise
         detail = str(error).splitlines()[0][:200]
         raise SettingsError(f"{path}: is no TOML file ({detail}).") from None
