@@ -49,8 +49,8 @@ def load_predictor(model: str, registry: RegistryTable | None = None) -> Predict
         raise JobError(f"--model {error}") from None
 
 
-def _timeline(store: RecordStore, plan: Plan, step: int, at: int) -> Timeline:
-    """Read what measures every instance that ends within a step before `at`."""
+def _timeline(store: RecordStore, plan: Plan, at: int, step: int) -> Timeline:
+    """Return what is needed to measure instances that end within a step before `at`."""
     return lay_out(*store.read_known(at - step - plan.reach, at))
 
 
@@ -88,7 +88,7 @@ def score_with(
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
-    timeline = _timeline(store, plan, facts["step"], at)
+    timeline = _timeline(store, plan, at, facts["step"])
     instances = latest_instances(timeline, length=plan.length, since=at - facts["step"])
     values = predictor.encoder.measures.values(timeline, instances)
     candidates = Candidates(
@@ -118,7 +118,7 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
     Columns of the configuration that the records lack are left out; there is no probability.
     """
     store, plan = _rules_plan(settings, records)
-    timeline = _timeline(store, plan, settings.step, at)
+    timeline = _timeline(store, plan, at, settings.step)
     instances = latest_instances(timeline, length=plan.length, since=at - settings.step)
     values = Measures.fit(plan, timeline, instances).values(timeline, instances)
     candidates = Candidates(
