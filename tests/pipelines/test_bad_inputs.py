@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -149,7 +150,7 @@ def test_seeds_that_are_none(seed: str, capsys: Capture) -> None:
     assert "expected a whole number of at least 0" in answered(capsys, *words)
 
 
-CHANGES: dict[str, dict[str, object]] = {
+CHANGES: dict[str, dict[str, Any]] = {
     "text for a time": {"window_end": "soon"},
     "a number for a time": {"valid_until": 5},
     "text for a flag": {"flagged": "yes"},

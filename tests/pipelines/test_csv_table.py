@@ -36,7 +36,7 @@ def test_formulas_become_text_and_the_rest_stays(kind: str, tmp_path: Path) -> N
 
 def test_negative_numbers_times_and_heads(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    times = pd.to_datetime(["2025-03-01", None], utc=True)
+    times = pd.Series([pd.Timestamp("2025-03-01", tz="UTC"), pd.NaT])
     write_csv(pd.DataFrame({"=x": [-1.5, None], "at": times, "flag": [True, False]}), path)
     assert path.read_text().splitlines() == [
         "'=x,at,flag",

@@ -61,11 +61,11 @@ def make_folder(path: Path) -> None:
     path.mkdir()
 
 
-BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut": (cut, "cannot be read as Parquet"),
     "spoiled": (cut_inside, "cannot be read"),
     "no file": (Path.unlink, "holds no file"),
-    "no Parquet": (lambda path: path.write_text("no parquet") and None, "cannot be read as"),
+    "no Parquet": (lambda path: path.write_text("no parquet"), "cannot be read as"),
     "no samples": (lambda path: pq.write_table(pq.read_table(path)[:0], path), "holds no samples"),
     "doubled": (double_a_column, "column `cpu_usage` is there twice"),
     "doubled time": (double_the_time, "column `timestamp` is there twice"),
@@ -184,14 +184,20 @@ def _parts(one: Past) -> tuple[Any, Any, Any, Any]:
     return one.blocks, one.offset, one.spread, one.level
 
 
+def cut_state(path: Path) -> None:
+    save_state(path.parent, "job", {"cpu_usage": past()})
+    cut_half(path)
+
+
 def names_of_another_kind(path: Path) -> None:
-    np.savez(path, **{"0/names": np.frombuffer(b"[1]", dtype=np.uint8)})
+    names: dict[str, Any] = {"0/names": np.frombuffer(b"[1]", dtype=np.uint8)}
+    np.savez(path, **names)
 
 
-BAD_STATES: dict[str, Callable[[Path], None]] = {
-    "empty": lambda path: path.write_bytes(b"") and None,
-    "no archive": lambda path: path.write_text("state") and None,
-    "cut": lambda path: (save_state(path.parent, "job", {"cpu_usage": past()}), cut_half(path))[1],
+BAD_STATES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "no archive": lambda path: path.write_text("state"),
+    "cut": cut_state,
     "other shapes": short_state,
     "other names": names_of_another_kind,
     "folder": Path.mkdir,
