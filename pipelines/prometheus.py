@@ -29,7 +29,7 @@ from forewarn.features.telemetry.prometheus import (
 )
 from forewarn.features.telemetry.reading import GpuReading, Unread
 from forewarn.features.telemetry.rows import HostState, event_id, is_host_name, reading_row
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
 from forewarn.pipelines.landing import Landed, Landing
 from forewarn.pipelines.stages import note, progress_bar
 from forewarn.pipelines.store import replacing
@@ -342,7 +342,11 @@ def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled:
             size //= 2
     readings = [row for gpu in gpus for row in gpu.readings()]
     events = [row for gpu in gpus for row in gpu.events(landing.interval)]
-    pulled.landed.join(landing.land(table_of(readings, READINGS), table_of(events, EVENTS)))
+    try:
+        tables = table_of(readings, READINGS), table_of(events, EVENTS)
+    except TableError as error:
+        raise PrometheusError(f"{server.url}: {error}.") from None
+    pulled.landed.join(landing.land(*tables))
     return upto
 
 

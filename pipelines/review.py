@@ -7,11 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forewarn.evaluation.review import Judged, judge
 from forewarn.pipelines.cmdb import read_texts
 from forewarn.pipelines.job import JobError
 from forewarn.pipelines.moments import to_timestamps
+from forewarn.pipelines.stages import note
 from forewarn.pipelines.store import moments_of, read_parquet, serials_of
 
 __all__ = ["read_lists", "review_lists", "review_text"]
@@ -21,12 +23,12 @@ _WANTED = (*_NEEDED, "machine_id", "probability", "model_version")
 
 
 def read_lists(at_risk: Path) -> pd.DataFrame:
-    """Read the lists of all days below `at_risk`.
+    """Read the lists of all days below `at_risk`; those that were made in hindsight judge nobody.
 
     Raises
     ------
     JobError
-        If there is none, or one lacks a column.
+        If there is none but in hindsight, or one lacks a column.
     """
     paths = sorted(at_risk.glob("date=*/at_risk.parquet"))
     if not paths:
@@ -38,8 +40,13 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
         if absent:
             raise JobError(f"{path}: column `{absent[0]}` is missing.")
         _check_types(path, table)
+        if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
+            note(f"{path}: made in hindsight and left out")
+            continue
         wanted = [name for name in _WANTED if name in table.column_names]
         frames.append(table.select(wanted).to_pandas().assign(list=path.parent.name[5:]))
+    if not frames:
+        raise JobError(f"{at_risk}: every list was made in hindsight, expected one that was not.")
     lists: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return lists
 

@@ -265,3 +265,21 @@ def test_review_ends_where_the_newest_failure_happened(tmp_path: Path) -> None:
     judged = review_lists(tmp_path, failures)
     assert judged.rows["gpu_serial"].tolist() == ["A"]
     assert judged.unjudged == 1
+
+
+def test_review_leaves_out_lists_that_were_made_in_hindsight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures = tmp_path / "failures.csv"
+    failures.write_text("gpu_serial,failed_at\nA,2025-01-01T06:00Z\nZ,2025-01-09T00:00Z\n")
+    for day, told in (("2025-01-01", {}), ("2025-01-02", {"hindsight": True})):
+        end = pd.Timestamp(day, tz="UTC")
+        row = {"gpu_serial": ["A"], "window_end": end, "valid_until": end + pd.Timedelta("1D")}
+        (tmp_path / f"date={day}").mkdir()
+        listed = pd.DataFrame({**row, "flagged": True, **told})
+        listed.to_parquet(tmp_path / f"date={day}" / "at_risk.parquet")
+    assert len(review_lists(tmp_path, failures).rows) == 1
+    assert "date=2025-01-02/at_risk.parquet: made in hindsight" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "date=2025-01-01")
+    with pytest.raises(ValueError, match="every list was made in hindsight"):
+        review_lists(tmp_path, failures)

@@ -247,3 +247,16 @@ def test_nothing_is_asked_of_the_future(fake: Fake, tmp_path: Path) -> None:
     arguments = ["--start", "2035-01-01", "--end", "2035-01-02", "--out", str(tmp_path / "r")]
     assert main(["ingest", "--prometheus", fake.url, *arguments]) == 0
     assert fake.headers == []
+
+
+def test_a_label_that_no_record_can_hold_is_one_line(fake: Fake, tmp_path: Path) -> None:
+    def long_label(asked: dict[str, list[str]]) -> tuple[int, bytes]:
+        status, body = temperatures(asked)
+        return status, body.replace(b'"GPU-1"', b'"' + b"G" * 300 + b'"')
+
+    fake.say = long_label
+    with (
+        closing(Server(fake.url)) as server,
+        pytest.raises(PrometheusError, match=r"column `gpu_uuid`"),
+    ):
+        pull(server, Landing(tmp_path, INTERVAL), start=START, end=START)
