@@ -33,8 +33,9 @@ TICK = 600 * 10**9
 START = time.time_ns() // (6 * TICK) * 6 * TICK - 24 * 6 * TICK  # an hour of yesterday
 PER_HOST = 8
 SERVE = (
-    "from pathlib import Path; import sys; from forewarn.pipelines.collect import run_collector; "
-    "from forewarn.pipelines.settings import Settings; "
+    "from pathlib import Path; import sys; "
+    "from forewarn.pipelines.collector.service import run_collector; "
+    "from forewarn.pipelines.config.settings import Settings; "
     "s = Settings.model_validate({'collector': {'publish_every': '200ms'}}); "
     "run_collector(s, Path(sys.argv[1]), cmdb=Path(sys.argv[2]), repairs=None, "
     "tokens='site=secret', port=int(sys.argv[3]))"

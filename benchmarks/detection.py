@@ -27,23 +27,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.incidents import SimulatedTask, healthy_task
-from forewarn.models.continuity import levels
-from forewarn.models.detection_rules import Rules
-from forewarn.models.detection_threshold import Threshold
-from forewarn.models.detector import Detector, MetricModel
-from forewarn.models.detector_file import StoredDetector, load_detector, save_detector
-from forewarn.models.lstm_vae import HIDDEN, LATENT, LstmVae, windows_of
-from forewarn.models.machine_past import Past, Usual, judge
-from forewarn.models.pairwise import distance_sums
-from forewarn.models.peers import deviations
-from forewarn.pipelines.pulls import open_pull
-from forewarn.pipelines.settings import Settings
-from forewarn.pipelines.simulate_incidents import metrics_table
+from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
+from forewarn.models.detection.continuity import levels
+from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae, windows_of
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.detector_file import StoredDetector, load_detector, save_detector
+from forewarn.models.detection.own_past import Past, Usual, judge
+from forewarn.models.detection.pairwise_distances import distance_sums
+from forewarn.models.detection.peer_deviation import deviations
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.threshold import Threshold
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.detection.task_metrics import open_pull
+from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 SECONDS, INTERVAL, WINDOW = 900, 1_000_000_000, 8
 BEGIN = np.datetime64("2025-01-01", "ns")
-COMMAND = "import sys; from forewarn.pipelines.cli import main; sys.exit(main())"
+COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 NEVER = Threshold(base=20.0, slope=0.0, margin=0.0, tail=0.1)
 # Random weights move little: a fault four times as much as this, healthy machines a sixth of it.
 EASY = Threshold(base=float(np.log(0.03)), slope=0.0, margin=0.0, tail=0.1)
@@ -194,7 +194,7 @@ def _peers(
 
 def _keras(series: Floats) -> float:
     """Return the windows per second that Keras predicts."""
-    from forewarn.models.lstm_vae_training import build_vae
+    from forewarn.models.detection.denoiser_training import build_vae
     from forewarn.models.tensorflow_runtime import fresh_keras
 
     encoder, decoder = build_vae(fresh_keras(0), WINDOW, 1)

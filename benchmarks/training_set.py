@@ -22,14 +22,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.walk import as_of
-from forewarn.features.instances import find_instances
-from forewarn.features.records import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
-from forewarn.models.training import build_training_set, known
-from forewarn.pipelines.job import Job, open_job
-from forewarn.pipelines.settings import Settings
-from forewarn.pipelines.simulate import simulate_fleet_to
-from forewarn.pipelines.stages import Stages
+from forewarn.evaluation.prediction.walk import as_of
+from forewarn.features.prediction.instances import find_instances
+from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
+from forewarn.models.prediction.training_set import build_training_set, known
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.prediction_job import Job, open_job
+from forewarn.pipelines.runtime.progress import Stages
+from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
 SIDES = ("read", "build")
 KEYS = (SERIAL, TIMESTAMP, FAILURE)

@@ -35,13 +35,13 @@ def forewarn_ingest() -> None:
 
     @task
     def ingest() -> list[str]:
-        from forewarn.pipelines.site import ingest_site
+        from forewarn.pipelines.scheduled_tasks import ingest_site
 
         return ingest_site(Variable.get("forewarn_config"), datetime.now(UTC).isoformat())
 
     @task(outlets=[RECORDS])
     def publish(days: list[str], *, outlet_events: Any = None, ti: Any = None) -> str:
-        from forewarn.pipelines.site import missing_days
+        from forewarn.pipelines.scheduled_tasks import missing_days
 
         published = ti.xcom_pull(task_ids="publish", include_prior_dates=True)
         missing = missing_days(days, published, datetime.now(UTC).date().isoformat())

@@ -33,19 +33,19 @@ def forewarn_retrain() -> None:
 
     @task
     def lengths() -> list[int]:
-        from forewarn.pipelines.site import lengths_of
+        from forewarn.pipelines.scheduled_tasks import lengths_of
 
         return lengths_of(Variable.get("forewarn_config"))
 
     @task
     def train(length: int, at: str) -> str:
-        from forewarn.pipelines.site import train_length
+        from forewarn.pipelines.scheduled_tasks import train_length
 
         return train_length(Variable.get("forewarn_config"), at, length)
 
     @task
     def decide(at: str) -> dict[str, Any]:
-        from forewarn.pipelines.site import retrain_site
+        from forewarn.pipelines.scheduled_tasks import retrain_site
 
         done = retrain_site(Variable.get("forewarn_config"), at)
         if done["promoted"]:

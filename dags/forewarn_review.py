@@ -29,7 +29,7 @@ def forewarn_review() -> None:
 
     @task
     def review(*, dag_run: Any = None) -> dict[str, Any]:
-        from forewarn.pipelines.site import review_site
+        from forewarn.pipelines.scheduled_tasks import review_site
 
         day = (dag_run.conf or {}).get("day") or dag_run.logical_date.date().isoformat()
         found = review_site(Variable.get("forewarn_config"), day)

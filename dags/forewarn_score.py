@@ -18,7 +18,7 @@ RECORDS, LISTS = Asset("forewarn_records"), Asset("forewarn_lists")
 
 def alert_failed(context: Any) -> None:
     """Tell somebody that there is no list today."""
-    from forewarn.pipelines.alerts import alert
+    from forewarn.pipelines.runtime.alerts import alert
 
     alert("no list", f"{context['ti'].task_id} failed: {context.get('exception')}")
 
@@ -46,7 +46,7 @@ def forewarn_score() -> None:
     def score(
         *, dag_run: Any = None, triggering_asset_events: Any = None, outlet_events: Any = None
     ) -> str:
-        from forewarn.pipelines.site import score_missing
+        from forewarn.pipelines.scheduled_tasks import score_missing
 
         asked = (dag_run.conf or {}).get("day")
         told = [] if asked else [event.extra for event in triggering_asset_events[RECORDS]]

@@ -37,11 +37,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.score import score_with_rules
-from forewarn.pipelines.settings import Settings, load_settings
-from forewarn.pipelines.site import complete_days, missing_days
+from forewarn.pipelines.at_risk.score import score_with_rules
+from forewarn.pipelines.config.settings import Settings, load_settings
+from forewarn.pipelines.scheduled_tasks import complete_days, missing_days
 
-SCALED = Path(__file__).parent / "pipelines" / "collection" / "scaled.py"
+SCALED = Path(__file__).parent / "pipelines" / "collector" / "scaled.py"
 SPEED = 160
 SECOND = 10**9
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND

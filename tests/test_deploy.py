@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from forewarn.pipelines.policy import AgentPolicy, Collection, load_policy
+from forewarn.pipelines.config.agent_policy import AgentPolicy, Collection, load_policy
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 

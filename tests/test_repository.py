@@ -102,7 +102,7 @@ def test_lock_satisfies_what_is_declared(requirement: Requirement) -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = f"""
 import json, sys
-from forewarn.pipelines.cli import main
+from forewarn.pipelines.cli.main import main
 try:
     status = main(["--help"])
 except SystemExit as stop:

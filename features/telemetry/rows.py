@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from forewarn.features.telemetry.kernel_log import KernelEvent
-from forewarn.features.telemetry.proc import HostReading
-from forewarn.features.telemetry.reading import GpuReading
+from forewarn.features.telemetry.parsers.kernel_log import KernelEvent
+from forewarn.features.telemetry.parsers.proc import HostReading
+from forewarn.features.telemetry.parsers.reading import GpuReading
 
 __all__ = [
     "COUNTERS",

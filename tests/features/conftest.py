@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from forewarn.features.assembly import Draft
-from forewarn.features.canonical import check_keys, check_values
-from forewarn.features.failures import NEVER, Failures
-from forewarn.features.records import FeatureKinds, Records
+from forewarn.features.records.assembly import Draft
+from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.records.file_check import check_keys, check_values
+from forewarn.features.records.table import FeatureKinds, Records
 
 Row = dict[str, Any]
 

@@ -108,7 +108,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def backtest(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from forewarn.pipelines.cli import main
+    from forewarn.pipelines.cli.main import main
 
     out = tmp_path_factory.mktemp("backtest")
     arguments = ["--records", str(records), "--config", str(config), "--out", str(out)]

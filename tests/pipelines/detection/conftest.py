@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.evaluation.incidents import SimulatedTask, healthy_task
-from forewarn.pipelines.cli import main
-from forewarn.pipelines.simulate_incidents import metrics_table
+from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 BEGIN = np.datetime64("2025-03-01T00:00:00", "ns")
 CONFIG = """

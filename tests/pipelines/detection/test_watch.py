@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.incidents import SimulatedTask, healthy_task
+from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
 from forewarn.features.errors import InputError
-from forewarn.models.detector_file import load_detector
-from forewarn.pipelines.cli import main
-from forewarn.pipelines.live_metrics import LiveMetrics
-from forewarn.pipelines.prometheus import Server
-from forewarn.pipelines.settings import WatchTable
-from forewarn.pipelines.watch import Watch
+from forewarn.models.detection.detector_file import load_detector
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.config.settings import WatchTable
+from forewarn.pipelines.detection.live_metrics import LiveMetrics
+from forewarn.pipelines.detection.watch import Watch
+from forewarn.pipelines.ingest.prometheus import Server
 
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
@@ -207,7 +207,7 @@ def test_what_prometheus_has_is_what_the_files_have(
     put: Put,
     tmp_path: Path,
 ) -> None:
-    from forewarn.pipelines.pulls import open_pull
+    from forewarn.pipelines.detection.task_metrics import open_pull
 
     put(jobs["bad"], tmp_path, "bad")
     filed = open_pull(tmp_path / "task=bad", SECOND)

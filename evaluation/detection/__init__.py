@@ -1,0 +1,1 @@
+"""Numbers about verdicts: who was named rightly, who wrongly, and how soon."""

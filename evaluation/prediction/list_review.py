@@ -1,0 +1,139 @@
+"""What became of past at-risk lists: hits, misses, lead times, false alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from forewarn.evaluation.bootstrap import interval, machine_draws
+
+__all__ = ["Judged", "judge", "review_figures"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows of past lists with what happened, and the failures of the span that they cover.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        The lists' rows that can be judged, with `fails_at`, `hours_to_failure` (inf: none until
+        `valid_until`) and `hit`.
+    failures : DataFrame
+        `gpu_serial`, `failed_at` and `caught`: whether a flagged row foresaw it. One that a row
+        may foresee whose span was not over is left out.
+    unjudged : int
+        Rows whose span was not over.
+    """
+
+    rows: pd.DataFrame
+    failures: pd.DataFrame
+    unjudged: int
+
+
+def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> Judged:
+    """Compare lists with failures known up to `until`.
+
+    Parameters
+    ----------
+    lists : DataFrame
+        `gpu_serial`, `window_end`, `valid_until`, `flagged`, of all days.
+    failures : DataFrame
+        `gpu_serial`, `failed_at`.
+    until : Timestamp
+        A row whose `valid_until` lies after it is not judged.
+    """
+    over = lists["valid_until"] <= until
+    rows = lists[over].reset_index(drop=True)
+    foreseen = _next_failure(rows, failures)
+    hours = ((foreseen - rows["window_end"]).dt.total_seconds() / 3600.0).fillna(np.inf)
+    rows = rows.assign(fails_at=foreseen, hours_to_failure=hours, hit=foreseen.notna())
+    if not len(rows):
+        return Judged(rows, failures.iloc[:0].assign(caught=[]), int((~over).sum()))
+    covered = failures["failed_at"].gt(rows["window_end"].min()) & failures["failed_at"].le(
+        rows["valid_until"].max()
+    )
+    covered &= ~_still_open(lists[~over], failures)
+    mine = failures[covered].drop_duplicates(["gpu_serial", "failed_at"])
+    mine = mine.sort_values(["failed_at", "gpu_serial"]).reset_index(drop=True)
+    return Judged(rows, mine.assign(caught=_caught(rows, mine)), int((~over).sum()))
+
+
+def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Tell which failures lie in the span of a row that is not judged and may foresee them."""
+    since = rows.groupby("gpu_serial")["window_end"].min().to_dict()
+    told = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
+    return np.array([gpu in since and failed > since[gpu] for gpu, failed in told], dtype=bool)
+
+
+def _next_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> pd.Series[pd.Timestamp]:
+    """Return when the GPU of each row fails within its span; null if it does not."""
+    left = rows[["gpu_serial", "window_end", "valid_until"]].assign(row=np.arange(len(rows)))
+    left["window_end"] = left["window_end"].dt.as_unit("ns")
+    right = failures[["gpu_serial", "failed_at"]].sort_values("failed_at")
+    right["failed_at"] = right["failed_at"].dt.as_unit("ns")
+    joined = pd.merge_asof(
+        left.sort_values("window_end"),
+        right,
+        left_on="window_end",
+        right_on="failed_at",
+        by="gpu_serial",
+        direction="forward",
+        allow_exact_matches=False,
+    ).sort_values("row", ignore_index=True)
+    return joined["failed_at"].where(joined["failed_at"] <= joined["valid_until"])
+
+
+def _caught(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    flagged = rows[rows["flagged"] & rows["hit"]]
+    keys = set(zip(flagged["gpu_serial"], flagged["fails_at"], strict=True))
+    mine = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
+    return np.array([key in keys for key in mine], dtype=bool)
+
+
+def review_figures(judged: Judged, *, seed: int = 0) -> dict[str, Any]:
+    """Return precision, recall, warnings and calibration of the flagged rows, with intervals.
+
+    The baseline is a list drawn at random: its precision is the share of all rows that a failure
+    followed.
+    """
+    rows = judged.rows
+    flagged = rows[rows["flagged"]]
+    hits = int(flagged["hit"].sum())
+    caught, total = int(judged.failures["caught"].sum()), len(judged.failures)
+    leads = flagged.loc[flagged["hit"], "hours_to_failure"].to_numpy(float)
+    probability = pd.to_numeric(flagged.get("probability", pd.Series(dtype=float)))
+    return {
+        "rows": len(rows),
+        "rows_not_over_yet": judged.unjudged,
+        "flagged": len(flagged),
+        "hits": hits,
+        "false_alarms": len(flagged) - hits,
+        "precision": hits / len(flagged) if len(flagged) else None,
+        "precision_interval": _precision_interval(flagged, seed),
+        "random_precision": float(rows["hit"].mean()) if len(rows) else None,
+        "expected_hits": float(probability.sum()) if probability.notna().any() else None,
+        "failures": total,
+        "caught": caught,
+        "missed": total - caught,
+        "recall": caught / total if total else None,
+        "lead_time_hours": {
+            "p10": float(np.quantile(leads, 0.1)) if len(leads) else None,
+            "p50": float(np.quantile(leads, 0.5)) if len(leads) else None,
+        },
+    }
+
+
+def _precision_interval(flagged: pd.DataFrame, seed: int) -> tuple[float, float] | None:
+    """Return the interval of the precision by resampling machines."""
+    if not len(flagged):
+        return None
+    key = "machine_id" if "machine_id" in flagged else "gpu_serial"
+    machine = pd.factorize(flagged[key].astype(str), sort=True)[0]
+    weights = machine_draws(int(machine.max()) + 1, seed=seed)[:, machine]
+    with np.errstate(invalid="ignore"):
+        return interval((weights * flagged["hit"].to_numpy()).sum(axis=1) / weights.sum(axis=1))

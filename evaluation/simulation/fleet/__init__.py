@@ -1,0 +1,1 @@
+"""A simulated fleet: records, CMDB and the truth about every failure."""

@@ -1,0 +1,160 @@
+"""Hidden defects of the simulated GPUs: when each began, how far it goes, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.evaluation.simulation.fleet.random_streams import (
+    RECORDS_PER_DAY,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    lognormal,
+)
+
+__all__ = ["MECHANISMS", "SUDDEN", "VISIBLE", "Defects", "Symptoms"]
+
+VISIBLE = ("memory", "thermal", "power", "link")
+"""Mechanisms that show before they fail."""
+MECHANISMS = (*VISIBLE, "sudden")
+SUDDEN = len(VISIBLE)
+"""Number of the mechanism that shows nothing at all."""
+
+# Days from the first sign to the end. Guesses: no public figure was found. Memory wears over days,
+# fans and paste over a week, power stages and links within a day or two; the spread runs from
+# hours to a month, so that a window of three hours misses a part of it.
+_MEDIAN_DAYS = (4.0, 6.0, 1.5, 2.0)
+_LENGTH_SPREAD = 1.1
+_SHORTEST, _LONGEST = 12, 30 * RECORDS_PER_DAY
+
+# How the signs grow and how strong they are. Guesses, wide on purpose: some boards fail before
+# much is to be seen, and a defect that goes away can look worse than one that kills.
+_FATAL_REACH = (0.35, 1.0)  # severity at the end of a fatal one, uniform
+_BENIGN_REACH = (0.15, 0.9)  # highest severity of one that goes away
+_CURVE_SPREAD = 0.6  # of the exponent of time, natural logarithm
+_STRENGTH_SPREAD = 0.5  # of the factor on all symptoms, natural logarithm
+_LEAN_CONCENTRATION = 2.0  # of the beta distribution of the lean
+
+
+@dataclass(frozen=True, slots=True)
+class Symptoms:
+    """The defects of one mechanism on one day.
+
+    Attributes
+    ----------
+    places : ndarray of shape (n,), int64
+    level : ndarray of shape (n, RECORDS_PER_DAY)
+        Severity times strength, 0 before the onset and after the end; about 0 to 2.
+    lean : ndarray of shape (n,)
+        From 0 to 1, which of the mechanism's two faces the defect shows.
+    """
+
+    places: IntArray
+    level: FloatArray
+    lean: FloatArray
+
+    @property
+    def first(self) -> FloatArray:
+        """Level of the first face, of shape (n, RECORDS_PER_DAY)."""
+        return self.level * self.lean[:, None]
+
+    @property
+    def second(self) -> FloatArray:
+        """Level of the second face, of shape (n, RECORDS_PER_DAY)."""
+        return self.level * (1 - self.lean[:, None])
+
+
+class Defects:
+    """At most one defect of each mechanism at each place.
+
+    Times are record numbers since the first simulated record. A place has a defect from `onset`
+    up to, and not including, `end`.
+
+    Parameters
+    ----------
+    n_places : int
+
+    Attributes
+    ----------
+    onset, end : ndarray of shape (n_mechanisms, n_places), int64
+    fatal : ndarray of shape (n_mechanisms, n_places), bool
+        Whether the GPU fails at `end`.
+    """
+
+    def __init__(self, n_places: int) -> None:
+        shape = (len(MECHANISMS), n_places)
+        never = np.iinfo(np.int64).min // 2
+        self.onset: IntArray = np.full(shape, never)
+        self.end: IntArray = np.full(shape, never)
+        self.fatal: BoolArray = np.zeros(shape, bool)
+        self._reach: FloatArray = np.zeros(shape, np.float32)
+        self._curve: FloatArray = np.ones(shape, np.float32)
+        self._strength: FloatArray = np.ones(shape, np.float32)
+        self._lean: FloatArray = np.zeros(shape, np.float32)
+
+    def free(self, mechanism: int, at: int) -> BoolArray:
+        """Return which places have no defect of a mechanism at or after a time."""
+        return np.asarray(self.end[mechanism] <= at)
+
+    def begin(
+        self,
+        rng: np.random.Generator,
+        mechanism: int,
+        place: int,
+        onset: int,
+        *,
+        fatal: bool,
+        lean: float,
+        length: int | None = None,
+    ) -> None:
+        """Let a defect begin.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        mechanism, place, onset : int
+        fatal : bool
+        lean : float
+            Where the leans of these weeks are centred, between 0 and 1.
+        length : int, optional
+            Records until it ends; drawn by mechanism if left out.
+        """
+        where = mechanism, place
+        self.onset[where] = onset
+        self.end[where] = onset + (_draw_length(rng, mechanism) if length is None else length)
+        self.fatal[where] = fatal
+        self._reach[where] = rng.uniform(*(_FATAL_REACH if fatal else _BENIGN_REACH))
+        self._curve[where] = lognormal(rng, 1.0, _CURVE_SPREAD)
+        self._strength[where] = lognormal(rng, 1.0, _STRENGTH_SPREAD)
+        spread = _LEAN_CONCENTRATION
+        self._lean[where] = rng.beta(spread * lean, spread * (1 - lean))
+
+    def clear(self, place: int, at: int) -> None:
+        """End all defects of a place without failure."""
+        self.fatal[:, place] = False
+        self.end[:, place] = np.minimum(self.end[:, place], at)
+
+    def symptoms(self, mechanism: int, day: int) -> Symptoms:
+        """Return what a mechanism's defects show on a day."""
+        begin = day * RECORDS_PER_DAY
+        active = (self.end[mechanism] > begin) & (self.onset[mechanism] < begin + RECORDS_PER_DAY)
+        places = np.flatnonzero(active)
+        where = mechanism, places
+        times = begin + np.arange(RECORDS_PER_DAY)[None, :]
+        onset, end = self.onset[where][:, None], self.end[where][:, None]
+        progress = ((times - onset) / (end - onset)).clip(0, 1).astype(np.float32)
+        rise = progress ** self._curve[where][:, None]
+        hump = np.sin(np.pi * progress).clip(0) ** self._curve[where][:, None]
+        severity = np.where(self.fatal[where][:, None], rise, hump) * self._reach[where][:, None]
+        severity[(times < onset) | (times >= end)] = 0
+        level = severity * self._strength[where][:, None]
+        return Symptoms(places, level.astype(np.float32), self._lean[where])
+
+
+def _draw_length(rng: np.random.Generator, mechanism: int) -> int:
+    if mechanism == SUDDEN:
+        return 1
+    days = lognormal(rng, _MEDIAN_DAYS[mechanism], _LENGTH_SPREAD)
+    return int(np.clip(days * RECORDS_PER_DAY, _SHORTEST, _LONGEST))

@@ -1,0 +1,203 @@
+"""Schedule of the simulated fleet: which job runs on which GPUs, and when."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from forewarn.evaluation.simulation.fleet.hardware import Layout
+from forewarn.evaluation.simulation.fleet.jobs import JOB_KINDS, Demand, Load, draw_demand, load_of
+from forewarn.evaluation.simulation.fleet.random_streams import (
+    RECORDS_PER_DAY,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Purpose,
+    slow_walk,
+    stream,
+)
+
+__all__ = ["Interruption", "Run", "Schedule", "WorkDay"]
+
+_WARM_UP_DAYS = 7
+"""Days before the first in which long jobs may have begun."""
+
+# All guesses: how much of the fleet single-GPU jobs get, how long a machine waits for its next
+# job (longer at night and at the weekend), and how the mix of jobs drifts.
+_SHARED = 0.2
+_WAIT_RECORDS, _NIGHT_FACTOR, _WEEKEND_FACTOR = 3.0, 3.0, 2.0
+_NIGHT_RECORDS = 42
+_A_MONDAY = np.datetime64("1970-01-05", "D")
+_MIX_SPREAD, _MIX_MEMORY_DAYS = 0.4, 14.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What runs on a machine ends at record `at`; nothing begins there before `until`."""
+
+    machine: int
+    at: int
+    until: int
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Units of one GPU model that take the same jobs: whole machines, or single GPUs."""
+
+    whole: bool
+    units: list[IntArray]
+    machines: list[int]
+    free_at: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Run:
+    """A job on its places, in records [start, end)."""
+
+    demand: Demand
+    pool: _Pool
+    units: list[int]
+    start: int
+    end: int
+    interrupted: bool = False
+
+    @property
+    def places(self) -> IntArray:
+        """Return the places that it runs on."""
+        return np.concatenate([self.pool.units[unit] for unit in self.units])
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDay:
+    """What runs on one day.
+
+    Attributes
+    ----------
+    load : Load
+    runs : tuple of Run
+        The jobs that run on that day.
+    """
+
+    load: Load
+    runs: tuple[Run, ...]
+
+
+def _make_pools(layout: Layout, rng: np.random.Generator) -> list[_Pool]:
+    """Share out the machines; jobs stay within one GPU model."""
+    machines = range(len(layout.machine_names))
+    shared = rng.random(len(machines)) < _SHARED
+    pools: dict[tuple[int, bool], _Pool] = {}
+    for machine in machines:
+        places, whole = layout.places_of(machine), not shared[machine]
+        key = int(layout.model[places[0]]), whole
+        pool = pools.setdefault(key, _Pool(whole, [], []))
+        units = [places] if whole else [places[i : i + 1] for i in range(len(places))]
+        pool.units += units
+        pool.machines += [machine] * len(units)
+        pool.free_at += [-_WARM_UP_DAYS * RECORDS_PER_DAY] * len(units)
+    return list(pools.values())
+
+
+class Schedule:
+    """Gang scheduling: a job takes the machines that come free first, all at once.
+
+    Parameters
+    ----------
+    layout : Layout
+    seed : int
+    start : numpy.datetime64
+        First simulated day, for the weekends.
+    """
+
+    def __init__(self, layout: Layout, seed: int, start: np.datetime64) -> None:
+        self._n_places, self._seed = len(layout), seed
+        self._weekday = int((start.astype("datetime64[D]") - _A_MONDAY).astype(np.int64)) % 7
+        self._pools = _make_pools(layout, stream(seed, Purpose.JOBS))
+        self._mix: FloatArray = np.zeros(len(JOB_KINDS), np.float32)
+        self._runs: list[Run] = []
+        self._blocked: dict[int, list[Interruption]] = {}
+        everywhere = np.ones((self._n_places, RECORDS_PER_DAY), bool)
+        for day in range(-_WARM_UP_DAYS, 0):
+            self.advance(day, [], everywhere)
+
+    def advance(self, day: int, interruptions: Sequence[Interruption], up: BoolArray) -> WorkDay:
+        """Live through one day; days come in order.
+
+        Parameters
+        ----------
+        day : int
+        interruptions : sequence of Interruption
+            Those that begin on that day.
+        up : ndarray of shape (n_places, RECORDS_PER_DAY), bool
+        """
+        rng = stream(self._seed, Purpose.JOBS, day)
+        walks = stream(self._seed, Purpose.WALKS, day)
+        self._mix = slow_walk(walks, self._mix, spread=_MIX_SPREAD, memory_days=_MIX_MEMORY_DAYS)
+        begin, end = day * RECORDS_PER_DAY, (day + 1) * RECORDS_PER_DAY
+        self._block(interruptions, begin)
+        for pool in self._pools:
+            self._fill(pool, rng, end)
+        today = tuple(run for run in self._runs if run.start < end)
+        job = np.zeros((self._n_places, RECORDS_PER_DAY), np.int32)
+        for number, run in enumerate(today):
+            job[run.places, max(run.start - begin, 0) : max(run.end - begin, 0)] = number + 1
+        load = load_of([run.demand for run in today], job, day, up)
+        self._runs = [run for run in self._runs if run.end > end]
+        return WorkDay(load, today)
+
+    def _block(self, interruptions: Sequence[Interruption], begin: int) -> None:
+        """Note where nothing may run, and end what runs there."""
+        known = [i for blocks in self._blocked.values() for i in blocks if i.until > begin]
+        self._blocked = {}
+        for interruption in [*known, *interruptions]:
+            self._blocked.setdefault(interruption.machine, []).append(interruption)
+        for run in self._runs:
+            self._cut(run)
+
+    def _cut(self, run: Run) -> None:
+        """End a run where the first of its machines is blocked."""
+        machines = {run.pool.machines[unit] for unit in run.units}
+        stops = [
+            max(block.at, run.start)
+            for machine in machines
+            for block in self._blocked.get(machine, ())
+            if run.start < block.until and block.at < run.end
+        ]
+        if stops:
+            run.end, run.interrupted = min(stops), True
+            for unit in run.units:
+                run.pool.free_at[unit] = self._free_from(run.pool.machines[unit], run.end)
+
+    def _free_from(self, machine: int, at: int) -> int:
+        """Return when a machine may run again, if it may not run at a time."""
+        blocks = self._blocked.get(machine, ())
+        return max((block.until for block in blocks if block.at <= at < block.until), default=at)
+
+    def _fill(self, pool: _Pool, rng: np.random.Generator, end: int) -> None:
+        """Let jobs begin until no unit comes free before `end`."""
+        queue = [(free, unit) for unit, free in enumerate(pool.free_at) if free < end]
+        heapq.heapify(queue)
+        weights = np.exp(self._mix.astype(np.float64))
+        while queue:
+            demand = draw_demand(rng, weights, pool.whole)
+            size = min(demand.machines, len(queue))
+            gang = [heapq.heappop(queue) for _ in range(size)]
+            start, units = gang[-1][0], [unit for _, unit in gang]
+            start += self._wait(rng, start)
+            run = Run(demand, pool, units, start, start + demand.records)
+            for unit in units:
+                pool.free_at[unit] = run.end
+            self._cut(run)
+            self._runs.append(run)
+            for unit in units:
+                if pool.free_at[unit] < end:
+                    heapq.heappush(queue, (pool.free_at[unit], unit))
+
+    def _wait(self, rng: np.random.Generator, at: int) -> int:
+        night = at % RECORDS_PER_DAY < _NIGHT_RECORDS
+        weekend = (self._weekday + at // RECORDS_PER_DAY) % 7 >= 5
+        factor = (_NIGHT_FACTOR if night else 1) * (_WEEKEND_FACTOR if weekend else 1)
+        return 1 + int(rng.exponential(_WAIT_RECORDS * factor))

@@ -1,0 +1,181 @@
+"""Xids of the simulated fleet: what the kernel log says of boards, links and applications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.simulation.fleet.counters import CounterDay
+from forewarn.evaluation.simulation.fleet.defects import Symptoms
+from forewarn.evaluation.simulation.fleet.faults import Failure
+from forewarn.evaluation.simulation.fleet.job_schedule import Run
+from forewarn.evaluation.simulation.fleet.random_streams import (
+    RECORDS_PER_DAY,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Purpose,
+    stream,
+)
+
+__all__ = ["XIDS", "Xids"]
+
+XIDS = (0, 45, 43, 13, 31, 63, 92, 119, 94, 74, 62, 54, 64, 48, 95, 79)
+"""Codes that occur, least severe first: the application's, then the board's."""
+_RANK = {code: rank for rank, code in enumerate(XIDS)}
+
+# What a code means is NVIDIA's catalogue; how often it comes is a guess throughout.
+_BUGGY_PER_HOUR = 0.05
+_CULPRITS = ((31, 0.6), (13, 0.4))  # an application's own error on one of its GPUs
+_BYSTANDERS = ((43, 0.4), (45, 0.4), (0, 0.2))  # its other GPUs
+_KILLED = ((45, 0.7), (0, 0.3))  # GPUs of a job that another GPU's failure ends
+_UNCORRECTED = ((48, 0.4), (94, 0.5), (95, 0.1))
+_FLOOD = 50  # corrected errors in one record that make a 92
+_HEALTHY_PER_DAY = ((74, 0.0005), (62, 0.0003), (119, 0.001), (63, 0.0005))
+_LINK_PER_DAY, _POWER_PER_DAY = ((74, 0.8),), ((62, 0.4), (54, 0.1))  # at level 1
+_AT_FAILURE = (
+    ((48, 0.35), (95, 0.3), (64, 0.2), (0, 0.15)),  # memory
+    ((79, 0.3), (62, 0.1), (0, 0.6)),  # thermal
+    ((79, 0.5), (62, 0.2), (54, 0.1), (0, 0.2)),  # power
+    ((79, 0.5), (74, 0.4), (0, 0.1)),  # link
+    ((79, 0.45), (119, 0.15), (48, 0.1), (95, 0.1), (62, 0.05), (0, 0.15)),  # sudden
+)
+
+_Chances = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """One code's, or several codes', events at places and records of the day."""
+
+    places: IntArray
+    records: IntArray
+    codes: IntArray
+
+
+def _choose(rng: np.random.Generator, chances: _Chances, size: int) -> IntArray:
+    codes, shares = zip(*chances, strict=True)
+    return rng.choice(np.array(codes), size, p=np.array(shares))
+
+
+class Xids:
+    """Gathers the day's events; of several in one record the most severe is kept.
+
+    Parameters
+    ----------
+    n_places : int
+    seed : int
+    """
+
+    def __init__(self, n_places: int, seed: int) -> None:
+        self._n_places, self._seed = n_places, seed
+
+    def advance(
+        self,
+        day: int,
+        counters: CounterDay,
+        symptoms: dict[str, Symptoms],
+        runs: tuple[Run, ...],
+        failures: tuple[Failure, ...],
+        *,
+        working: BoolArray,
+        timeout_factor: FloatArray,
+    ) -> npt.NDArray[np.int16]:
+        """Return the Xid of each place and record, 0 for none.
+
+        Parameters
+        ----------
+        day : int
+        counters : CounterDay
+        symptoms : dict of str to Symptoms
+            Of "link" and "power" defects.
+        runs : tuple of Run
+        failures : tuple of Failure
+        working : ndarray of shape (n_places, RECORDS_PER_DAY), bool
+            A GPU that is down raises no Xid but that of its failure.
+        timeout_factor : ndarray of shape (n_places, RECORDS_PER_DAY)
+            How often the driver times out on the board's firmware.
+        """
+        rng = stream(self._seed, Purpose.XIDS, day)
+        rank = np.zeros((self._n_places, RECORDS_PER_DAY), np.int8)
+        for events in self._all(rng, day, counters, symptoms, runs, timeout_factor):
+            ranks = np.array([_RANK[int(code)] for code in events.codes], np.int8)
+            np.maximum.at(rank, (events.places, events.records), ranks)
+        rank[~working] = 0
+        for failure in failures:
+            code = _choose(rng, _AT_FAILURE[failure.mechanism], 1)[0]
+            rank[failure.place, failure.at - day * RECORDS_PER_DAY] = _RANK[int(code)]
+        return np.array(XIDS, np.int16)[rank]
+
+    def _all(
+        self,
+        rng: np.random.Generator,
+        day: int,
+        counters: CounterDay,
+        symptoms: dict[str, Symptoms],
+        runs: tuple[Run, ...],
+        timeout_factor: FloatArray,
+    ) -> Iterator[_Events]:
+        yield from self._healthy(rng, timeout_factor)
+        yield from _of_counters(rng, counters)
+        for name, chances in (("link", _LINK_PER_DAY), ("power", _POWER_PER_DAY)):
+            yield from _of_defects(rng, symptoms[name], chances)
+        begin = day * RECORDS_PER_DAY
+        for run in runs:
+            if run.demand.buggy:
+                yield _buggy(rng, run, begin)
+            if 0 < run.end - begin < RECORDS_PER_DAY and run.end > run.start:
+                yield from _ending(rng, run, run.end - begin)
+
+    def _healthy(self, rng: np.random.Generator, timeout_factor: FloatArray) -> Iterator[_Events]:
+        for code, per_day in _HEALTHY_PER_DAY:
+            count = int(rng.poisson(3 * per_day * self._n_places))
+            places = rng.integers(0, self._n_places, count)
+            records = rng.integers(0, RECORDS_PER_DAY, count)
+            factor = timeout_factor[places, records] if code == 119 else 1.0
+            kept = rng.random(count) < factor / 3  # drawn at three times the rate, for the factor
+            yield _Events(places[kept], records[kept], np.full(int(kept.sum()), code))
+
+
+def _of_counters(rng: np.random.Generator, counters: CounterDay) -> Iterator[_Events]:
+    """Row remaps, uncorrected errors and floods of corrected ones are logged."""
+    places, records = np.nonzero(counters.increases["rows_remapped"])
+    yield _Events(places, records, np.full(len(places), 63))
+    places, records = np.nonzero(counters.increases["ecc_uncorrected"])
+    yield _Events(places, records, _choose(rng, _UNCORRECTED, len(places)))
+    places, records = np.nonzero(counters.increases["ecc_corrected"] > _FLOOD)
+    yield _Events(places, records, np.full(len(places), 92))
+
+
+def _of_defects(
+    rng: np.random.Generator, defects: Symptoms, chances: _Chances
+) -> Iterator[_Events]:
+    for code, per_day in chances:
+        hit = rng.random(defects.level.shape) < per_day * defects.level / RECORDS_PER_DAY
+        rows, records = np.nonzero(hit)
+        yield _Events(defects.places[rows], records, np.full(len(rows), code))
+
+
+def _buggy(rng: np.random.Generator, run: Run, begin: int) -> _Events:
+    """Draw the errors of an application that raises its own all along."""
+    start, end = max(run.start - begin, 0), min(run.end - begin, RECORDS_PER_DAY)
+    hours = (end - start) * 24 / RECORDS_PER_DAY * len(run.places)
+    count = int(rng.poisson(_BUGGY_PER_HOUR * hours)) if end > start else 0
+    places = rng.choice(run.places, count)
+    records = rng.integers(start, max(end, start + 1), count)
+    return _Events(places, records, _choose(rng, _CULPRITS, count))
+
+
+def _ending(rng: np.random.Generator, run: Run, record: int) -> Iterator[_Events]:
+    """Tell of a job that was killed or crashed, in the record after its last."""
+    places = run.places
+    records = np.full(len(places), record)
+    if run.interrupted:
+        yield _Events(places, records, _choose(rng, _KILLED, len(places)))
+    elif run.demand.crashes:
+        codes = _choose(rng, _BYSTANDERS, len(places))
+        codes[rng.integers(len(places))] = _choose(rng, _CULPRITS, 1)[0]
+        yield _Events(places, records, codes)

@@ -1,0 +1,1 @@
+"""Simulated machine metrics of training tasks, some with a faulty machine."""

@@ -1,0 +1,201 @@
+"""The past of a GPU beside its window, and how it differs from its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.hourly_sums import Groups, HourlyGrid, HourlySums, Spans, Work
+from forewarn.features.records.timeline import Timeline
+from forewarn.features.threads import in_threads
+from forewarn.features.xid_catalogue import DEGRADED
+from forewarn.features.xid_severity import severity
+
+if TYPE_CHECKING:
+    from forewarn.features.prediction.measurement import Measures
+
+__all__ = ["Past", "span_name"]
+
+FloatArray = npt.NDArray[np.float32]
+Hourly = npt.NDArray[np.float64]
+Columns = Iterator[tuple[str, FloatArray]]
+
+
+def span_name(length: int) -> str:
+    """Return a span in words.
+
+    Examples
+    --------
+    >>> span_name(12 * 3600 * 10**9), span_name(48 * 3600 * 10**9)
+    ('12h', '2d')
+    """
+    hours = length / 3.6e12
+    return f"{hours / 24:g}d" if hours >= 48 and hours % 24 == 0 else f"{hours:g}h"
+
+
+def _as_is(values: FloatArray) -> FloatArray:
+    return values
+
+
+def _any(codes: FloatArray) -> FloatArray:
+    return np.asarray(codes != 0, dtype=np.float32)
+
+
+def _grave(codes: FloatArray) -> FloatArray:
+    grave, there = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes != 0)
+    grave[there] = severity(codes[there]) >= DEGRADED
+    return grave
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The hourly past of a timeline, looked at from n instances, one channel after another."""
+
+    measures: Measures
+    timeline: Timeline
+    instances: Instances
+    grid: HourlyGrid
+    names: tuple[str, ...]
+    spans: Spans
+    groups: dict[str, tuple[Groups, Spans]]
+
+    @classmethod
+    def of(cls, measures: Measures, timeline: Timeline, instances: Instances) -> Past:
+        """Find the hours that every span of every instance adds up: the window's, then the rest."""
+        plan, grid = measures.plan, timeline.grid
+        lengths = [plan.window, *(times * plan.window for times in sorted(plan.history))]
+        life = timeline.life_start(instances.row)
+        spans = grid.spans(instances.gpu, instances.end, life, lengths)
+        groups = {}
+        for name in plan.peers:
+            mine = timeline.records.codes(name, instances.row).astype(np.int64)
+            groups[name] = (grid.groups(name), spans.on(mine))
+        names = tuple(span_name(length) for length in lengths)
+        return cls(measures, timeline, instances, grid, names, spans, groups)
+
+    def columns(self) -> Columns:
+        """Yield name and values, shape (n,), of every column."""
+        pairs = self.measures.plan.residuals
+        self.grid.keep({name for pair in pairs for name in pair})
+        # The longest first, or one thread would have nothing left to do at the end.
+        work = [partial(self._residual, number) for number in range(len(pairs))]
+        work += [partial(self._channel, channel) for channel in self._channels()]
+        found = in_threads(lambda task: task(), work)
+        for columns in found[len(pairs) :] + found[: len(pairs)]:
+            yield from columns
+
+    def _channel(self, channel: tuple[str, str, Work | None]) -> list[tuple[str, FloatArray]]:
+        """Return the columns of one channel; numpy lets go of the interpreter while it adds."""
+        name, _, work = channel
+        sums = self.grid.sums(*channel)
+        return list(self._events(name, sums) if work else self._level(name, sums))
+
+    def _channels(self) -> list[tuple[str, str, Work | None]]:
+        """Return name, column and what is counted of it, of every channel; None for a level."""
+        kinds = self.measures.plan.kinds
+        channels: list[tuple[str, str, Work | None]] = [(name, name, None) for name in kinds.float]
+        channels += [(name, name, _as_is) for name in (*kinds.counter, *kinds.binary)]
+        channels += [(name, name, _any) for name in kinds.code]
+        return channels + [("grave xid", name, _grave) for name in kinds.code if name == "xid"]
+
+    def _level(self, name: str, sums: HourlySums) -> Columns:
+        """Level, spread and trend of a channel that has a level."""
+        totals, counts = self.spans.halves(sums.total), self.spans.halves(sums.count)
+        added = totals.sum(axis=0), counts.sum(axis=0)
+        mean = _ratio(*added)
+        variance = _ratio(self.spans.sums(sums.squares), added[1]) - mean**2
+        spread = np.sqrt(np.maximum(variance, 0.0))
+        earlier, later = _ratio(totals, counts)
+        for k, span in self._history():
+            yield f"mean:{name}:{span}", self._known(mean, k)
+            yield f"spread:{name}:{span}", self._known(spread, k)
+            yield f"trend:{name}:{span}", self._known(later - earlier, k)
+        yield from self._peers(name, sums, added)
+
+    def _events(self, name: str, sums: HourlySums) -> Columns:
+        """Events an hour of a channel that counts, and hours since the last one."""
+        added = self.spans.sums(sums.total), self.spans.sums(sums.count)
+        an_hour = _ratio(*added) * (3.6e12 / self.timeline.records.interval)
+        for k, span in self._history():
+            yield f"rate:{name}:{span}", self._known(an_hour, k)
+        if self.measures.plan.history:
+            yield f"since:{name}", self._since(sums.total > 0)
+        yield from self._peers(name, sums, added)
+
+    def _history(self) -> Iterator[tuple[int, str]]:
+        """Return number and name of the spans beside the window."""
+        return ((k, name) for k, name in enumerate(self.names) if k)
+
+    def _known(self, values: Hourly, k: int) -> FloatArray:
+        """Return the values of a span, missing where the history is shorter."""
+        return np.where(self.spans.known[k], values[k], np.nan).astype(np.float32)
+
+    def _since(self, happened: npt.NDArray[np.bool_]) -> FloatArray:
+        """Return the hours since the last event, the longest span if there was none in it."""
+        start, _, end = self.spans.edges[:, -1]
+        last = self.grid.last_hour(happened)[self.spans.line, end]
+        since = (end - np.maximum(last, start)) * (self.grid.bucket / 3.6e12)
+        known = (last >= start) | self.spans.known[-1]
+        return np.where(known, since, np.nan).astype(np.float32)
+
+    def _peers(self, name: str, sums: HourlySums, added: tuple[Hourly, Hourly]) -> Columns:
+        """How far a channel's mean lies from that of the others of its group.
+
+        `added` holds what the GPU's own readings add up to, and how many there are.
+        """
+        for column, (groups, spans) in self.groups.items():
+            total, count = (
+                spans.sums(self.grid.by_group(hourly, groups))
+                for hourly in (sums.total, sums.count)
+            )
+            own = self._inside(groups, spans.line, sums, added)
+            difference = _ratio(*added) - _ratio(total - own[0], count - own[1])
+            difference[:, spans.line < 0] = np.nan
+            yield f"peers:{column}:{name}:{self.names[0]}", difference[0].astype(np.float32)
+            if self.measures.plan.history:
+                label = f"peers:{column}:{name}:{self.names[-1]}"
+                yield label, self._known(difference, len(self.names) - 1)
+
+    def _inside(
+        self,
+        groups: Groups,
+        mine: npt.NDArray[np.int64],
+        sums: HourlySums,
+        added: tuple[Hourly, Hourly],
+    ) -> tuple[Hourly, Hourly]:
+        """Return what each GPU itself adds to the sums of the group that it is in now."""
+        moved = np.flatnonzero(groups.home[self.spans.line] != mine)
+        if not len(moved):
+            return added
+        total, count = added[0].copy(), added[1].copy()
+        for i in moved:
+            for k in range(len(self.names)):
+                cells = np.s_[self.spans.line[i], slice(*self.spans.edges[::2, k, i])]
+                here = groups.group[cells] == mine[i]
+                # Only if it matters for this span: a later move must not change the rounding.
+                if (self.grid.row_count[cells][~here] > 0).any():
+                    total[k, i] = sums.total[cells][here].sum()
+                    count[k, i] = sums.count[cells][here].sum()
+        return total, count
+
+    def _residual(self, pair: int) -> list[tuple[str, FloatArray]]:
+        """Return what the readings of a pair do not explain of each other, as a channel."""
+        name = "|".join(self.measures.plan.residuals[pair])
+        sums = HourlySums.of_means(self.measures.left_over(self.timeline, pair))
+        recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
+        return [
+            (f"mean:{name}:{self.names[0]}", recent.astype(np.float32)),
+            *self._level(name, sums),
+        ]
+
+
+def _ratio(total: Hourly, count: Hourly) -> Hourly:
+    """Return the mean of readings; NaN where there is none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(count > 0.5, total / count, np.nan)

@@ -1,0 +1,243 @@
+"""Instances and their labels: index first, values last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.timeline import Timeline
+
+__all__ = [
+    "UNKNOWN",
+    "Cut",
+    "Instances",
+    "find_instances",
+    "hours_to_failure",
+    "label",
+    "latest_instances",
+    "seen_whole",
+    "untouched",
+]
+
+UNKNOWN = -1
+
+
+class Cut(StrEnum):
+    """How instances are cut from a series: sliding, or segments that do not overlap."""
+
+    SLIDING = "sliding"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Instances as numbers of rows of a timeline's records.
+
+    Attributes
+    ----------
+    row : ndarray of shape (n,), int64
+        The last record of each; the window is the rows (row - length, row].
+    gpu : ndarray of shape (n,), int32
+    end : ndarray of shape (n,), int64
+        Time of the last record.
+    label : ndarray of shape (n,), int8
+        1 the GPU fails in (end, end + horizon], 0 it does not, -1 unknown.
+    """
+
+    row: npt.NDArray[np.int64]
+    gpu: npt.NDArray[np.int32]
+    end: npt.NDArray[np.int64]
+    label: npt.NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Instances:
+        """Return the instances of `rows`."""
+        return Instances(self.row[rows], self.gpu[rows], self.end[rows], self.label[rows])
+
+    def at_rows(self, row: npt.NDArray[np.int64]) -> Instances:
+        """Return the same instances with their rows numbered as in another timeline."""
+        return Instances(row, self.gpu, self.end, self.label)
+
+    def between(self, start: int, end: int) -> Instances:
+        """Return the instances that end in [start, end)."""
+        return self.take((self.end >= start) & (self.end < end))
+
+
+def label(
+    timeline: Timeline,
+    gpu: npt.NDArray[np.int32],
+    end: npt.NDArray[np.int64],
+    horizon: int,
+) -> npt.NDArray[np.int8]:
+    """Label instances from what the timeline knows (CONTRACTS, section 1).
+
+    Parameters
+    ----------
+    timeline : Timeline
+    gpu, end : ndarray of shape (n,)
+        By GPU and time.
+    horizon : int
+        Nanoseconds.
+
+    Returns
+    -------
+    ndarray of shape (n,), int8
+        1 if the GPU fails in (end, end + horizon]; 0 if it does not and has a record at or after
+        the end of that span; else -1.
+    """
+    time, bounds = timeline.records.time, timeline.bounds
+    last = np.full(len(bounds) - 1, np.iinfo(np.int64).min)
+    seen = np.flatnonzero(np.diff(bounds))
+    last[seen] = time[bounds[seen + 1] - 1]
+    labels = np.where(end + horizon <= last[gpu], 0, UNKNOWN).astype(np.int8)
+    labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
+    return labels
+
+
+def seen_whole(
+    timeline: Timeline, end: npt.NDArray[np.int64], horizon: int
+) -> npt.NDArray[np.bool_]:
+    """Tell whose horizon ends before the records do.
+
+    Of the others only failures can be known, so that all whose label is known have failed.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    end : ndarray of shape (n,)
+    horizon : int
+        Nanoseconds.
+    """
+    if not len(timeline.records):
+        return np.zeros(len(end), dtype=bool)
+    whole: npt.NDArray[np.bool_] = end + horizon <= timeline.records.last
+    return whole
+
+
+def hours_to_failure(
+    timeline: Timeline,
+    gpu: npt.NDArray[np.int32],
+    end: npt.NDArray[np.int64],
+    horizon: int,
+) -> npt.NDArray[np.float64]:
+    """Return the hours until the GPU fails next; inf if not within the horizon.
+
+    Parameters are those of `label`.
+    """
+    hours = np.full(len(end), np.inf)
+    first = np.searchsorted(gpu, np.arange(len(timeline.bounds), dtype=gpu.dtype))
+    failures = timeline.failures
+    # The latest failure first, so that the next one is what stays.
+    for number, failed in zip(
+        failures.gpu[::-1].tolist(), failures.failed_at[::-1].tolist(), strict=True
+    ):
+        low, high = first[number], first[number + 1]
+        span = low + np.searchsorted(end[low:high], [failed - horizon, failed])
+        mine = slice(span[0], span[1])
+        hours[mine] = (failed - end[mine]) / 3.6e12
+    return hours
+
+
+def untouched(
+    failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64], window: int
+) -> npt.NDArray[np.bool_]:
+    """Tell which instances have no failure and no repair in their window.
+
+    Parameters
+    ----------
+    failures : Failures
+    gpu, end : ndarray of shape (n,)
+        By GPU and time.
+    window : int
+        Nanoseconds from the first record of a window to its last.
+    """
+    clean = np.ones(len(end), dtype=bool)
+    for number, failed, repaired in zip(
+        failures.gpu.tolist(),
+        failures.failed_at.tolist(),
+        failures.repaired_at.tolist(),
+        strict=True,
+    ):
+        low, high = np.searchsorted(gpu, np.array([number, number + 1], dtype=gpu.dtype))
+        mine = end[low:high]
+        clean[low:high] &= (mine < failed) | (mine - window >= repaired)
+    return clean
+
+
+def _ends(
+    timeline: Timeline, length: int, step: int, *, shift: bool = True
+) -> npt.NDArray[np.int64]:
+    """Return the rows at which an instance ends; one due at a filled row may end at the next."""
+    filled = timeline.records.filled
+    due = _due(timeline.position, timeline.alive, length, step)
+    late = due & filled if shift else np.zeros(len(due), dtype=bool)
+    late = np.append(False, late[:-1]) & (timeline.position >= length)
+    return np.flatnonzero((due & ~filled) | late[: len(due)])
+
+
+@compiled
+def _due(
+    position: npt.NDArray[np.int32], alive: npt.NDArray[np.bool_], length: int, step: int
+) -> npt.NDArray[np.bool_]:
+    """Mark the first row of each series with `length` records, and every step-th from it on."""
+    due, left = np.zeros(len(position), dtype=np.bool_), 0
+    for row in range(len(position)):
+        if position[row] == length - 1:
+            left = 0
+        if position[row] >= length - 1:
+            due[row] = left == 0 and alive[row]
+            left = step - 1 if left == 0 else left - 1
+    return due
+
+
+def find_instances(
+    timeline: Timeline, *, length: int, step: int, horizon: int, cut: Cut = Cut.SLIDING
+) -> Instances:
+    """Find every instance of a timeline and label it (arXiv 2201.11853, data preparation).
+
+    Parameters
+    ----------
+    timeline : Timeline
+    length : int
+        Records in an instance.
+    step : int
+        Records between the ends of two instances of a GPU. Ignored for segments, which follow
+        each other without overlap.
+    horizon : int
+        Nanoseconds after the last record in which a failure makes the label 1.
+    cut : Cut
+
+    Returns
+    -------
+    Instances
+        By GPU and time. An instance never ends at a filled record: that the record was only
+        missing is known when the next one has come.
+    """
+    if cut is Cut.SEGMENTS:
+        rows = _ends(timeline, length, length, shift=False)
+    else:
+        rows = _ends(timeline, length, step)
+    records = timeline.records
+    gpu, end = records.gpu[rows], records.time[rows]
+    return Instances(rows, gpu, end, label(timeline, gpu, end, horizon))
+
+
+def latest_instances(timeline: Timeline, *, length: int, since: int) -> Instances:
+    """Return the newest instance of every GPU that has one ending at or after `since`.
+
+    Labels are unknown: these are the instances of a daily list.
+    """
+    rows = _ends(timeline, length, 1)
+    records = timeline.records
+    rows = rows[records.time[rows] >= since]
+    newest = np.append(np.diff(records.gpu[rows]) != 0, True)[: len(rows)]
+    rows = rows[newest]
+    unknown = np.full(len(rows), UNKNOWN, dtype=np.int8)
+    return Instances(rows, records.gpu[rows], records.time[rows], unknown)

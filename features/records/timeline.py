@@ -1,0 +1,147 @@
+"""Records and failures put together as they stood at one moment: series, lives, alive rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.hourly_sums import HourlyGrid
+from forewarn.features.records.table import Records
+
+__all__ = ["Timeline", "lay_out"]
+
+
+class Lives(NamedTuple):
+    """The lives that begin with a repair, by GPU and time.
+
+    Attributes
+    ----------
+    row : ndarray of shape (n,), int64
+        First record of each.
+    repaired : ndarray of shape (n,), int64
+        When it began.
+    """
+
+    row: npt.NDArray[np.int64]
+    repaired: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Records of a span with all that was known of failures.
+
+    Attributes
+    ----------
+    records : Records
+    failures : Failures
+        One row per failure, by GPU and time.
+    bounds : ndarray of shape (n_gpus + 1,)
+        First row of every GPU.
+    alive : ndarray of shape (n,), bool
+        False while the GPU is failed.
+    position : ndarray of shape (n,), int32
+        Number of records before this one in its unbroken series.
+    lives : Lives
+    """
+
+    records: Records
+    failures: Failures
+    bounds: npt.NDArray[np.int64]
+    alive: npt.NDArray[np.bool_]
+    position: npt.NDArray[np.int32]
+    lives: Lives
+
+    def life_start(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return since when the GPU of each row lives: its last repair, or its first record here.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,)
+        """
+        gpu, time = self.records.gpu, self.records.time
+        start = time[self.bounds[gpu[rows]]]
+        latest = np.searchsorted(self.lives.row, rows, side="right") - 1
+        later = np.flatnonzero(latest >= 0)
+        later = later[gpu[self.lives.row[latest[later]]] == gpu[rows[later]]]
+        start[later] = np.maximum(start[later], self.lives.repaired[latest[later]])
+        return start
+
+    @cached_property
+    def grid(self) -> HourlyGrid:
+        """The hourly sums of the rows that count: alive and not filled in."""
+        counted = np.flatnonzero(self.alive & ~self.records.filled)
+        return HourlyGrid.of(self.records, counted)
+
+
+def _rows_from(records: Records, bounds: npt.NDArray[np.int64], gpu: int, moment: int) -> int:
+    """Return the GPU's first row at or after `moment` (its end if there is none)."""
+    low, high = int(bounds[gpu]), int(bounds[gpu + 1])
+    return low + int(np.searchsorted(records.time[low:high], moment))
+
+
+def _mark_failures(
+    records: Records, failures: Failures, bounds: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], Lives]:
+    """Return what is alive, where a series breaks, and the lives that begin with a repair."""
+    alive, breaks = ~records.failed, np.zeros(len(records), dtype=bool)
+    lives: list[tuple[int, int]] = []
+    for gpu, failed, repaired in zip(
+        failures.gpu.tolist(),
+        failures.failed_at.tolist(),
+        failures.repaired_at.tolist(),
+        strict=True,
+    ):
+        down = _rows_from(records, bounds, gpu, failed)
+        up = _rows_from(records, bounds, gpu, repaired)
+        alive[down:up] = False
+        mine = [row for row in (down, up) if row < bounds[gpu + 1]]
+        breaks[mine] = True
+        lives += [(up, repaired)] if up < bounds[gpu + 1] else []
+    table = np.array(lives, dtype=np.int64).reshape(-1, 2)
+    return alive, breaks, Lives(table[:, 0], table[:, 1])
+
+
+def lay_out(records: Records, failures: Failures) -> Timeline:
+    """Lay records and failures out as they stood when nothing later existed.
+
+    Parameters
+    ----------
+    records : Records
+        Of the span that is looked at; they end before the moment of looking.
+    failures : Failures
+        Known at that moment, older than the records too.
+
+    Notes
+    -----
+    After a repair counters start anew: the first increase of a life is missing.
+    """
+    failures, bounds = failures.episodes(), records.gpu_bounds()
+    alive, breaks, lives = _mark_failures(records, failures, bounds)
+    position = np.full(len(records), 0, dtype=np.int32)
+    _count_up(records.gpu, records.time, alive & ~breaks, alive, records.interval, position)
+    reborn = np.flatnonzero(breaks & alive)
+    # A filled record has gained nothing; what was gained unseen stands at the one after it.
+    reborn = np.sort(records.order[reborn + records.filled[reborn]])
+    return Timeline(replace(records, reborn=reborn), failures, bounds, alive, position, lives)
+
+
+@compiled
+def _count_up(
+    gpu: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int64],
+    follows: npt.NDArray[np.bool_],
+    alive: npt.NDArray[np.bool_],
+    interval: int,
+    position: npt.NDArray[np.int32],
+) -> None:
+    """Count the records before each one in its unbroken series."""
+    for row in range(1, len(gpu)):
+        joined = gpu[row] == gpu[row - 1] and follows[row] and alive[row - 1]
+        if joined and (time[row] - time[row - 1]) * 2 < 3 * interval:
+            position[row] = position[row - 1] + 1

@@ -1,0 +1,175 @@
+"""Failures from evidence: tickets, lost GPUs and fatal Xids; a pure function of what was seen."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.xid_catalogue import FATAL_XIDS
+
+__all__ = ["BOOTS", "FAILURES", "TICKETS", "FailureRules", "failures_of"]
+
+_TIME = pa.timestamp("ns", "UTC")
+TICKETS = pa.schema(
+    [
+        ("gpu_serial", pa.string()),
+        ("failed_at", _TIME),
+        ("repaired_at", _TIME),
+        ("cause", pa.string()),
+        ("known_at", _TIME),
+    ]
+)
+FAILURES = TICKETS
+# When a GPU was first seen after each start of its host, in nanoseconds.
+BOOTS = pa.schema(
+    [("gpu_serial", pa.string()), ("boot_time", pa.int64()), ("first_seen", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRules:
+    """What counts as a failure beside a ticket, and what ends it.
+
+    Attributes
+    ----------
+    xids : frozenset of int
+        Xids after which a GPU counts as failed.
+    lost : bool
+        A GPU that is off the bus has failed.
+    restart_repairs : bool
+        A failure that no ticket ends is over when the GPU is seen after a restart of its host.
+    """
+
+    xids: frozenset[int] = frozenset(FATAL_XIDS)
+    lost: bool = True
+    restart_repairs: bool = True
+
+
+@dataclass(slots=True)
+class _Span:
+    failed: int
+    repaired: int | None
+    cause: str
+    known: int
+    ticket: bool = False
+
+    def join(self, other: _Span) -> None:
+        """Take in a later failure that began before this one was over; a ticket knows why."""
+        if other.ticket and not self.ticket:
+            self.cause, self.ticket = other.cause, True
+        ends = (self.repaired, other.repaired)
+        self.repaired = None if None in ends else max(end for end in ends if end is not None)
+        self.known = min(self.known, other.known)
+
+
+def failures_of(
+    events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
+) -> pa.Table:
+    """Return the failures, those that overlap made one, sorted by serial and time.
+
+    Parameters
+    ----------
+    events : pyarrow.Table
+        With `gpu_serial`, `timestamp`, `kind`, `code`, `known_at`; rows without a serial are left
+        out. A row of kind `back` says that a lost GPU is there again.
+    tickets : pyarrow.Table
+        TICKETS.
+    boots : pyarrow.Table
+        BOOTS.
+    rules : FailureRules
+
+    Returns
+    -------
+    pyarrow.Table
+        FAILURES: `repaired_at` null while it lasts; `cause` is that of the ticket where there is
+        one, else such as "xid 79" or "lost".
+    """
+    spans: dict[str, list[_Span]] = defaultdict(list)
+    for serial, span in _of_tickets(tickets):
+        spans[serial].append(span)
+    repairs = {serial: [s.repaired for s in told if s.repaired] for serial, told in spans.items()}
+    seen = _ends(events, boots, rules)
+    for serial, span in _of_events(events, rules):
+        ends = [end for end in repairs.get(serial, []) if end > span.failed]
+        ends += [end for after, end in seen.get(serial, []) if after > span.failed]
+        span.repaired = min(ends, default=None)
+        spans[serial].append(span)
+    rows = [
+        (serial, one.failed, one.repaired, one.cause, one.known)
+        for serial in sorted(spans)
+        for one in _episodes(spans[serial])
+    ]
+    columns = list(zip(*rows, strict=True)) or [()] * len(FAILURES)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, FAILURES, strict=True)]
+    return pa.table(arrays, schema=FAILURES)
+
+
+def _of_tickets(tickets: pa.Table) -> list[tuple[str, _Span]]:
+    found = []
+    for row in _rows(tickets, TICKETS.names[1:]):
+        failed, known, cause = row["failed_at"], row["known_at"], row["cause"] or "ticket"
+        if failed is not None:
+            known = failed if known is None else known
+            span = _Span(failed, row["repaired_at"], cause, known, ticket=True)
+            found.append((row["gpu_serial"], span))
+    return found
+
+
+def _of_events(events: pa.Table, rules: FailureRules) -> list[tuple[str, _Span]]:
+    found = []
+    fatal = pc.is_in(events["code"], pa.array(sorted(rules.xids), pa.int32()))
+    counts = pc.and_(pc.equal(events["kind"], "xid"), fatal)
+    if rules.lost:
+        counts = pc.or_(counts, pc.equal(events["kind"], "lost"))
+    for row in _rows(events.filter(counts), ["timestamp", "kind", "code", "known_at"]):
+        time = row["timestamp"]
+        known = time if row["known_at"] is None else max(time, row["known_at"])
+        cause = "lost" if row["kind"] == "lost" else f"xid {row['code']}"
+        found.append((row["gpu_serial"], _Span(time, None, cause, known)))
+    return found
+
+
+def _rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
+    """Return the rows that name a GPU, times as whole numbers."""
+    plain = table.filter(pc.is_valid(table["gpu_serial"])).select(["gpu_serial", *names])
+    rows: list[dict[str, Any]] = plain.cast(_as_numbers(plain.schema)).to_pylist()
+    return rows
+
+
+def _ends(
+    events: pa.Table, boots: pa.Table, rules: FailureRules
+) -> dict[str, list[tuple[int, int]]]:
+    """Return for each GPU what can end a failure: it must come after the first moment."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    if rules.restart_repairs:
+        for row in boots.to_pylist():
+            found[row["gpu_serial"]].append((row["boot_time"], row["first_seen"]))
+    for row in _rows(events.filter(pc.equal(events["kind"], "back")), ["timestamp"]):
+        found[row["gpu_serial"]].append((row["timestamp"], row["timestamp"]))
+    return found
+
+
+def _episodes(spans: list[_Span]) -> list[_Span]:
+    """Return spans by time, those that overlap made one; the cause of a ticket wins.
+
+    An Xid says more than that the GPU was lost, which the driver prints right after it.
+    """
+    kept: list[_Span] = []
+    for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause == "lost", s.cause)):
+        last = kept[-1] if kept else None
+        if last is not None and (last.repaired is None or span.failed <= last.repaired):
+            last.join(span)
+        else:
+            kept.append(span)
+    return kept
+
+
+def _as_numbers(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with times as whole numbers."""
+    return pa.schema(
+        [(f.name, pa.int64() if pa.types.is_timestamp(f.type) else f.type) for f in schema]
+    )

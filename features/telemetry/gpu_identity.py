@@ -1,0 +1,211 @@
+"""Which GPU it was: serials by UUID from the CMDB, and by the place where a GPU sat."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.telemetry.parsers.reading import ZEROS
+
+__all__ = [
+    "PLACES",
+    "Rival",
+    "joined_places",
+    "places_of",
+    "with_event_serials",
+    "with_one_host",
+    "with_serials",
+    "without_rivals",
+]
+
+_NEVER = 2**63
+
+# From the first to the last time that a GPU was seen at an address of a host, in nanoseconds.
+PLACES = pa.schema(
+    [
+        ("machine_id", pa.string()),
+        ("pci", pa.string()),
+        ("gpu_serial", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
+_KEYS = ["machine_id", "pci", "gpu_serial"]
+
+
+def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table:
+    """Give each row the serial of its GPU: its own, that of the CMDB for its UUID, or the UUID.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With columns `gpu_serial` and `gpu_uuid`; one of zeros is none (`GpuReading`).
+    serial_of_uuid : mapping
+    """
+    named = _without_zeros(table["gpu_uuid"])
+    uuids = pc.unique(named).drop_null()
+    serials = pa.array([serial_of_uuid.get(u, u) for u in uuids.to_pylist()], pa.string())
+    of_uuid = serials.take(pc.index_in(named, uuids).combine_chunks())
+    place = table.schema.get_field_index("gpu_serial")
+    own = _without_zeros(table["gpu_serial"])
+    return table.set_column(place, table.schema.field(place), pc.coalesce(own, of_uuid))
+
+
+def _without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.match_substring_regex(names, f"^{ZEROS}$"), None, names)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A host whose readings of a GPU were left out, since another host had that GPU.
+
+    Attributes
+    ----------
+    gpu_serial, machine_id : str
+    holder : str
+        The host that had it.
+    """
+
+    gpu_serial: str
+    machine_id: str
+    holder: str
+
+
+def with_one_host(
+    readings: pa.Table, places: pa.Table, ticks: npt.NDArray[np.int64]
+) -> tuple[pa.Table, Counter[Rival]]:
+    """Leave out what other hosts report of a GPU in an interval than the one that had it.
+
+    Two hosts can report one UUID: a copied disk or a copied machine brings it along, and the rows
+    of two GPUs would become one record. The GPU is of the host that had it first.
+
+    Parameters
+    ----------
+    readings : pyarrow.Table
+        With serials.
+    places : pyarrow.Table
+        PLACES of all hosts.
+    ticks : ndarray of int64
+        Ends of the intervals of `readings`.
+
+    Returns
+    -------
+    pyarrow.Table
+        Rows that stay; one without a serial or host does.
+    Counter of Rival
+        Rows that do not.
+    """
+    shared = _shared_serials(readings)
+    if not len(shared):
+        return readings, Counter()
+    since: dict[tuple[str, str], int] = {}
+    for row in places.filter(pc.is_in(places["gpu_serial"], shared)).to_pylist():
+        key = row["gpu_serial"], row["machine_id"]
+        since[key] = min(row["first"], since.get(key, row["first"]))
+    columns = [readings[name].to_pylist() for name in ("gpu_serial", "machine_id")]
+    rows = list(zip(*columns, ticks.tolist(), strict=True))
+    claims: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for serial, host, tick in rows:
+        if serial is not None and host is not None:
+            claims[serial, tick].add(host)
+    holder = {
+        key: min(hosts, key=lambda host: (since.get((key[0], host), _NEVER), host))
+        for key, hosts in claims.items()
+    }
+    left_out: Counter[Rival] = Counter()
+    keep = np.ones(len(rows), dtype=bool)
+    for i, (serial, host, tick) in enumerate(rows):
+        if host is not None and holder.get((serial, tick), host) != host:
+            keep[i] = False
+            left_out[Rival(serial, host, holder[serial, tick])] += 1
+    return readings.filter(pa.array(keep)), left_out
+
+
+def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
+    """Leave out events that hosts report of a GPU that another host had."""
+    if not rivals:
+        return events
+    pairs = {(rival.gpu_serial, rival.machine_id) for rival in rivals}
+    keys = zip(events["gpu_serial"].to_pylist(), events["machine_id"].to_pylist(), strict=True)
+    return events.filter(pa.array([key not in pairs for key in keys], pa.bool_()))
+
+
+def _shared_serials(readings: pa.Table) -> pa.Array:
+    """Return the serials that several hosts report."""
+    hosts = readings.select(["gpu_serial", "machine_id"]).group_by("gpu_serial", use_threads=False)
+    counted = hosts.aggregate([("machine_id", "count_distinct")])
+    several = pc.and_(
+        pc.greater(counted["machine_id_count_distinct"], 1), pc.is_valid(counted["gpu_serial"])
+    )
+    return counted.filter(several)["gpu_serial"].combine_chunks()
+
+
+def places_of(readings: pa.Table) -> pa.Table:
+    """Return where the GPUs of these readings, which have serials, sat."""
+    there = readings.filter(
+        pc.and_(
+            pc.is_valid(readings["gpu_serial"]),
+            pc.and_(pc.is_valid(readings["pci"]), pc.is_valid(readings["machine_id"])),
+        )
+    )
+    time = there["timestamp"].cast(pa.int64())
+    return _widest(there.select(_KEYS).append_column("first", time).append_column("last", time))
+
+
+def joined_places(*tables: pa.Table) -> pa.Table:
+    """Return the places of all, in a fixed order; a place that several have is seen longer."""
+    return _widest(pa.concat_tables([table.cast(PLACES) for table in tables]))
+
+
+def _widest(table: pa.Table) -> pa.Table:
+    found = table.group_by(_KEYS, use_threads=False).aggregate([("first", "min"), ("last", "max")])
+    renamed = found.select([*_KEYS, "first_min", "last_max"]).rename_columns(PLACES.names)
+    return renamed.sort_by([(name, "ascending") for name in _KEYS]).cast(PLACES)
+
+
+def with_event_serials(
+    events: pa.Table, places: pa.Table, serial_of_uuid: Mapping[str, str]
+) -> pa.Table:
+    """Give each event the serial of the GPU that sat at its address; null where nobody knows.
+
+    Of several GPUs it is the one that was seen there before and after, else the last one before,
+    else the first one after: a GPU that fell off the bus is not seen again.
+    """
+    events = with_serials(events, serial_of_uuid)
+    unplaced = events.filter(pc.is_null(events["gpu_serial"]))
+    if not len(unplaced):
+        return events
+    # A fleet has tens of thousands of places; a landing asks for a few of them, hour by hour.
+    hosts, addresses = (unplaced[name].combine_chunks() for name in ("machine_id", "pci"))
+    places = places.filter(
+        pc.and_(pc.is_in(places["machine_id"], hosts), pc.is_in(places["pci"], addresses))
+    )
+    at: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
+    for row in places.to_pylist():
+        at[row["machine_id"], row["pci"]].append((row["first"], row["last"], row["gpu_serial"]))
+    columns = [events[name].to_pylist() for name in ("gpu_serial", "machine_id", "pci")]
+    times = events["timestamp"].cast(pa.int64()).to_pylist()
+    serials = [
+        serial if serial is not None else _sitting(at.get((host, pci), []), time)
+        for serial, host, pci, time in zip(*columns, times, strict=True)
+    ]
+    place = events.schema.get_field_index("gpu_serial")
+    return events.set_column(place, events.schema.field(place), pa.array(serials, pa.string()))
+
+
+def _sitting(seen: list[tuple[int, int, str]], time: int) -> str | None:
+    """Return the serial of the GPU that sat there at a time."""
+
+    def preference(one: tuple[int, int, str]) -> tuple[int, int]:
+        first, last, _ = one
+        if first <= time <= last:
+            return (0, last - first)
+        return (1, time - last) if last < time else (2, first - time)
+
+    return min(seen, key=preference)[2] if seen else None

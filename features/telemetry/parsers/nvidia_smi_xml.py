@@ -1,0 +1,123 @@
+"""GPUs in the output of `nvidia-smi -q -x`, over the versions of its schema."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+from forewarn.features.telemetry.parsers.local_clock import clock_time
+from forewarn.features.telemetry.parsers.quantity import is_absent, quantity
+from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, name_of_gpu, pci_address
+
+__all__ = ["parse_nvidia_smi_xml"]
+
+# Record column -> ways in which the versions say it, best first; the elements of one way are
+# added up, and it counts only where all of them are there.
+_NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "temperature_gpu": (("temperature/gpu_temp",),),
+    "power_draw": (
+        ("gpu_power_readings/average_power_draw",),
+        ("gpu_power_readings/power_draw",),
+        ("gpu_power_readings/instant_power_draw",),
+        ("power_readings/power_draw",),
+    ),
+    "utilization_gpu": (("utilization/gpu_util",),),
+    "utilization_memory": (("utilization/memory_util",),),
+    "memory_used": (("fb_memory_usage/used",),),
+    "clock_sm": (("clocks/sm_clock",),),
+    "ecc_corrected": (
+        ("ecc_errors/aggregate/single_bit/total",),
+        ("ecc_errors/aggregate/sram_correctable", "ecc_errors/aggregate/dram_correctable"),
+    ),
+    "ecc_uncorrected": (
+        ("ecc_errors/aggregate/double_bit/total",),
+        ("ecc_errors/aggregate/sram_uncorrectable", "ecc_errors/aggregate/dram_uncorrectable"),
+        (
+            "ecc_errors/aggregate/sram_uncorrectable_parity",
+            "ecc_errors/aggregate/sram_uncorrectable_secded",
+            "ecc_errors/aggregate/dram_uncorrectable",
+        ),
+    ),
+    "rows_remapped": (("remapped_rows/remapped_row_corr", "remapped_rows/remapped_row_unc"),),
+    "pcie_replays": (("pci/replay_counter",),),
+    "pcie_link_width": (("pci/pci_gpu_link_info/link_widths/current_link_width",),),
+}
+# Entities can be made to expand without end, and no real document declares any. The name of the
+# schema alone is harmless: it is never loaded.
+_DECLARES = re.compile(r"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
+
+
+def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
+    """Read every GPU of a document.
+
+    Parameters
+    ----------
+    text : str
+        What is no whole document, or declares entities, is unread.
+
+    Returns
+    -------
+    list of GpuReading
+    Unread
+        Values that are neither a number nor said to be absent.
+    """
+    unread = Unread()
+    if _DECLARES.search(text):
+        unread.add("a document that declares entities", text)
+        return [], unread
+    try:
+        root = ET.fromstring(text)
+    except (ET.ParseError, ValueError) as error:
+        unread.add(f"no whole XML document ({error})", text)
+        return [], unread
+    if root.tag != "nvidia_smi_log":
+        unread.add("an XML document of something else", text)
+        return [], unread
+    driver = _text(root, "driver_version")
+    time = clock_time(_text(root, "timestamp") or "")
+    gpus = [_reading(gpu, i, driver, unread) for i, gpu in enumerate(root.findall("gpu"))]
+    return [replace(gpu, time=time) for gpu in gpus], unread
+
+
+def _reading(gpu: ET.Element, place: int, driver: str | None, unread: Unread) -> GpuReading:
+    """Make a reading of one `gpu` element; they come in the order of the GPUs' indexes."""
+    numbers = {}
+    for column, ways in _NUMBERS.items():
+        value = _number(gpu, column, ways, unread)
+        if value is not None:
+            numbers[column] = value
+    texts = {"gpu_type": _text(gpu, "product_name"), "driver_version": driver}
+    return GpuReading(
+        numbers=numbers,
+        texts={key: text for key, text in texts.items() if text is not None},
+        serial=name_of_gpu(_text(gpu, "serial")),
+        uuid=name_of_gpu(_text(gpu, "uuid")),
+        pci=pci_address(gpu.get("id", "")) or pci_address(_text(gpu, "pci/pci_bus_id") or ""),
+        slot=place,
+        mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
+    )
+
+
+def _text(element: ET.Element, path: str) -> str | None:
+    """Return the text at a path, None where there is no value."""
+    text = (element.findtext(path) or "").strip()
+    return None if is_absent(text) else text
+
+
+def _number(
+    gpu: ET.Element, column: str, ways: tuple[tuple[str, ...], ...], unread: Unread
+) -> float | None:
+    """Return what the first way with all its elements gives."""
+    for paths in ways:
+        texts = [(path, _text(gpu, path)) for path in paths]
+        told = [(path, text) for path, text in texts if text is not None]
+        values = [quantity(column, text) for _, text in told]
+        for (path, text), value in zip(told, values, strict=True):
+            if value is None:
+                unread.add(f"{path} is no number in a known unit", text)
+        known = [value for value in values if value is not None]
+        if len(known) == len(paths):
+            return math.fsum(known)
+    return None

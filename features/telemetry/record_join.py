@@ -1,0 +1,144 @@
+"""The join: readings, events and the CMDB to records, a pure function of the three."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.telemetry.rows import COUNTERS, GAUGES, HOST_NUMBERS
+from forewarn.features.xid_severity import severity
+
+__all__ = ["RECORDS", "event_ticks", "reading_ticks", "records_of"]
+
+# What CONTRACTS, section 1, names, in its order; whatever else the CMDB has comes after it.
+RECORDS = pa.schema(
+    [
+        ("gpu_serial", pa.string()),
+        ("timestamp", pa.timestamp("ns", "UTC")),
+        ("machine_id", pa.string()),
+        ("slot", pa.int32()),
+        *((name, pa.float64()) for name in GAUGES),
+        *((name, pa.int64()) for name in (*COUNTERS, "pcie_link_width", "xid")),
+        ("gpu_type", pa.string()),
+        ("driver_version", pa.string()),
+        ("rack", pa.string()),
+        ("data_center", pa.string()),
+        ("expiration_date", pa.string()),
+        *((name, pa.float64()) for name in HOST_NUMBERS),
+    ]
+)
+# A round that starts on the full minute takes a moment; a reading that late belongs to it still.
+_LATE = 20
+_LAST = ("machine_id", "slot", "pcie_link_width", *COUNTERS, "gpu_type", "driver_version")
+_MEAN = (*GAUGES, *HOST_NUMBERS)
+_KEYS = ("gpu_serial", "timestamp")
+Times = npt.NDArray[np.int64]
+
+
+def reading_ticks(table: pa.Table, interval: int) -> Times:
+    """Return the ends of the intervals that readings belong to; a twentieth of one is no delay."""
+    return event_ticks(table, interval, late=interval // _LATE)
+
+
+def event_ticks(table: pa.Table, interval: int, late: int = 0) -> Times:
+    """Return the ends of the intervals (end - interval, end] that events fell into.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    interval : int
+        Nanoseconds.
+    late : int
+        So much after the end still counts as before it.
+    """
+    time = table["timestamp"].cast(pa.int64()).to_numpy()
+    ticks: Times = -((late - time) // interval) * interval
+    return ticks
+
+
+def records_of(
+    readings: pa.Table, events: pa.Table, attributes: pa.Table, *, interval: int
+) -> pa.Table:
+    """Return one record for each GPU and interval that has a reading.
+
+    Gauges are means over the interval, counters and everything else the last value. `xid` is the
+    most severe one of the interval; without one it is 0 where the kernel log was read, else null.
+
+    Parameters
+    ----------
+    readings, events : pyarrow.Table
+        With serials; rows without one are left out. Events may be of other intervals, too.
+    attributes : pyarrow.Table
+        Of the CMDB: `gpu_serial`, once each, and attributes. They win over what a GPU says of
+        itself, apart from `machine_id` and `slot`.
+    interval : int
+        Nanoseconds.
+
+    Returns
+    -------
+    pyarrow.Table
+        RECORDS and the other columns of `attributes`, sorted by serial and time.
+    """
+    readings = readings.filter(pc.is_valid(readings["gpu_serial"]))
+    found = _by_tick(readings, interval)
+    worst = _worst_xids(events, interval)
+    found = found.join(worst, list(_KEYS), join_type="left outer", use_threads=False)
+    none = pc.if_else(found["log_read"], pa.scalar(0, pa.int32()), None)
+    found = found.append_column("xid", pc.coalesce(found["code"], none)).drop(["code", "log_read"])
+    found = _with_attributes(found, attributes)
+    found = found.sort_by([(name, "ascending") for name in _KEYS])
+    return found.select([*RECORDS.names, *sorted(set(found.column_names) - set(RECORDS.names))])
+
+
+def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
+    readings = readings.sort_by("timestamp")
+    ticks = pa.array(reading_ticks(readings, interval)).cast(RECORDS.field("timestamp").type)
+    readings = readings.set_column(
+        readings.schema.get_field_index("timestamp"), "timestamp", pa.chunked_array([ticks])
+    )
+    ways = [(name, "mean") for name in _MEAN] + [(name, "last") for name in _LAST]
+    found = readings.group_by(list(_KEYS), use_threads=False).aggregate(
+        [*ways, ("log_read", "any")]
+    )
+    suffixed = [f"{name}_{way}" for name, way in (*ways, ("log_read", "any"))]
+    names = [*_KEYS, *(name for name, _ in ways), "log_read"]
+    return found.select([*_KEYS, *suffixed]).rename_columns(names)
+
+
+def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
+    """Return `gpu_serial`, `timestamp` and the `code` of the most severe Xid, the later of two."""
+    events = events.filter(
+        pc.and_(pc.equal(events["kind"], "xid"), pc.is_valid(events["gpu_serial"]))
+    )
+    events = events.filter(pc.is_valid(events["code"])).sort_by("timestamp")
+    grave = severity(events["code"].to_numpy().astype(np.float32))
+    ticks = pa.array(event_ticks(events, interval)).cast(RECORDS.field("timestamp").type)
+    table = pa.table(
+        {"gpu_serial": events["gpu_serial"], "timestamp": ticks, "code": events["code"]}
+    ).take(np.argsort(grave, kind="stable"))
+    found = table.group_by(list(_KEYS), use_threads=False).aggregate([("code", "last")])
+    return found.select([*_KEYS, "code_last"]).rename_columns([*_KEYS, "code"])
+
+
+def _with_attributes(found: pa.Table, attributes: pa.Table) -> pa.Table:
+    """Join what the CMDB knows; of a column that both have one wins where it is known."""
+    told = [n for n in attributes.column_names if n != "gpu_serial" and n not in _MEAN]
+    told = [n for n in told if n not in (*COUNTERS, "pcie_link_width", "xid", "timestamp")]
+    joined = found.join(
+        attributes.select(["gpu_serial", *told]),
+        "gpu_serial",
+        join_type="left outer",
+        right_suffix=" of cmdb",
+        use_threads=False,
+    )
+    columns = {}
+    for name in dict.fromkeys((*RECORDS.names, *told)):
+        kind = RECORDS.field(name).type if name in RECORDS.names else pa.string()
+        sources = [n for n in (name, f"{name} of cmdb") if n in joined.column_names]
+        if name not in ("machine_id", "slot"):
+            sources.reverse()
+        known = [joined[source].cast(kind, safe=False) for source in sources]
+        columns[name] = pc.coalesce(*known) if known else pa.nulls(len(joined), kind)
+    return pa.table(columns)

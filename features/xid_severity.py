@@ -1,0 +1,40 @@
+"""How grave Xids are, for whole columns of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.xid_catalogue import APPLICATION, DEGRADED, DEGRADED_XIDS, FATAL, FATAL_XIDS
+
+__all__ = ["severity"]
+
+_HIGHEST = 1023
+
+
+def _table() -> npt.NDArray[np.float32]:
+    table = np.full(_HIGHEST + 1, APPLICATION, dtype=np.float32)
+    table[list(DEGRADED_XIDS)] = DEGRADED
+    table[list(FATAL_XIDS)] = FATAL
+    table[0] = 0
+    return table
+
+
+_SEVERITY = _table()
+
+
+def severity(codes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return how grave each Xid is: 0 none, 1 application, 2 degraded hardware, 3 fatal.
+
+    Parameters
+    ----------
+    codes : ndarray
+        Xid numbers; a code that the table does not have counts as 1.
+
+    Examples
+    --------
+    >>> severity(np.array([0, 13, 63, 79, 9999], np.float32)).tolist()
+    [0.0, 1.0, 2.0, 3.0, 1.0]
+    """
+    known = np.where((codes >= 0) & (codes <= _HIGHEST), codes, 13)
+    return _SEVERITY[known.astype(np.int64)]

@@ -1,0 +1,281 @@
+"""Names the machine of a running task that has gone bad, from its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.detection.frozen_sensors import frozen
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.models.detection.denoiser import windows_of
+from forewarn.models.detection.metric_examination import Examined
+from forewarn.models.detection.own_past import Judged, Past, Usual, judge
+from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
+from forewarn.models.detection.peer_deviation import FEWEST, deviations
+from forewarn.models.detection.rules import SHARE, Rules
+from forewarn.models.detection.task import Task, comparable
+from forewarn.models.detection.threshold import Threshold
+from forewarn.models.detection.verdict import Finding, Jitter, Verdict
+
+__all__ = ["Denoiser", "Detector", "MetricModel"]
+
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+_DROPPED = 0.5  # of its usual activity: then the whole task pauses
+_AT_LIMIT = 0.999  # of a metric's range
+
+
+class Denoiser(Protocol):
+    """What machines are compared by: windows of stride 1 in, a vector for each of them out."""
+
+    def reconstruct(self, series: Floats) -> Floats:
+        """Return vectors, shape (windows, places, machines), of (parts, machines, ticks)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetricModel:
+    """What was learned of one metric.
+
+    Attributes
+    ----------
+    limits : tuple of MetricLimits
+        One; several only where a study denoises them together.
+    denoiser : Denoiser or None
+        None compares the samples as they are.
+    usual : Usual
+    threshold : Threshold or None
+        None while it is being fitted.
+    """
+
+    limits: tuple[MetricLimits, ...]
+    denoiser: Denoiser | None
+    usual: Usual = field(default_factory=Usual)
+    threshold: Threshold | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the metric, or of all of them."""
+        return "+".join(one.name for one in self.limits)
+
+    def needed(self, task: Task) -> npt.NDArray[np.float64]:
+        """Return the threshold of each machine of a task."""
+        if self.threshold is None:
+            raise ValueError(f"{self.name} has no threshold.")
+        return self.threshold.each(len(task.machines), task.weights)
+
+
+@dataclass(slots=True)
+class Detector:
+    """Looks at the metrics in order of priority until one of them names a machine.
+
+    Attributes
+    ----------
+    rules : Rules
+    metrics : sequence of MetricModel
+        In order of priority.
+    activity : str or None
+        Metric whose fall over the whole task is a pause: a checkpoint, a restart, an evaluation.
+    """
+
+    rules: Rules
+    metrics: Sequence[MetricModel]
+    activity: str | None = None
+
+    def find(
+        self, task: Task, pasts: Mapping[str, Past] | None = None, *, go_on: bool = False
+    ) -> tuple[Verdict, dict[str, Past]]:
+        """Name the faulty machine of a task, if there is one.
+
+        Parameters
+        ----------
+        task : Task
+        pasts : mapping of str to Past, optional
+            By metric, from earlier calls.
+        go_on : bool
+            Windows that the newest of them has judged are not judged again: what a stream of
+            calls that overlap needs.
+
+        Returns
+        -------
+        Verdict
+        dict
+            The pasts as they are now.
+        """
+        known, examined, absent = dict(pasts or {}), [], []
+        best: list[Finding] = []
+        jitters: list[Jitter] = []
+        blind = np.zeros(len(task.machines), dtype=bool)
+        paused = self.pauses(task)
+        for model in self.metrics:
+            done = self.examine(task, model, known.get(model.name), paused, go_on=go_on)
+            if done is None:
+                absent.append(model.name)
+                continue
+            examined.append(model.name)
+            known[model.name] = done.past
+            blind |= done.blind
+            needed = model.needed(task)
+            best = max(best, done.findings(needed, task.groups), key=_strength)
+            jitters += done.jitters(needed)
+            if best and _strength(best) >= self.rules.sure:
+                break
+        nothing = tuple(np.flatnonzero(blind).tolist())
+        short = _without_named(jitters, best)
+        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent), short), known
+
+    def pauses(self, task: Task) -> Flags:
+        """Tell in which windows the whole task did next to nothing, shape (n_windows,).
+
+        Half of its machines have fallen below half of their usual activity, for longer than a
+        continuity forgives anyway, which the steps of a rhythm do not. A pause that lasts as long
+        as a continuity is none any more: what hangs has to be found.
+        """
+        n_windows = max(task.n_ticks - self.rules.window + 1, 0)
+        none = np.zeros(n_windows, dtype=bool)
+        series = (
+            task.series(self.activity) if self.activity and self.rules.mode == "forewarn" else None
+        )
+        if series is None or not n_windows:
+            return none
+        there = np.isfinite(series)
+        seen = there.any(axis=0)
+        activity = np.full(task.n_ticks, np.inf)
+        activity[seen] = np.nanmedian(np.where(there, series, np.nan)[:, seen], axis=0)
+        usual = float(np.median(activity[seen])) if seen.any() else 0.0
+        if not usual > 0:
+            return none
+        low = activity < _DROPPED * usual
+        forgiven = round((1.0 - SHARE) * self.rules.continuity)
+        pause = _runs(low, forgiven) & ~_runs(low, self.rules.continuity)
+        touched = np.lib.stride_tricks.sliding_window_view(pause, self.rules.window)
+        return np.asarray(touched.any(axis=1), dtype=bool)
+
+    def examine(
+        self,
+        task: Task,
+        model: MetricModel,
+        past: Past | None,
+        paused: Flags,
+        *,
+        go_on: bool = False,
+    ) -> Examined | None:
+        """Score every machine in every window; None if no machine sends the metric."""
+        before = (past or Past.none(task.machines)).of(task.machines)
+        parts = [(one, task.series(one.name)) for one in model.limits]
+        if any(values is None or np.isnan(values).all() for _, values in parts):
+            return None
+        series = np.stack([one.scale(values) for one, values in parts if values is not None])
+        at_limit: Flags = np.asarray((series >= _AT_LIMIT).any(axis=0))
+        still = np.zeros(series.shape[1:], dtype=bool)
+        if self.rules.mode == "forewarn":
+            for one in series:
+                still |= frozen(one, max(self.rules.continuity // 2, 2 * self.rules.window))
+            series[:, still] = np.nan
+        there, blind = self._seen(series, still)
+        length = self.rules.window
+        if there.shape[0] == 0:
+            empty = np.empty((len(task.machines), 0), dtype=np.float32)
+            window = np.empty(0, dtype=np.int64)
+            return Examined(
+                model.name, self.rules, empty, window, before, blind, ~before.known, at_limit
+            )
+        keep = np.flatnonzero(~paused)
+        number, there = keep + task.first_tick + length - 1, there[keep]
+        judged = before.judged if go_on else None
+        n_good = judged.still_good(number, there, self.rules.block) if judged else 0
+        windows, present = self._windows(model, series, keep[n_good:]), there[n_good:]
+        if self.rules.mode == "minder":
+            scores, now = self._paper(windows, present), before
+        else:
+            scores, now = self._judge(task, model, windows, present, number[n_good:], before)
+        scores = np.ascontiguousarray(scores.T)
+        if judged and n_good:
+            place = np.searchsorted(judged.window, number[:n_good])
+            scores = np.concatenate([judged.scores[:, place], scores], axis=1)
+        now = now.with_judged(Judged(number, scores, there))
+        return Examined(model.name, self.rules, scores, keep, now, blind, ~before.known, at_limit)
+
+    def _windows(self, model: MetricModel, series: Floats, wanted: Numbers) -> Floats:
+        """Return some windows as machines are compared by."""
+        first = int(wanted[0]) if len(wanted) else series.shape[2] - self.rules.window
+        tail = np.ascontiguousarray(series[:, :, first:])
+        windows = (
+            model.denoiser.reconstruct(tail)
+            if model.denoiser
+            else windows_of(tail, self.rules.window)
+        )
+        if len(wanted) < len(windows):
+            windows = np.ascontiguousarray(windows[wanted - first])
+        return windows
+
+    def _seen(self, series: Floats, still: Flags) -> tuple[Flags, Flags]:
+        """Return which windows are whole, and which machines are blind at the end."""
+        missing: Flags = np.asarray(np.isnan(series).any(axis=0))
+        length, last = self.rules.window, min(self.rules.continuity, missing.shape[1])
+        blind = missing[:, -last:].mean(axis=1) > 0.5
+        blind |= still[:, -last:].mean(axis=1) > 0.5
+        if missing.shape[1] < length:
+            return np.empty((0, len(missing)), dtype=bool), blind
+        count = np.cumsum(missing, axis=1, dtype=np.int32)
+        inside = count[:, length - 1 :].copy()
+        inside[:, 1:] -= count[:, :-length]
+        return np.ascontiguousarray((inside == 0).T), blind
+
+    def _judge(
+        self,
+        task: Task,
+        model: MetricModel,
+        windows: Floats,
+        there: Flags,
+        number: Numbers,
+        past: Past,
+    ) -> tuple[Floats, Past]:
+        groups = comparable(task.groups)
+        found = deviations(windows, there, groups)
+        usual = model.usual
+        if not self.rules.own_past:
+            usual = Usual(usual.deviation, offset=0.0, spread=0.0)
+        scores, now = judge(found, number, groups, self.rules.past, usual, past)
+        return scores, now.newest()
+
+    def _paper(self, windows: Floats, there: Flags) -> Floats:
+        """Return the normal score of the machine that is farthest from the others, else -inf."""
+        scores = normal_scores(distance_sums(windows, there, self.rules.distance))
+        enough = there.sum(axis=1) >= FEWEST
+        filled = np.where(np.isnan(scores), -np.inf, scores)
+        first = filled.argmax(axis=1)
+        out = np.full(scores.shape, -np.inf, dtype=np.float32)
+        rows = np.flatnonzero(enough)
+        out[rows, first[rows]] = filled[rows, first[rows]]
+        return out
+
+
+def _strength(found: Sequence[Finding]) -> tuple[bool, float]:
+    """Order findings: something before nothing, a change before a straggler, then by score."""
+    return (bool(found) and not found[0].always, found[0].score if found else 0.0)
+
+
+def _without_named(jitters: Sequence[Jitter], named: Sequence[Finding]) -> tuple[Jitter, ...]:
+    """Return the longest of each machine that is not named, in order of length."""
+    machines = {one.machine for one in named}
+    longest: dict[int, Jitter] = {}
+    for one in sorted(jitters, key=lambda one: one.since - one.until):
+        if one.machine not in machines:
+            longest.setdefault(one.machine, one)
+    return tuple(longest.values())
+
+
+def _runs(flags: Flags, longest: int) -> Flags:
+    """Tell which places lie in a run of at least so many."""
+    out = np.zeros(len(flags), dtype=bool)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        out[begin:end] = end - begin >= longest
+    return out

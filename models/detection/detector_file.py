@@ -1,0 +1,128 @@
+"""A detector in a folder: JSON and npz, loaded without TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.errors import InputError
+from forewarn.models.detection.denoiser import LstmVae
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.own_past import Usual
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.threshold import Threshold
+from forewarn.models.finite_json import finite_json
+
+__all__ = ["DetectorFileError", "StoredDetector", "load_detector", "save_detector"]
+
+_JSON, _NPZ = "detector.json", "denoisers.npz"
+_FORMAT = 1
+_PARTS = (
+    *("encoder_kernel", "encoder_recurrent", "encoder_bias", "mean_kernel", "mean_bias"),
+    *("decoder_kernel", "decoder_recurrent", "decoder_bias", "output_kernel", "output_bias"),
+)
+
+
+class DetectorFileError(InputError):
+    """A folder that holds no detector."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredDetector:
+    """A detector and what is said of it.
+
+    Attributes
+    ----------
+    detector : Detector
+    interval : int
+        Nanoseconds between two samples.
+    facts : dict
+        What it was fitted to, and why its metrics are in this order.
+    """
+
+    detector: Detector
+    interval: int
+    facts: dict[str, Any]
+
+
+def save_detector(stored: StoredDetector, folder: Path) -> None:
+    """Write `detector.json` and `denoisers.npz` into an existing folder."""
+    detector = stored.detector
+    arrays: dict[str, Any] = {
+        f"{model.name}/{part}": values
+        for model in detector.metrics
+        if isinstance(model.denoiser, LstmVae)
+        for part, values in model.denoiser.weights.items()
+    }
+    with (folder / _NPZ).open("wb") as file:
+        np.savez(file, **arrays)
+    text = json.dumps(
+        {
+            "format": _FORMAT,
+            "interval": stored.interval,
+            "rules": dataclasses.asdict(detector.rules),
+            "activity": detector.activity,
+            "metrics": [_described(model) for model in detector.metrics],
+            "facts": stored.facts,
+        },
+        indent=1,
+        allow_nan=False,
+    )
+    (folder / _JSON).write_text(text + "\n", encoding="utf-8")
+
+
+def _described(model: MetricModel) -> dict[str, Any]:
+    (limits,) = model.limits
+    threshold = model.threshold
+    return {
+        "limits": dataclasses.asdict(limits),
+        "usual": dataclasses.asdict(model.usual),
+        "threshold": None if threshold is None else dataclasses.asdict(threshold),
+    }
+
+
+def load_detector(folder: Path) -> StoredDetector:
+    """Read what `save_detector` wrote; nothing in the files is executed.
+
+    Raises
+    ------
+    DetectorFileError
+        If a file is missing or holds something else, such as a number that is not finite.
+    """
+    try:
+        described = finite_json((folder / _JSON).read_text(encoding="utf-8"))
+        with (folder / _NPZ).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return _read(described, {name: arrays[name] for name in arrays.files})
+    except FileNotFoundError as error:
+        raise DetectorFileError(
+            f"{folder}: no {Path(error.filename or _JSON).name}, expected a detector of "
+            "`forewarn detect fit`."
+        ) from None
+    except (ValueError, KeyError, TypeError, OSError, BadZipFile) as error:
+        raise DetectorFileError(
+            f"{folder / _JSON}: cannot be used ({type(error).__name__}: {str(error)[:100]}), "
+            "expected a detector of `forewarn detect fit`."
+        ) from None
+
+
+def _read(described: dict[str, Any], arrays: dict[str, Any]) -> StoredDetector:
+    if described["format"] != _FORMAT:
+        raise ValueError(f"format {described['format']}, expected {_FORMAT}")
+    rules = Rules(**described["rules"])
+    models = []
+    for one in described["metrics"]:
+        limits = MetricLimits(**one["limits"])
+        weights = {
+            part: np.asarray(arrays[f"{limits.name}/{part}"], dtype=np.float32) for part in _PARTS
+        }
+        threshold = one["threshold"] and Threshold(**one["threshold"])
+        denoiser = LstmVae(rules.window, weights)
+        models.append(MetricModel((limits,), denoiser, Usual(**one["usual"]), threshold))
+    detector = Detector(rules, tuple(models), described["activity"])
+    return StoredDetector(detector, int(described["interval"]), described["facts"])

@@ -1,0 +1,152 @@
+"""One metric of a task, examined: who stands out, for how long, and who of them is to be named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.models.detection.continuity import levels, longest_spells
+from forewarn.models.detection.own_past import Past
+from forewarn.models.detection.rules import SURE, Rules
+from forewarn.models.detection.task import comparable
+from forewarn.models.detection.verdict import Finding, Jitter
+
+__all__ = ["Examined"]
+
+Floats = npt.NDArray[np.float32]
+Thresholds = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+_HIDDEN = 0.25  # of the samples of a span
+_MANY = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One metric of a task, window by window.
+
+    Attributes
+    ----------
+    metric : str
+    rules : Rules
+    scores : ndarray of shape (n_machines, n_windows), float32
+    window : ndarray of shape (n_windows,), int
+        First tick of each window that counts: those of a pause are left out.
+    past : Past
+    blind : ndarray of shape (n_machines,), bool
+    new : ndarray of shape (n_machines,), bool
+        Nothing was known of the machine before this call.
+    at_limit : ndarray of shape (n_machines, n_ticks), bool
+        Samples at the upper limit of the metric.
+    """
+
+    metric: str
+    rules: Rules
+    scores: Floats
+    window: Numbers
+    past: Past
+    blind: Flags
+    new: Flags
+    at_limit: Flags
+
+    def highest(self) -> Floats:
+        """Return the highest threshold at which each machine would have been named."""
+        if not self.scores.shape[1]:
+            return np.full(len(self.scores), -np.inf, dtype=np.float32)
+        reached: Floats = levels(self.scores, self.rules.continuity, self.rules.share).max(axis=1)
+        return reached
+
+    def findings(self, needed: Thresholds, groups: Numbers) -> list[Finding]:
+        """Return who stood out for long enough, in the order in which they are to be named.
+
+        Parameters
+        ----------
+        needed : ndarray of shape (n_machines,)
+            The threshold of each machine.
+        groups : ndarray of shape (n_machines,)
+        """
+        reached = levels(
+            self.scores, self.rules.continuity, self.rules.share, float(needed.min(initial=np.inf))
+        )
+        found = []
+        for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
+            at = int(np.argmax(reached[machine] >= needed[machine]))
+            found.append(self._finding(machine, at, reached[machine], needed[machine]))
+        found = [one for one in found if not self._hidden(one)]
+        found = self._told_apart(comparable(groups), found)
+        return sorted(found, key=lambda one: (one.always, one.at, -one.score))
+
+    def jitters(self, needed: Thresholds) -> list[Jitter]:
+        """Return who stood out for a while without a break, and is back.
+
+        Noise passes the threshold of a continuity for a few windows now and then, but not twice
+        the threshold for longer than a single odd sample touches. Back is who is below it again.
+        """
+        if not self.scores.shape[1]:
+            return []
+        low: Floats = needed.astype(np.float32)
+        spells = longest_spells(self.scores, np.float32(SURE) * low, low, self.rules.quiet)
+        length, found = self.rules.window, []
+        for machine in np.flatnonzero(spells[:, 1] - spells[:, 0] >= 2 * length).tolist():
+            begin, end = spells[machine].tolist()
+            score = float(self.scores[machine, begin:end].max() / low[machine])
+            since, until = int(self.window[begin]), int(self.window[end - 1]) + length - 1
+            found.append(Jitter(machine, self.metric, score, since, until))
+        return found
+
+    def _finding(self, machine: int, at: int, reached: Floats, needed: float) -> Finding:
+        """Go back to where the span began to pass, single windows before that left out."""
+        begin = max(at - self.rules.continuity + 1, 0)
+        passed = np.flatnonzero(self.scores[machine, begin : at + 1] >= needed)
+        gaps = np.flatnonzero(np.diff(passed) > self.rules.quiet)
+        begin += int(passed[gaps[-1] + 1 if len(gaps) else 0])
+        first = int(np.argmax(~np.isnan(self.scores[machine])))
+        return Finding(
+            machine=int(machine),
+            metric=self.metric,
+            score=float(reached.max() / needed),
+            since=int(self.window[begin]),
+            at=int(self.window[at]) + self.rules.window - 1,
+            always=bool(self.new[machine]) and begin - first < self.rules.past.block,
+        )
+
+    def _hidden(self, one: Finding) -> bool:
+        """Tell whether a weak finding rests on what the limit of a metric used to hide.
+
+        While all machines are at 100 % nobody knows what they differ by; when the task slows down
+        it shows, and the machine that is still at 100 % is not the one that has changed.
+        """
+        if self.rules.mode == "minder" or one.score >= SURE:
+            return False
+        span = self.at_limit[one.machine, max(one.since, 0) : one.at + 1]
+        return bool(span.mean() >= _HIDDEN)
+
+    def _told_apart(self, groups: Numbers, found: list[Finding]) -> list[Finding]:
+        """Keep those that have changed themselves, where many of a group differ from the rest.
+
+        Two of four machines are as far from the other two as these are from them; who moved is the
+        one that is faulty. If as many moved as did not, nobody can tell.
+        """
+        if self.rules.mode == "minder" or len(found) < 2 or not self.past.blocks.size:
+            return found
+        kept: list[Finding] = []
+        for group in np.unique(groups[[one.machine for one in found]]):
+            mine = [one for one in found if groups[one.machine] == group]
+            size = int((groups == group).sum())
+            if len(mine) >= max(2, _MANY * size):
+                moved = [_moved(self.past.level[one.machine]) for one in mine]
+                most = max(moved)
+                mine = [one for one, by in zip(mine, moved, strict=True) if by >= 0.5 * most]
+                mine = mine if 2 * len(mine) <= size else []
+            kept += mine
+        return kept
+
+
+def _moved(level: Floats) -> float:
+    """Return how far the newest blocks of a machine are from its first ones."""
+    known = level[~np.isnan(level)]
+    n = max(len(known) // 4, 1)
+    return float(abs(np.median(known[-n:]) - np.median(known[:n]))) if len(known) else 0.0

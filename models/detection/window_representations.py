@@ -1,0 +1,98 @@
+"""Other ways to turn windows into what machines are compared by, for studies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.models.detection.denoiser import LstmVae
+
+__all__ = ["Concatenated", "Moments", "WindowMeans", "fit_moments"]
+
+Floats = npt.NDArray[np.float32]
+
+
+def _views(series: Floats, length: int) -> Floats:
+    """Return windows as (parts, windows, length, machines)."""
+    views = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(series), length, axis=2)
+    found: Floats = views.transpose(0, 2, 3, 1)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenated:
+    """The denoised windows of several metrics as one vector (Minder's CON)."""
+
+    denoisers: Sequence[LstmVae]
+
+    def reconstruct(self, series: Floats) -> Floats:
+        """Return vectors of windows (`Denoiser.reconstruct`)."""
+        parts = [one.reconstruct(series[i : i + 1]) for i, one in enumerate(self.denoisers)]
+        return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMeans:
+    """The mean of a window, and nothing else: the least one can compare."""
+
+    length: int
+
+    def reconstruct(self, series: Floats) -> Floats:
+        """Return vectors of windows (`Denoiser.reconstruct`)."""
+        means = _views(series, self.length).mean(axis=2, dtype=np.float32)
+        return np.ascontiguousarray(means.transpose(1, 0, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean, deviation, skewness and kurtosis of every metric, whitened.
+
+    Their Euclidean distance is the Mahalanobis distance of Minder's baseline (section 6.1).
+
+    Attributes
+    ----------
+    length : int
+    whitening : ndarray of shape (4 * parts, kept)
+        Principal components of the moments in units of their deviations, over their own deviation.
+    """
+
+    length: int
+    whitening: Floats
+
+    def reconstruct(self, series: Floats) -> Floats:
+        """Return vectors of windows (`Denoiser.reconstruct`)."""
+        moments = _moments(series, self.length)
+        return np.ascontiguousarray(np.einsum("wfm,fk->wkm", moments, self.whitening))
+
+
+def _moments(series: Floats, length: int) -> Floats:
+    """Return four moments of every metric, shape (windows, 4 * parts, machines)."""
+    views = _views(series, length)
+    mean = views.mean(axis=2, keepdims=True)
+    rest = views - mean
+    deviation = np.sqrt((rest**2).mean(axis=2)) + 1e-4
+    skewness = (rest**3).mean(axis=2) / deviation**3
+    kurtosis = (rest**4).mean(axis=2) / deviation**4
+    stacked = np.concatenate([mean[:, :, 0], deviation, skewness, kurtosis])
+    found: Floats = stacked.transpose(1, 0, 2).astype(np.float32)
+    return found
+
+
+def fit_moments(tasks: Sequence[Floats], length: int, kept: float = 0.99) -> Moments:
+    """Fit principal components to the scaled series of some tasks, (parts, machines, ticks)."""
+    rows = []
+    for series in tasks:
+        moments = _moments(series, length).transpose(0, 2, 1)
+        rows.append(moments.reshape(-1, moments.shape[2])[::37])
+    table = np.concatenate(rows).astype(np.float64)
+    # A kurtosis has no unit and is large: as it is, it would leave no component to the means.
+    scale = table.std(axis=0) + 1e-9
+    values, vectors = np.linalg.eigh(np.cov(table / scale, rowvar=False))
+    order = np.argsort(values)[::-1]
+    share = np.cumsum(values[order]) / values.sum()
+    chosen = order[: int(np.searchsorted(share, kept)) + 1]
+    whitening = vectors[:, chosen] / np.sqrt(values[chosen] + 1e-9) / scale[:, None]
+    return Moments(length, whitening.astype(np.float32))

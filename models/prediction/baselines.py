@@ -1,0 +1,260 @@
+"""Trivial and linear models that every other model has to beat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.inputs import Columns, Inputs
+from forewarn.models.prediction.bucket_scaling import InputScaling
+from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.loss_weights import loss_weights
+from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
+
+__all__ = ["LastValueRule", "LogisticModel", "RandomModel"]
+
+
+class RandomModel:
+    """Scores drawn from [0, 1), whatever the instances hold.
+
+    The i-th score of a call depends on i, the seed and the end of the training span: a call
+    repeats itself, and each retraining draws anew.
+
+    Parameters
+    ----------
+    seed : int
+    purge, positive_weight
+        Not used.
+    """
+
+    last_end_: int
+
+    def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
+        del purge, positive_weight
+        self.seed = seed
+
+    def fit(
+        self,
+        inputs: Inputs,
+        labels: npt.NDArray[np.int8],
+        weights: npt.NDArray[np.float32],
+        ends: npt.NDArray[np.int64],
+    ) -> Self:
+        """Take note of the latest of `ends` and of nothing else."""
+        del inputs, labels, weights
+        self.last_end_ = int(ends.max())
+        return self
+
+    def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Return scores of shape (n,) in [0, 1) that mean nothing."""
+        return np.random.default_rng([self.seed, abs(self.last_end_)]).random(len(inputs))
+
+    def save(self, folder: Path) -> None:
+        """Write JSON into an existing `folder`."""
+        write_parameters(folder, {"seed": self.seed, "last_end": self.last_end_})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote."""
+        saved = read_parameters(folder)
+        model = cls(seed=saved["seed"])
+        model.last_end_ = saved["last_end"]
+        return model
+
+
+class LastValueRule:
+    """One threshold on one channel of the last record, the best that training shows.
+
+    The score is the bucket number of that channel, scaled to [0, 1], or its reverse. A missing
+    value scores 0: the rule has nothing to say about it.
+
+    Parameters
+    ----------
+    seed, purge
+        Not used.
+    positive_weight : float
+        Multiplies the weights of positives.
+
+    Attributes
+    ----------
+    columns_ : Columns
+        Of the instances it was fitted to.
+    channel_ : str
+        Name of the chosen channel.
+    rising_ : bool
+        Whether high values mean risk.
+    """
+
+    columns_: Columns
+    channel_: str
+    rising_: bool
+    _column: int
+    _levels: int
+
+    def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
+        del seed, purge
+        self.positive_weight = positive_weight
+
+    def fit(
+        self,
+        inputs: Inputs,
+        labels: npt.NDArray[np.int8],
+        weights: npt.NDArray[np.float32],
+        ends: npt.NDArray[np.int64],
+    ) -> Self:
+        """Choose channel and direction by the weighted area under the ROC curve."""
+        del ends
+        self.columns_ = inputs.columns
+        weighted = loss_weights(labels, weights, self.positive_weight).astype(np.float64)
+        last, positive = inputs.sequence[:, -1], labels == 1
+        areas = {
+            (column, rising): _area(
+                _risks(levels, rising=rising),
+                _weight_of_buckets(last[positive, column], weighted[positive], levels),
+                _weight_of_buckets(last[~positive, column], weighted[~positive], levels),
+            )
+            for column, levels in enumerate(inputs.sequence_levels)
+            for rising in (True, False)
+        }
+        self._column, self.rising_ = max(areas, key=lambda choice: areas[choice])
+        self._levels = inputs.sequence_levels[self._column]
+        self.channel_ = inputs.sequence_names[self._column]
+        return self
+
+    def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
+        self.columns_.refuse_others(inputs.columns)
+        return _risks(self._levels, rising=self.rising_)[inputs.sequence[:, -1, self._column]]
+
+    def save(self, folder: Path) -> None:
+        """Write JSON into an existing `folder`."""
+        parameters = {
+            "positive_weight": self.positive_weight,
+            "columns": self.columns_.to_dict(),
+            "channel": self.channel_,
+            "rising": self.rising_,
+            "column": self._column,
+            "levels": self._levels,
+        }
+        write_parameters(folder, parameters)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote."""
+        saved = read_parameters(folder)
+        model = cls(seed=0, positive_weight=saved["positive_weight"])
+        model.channel_, model.rising_ = saved["channel"], saved["rising"]
+        model._column, model._levels = saved["column"], saved["levels"]
+        model.columns_ = Columns.from_dict(saved["columns"])
+        return model
+
+
+def _risks(levels: int, *, rising: bool) -> npt.NDArray[np.float64]:
+    """Risk in [0, 1] of each bucket number, all different; missing has none."""
+    buckets = np.arange(levels)
+    if not rising:
+        # A column of two levels is one-hot: there 0 is a value, not "missing".
+        buckets = 1 - buckets if levels == 2 else np.where(buckets == 0, 0, levels - buckets)
+    return buckets / max(levels - 1, 1)
+
+
+def _weight_of_buckets(
+    buckets: npt.NDArray[np.uint8], weights: npt.NDArray[np.float64], levels: int
+) -> npt.NDArray[np.float64]:
+    sums: npt.NDArray[np.float64] = np.bincount(buckets, weights, levels).astype(np.float64)
+    return sums
+
+
+def _area(
+    risks: npt.NDArray[np.float64],
+    positives: npt.NDArray[np.float64],
+    negatives: npt.NDArray[np.float64],
+) -> float:
+    """Area under the ROC curve, from the weight of positives and negatives at each risk."""
+    order = np.argsort(risks)
+    below = np.cumsum(negatives[order]) - negatives[order] / 2  # half of those at the same risk
+    return float(positives[order] @ below / (positives.sum() * negatives.sum()))
+
+
+class LogisticModel:
+    """Logistic regression with a ridge penalty on the last record and the context.
+
+    Parameters
+    ----------
+    seed, purge
+        Not used: the optimum is unique.
+    positive_weight : float
+        Multiplies the weights of positives in the loss.
+
+    Attributes
+    ----------
+    columns_ : Columns
+        Of the instances it was fitted to.
+    scaling_ : InputScaling
+    coefficients_ : ndarray of shape (n_columns,)
+        Of the scaled last record, its share of missing channels, the scaled context and its share.
+    intercept_ : float
+    """
+
+    columns_: Columns
+    scaling_: InputScaling
+    coefficients_: npt.NDArray[np.float64]
+    intercept_: float
+
+    def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
+        del seed, purge
+        self.positive_weight = positive_weight
+
+    def fit(
+        self,
+        inputs: Inputs,
+        labels: npt.NDArray[np.int8],
+        weights: npt.NDArray[np.float32],
+        ends: npt.NDArray[np.int64],
+    ) -> Self:
+        """Fit on n instances; `ends` is not used."""
+        del ends
+        from sklearn.linear_model import LogisticRegression
+
+        weighted = loss_weights(labels, weights, self.positive_weight)
+        self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
+        regression = LogisticRegression(solver="newton-cholesky")
+        regression.fit(self._table(inputs), labels, sample_weight=weighted)
+        self.coefficients_ = regression.coef_[0].astype(np.float64)
+        self.intercept_ = float(regression.intercept_[0])
+        return self
+
+    def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
+        self.columns_.refuse_others(inputs.columns)
+        return sigmoid(self._table(inputs) @ self.coefficients_ + self.intercept_)
+
+    def _table(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        last = self.scaling_.sequence.apply(inputs.sequence[:, -1])
+        context = self.scaling_.context.apply(inputs.context)
+        return np.concatenate([last, context], axis=1, dtype=np.float64)
+
+    def save(self, folder: Path) -> None:
+        """Write JSON into an existing `folder`."""
+        parameters = {
+            "positive_weight": self.positive_weight,
+            "columns": self.columns_.to_dict(),
+            "scaling": self.scaling_.to_dict(),
+            "coefficients": self.coefficients_.tolist(),
+            "intercept": self.intercept_,
+        }
+        write_parameters(folder, parameters)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote."""
+        saved = read_parameters(folder)
+        model = cls(seed=0, positive_weight=saved["positive_weight"])
+        model.columns_ = Columns.from_dict(saved["columns"])
+        model.scaling_ = InputScaling.from_dict(saved["scaling"], model.columns_)
+        model.coefficients_ = np.array(saved["coefficients"], dtype=np.float64)
+        model.intercept_ = saved["intercept"]
+        return model

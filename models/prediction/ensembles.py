@@ -1,0 +1,113 @@
+"""Flags and ranks made of several models' scores.
+
+Everywhere a higher score is worse, and `order` is an integer array of shape (n,) that ranks the
+instances by serial, then window end: of two equal scores the one of lower `order` comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.models.prediction.log_odds import logit, sigmoid
+
+__all__ = [
+    "blend",
+    "cascade_flags",
+    "parallel_flags",
+    "top_k_count",
+    "top_k_mask",
+    "worst_rank",
+]
+
+Scores = npt.NDArray[np.float64]
+Order = npt.NDArray[np.int64]
+
+
+def top_k_count(share: float, n: int) -> int:
+    """Return max(1, round(`share` x `n`)) (CONTRACTS, section 3); halves go to the even number.
+
+    >>> top_k_count(0.02, 100), top_k_count(0.02, 125), top_k_count(0.02, 10)
+    (2, 2, 1)
+    """
+    return max(1, round(share * n))
+
+
+def _ranks(scores: Scores, order: Order) -> npt.NDArray[np.int64]:
+    """Rank from 1, the highest score; no two are equal."""
+    ranks = np.empty(len(scores), dtype=np.int64)
+    ranks[np.lexsort((order, -scores))] = np.arange(1, len(scores) + 1)
+    return ranks
+
+
+def top_k_mask(scores: Scores, k: int, order: Order) -> npt.NDArray[np.bool_]:
+    """Mark the `k` highest of n scores; all of them if there are no more than `k`.
+
+    >>> top_k_mask(np.array([0.5, 0.9, 0.5]), 2, order=np.array([1, 2, 0])).tolist()
+    [False, True, True]
+    """
+    if k < 1:
+        raise ValueError(f"`k` must be at least 1, got {k}.")
+    return _ranks(scores, order) <= k
+
+
+def parallel_flags(scores: Mapping[str, Scores], k: int, order: Order) -> npt.NDArray[np.bool_]:
+    """Mark what is in the top `k` of every member (arXiv 2201.11853, parallel model)."""
+    _check_members(scores)
+    masks = np.stack([top_k_mask(member, k, order) for member in scores.values()])
+    return np.asarray(masks.all(axis=0), dtype=np.bool_)
+
+
+def _check_members(scores: Mapping[str, Scores]) -> None:
+    if not scores:
+        raise ValueError("`scores` must hold the scores of at least one member, got none.")
+
+
+def cascade_flags(stages: Sequence[tuple[Scores, int]], order: Order) -> npt.NDArray[np.bool_]:
+    """Mark what passes every stage, each keeping its top k of the survivors.
+
+    Parameters
+    ----------
+    stages : sequence of (scores of shape (n,), k)
+        In order; k is counted on all n instances. Fewer survivors than k all pass.
+    order : ndarray of shape (n,)
+
+    >>> first, second = np.array([0.9, 0.8, 0.7, 0.1]), np.array([0.2, 0.3, 0.4, 0.9])
+    >>> cascade_flags([(first, 3), (second, 1)], np.arange(4)).tolist()
+    [False, False, True, False]
+    """
+    kept = np.ones(len(order), dtype=np.bool_)
+    for scores, k in stages:
+        survivors = np.flatnonzero(kept)
+        kept[survivors] = top_k_mask(scores[survivors], k, order[survivors])
+    return kept
+
+
+def worst_rank(scores: Mapping[str, Scores], order: Order) -> npt.NDArray[np.int64]:
+    """Rank instances by the worst of their members' ranks, from 1, the most at risk.
+
+    The first k of it are the ones that need the smallest k to be flagged by `parallel_flags`.
+    Ties go to the better mean of the members' ranks, then to the lower `order`.
+
+    Returns
+    -------
+    ndarray of shape (n,), int64
+        Ranks from 1 to n, no two equal.
+    """
+    _check_members(scores)
+    ranks = np.stack([_ranks(member, order) for member in scores.values()])
+    result = np.empty(len(order), dtype=np.int64)
+    result[np.lexsort((order, ranks.sum(axis=0), ranks.max(axis=0)))] = np.arange(1, len(order) + 1)
+    return result
+
+
+def blend(scores: Mapping[str, Scores]) -> Scores:
+    """Return the members' mean on the scale of log odds, back as a score in (0, 1).
+
+    >>> blend({"a": np.array([0.5, 0.9]), "b": np.array([0.5, 0.1])}).round(6).tolist()
+    [0.5, 0.5]
+    """
+    _check_members(scores)
+    return sigmoid(np.mean([logit(member) for member in scores.values()], axis=0))

@@ -1,0 +1,1 @@
+"""The neural networks; TensorFlow is imported on first use."""

@@ -1,0 +1,172 @@
+"""Training as of a moment t: the instances that count, their balance, the models of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.inputs import Inputs
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.measurement import Plan
+from forewarn.features.records.ordering import sampling_hash
+from forewarn.features.records.timeline import Timeline
+from forewarn.models.prediction.catalogue import make_model
+from forewarn.models.prediction.committee import CASCADE_FIRST
+from forewarn.models.prediction.protocol import FailureModel
+
+__all__ = ["Recipe", "TrainingSet", "build_training_set", "fit_models", "known"]
+
+# The paper thins negatives and repeats positives until they are as many. So many negatives are
+# kept for each positive, and the positives repeated (as a weight) that often.
+_REPEATS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides what a training gives, besides records, t and the length.
+
+    Attributes
+    ----------
+    plan : Plan
+    step, horizon : int
+        Nanoseconds between two instances of a GPU, and after an instance.
+    cascade_model : str
+        Model that comes first in the cascade.
+    negatives_per_positive : float
+        Weight of all negatives for each unit of positives; 0 keeps all with weight 1.
+    positive_weight, cascade_positive_weight : float
+        Factors of the positives in the loss.
+    seed : int
+    """
+
+    plan: Plan
+    step: int
+    horizon: int
+    cascade_model: str
+    negatives_per_positive: float
+    positive_weight: float
+    cascade_positive_weight: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """Encoded training instances, by serial and time.
+
+    Attributes
+    ----------
+    inputs : Inputs of n instances
+    labels : ndarray of shape (n,), int8
+    weights : ndarray of shape (n,), float32
+    ends : ndarray of shape (n,), int64
+    prevalence : float
+        Share of positives among all instances known at t, before thinning.
+    """
+
+    inputs: Inputs
+    labels: npt.NDArray[np.int8]
+    weights: npt.NDArray[np.float32]
+    ends: npt.NDArray[np.int64]
+    prevalence: float
+
+    @property
+    def balance(self) -> float:
+        """Share of the weight that the positives have."""
+        return float(self.weights[self.labels == 1].sum() / self.weights.sum())
+
+
+def known(instances: Instances, moment: int, length: int, horizon: int) -> Instances:
+    """Return what may train at `moment`: `length` of instances whose whole spans lie before it.
+
+    Parameters
+    ----------
+    instances : Instances
+        Labelled from what existed before `moment`.
+    moment, length, horizon : int
+        Nanoseconds.
+    """
+    mine = instances.between(moment - horizon - length, moment - horizon)
+    return mine.take(mine.label >= 0)
+
+
+def _thinned(
+    labels: npt.NDArray[np.int8], hashes: npt.NDArray[np.uint64], ratio: float
+) -> npt.NDArray[np.bool_]:
+    """Keep all positives and the negatives with the smallest hashes."""
+    kept: npt.NDArray[np.bool_] = labels == 1
+    negatives = np.flatnonzero(~kept)
+    if ratio > 0:
+        wanted = round(max(ratio, _REPEATS) * int(kept.sum()))
+        if wanted < len(negatives):
+            negatives = negatives[np.argpartition(hashes[negatives], wanted)[:wanted]]
+    kept[negatives] = True
+    return kept
+
+
+def _weights(labels: npt.NDArray[np.int8], ratio: float) -> npt.NDArray[np.float32]:
+    """Weigh the positives so that the negatives have `ratio` times their weight."""
+    positive = labels == 1
+    weights = np.ones(len(labels), dtype=np.float32)
+    if ratio > 0 and positive.any():
+        weights[positive] = (~positive).sum() / (ratio * positive.sum())
+    return np.asarray(weights / weights.mean())
+
+
+def build_training_set(
+    recipe: Recipe, timeline: Timeline, instances: Instances
+) -> tuple[Encoder, TrainingSet]:
+    """Thin, measure and encode training instances.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    timeline : Timeline
+        As it stood at t.
+    instances : Instances
+        Known at t (`known`), with at least one positive.
+
+    Returns
+    -------
+    Encoder
+        Fitted on these instances only.
+    TrainingSet
+    """
+    serials = timeline.records.serials
+    hashes = sampling_hash(recipe.seed, serials, instances.gpu, instances.end)
+    chosen = instances.take(_thinned(instances.label, hashes, recipe.negatives_per_positive))
+    encoder, values = Encoder.fit(recipe.plan, timeline, chosen)
+    training = TrainingSet(
+        encoder.encode(values),
+        chosen.label,
+        _weights(chosen.label, recipe.negatives_per_positive),
+        chosen.end,
+        float((instances.label == 1).mean()),
+    )
+    return encoder, training
+
+
+def _fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
+    """Fit one model; `cascade_first` is the cascade's first one, with its own positive weight."""
+    weight = recipe.positive_weight
+    if name == CASCADE_FIRST:
+        name, weight = recipe.cascade_model, recipe.cascade_positive_weight
+    model = make_model(name, seed=recipe.seed, purge=recipe.horizon, positive_weight=weight)
+    return model.fit(training.inputs, training.labels, training.weights, training.ends)
+
+
+def fit_models(
+    recipe: Recipe,
+    names: Iterable[str],
+    training: TrainingSet,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, FailureModel]:
+    """Fit several models one after another; `progress` hears the name of each that is done."""
+    fitted = {}
+    for name in names:
+        fitted[name] = _fit_model(recipe, name, training)
+        progress(name)
+    return fitted

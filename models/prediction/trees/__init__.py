@@ -1,0 +1,1 @@
+"""Boosted trees; LightGBM is imported on first use."""

@@ -1,0 +1,149 @@
+"""What the LightGBM models share: a table of columns in, scores and contributions out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.inputs import Columns, Inputs
+from forewarn.models.prediction.loss_weights import loss_weights
+from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
+from forewarn.models.prediction.trees.tree_text import check_tree_text
+
+__all__ = ["TreeModel"]
+
+_TREES_FILE = "trees.txt"
+_TREES = 200  # arXiv 2201.11853
+_ROWS_AT_ONCE = 16_384  # a table is floats, four times the size of the buckets
+
+_PARAMETERS = {
+    "objective": "binary",
+    "deterministic": True,
+    "force_row_wise": True,
+    # A second thread saves half a second on a usual training set, but costs ten where the other
+    # core is busy: LightGBM's threads wait for each other by spinning.
+    "num_threads": 1,
+    "verbosity": -1,
+}
+
+
+class TreeModel:
+    """A failure model of 200 boosted trees; its children say on which columns.
+
+    Parameters
+    ----------
+    seed : int
+        Of everything that LightGBM draws.
+    purge : int
+        Not used: the number of trees is the paper's, so nothing stops early.
+    positive_weight : float
+        Multiplies the weights of positives in the loss.
+
+    Attributes
+    ----------
+    columns_ : Columns
+        Of the instances it was fitted to.
+    feature_names : tuple of str
+        Names of the columns of the table.
+    booster_ : lightgbm.Booster
+    """
+
+    parameters: ClassVar[Mapping[str, float]] = {}
+    columns_: Columns
+    feature_names: tuple[str, ...]
+    booster_: Any
+
+    def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
+        self.seed = seed
+        self.purge = purge
+        self.positive_weight = positive_weight
+
+    def table(self, inputs: Inputs) -> npt.NDArray[np.float32]:
+        """Return the columns, of shape (n, n_features)."""
+        raise NotImplementedError
+
+    def names(self, inputs: Inputs) -> tuple[str, ...]:
+        """Return the name of each column of `table`."""
+        raise NotImplementedError
+
+    def fit(
+        self,
+        inputs: Inputs,
+        labels: npt.NDArray[np.int8],
+        weights: npt.NDArray[np.float32],
+        ends: npt.NDArray[np.int64],
+    ) -> Self:
+        """Fit on n instances; `ends` is not used."""
+        del ends
+        import lightgbm
+
+        weighted = loss_weights(labels, weights, self.positive_weight)
+        data = lightgbm.Dataset(self.table(inputs), label=labels, weight=weighted)
+        parameters = {**_PARAMETERS, **self.parameters, "seed": self.seed}
+        self.booster_ = lightgbm.train(parameters, data, _TREES)
+        self.columns_, self.feature_names = inputs.columns, self.names(inputs)
+        return self
+
+    def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
+        self.columns_.refuse_others(inputs.columns)
+        scores = np.empty(len(inputs), dtype=np.float64)
+        for rows, table in self._tables(inputs):
+            scores[rows] = self.booster_.predict(table)
+        return scores
+
+    def contributions(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Return what each feature adds to the log odds, in the order of `feature_names`.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+            Shapley values of the trees: a row and a constant add up to the log odds of the score.
+        """
+        parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
+        for rows, table in self._tables(inputs):
+            parts[rows] = self.booster_.predict(table, pred_contrib=True)[:, :-1]
+        return parts
+
+    def _tables(self, inputs: Inputs) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+        for begin in range(0, len(inputs), _ROWS_AT_ONCE):
+            rows = slice(begin, begin + _ROWS_AT_ONCE)
+            yield rows, self.table(inputs.take(rows))
+
+    def save(self, folder: Path) -> None:
+        """Write LightGBM's text, and the names as JSON, into an existing `folder`."""
+        parameters = {
+            "seed": self.seed,
+            "purge": self.purge,
+            "positive_weight": self.positive_weight,
+            "columns": self.columns_.to_dict(),
+            "feature_names": self.feature_names,
+        }
+        (folder / _TREES_FILE).write_text(self.booster_.model_to_string(), encoding="utf-8")
+        write_parameters(folder, parameters)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the trees are damaged.
+        """
+        import lightgbm
+
+        saved = read_parameters(folder)
+        model = cls(
+            seed=saved["seed"], purge=saved["purge"], positive_weight=saved["positive_weight"]
+        )
+        model.columns_ = Columns.from_dict(saved["columns"])
+        model.feature_names = tuple(saved["feature_names"])
+        text = (folder / _TREES_FILE).read_text(encoding="utf-8")
+        check_tree_text(text, len(model.feature_names))
+        model.booster_ = lightgbm.Booster(model_str=text)
+        return model

@@ -1,0 +1,51 @@
+"""Gradient-boosted trees on the window and the context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.inputs import Inputs
+from forewarn.models.prediction.trees.base import TreeModel
+
+__all__ = ["GbdtModel"]
+
+
+class GbdtModel(TreeModel):
+    """LightGBM on the flattened window and the context (arXiv 2201.11853: 200 trees).
+
+    The column of a channel k records before the last of the window is named `channel[-k]`, the
+    last record's `channel[-0]`; the context's names come after the window's.
+    """
+
+    # Few columns per tree keep trees on correlated positives apart. 64 bins are enough: values are
+    # bucket numbers already.
+    parameters: ClassVar[Mapping[str, float]] = {
+        "learning_rate": 0.05,
+        "num_leaves": 31,
+        "min_data_in_leaf": 20,
+        "lambda_l2": 1.0,
+        "feature_fraction": 0.3,
+        "max_bin": 64,
+    }
+
+    def table(self, inputs: Inputs) -> npt.NDArray[np.float32]:
+        """Flatten window and context, oldest record first."""
+        n, length, n_channels = inputs.sequence.shape
+        table = np.empty((n, length * n_channels + inputs.context.shape[1]), dtype=np.float32)
+        table[:, : length * n_channels] = inputs.sequence.reshape(n, -1)
+        table[:, length * n_channels :] = inputs.context
+        return table
+
+    def names(self, inputs: Inputs) -> tuple[str, ...]:
+        """Name the columns of `table`."""
+        length = inputs.sequence.shape[1]
+        window = (
+            f"{channel}[-{length - 1 - record}]"
+            for record in range(length)
+            for channel in inputs.sequence_names
+        )
+        return (*window, *inputs.context_names)

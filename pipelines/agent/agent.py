@@ -1,0 +1,402 @@
+"""An agent: reads the GPUs of its host, follows the kernel log, reports what fails."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from forewarn.features.telemetry.parsers.kernel_log import EventReader, KernelEvent, read_line
+from forewarn.features.telemetry.parsers.proc import HostReading
+from forewarn.features.telemetry.rows import (
+    HostState,
+    event_id,
+    event_row,
+    finding_row,
+    reading_row,
+)
+from forewarn.features.telemetry.silent_sensors import BlindWatch
+from forewarn.pipelines.agent.fault_storm import FaultStorm
+from forewarn.pipelines.agent.gpu_roll import GpuRoll, RollCall, gpu_key
+from forewarn.pipelines.agent.gpu_sources import (
+    Answer,
+    GpuSource,
+    HangError,
+    NoSourceError,
+)
+from forewarn.pipelines.agent.kernel_log_follower import Followed, Follower, follower_of
+from forewarn.pipelines.agent.spool import Spool, SpoolError
+from forewarn.pipelines.agent.state import AgentState, GpuFile, LogFile, ScheduleFile, StoredGpu
+from forewarn.pipelines.config.agent_policy import AgentPolicy, Collection
+from forewarn.pipelines.runtime.clock import Clock
+
+__all__ = ["Agent"]
+
+_SECOND = 10**9
+_LOOK = 1.0  # seconds between two looks at the kernel log
+_LINES, _READINGS = 30, 3  # context of a fault report
+_BATCH = 1000  # lines of the log taken at once, however fast it grows
+_CONTEXTS = 3  # fault reports of a GPU in an interval that bring readings and lines along
+_HELD = 500  # batches held in memory while the spool cannot be written: three days at ten minutes
+_LATE = 4  # a reading begun within this part of the interval is the scheduled one
+_JUMP = 6  # intervals by which a clock may fall back before the schedule begins anew
+
+
+@dataclass(slots=True)
+class Agent:
+    """All that an agent knows; every method may be called on its own by a test.
+
+    Attributes
+    ----------
+    policy : AgentPolicy
+    collection : Collection
+        What to collect: the collector's word, the policy's until then.
+    source : GpuSource
+    spool : Spool
+    clock : Clock
+    say : callable
+        Takes a line for people.
+    proc : callable
+        Returns what /proc says.
+    ask : callable
+        Returns what the collector wants to have collected; None if it does not answer.
+    wake, stop : threading.Event
+        There is something to send; it is over.
+    """
+
+    policy: AgentPolicy
+    collection: Collection
+    source: GpuSource
+    spool: Spool
+    clock: Clock
+    say: Callable[[str], None]
+    proc: Callable[[], HostReading]
+    ask: Callable[[], Collection | None] = lambda: None
+    wake: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
+    _follower: Follower | None = None
+    _reader: EventReader = field(default_factory=EventReader)
+    _log_read: bool | None = None
+    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    _recent: dict[str, deque[dict[str, Any]]] = field(default_factory=dict)
+    _roll: GpuRoll = field(default_factory=GpuRoll)
+    _storm: FaultStorm = field(default_factory=FaultStorm)
+    _reports: dict[str | None, tuple[int, int]] = field(default_factory=dict)
+    _held: deque[tuple[dict[str, Any], bool]] = field(default_factory=lambda: deque(maxlen=_HELD))
+    _trouble: str = ""
+    _unwritten: bool = False
+    _dropped: int = 0
+    _blind: BlindWatch = field(default_factory=BlindWatch)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _state: AgentState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._state = AgentState(self.policy.state, self.say)
+        stored = self._state.load("gpus.json", GpuFile) or GpuFile()
+        self._roll.known = {key: gpu.reading() for key, gpu in stored.known.items()}
+        self._roll.missing = {key: gpu.reading() for key, gpu in stored.missing.items()}
+
+    def close(self) -> None:
+        """Close the kernel log; it goes on from the last position that was written down."""
+        if self._follower is not None:
+            self._follower.close()
+        self._follower = None
+
+    # --- readings ------------------------------------------------------------------------------
+
+    def collect(self, scheduled: int | None = None) -> list[dict[str, Any]]:
+        """Read all GPUs once, spool their rows and what is wrong with them; return the rows.
+
+        Parameters
+        ----------
+        scheduled : int, optional
+            The moment that the reading is for, in nanoseconds: it takes a moment to begin.
+        """
+        now = self.clock.now()
+        proc = self.proc() if "proc" in self.collection.sources else HostReading()
+        time = now
+        if scheduled is not None and now - scheduled < self.collection.interval // _LATE:
+            time = scheduled
+        host = HostState(self.policy.machine_id, time, proc, bool(self._log_read))
+        answer = self._answer(host)
+        rows: list[dict[str, Any]] = []
+        if answer is not None:
+            with self._lock:
+                rows = [reading_row(reading, host) for reading in answer.readings]
+                for reading, row in zip(answer.readings, rows, strict=True):
+                    recent = self._recent.setdefault(gpu_key(reading), deque(maxlen=_READINGS))
+                    recent.append(row)
+                events = self._blind_sensors(answer, host)
+            events = self._call_roll(answer, host) + events
+            if rows or events:
+                self._hold({"readings": rows, "events": events})
+            for why, count in answer.unread.counts.items():
+                self.say(f"left out: {count} times {why}, such as {answer.unread.examples[why]!r}")
+        self._spool_held()
+        return rows
+
+    def learn(self) -> None:
+        """Learn which GPUs are here, so that what the kernel says of an address has a name."""
+        host = HostState(self.policy.machine_id, self.clock.now())
+        answer = self._answer(host)
+        back = self._call_roll(answer, host) if answer is not None else []
+        if back:
+            self._hold({"events": back})
+        self._spool_held()
+
+    def _answer(self, host: HostState) -> Answer | None:
+        """Ask the GPUs; that they do not answer is a finding, and says nothing of any of them."""
+        try:
+            return self.source.read(self.collection.timeout / _SECOND)
+        except (HangError, NoSourceError) as error:
+            self._roll.unanswered()
+            self._find_trouble("hang" if isinstance(error, HangError) else "blind", error, host)
+            return None
+
+    def _find_trouble(self, kind: str, why: object, host: HostState) -> None:
+        """Report once, until it is over, that GPUs do not answer."""
+        if self._trouble != kind:
+            self._hold_fault([finding_row(kind, str(why), host)])
+        self._trouble = kind
+        self.say(f"{kind}: {why}")
+
+    def _call_roll(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
+        """Report GPUs that are gone; return the events of those that are back."""
+        with self._lock:
+            told: RollCall = self._roll.call(answer, host.time)
+            roll = [self._roll.known, self._roll.missing]
+        known, missing = ({k: StoredGpu.of(g) for k, g in gpus.items()} for gpus in roll)
+        for gpu, since in told.lost:
+            state = replace(host, time=since)
+            row = finding_row("lost", "not among the GPUs of the host", state, gpu)
+            self._hold_fault([row], gpu_key(gpu))
+        if told.blind:
+            self._find_trouble("blind", told.blind, host)
+        else:
+            self._trouble = ""
+        self._state.store("gpus.json", GpuFile(known=known, missing=missing).model_dump_json())
+        return [finding_row("back", "among the GPUs of the host again", host, g) for g in told.back]
+
+    def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
+        self._hold(self._fault_batch(events, gpu), fault=True)
+        self._note_fault(events, gpu)
+
+    def _hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
+        if len(self._held) == _HELD:
+            self.say(f"more than {_HELD} batches are held: the oldest one is lost")
+        self._held.append((batch, fault))
+
+    def _spool_held(self) -> None:
+        """Spool what the readings brought; what cannot be written is held, and tried again."""
+        while self._held:
+            batch, fault = self._held[0]
+            if not self._put(batch, fault=fault):
+                return
+            self._held.popleft()
+
+    def _put(self, batch: Mapping[str, Any], *, fault: bool = False) -> bool:
+        """Spool a batch; tell whether it is on disk, and people when that changes."""
+        try:
+            self.spool.put(batch, fault=fault)
+        except SpoolError as error:
+            if not self._unwritten:
+                self.say(f"{error}; held until it can be")
+            self._unwritten = True
+            return False
+        if self._unwritten:
+            self.say("the spool can be written again")
+        self._unwritten = False
+        if self.spool.dropped > self._dropped:
+            self.say(f"the spool is full: {self.spool.dropped} batches gave way since the start")
+        self._dropped = self.spool.dropped
+        self.wake.set()
+        return True
+
+    def _blind_sensors(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
+        return [
+            finding_row("blind", text, host, reading)
+            for reading in answer.readings
+            for text in self._blind.update(gpu_key(reading), reading.numbers)
+        ]
+
+    # --- the kernel log ------------------------------------------------------------------------
+
+    def follow(self) -> int:
+        """Read what the kernel log has new and spool its events; return how many."""
+        if "kernel_log" not in self.collection.sources:
+            return 0
+        count = 0
+        try:
+            lines = self._open_log().lines()
+            while some := list(islice(lines, _BATCH)):
+                events = self._events(some)
+                if not self._report(events):
+                    self.close()  # read again from where the last position stands
+                    return count
+                count += len(events)
+                # Only now: lines read again give the same events, lines that are not are lost.
+                self._store_position()
+                if self.stop.is_set():
+                    return count
+        except OSError as error:
+            self._log_unread(error)
+            return count
+        self._log_read = True
+        self._report_ended(self.clock.now())
+        return count
+
+    def _open_log(self) -> Follower:
+        if self._follower is None:
+            stood = self._state.load("log.json", LogFile) or LogFile()
+            self._follower = follower_of(self.policy.kernel_log, stood.model_dump())
+        return self._follower
+
+    def _store_position(self) -> None:
+        if self._follower is not None:
+            self._state.store("log.json", json.dumps(self._follower.position()))
+
+    def _log_unread(self, error: OSError) -> None:
+        """Report once, until it can be read again, that the kernel log cannot."""
+        self.close()
+        if self._log_read is not False:
+            why = error.strerror or type(error).__name__
+            text = f"the kernel log {self.policy.kernel_log} cannot be read: {why}"
+            host = HostState(self.policy.machine_id, self.clock.now())
+            if not self._spool_fault([finding_row("blind", text, host)]):
+                return
+        self._log_read = False
+
+    def _events(self, lines: list[Followed]) -> list[dict[str, Any]]:
+        boot = self.proc().boot_time
+        with self._lock:
+            return [row for line in lines for row in self._line_events(line, boot)]
+
+    def _line_events(self, followed: Followed, boot: int | None) -> list[dict[str, Any]]:
+        """Return the rows of what a line tells, each with the GPU that sits at its address."""
+        now = self.clock.now()
+        host = HostState(self.policy.machine_id, now)
+        if followed.gap:
+            name = event_id(host.machine_id, "gap", followed.place)
+            return [finding_row("gap", followed.text, host) | {"id": name}]
+        line = read_line(followed.text, boot_time=boot, before=now)
+        self._lines.append(line.message[:400])
+        events = self._reader.events(line)
+        return [self._event_row(event, followed.place, host) for event in events]
+
+    def _event_row(self, event: KernelEvent, place: str, host: HostState) -> dict[str, Any]:
+        if event.line.time is None:
+            event = replace(event, line=replace(event.line, time=host.time))
+        name = event_id(host.machine_id, event.line.message, place)
+        row = event_row(event, host.machine_id, name)
+        if (gpu := self._roll.at(event.pci)) is not None:
+            row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}
+        return row
+
+    def _report(self, events: list[dict[str, Any]]) -> bool:
+        """Spool events: those that the policy calls fatal as a fault report, ahead of the rest.
+
+        Tell whether all of them are on disk.
+        """
+        others = [event for event in events if not self._is_fatal(event)]
+        fatal = (event for event in events if self._is_fatal(event))
+        by_gpu: dict[str | None, list[dict[str, Any]]] = {}
+        storm = self._storm.copy()
+        for event in storm.thinned(fatal, self.collection.interval):
+            if event["kind"] == "suppressed":
+                others.append(event)
+            else:
+                gpu = event.get("gpu_serial") or event.get("gpu_uuid")
+                by_gpu.setdefault(gpu, []).append(event)
+        if not all(self._spool_fault(some, gpu) for gpu, some in by_gpu.items()):
+            return False
+        if others and not self._put({"events": others}):
+            return False
+        self._storm = storm
+        return True
+
+    def _report_ended(self, now: int | None) -> None:
+        """Spool how often fatal lines were repeated in intervals that are over."""
+        storm = self._storm.copy()
+        ended = list(storm.ended(now, self.collection.interval))
+        if not ended or self._put({"events": ended}):
+            self._storm = storm
+
+    def _is_fatal(self, event: Mapping[str, Any]) -> bool:
+        reported = event["kind"] == "xid" and event.get("code") in self.collection.report_xids
+        return event["kind"] == "lost" or reported
+
+    def _spool_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> bool:
+        """Spool a fault report; tell whether it is on disk."""
+        if not self._put(self._fault_batch(events, gpu), fault=True):
+            return False
+        self._note_fault(events, gpu)
+        return True
+
+    def _fault_batch(self, events: list[dict[str, Any]], gpu: str | None) -> dict[str, Any]:
+        """Return a fault report: events with the last readings and log lines before them.
+
+        Not every report of a GPU that never stops brings them along.
+        """
+        tick, reports = self._reports.get(gpu, (0, 0))
+        if tick == self._tick() and reports >= _CONTEXTS:
+            return {"events": events}
+        with self._lock:
+            readings, lines = list(self._recent.get(gpu or "", ())), list(self._lines)
+        context = json.dumps({"readings": readings, "log": lines})
+        return {"events": [events[0] | {"context": context}, *events[1:]]}
+
+    def _note_fault(self, events: list[dict[str, Any]], gpu: str | None) -> None:
+        tick, reports = self._reports.get(gpu, (0, 0))
+        self._reports[gpu] = (self._tick(), 1 + (reports if tick == self._tick() else 0))
+        first, more = events[0], f" and {len(events) - 1} more" if len(events) > 1 else ""
+        self.say(f"fault: {first['kind']} {first.get('code', '')} {first['raw'][:200]}{more}")
+
+    def _tick(self) -> int:
+        return self.clock.now() // self.collection.interval
+
+    # --- running -------------------------------------------------------------------------------
+
+    def follow_log(self) -> None:
+        """Look at the kernel log every second until `stop`."""
+        while not self.stop.is_set():
+            self.follow()
+            self.clock.wait(_LOOK, self.stop)
+        self._report_ended(None)
+
+    def collect_on_schedule(self) -> None:
+        """Collect on the full interval until `stop`."""
+        self.learn()
+        due = self._first_due(self.clock.now())
+        while not self.stop.is_set():
+            now = self.clock.now()
+            if now < due:
+                if due - now > _JUMP * self.collection.interval:  # the clock was set back far
+                    due = _next_tick(now, self.collection.interval)
+                    continue
+                self._spool_held()
+                most = _LOOK if self._held else 60.0
+                self.clock.wait(min((due - now) / _SECOND, most), self.stop)
+                continue
+            if "gpu" in self.collection.sources:
+                self.collect(due)
+            if not self._held:
+                self._state.store("schedule.json", ScheduleFile(last=due).model_dump_json())
+            # Never the same moment twice, though a clock may fall back.
+            told = self.ask()
+            self.collection = told or self.collection
+            due = _next_tick(max(self.clock.now(), due + 1), self.collection.interval)
+
+    def _first_due(self, now: int) -> int:
+        """Return the next moment to read at: one that has just passed counts if it was missed."""
+        interval = self.collection.interval
+        last = (self._state.load("schedule.json", ScheduleFile) or ScheduleFile()).last
+        due = _next_tick(now - interval // _LATE, interval)
+        return due if due > last or last - now > _JUMP * interval else last + interval
+
+
+def _next_tick(now: int, interval: int) -> int:
+    return -(-now // interval) * interval

@@ -1,0 +1,1 @@
+"""The daily list: scores, reasons, pages, and what became of past lists."""

@@ -1,0 +1,211 @@
+"""The daily at-risk list: made of scores and reasons, written for people and programs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.measurement import Plan
+from forewarn.features.records.table import MACHINE, SLOT
+from forewarn.features.records.timeline import Timeline
+from forewarn.models.prediction.ensembles import top_k_count
+from forewarn.pipelines.at_risk.page import render_at_risk
+from forewarn.pipelines.at_risk.reasons import reasons_of
+from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
+from forewarn.pipelines.storage.csv_table import write_csv
+from forewarn.pipelines.storage.leftovers import remove_leftovers
+from forewarn.pipelines.storage.record_store import replacing
+
+__all__ = ["AtRiskList", "Candidates"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class AtRiskList:
+    """One day's list.
+
+    Attributes
+    ----------
+    at : int
+        Moment of the list, nanoseconds since 1970 UTC.
+    table : DataFrame
+        One row per GPU, the most at risk first (CONTRACTS, section 4).
+    unscored : DataFrame
+        GPUs left out, and why.
+    share, horizon_hours : float
+    model_version : str
+    hindsight : bool
+        The model was trained after `at`: it knows what followed.
+    """
+
+    at: int
+    table: pd.DataFrame
+    unscored: pd.DataFrame
+    share: float
+    horizon_hours: float
+    model_version: str
+    hindsight: bool = False
+
+    def write(self, out: Path) -> Path:
+        """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
+        folder = out / f"date={iso(self.at)[:10]}"
+        for day in out.glob("date=*"):
+            remove_leftovers(day)
+        page = render_at_risk(
+            self.table,
+            self.unscored,
+            at=iso(self.at),
+            share=self.share,
+            horizon_hours=self.horizon_hours,
+            model_version=self.model_version,
+            n_flagged=int(self.table["flagged"].sum()),
+            hindsight=self.hindsight,
+        )
+        with ExitStack() as files:
+            path = files.enter_context(replacing(folder / "at_risk.parquet"))
+            pq.write_table(pa.Table.from_pandas(self.table, preserve_index=False), path)
+            texts = self._as_text()
+            path = files.enter_context(replacing(folder / "at_risk.csv"))
+            write_csv(texts, path)
+            path = files.enter_context(replacing(folder / "at_risk.json"))
+            rows = texts.to_json(orient="records", indent=1, force_ascii=False)
+            path.write_text(rows + "\n", encoding="utf-8")
+            path = files.enter_context(replacing(folder / "at_risk.html"))
+            path.write_text(page, encoding="utf-8")
+            path = files.enter_context(replacing(folder / "unscored.csv"))
+            write_csv(self.unscored, path)
+        return folder
+
+    def _as_text(self) -> pd.DataFrame:
+        moments = {
+            name: self.table[name].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+            for name in ("window_end", "valid_until")
+        }
+        return self.table.assign(**moments)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The GPUs of one day's list, measured, and what the list is made by.
+
+    Attributes
+    ----------
+    timeline : Timeline
+        As it stood at `at`.
+    instances : Instances
+        The newest of each of n GPUs.
+    values : InstanceValues
+    plan : Plan
+    at : int
+    step, horizon : int
+        Nanoseconds between two instances of a GPU, and after an instance.
+    share : float
+        Of the GPUs that is flagged.
+    version : str
+    hindsight : bool
+        The model was trained after `at`; every row says so then.
+    """
+
+    timeline: Timeline
+    instances: Instances
+    values: InstanceValues
+    plan: Plan
+    at: int
+    step: int
+    horizon: int
+    share: float
+    version: str
+    hindsight: bool = False
+
+    def ranked(
+        self,
+        score: Floats,
+        *,
+        probability: Floats,
+        flagged_by: npt.NDArray[np.object_],
+        contributions: dict[str, Floats],
+    ) -> AtRiskList:
+        """Return the list by score, ties by serial; every argument has shape (n,)."""
+        row = np.argsort(-score, kind="stable")
+        n_flagged = top_k_count(self.share, len(row)) if len(row) else 0
+        reasons = reasons_of(self.values, contributions, self.plan, self._peers())
+        rank = np.arange(1, len(row) + 1)
+        columns = {
+            "rank": rank,
+            "gpu_serial": self._serials()[row],
+            **{name: texts[row] for name, texts in self._places().items()},
+            "probability": probability[row],
+            "flagged": rank <= n_flagged,
+            "flagged_by": flagged_by[row],
+            "reasons": np.array(reasons, dtype=object)[row],
+            "window_end": to_timestamps(self.instances.end[row]),
+            "model_version": np.full(len(row), self.version, dtype=object),
+            "valid_until": to_timestamps(self.instances.end[row] + self.horizon),
+        }
+        if self.hindsight:
+            columns["hindsight"] = np.ones(len(row), dtype=bool)
+        return AtRiskList(
+            self.at,
+            pd.DataFrame(columns),
+            _unscored(self.timeline, self.instances, self.plan, since=self.at - self.step),
+            self.share,
+            self.horizon / 3.6e12,
+            self.version,
+            self.hindsight,
+        )
+
+    def _serials(self) -> npt.NDArray[np.object_]:
+        serials = np.array(self.timeline.records.serials, dtype=object)
+        return np.asarray(serials[self.instances.gpu])
+
+    def _places(self) -> dict[str, npt.NDArray[np.object_]]:
+        """Return machine and slot of each GPU, as far as they are known."""
+        places = {}
+        for name in (MACHINE, SLOT):
+            column = self.timeline.records.texts.get(name)
+            if column is not None:
+                texts = np.array([*column.texts, None], dtype=object)
+                places[name] = texts[self.timeline.records.codes(name, self.instances.row)]
+        return places
+
+    def _peers(self) -> npt.NDArray[np.int64]:
+        """Return the group whose median counts as usual: the last and widest of the peers."""
+        if not self.plan.peers:
+            return np.zeros(len(self.instances), dtype=np.int64)
+        codes = self.timeline.records.codes(self.plan.peers[-1], self.instances.row)
+        return codes.astype(np.int64)
+
+
+def _unscored(timeline: Timeline, instances: Instances, plan: Plan, *, since: int) -> pd.DataFrame:
+    """Say which GPUs have no instance, and why."""
+    records, bounds = timeline.records, timeline.bounds
+    left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), instances.gpu)
+    machine = records.texts.get(MACHINE)
+    lasts = bounds[left + 1] - 1
+    ages = records.time[lasts] - timeline.life_start(lasts)
+    rows: list[dict[str, Any]] = []
+    for gpu, last, age in zip(left.tolist(), lasts.tolist(), ages.tolist(), strict=True):
+        row: dict[str, Any] = {"gpu_serial": records.serials[gpu]}
+        if machine is not None:
+            code = records.codes(MACHINE, np.array([last]))[0]
+            row["machine_id"] = machine.texts[code] if code >= 0 else ""
+        if not timeline.alive[last]:
+            row["reason"] = "failed"
+        elif records.time[last] < since:
+            row["reason"] = "stale"
+        else:
+            row["reason"] = "too new" if age < plan.window else "gap"
+        rows.append(row)
+    names = ["gpu_serial", *(["machine_id"] if machine is not None else []), "reason"]
+    return pd.DataFrame(rows, columns=names)

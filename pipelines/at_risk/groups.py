@@ -1,0 +1,183 @@
+"""The rows of an at-risk list, grouped as a person works through them: by machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from forewarn.pipelines.at_risk.first_checks import Check, first_checks
+from forewarn.pipelines.rendering.templates import moment, number, visible
+
+__all__ = [
+    "JUDGED",
+    "FlaggedGpu",
+    "FlaggedMachine",
+    "Silence",
+    "flagged_machines",
+    "silences",
+    "split_reasons",
+]
+
+JUDGED = ("failed", "too new")  # left out, and not for silence: every other reason is blindness
+_ENSEMBLES = {
+    "parallel+cascade": "both ensembles agree",
+    "parallel": "the parallel ensemble agrees",
+    "cascade": "the cascade agrees",
+}
+_SERIALS = 8  # named in one line before "and N more": a usual machine has eight
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedGpu:
+    """A flagged GPU, ready to be shown."""
+
+    serial: str
+    slot: str
+    rank: str
+    probability: float | None
+    agreement: str
+    reasons: tuple[str, ...]
+    valid_until: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedMachine:
+    """A machine with flagged GPUs, best reason to look at it first."""
+
+    name: str  # empty: unknown
+    gpus: tuple[FlaggedGpu, ...]
+    n_flagged: int
+    expected: float | None  # failures among its flagged GPUs; None: no probability
+    n_gpus: int  # GPUs of this machine that are known, scored or not
+    n_blind: int
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """GPUs of one machine that were left out for one reason."""
+
+    reason: str
+    machine: str  # empty: unknown
+    serials: tuple[str, ...]
+    n: int
+    n_gpus: int  # GPUs of this machine that are known, scored or not
+    note: str
+
+
+def flagged_machines(table: pd.DataFrame, unscored: pd.DataFrame) -> list[FlaggedMachine]:
+    """Group the flagged GPUs by machine, worst first.
+
+    The worst machine is the one with the most failures to expect among its flagged GPUs (the sum
+    of their probabilities, which holds whether or not they fail together); without probabilities,
+    the one with the best rank. A GPU without a machine stands alone.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The list, sorted by rank, with all the columns of `at_risk.csv`; machines are strings.
+    unscored : DataFrame
+        The GPUs left out: `gpu_serial`, `machine_id` and `reason`.
+    """
+    n_gpus = _gpus_by_machine(table, unscored)
+    blind = unscored.loc[~unscored["reason"].isin(JUDGED), "machine_id"].value_counts()
+    flagged = table[table["flagged"]]
+    own = flagged["machine_id"].isna().map({True: "serial", False: "machine"})
+    names = flagged["machine_id"].fillna(flagged["gpu_serial"])
+    machines = [
+        _flagged_machine(rows, str(name) if kind == "machine" else "", n_gpus, blind.to_dict())
+        for (kind, name), rows in flagged.groupby([own, names], sort=False, dropna=False)
+    ]
+    return sorted(machines, key=lambda one: -(one.expected or 0.0))  # stable: then by rank
+
+
+def _gpus_by_machine(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[Any, int]:
+    """Count the known GPUs of every machine, scored or not."""
+    machines = pd.concat([table["machine_id"], unscored["machine_id"]]).dropna()
+    return {name: int(n) for name, n in machines.value_counts().items()}
+
+
+def _flagged_machine(
+    rows: pd.DataFrame, name: str, n_gpus: Mapping[Any, int], blind: Mapping[Any, int]
+) -> FlaggedMachine:
+    """Put one machine together from its flagged rows."""
+    gpus = tuple(_flagged_gpu(row) for row in rows.to_dict("records"))
+    known = [gpu.probability for gpu in gpus if gpu.probability is not None]
+    return FlaggedMachine(
+        name=visible(name),
+        gpus=gpus,
+        n_flagged=len(gpus),
+        expected=sum(known) if known else None,
+        n_gpus=n_gpus.get(name, len(gpus)),
+        n_blind=blind.get(name, 0),
+        checks=first_checks(reason for gpu in gpus for reason in gpu.reasons),
+    )
+
+
+def _flagged_gpu(row: Mapping[Any, Any]) -> FlaggedGpu:
+    """Make one row ready to be shown."""
+    rank, slot = number(row["rank"]), number(row["slot"])
+    by = visible(row["flagged_by"])
+    return FlaggedGpu(
+        serial=visible(row["gpu_serial"]),
+        slot="" if slot is None else f"{slot:.0f}",
+        rank="" if rank is None else f"{rank:.0f}",
+        probability=number(row["probability"]),
+        agreement=_ENSEMBLES.get(by, by and f"flagged by {by}"),
+        reasons=split_reasons(row["reasons"]),
+        valid_until=moment(row["valid_until"], year=False),
+    )
+
+
+def split_reasons(reasons: object) -> tuple[str, ...]:
+    """Split the reasons of one GPU, most telling first."""
+    parts = visible(reasons, limit=2000).split(";")
+    return tuple(visible(part.strip(), limit=240) for part in parts if part.strip())
+
+
+def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Silence]:
+    """Group the GPUs that were left out by reason and machine, the most worrying first.
+
+    First come silent GPUs in machines that otherwise report, as a GPU that fell off the bus looks
+    just so; then machines that are silent as a whole, gaps, and what is only too new or has
+    already failed.
+    """
+    n_gpus = _gpus_by_machine(table, unscored)
+    reporting = set(table["machine_id"].dropna())
+    reasons = unscored["reason"].map(visible)
+    machines = unscored["machine_id"].fillna("")
+    grouped = unscored["gpu_serial"].groupby([reasons, machines], sort=True)
+    found = [
+        _silence(str(reason), machine, serials, n_gpus, partly=machine in reporting)
+        for (reason, machine), serials in grouped
+    ]
+    return sorted(found, key=_worry)
+
+
+def _silence(
+    reason: str, machine: Any, serials: pd.Series, n_gpus: Mapping[Any, int], *, partly: bool
+) -> Silence:
+    """Put one group together, with what its silence may mean."""
+    note = ""
+    if reason == "stale" and partly:
+        note = "the rest of the machine reports: this GPU may have fallen off the bus"
+    elif reason == "stale" and len(serials) == n_gpus.get(machine) and len(serials) > 1:
+        note = "the whole machine is silent: it is down, or its agent is"
+    return Silence(
+        reason=reason or "not said",
+        machine=visible(machine),
+        serials=tuple(sorted(serials.map(visible))[:_SERIALS]),
+        n=len(serials),
+        n_gpus=n_gpus.get(machine, 0),
+        note=note,
+    )
+
+
+def _worry(one: Silence) -> tuple[int, int, str]:
+    """Order of silences: what might be a fault nobody has seen comes first."""
+    order = {"stale": 1, "gap": 2, "too new": 4, "failed": 5}
+    place = 0 if one.note.startswith("the rest") else order.get(one.reason, 3)
+    return place, -one.n, one.machine

@@ -1,0 +1,200 @@
+"""The at-risk list as one HTML page, for the person on call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pandas as pd
+
+from forewarn.pipelines.at_risk.groups import (
+    JUDGED,
+    FlaggedMachine,
+    flagged_machines,
+    silences,
+    split_reasons,
+)
+from forewarn.pipelines.at_risk.headline import ListFigures, headline
+from forewarn.pipelines.rendering.templates import (
+    as_time,
+    count,
+    moment,
+    number,
+    render_page,
+    visible,
+)
+
+__all__ = ["render_at_risk"]
+
+_SHOWN_FLAGGED = 60  # a person cannot work through more in a night
+_SHOWN_WATCHED = 20
+_SHOWN_SILENCES = 40
+_COLUMNS = [
+    "rank",
+    "gpu_serial",
+    "machine_id",
+    "slot",
+    "probability",
+    "flagged",
+    "flagged_by",
+    "reasons",
+    "window_end",
+    "valid_until",
+]
+_MEANING = {
+    "stale": "no recent record: the agent, the machine or the GPU is silent",
+    "gap": "records are missing inside the last window",
+    "too new": "not yet enough records to judge",
+    "failed": "already known to have failed, and not yet repaired",
+}
+
+
+def render_at_risk(
+    table: pd.DataFrame,
+    unscored: pd.DataFrame,
+    *,
+    at: str,
+    share: float,
+    horizon_hours: float,
+    model_version: str,
+    n_flagged: int,
+    hindsight: bool = False,
+) -> str:
+    """Write the at-risk list as a page that stands alone.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The list as in `at_risk.csv`, one row per scored GPU. `machine_id`, `slot` and any other
+        column but `gpu_serial` and `flagged` may be missing or null.
+    unscored : DataFrame
+        `gpu_serial`, `machine_id` and `reason` of the GPUs left out.
+    at : str
+        The moment as of which the list was made.
+    share : float
+        Share of the fleet that is flagged each day.
+    horizon_hours : float
+        How far ahead a failure counts, in hours.
+    model_version : str
+        What made the list.
+    n_flagged : int
+        How many rows of `table` are flagged.
+    hindsight : bool
+        The model was trained after `at`; the page says so.
+
+    Returns
+    -------
+    str
+        An HTML document. The same arguments give the same bytes.
+
+    Raises
+    ------
+    ValueError
+        If `n_flagged` is not the number of flagged rows.
+    """
+    table = _complete(table, _COLUMNS).sort_values("rank", kind="stable")
+    unscored = _complete(unscored, ["gpu_serial", "machine_id", "reason"])
+    table = table.assign(flagged=table["flagged"].eq(True))
+    if n_flagged != (found := int(table["flagged"].sum())):
+        raise ValueError(
+            f"`n_flagged` must be the number of flagged rows ({found}), got {n_flagged}."
+        )
+    machines = flagged_machines(table, unscored)
+    listed = _figures(table, unscored, machines, _deadline(table, at, horizon_hours))
+    context = {
+        "headline": headline(listed),
+        "listed": listed,
+        "at": at,
+        "share": share,
+        "horizon_hours": horizon_hours,
+        "model_version": model_version,
+        "hindsight": hindsight,
+        "last_record": _latest(table["window_end"]),
+        "machines": _first(machines, _SHOWN_FLAGGED),
+        "shown_flagged": min(n_flagged, _SHOWN_FLAGGED),
+        "watched": _watched(table),
+        **_unseen(table, unscored),
+    }
+    return render_page("at_risk/page.html", context)
+
+
+def _complete(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Add the columns that are missing, and make every machine a string or None."""
+    table = table.reindex(columns=columns)
+    machines = [None if pd.isna(name) else str(name) for name in table["machine_id"]]
+    return table.assign(machine_id=pd.Series(machines, index=table.index, dtype=object))
+
+
+def _latest(times: pd.Series) -> pd.Timestamp | None:
+    """Find the latest of some times, None where there is none."""
+    return max((time for time in map(as_time, times.unique()) if time), default=None)
+
+
+def _deadline(table: pd.DataFrame, at: str, horizon_hours: float) -> str:
+    """Say by when the flagged GPUs are expected to fail."""
+    latest = _latest(table.loc[table["flagged"], "valid_until"])
+    start = as_time(at)
+    if latest is None and start is not None:
+        latest = start + timedelta(hours=horizon_hours)
+    if latest is None:
+        return f"{horizon_hours:g} hours after the list was made"
+    return moment(latest, year=False)
+
+
+def _figures(
+    table: pd.DataFrame, unscored: pd.DataFrame, machines: Sequence[FlaggedMachine], deadline: str
+) -> ListFigures:
+    """Collect the figures that the first words depend on."""
+    named = [machine for machine in machines if machine.name]
+    probabilities = table.loc[table["flagged"], "probability"]
+    return ListFigures(
+        n_scored=len(table),
+        n_unscored=len(unscored),
+        n_blind=int((~unscored["reason"].isin(JUDGED)).sum()),
+        n_machines=len(named),
+        n_on_machines=sum(machine.n_gpus for machine in named),
+        probabilities=[number(value) for value in probabilities],
+        deadline=deadline,
+    )
+
+
+def _first(machines: Sequence[FlaggedMachine], most: int) -> list[FlaggedMachine]:
+    """Keep as many machines as hold the first `most` GPUs."""
+    kept: list[FlaggedMachine] = []
+    for machine in machines:
+        if most <= 0:
+            break
+        kept.append(replace(machine, gpus=machine.gpus[:most]))
+        most -= len(machine.gpus)
+    return kept
+
+
+def _watched(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Take the GPUs that come next on the list."""
+    rows = table[~table["flagged"]].head(_SHOWN_WATCHED).to_dict("records")
+    return [
+        {
+            "rank": count(row["rank"]),
+            "serial": visible(row["gpu_serial"]),
+            "machine": visible(row["machine_id"]),
+            "slot": "" if number(row["slot"]) is None else count(row["slot"]),
+            "probability": number(row["probability"]),
+            "reason": next(iter(split_reasons(row["reasons"])), ""),
+        }
+        for row in rows
+    ]
+
+
+def _unseen(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[str, Any]:
+    """Count and list the GPUs left out."""
+    counts = unscored["reason"].map(visible).value_counts()
+    order = [reason for reason in _MEANING if reason in counts]
+    order += sorted(set(counts.index) - set(order))
+    groups = silences(table, unscored)
+    return {
+        "left_out": [(name or "not said", counts[name], _MEANING.get(name, "")) for name in order],
+        "silences": groups[:_SHOWN_SILENCES],
+        "silences_left": sum(group.n for group in groups[_SHOWN_SILENCES:]),
+    }

@@ -1,0 +1,189 @@
+"""`forewarn score`: the daily at-risk list, from a predictor or from the built-in rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.instances import latest_instances
+from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.records.table import FeatureKinds, RecordsError
+from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.models.prediction.builtin_rules import evidence, rule_scores
+from forewarn.models.prediction.predictor import Predictor
+from forewarn.models.prediction.trees.gbdt import GbdtModel
+from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
+from forewarn.pipelines.config.settings import RegistryTable, Settings
+from forewarn.pipelines.prediction_job import JobError
+from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.regular_files import refuse_irregular
+
+__all__ = ["BUILTIN_RULES", "load_predictor", "score_with", "score_with_rules"]
+
+BUILTIN_RULES = "builtin:rules"
+Floats = npt.NDArray[np.float64]
+
+
+def load_predictor(model: str, registry: RegistryTable | None = None) -> Predictor:
+    """Load a predictor from a folder, or from a registry where it is a URI of MLflow.
+
+    Raises
+    ------
+    JobError, RegistryError
+        If there is none.
+    """
+    if ":/" in model:
+        # Imported here: MLflow takes a second, and a folder needs none of it.
+        from forewarn.pipelines.storage.model_registry import Registry
+
+        return Registry(registry or RegistryTable()).load(model)
+    refuse_irregular(Path(model))
+    try:
+        return Predictor.load(Path(model))
+    except (ValueError, OSError, RecursionError) as error:
+        raise JobError(f"--model {error}") from None
+
+
+def _timeline(store: RecordStore, plan: Plan, at: int, step: int) -> Timeline:
+    """Return what is needed to measure instances that end within a step before `at`."""
+    return lay_out(*store.read_known(at - step - plan.reach, at))
+
+
+def score_with(
+    predictor: Predictor, model: str, records: Path, at: int, *, hindsight: bool = False
+) -> AtRiskList:
+    """Make the list of a trained predictor as of `at`.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    model : str
+        Where it came from, for messages.
+    records : Path
+    at : int
+        Nothing from then on is read.
+    hindsight : bool
+        Make the list also of a moment before the predictor was trained, and mark it so.
+
+    Raises
+    ------
+    JobError
+        If the predictor was trained after `at`, and that was not asked for.
+    RecordsError
+        If the records lack a column of the model, or come at another interval.
+    """
+    seen = at < parse_moment(predictor.facts["trained_at"])
+    if seen and not hindsight:
+        raise JobError(
+            f"--at {iso(at)}: {model} was trained to {predictor.facts['trained_at']}, expected a "
+            "time from then on (or --hindsight: a list of a model that knows what followed)."
+        )
+    plan, facts = predictor.encoder.measures.plan, predictor.facts
+    store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
+    absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
+    if absent:
+        raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
+    timeline = _timeline(store, plan, at, facts["step"])
+    instances = latest_instances(timeline, length=plan.length, since=at - facts["step"])
+    values = predictor.encoder.measures.values(timeline, instances)
+    candidates = Candidates(
+        timeline,
+        instances,
+        values,
+        plan,
+        at,
+        step=facts["step"],
+        horizon=facts["horizon"],
+        share=facts["share"],
+        version=predictor.version,
+        hindsight=seen,
+    )
+    scores = predictor.scores(values)
+    return candidates.ranked(
+        scores["blend"],
+        probability=predictor.calibration.apply(scores["blend"]),
+        flagged_by=_flagged_by(predictor, scores, facts["k"]),
+        contributions=contributions_of(predictor, values),
+    )
+
+
+def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
+    """Make the list of the built-in rules, which need no training, as of `at`.
+
+    Columns of the configuration that the records lack are left out; there is no probability.
+    """
+    store, plan = _rules_plan(settings, records)
+    timeline = _timeline(store, plan, at, settings.step)
+    instances = latest_instances(timeline, length=plan.length, since=at - settings.step)
+    values = Measures.fit(plan, timeline, instances).values(timeline, instances)
+    candidates = Candidates(
+        timeline,
+        instances,
+        values,
+        plan,
+        at,
+        step=settings.step,
+        horizon=settings.horizon,
+        share=settings.list.share,
+        version=BUILTIN_RULES,
+    )
+    return candidates.ranked(
+        rule_scores(values, plan),
+        probability=np.full(len(values), np.nan),
+        flagged_by=np.full(len(values), "", dtype=object),
+        contributions=_named_points(evidence(values, plan), values),
+    )
+
+
+def _rules_plan(settings: Settings, records: Path) -> tuple[RecordStore, Plan]:
+    """Return what of the configuration the rules can use of these records."""
+    features, interval = settings.features, settings.records.interval
+    columns = RecordStore(records, FeatureKinds(), interval).columns()
+    kinds = features.kinds.among(columns)
+    if not (kinds.counter or kinds.code):
+        raise JobError(f"{records}: no counter and no event code, {BUILTIN_RULES} needs one.")
+    peers = tuple(name for name in features.peers if name in columns)
+    plan = Plan(kinds, settings.windows.length, interval, features.history, peers)
+    return RecordStore(records, kinds, interval, peers), plan
+
+
+def _flagged_by(
+    predictor: Predictor, scores: Mapping[str, Floats], k: float
+) -> npt.NDArray[np.object_]:
+    """Say which of the committees flag each GPU of the day."""
+    order = np.arange(len(scores["blend"]))
+    flagged_by = np.full(len(order), "", dtype=object)
+    if not len(order):
+        return flagged_by
+    parallel, cascade = (
+        predictor.committee.flags(method, scores, k, order) for method in ("parallel", "cascade")
+    )
+    flagged_by[parallel], flagged_by[cascade] = "parallel", "cascade"
+    flagged_by[parallel & cascade] = "parallel+cascade"
+    return flagged_by
+
+
+def contributions_of(predictor: Predictor, values: InstanceValues) -> dict[str, Floats]:
+    """Return what speaks for a failure: by the GBDT's trees, or by the rules without one."""
+    model = predictor.models.get("gbdt")
+    if isinstance(model, GbdtModel) and len(values):
+        found = model.contributions(predictor.encoder.encode(values))
+        return dict(zip(model.feature_names, found.T, strict=True))
+    return _named_points(evidence(values, predictor.encoder.measures.plan), values)
+
+
+def _named_points(points: dict[str, Floats], values: InstanceValues) -> dict[str, Floats]:
+    """Name the points of the rules by features that there are words for."""
+    named = {}
+    for name, mine in points.items():
+        longest = [n for n in values.context_names if n.startswith(f"{name}:")]
+        if name in values.context_names:
+            named[name] = mine
+        else:
+            named[longest[-1] if longest else f"{name}[-0]"] = mine
+    return named

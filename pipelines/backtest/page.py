@@ -1,0 +1,237 @@
+"""The backtest report as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from forewarn.pipelines.backtest.figures import daily_list_figure, reliability_figure
+from forewarn.pipelines.backtest.report_results import (
+    STRATEGIES,
+    Estimate,
+    Result,
+    best,
+    estimate,
+    lead_strategy,
+    ranked,
+    read_results,
+)
+from forewarn.pipelines.backtest.report_windows import days_since_training, over_time, test_windows
+from forewarn.pipelines.backtest.sentences import (
+    calibration_words,
+    fleet_summary,
+    left_out_words,
+    protocol_verdicts,
+    strategy_words,
+    verdicts,
+)
+from forewarn.pipelines.rendering.drawing import inline_svg
+from forewarn.pipelines.rendering.templates import (
+    amount,
+    number,
+    per_hundred,
+    plural,
+    render_page,
+    visible,
+)
+
+__all__ = ["render_report"]
+
+_CHANCE = 1.0 / 9.0  # one positive beside eight negatives: the paper's test set
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table of methods."""
+
+    label: str
+    figure: Estimate
+    average_precision: Estimate
+    found: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of methods: models apart from baselines, and the top of the scale of both."""
+
+    models: tuple[Row, ...]
+    baselines: tuple[Row, ...]
+    top: float
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.models or self.baselines)
+
+
+def render_report(report: Mapping[str, Any]) -> str:
+    """Write the report of a backtest as a page that stands alone.
+
+    Parameters
+    ----------
+    report : mapping
+        What `report.json` holds. Any key may be missing and any figure null; what the page
+        cannot show it leaves out, or shows as a dash.
+
+    Returns
+    -------
+    str
+        An HTML document. The same report gives the same bytes.
+    """
+    fleet = read_results(report.get("fleet"), "list_precision")
+    protocol = read_results(report.get("methods"), "precision_at_k")
+    lead = lead_strategy(fleet or protocol)
+    context = {
+        "summary": fleet_summary(report, fleet, lead),
+        "tiles": _tiles(report, ranked(protocol, lead)),
+        "left_out": left_out_words(report),
+        "lead": lead,
+        "share": number(report.get("share")),
+        "horizon": number(report.get("horizon_hours")),
+        "fleet": _table(ranked(fleet, lead)),
+        "fleet_verdicts": verdicts(fleet, lead),
+        "daily": _daily_picture(best(ranked(fleet, lead), "ensemble", "model")),
+        "k": number(report.get("k")),
+        "chance": _CHANCE,
+        "prevalence": number(report.get("prevalence")),
+        "protocol": _table(ranked(protocol, lead)),
+        "protocol_verdicts": protocol_verdicts(protocol, lead),
+        "strategies": _strategies(fleet, protocol),
+        "over_time": over_time(protocol, lead, chance=_CHANCE),
+        "by_day": days_since_training(protocol, lead),
+        "calibration": _calibration(report.get("calibration"), lead),
+        "notes": [visible(note, limit=500) for note in report.get("notes") or ()],
+        "stages": _stages(report),
+    }
+    return render_page("backtest/page.html", context)
+
+
+def _tiles(report: Mapping[str, Any], results: Sequence[Result]) -> list[tuple[str, str]]:
+    """Say how much the backtest rests on."""
+    starts = {start for result in results for start in test_windows(result)}
+    tiles = [
+        (amount(report.get("gpus"), 0), "GPUs"),
+        (amount(report.get("records"), 0), "records"),
+        (amount(report.get("instances"), 0), "instances, known label or not"),
+        (amount(report.get("positives"), 0), "of them positive"),
+        (amount(len(starts), 0), "test window" if len(starts) == 1 else "test windows"),
+    ]
+    prevalence = number(report.get("prevalence"))
+    if prevalence:
+        tiles.append((f"1 in {1.0 / prevalence:,.0f}", "instances is positive"))
+    return tiles
+
+
+def _table(results: Sequence[Result]) -> Table:
+    """Set the models apart from the baselines, each best first."""
+    ends = [end for one in results for end in (one.estimate.value, one.estimate.high) if end]
+    models: list[Row] = []
+    baselines: list[Row] = []
+    for one in results:
+        row = Row(
+            label=one.method.label,
+            figure=one.estimate,
+            average_precision=estimate(one.found, "average_precision"),
+            found=one.found,
+        )
+        (baselines if one.method.kind == "baseline" else models).append(row)
+    return Table(tuple(models), tuple(baselines), max(ends, default=0.0))
+
+
+def _daily_picture(found: Result | None) -> Markup:
+    """Draw the daily lists of one method, where the report holds them."""
+    days = [] if found is None else list(found.found.get("days") or ())
+    if found is None or not days:
+        return Markup()
+    with_hit = sum(1 for one in days if number(one.get("hits")))
+    return inline_svg(
+        daily_list_figure(days),
+        name="daily",
+        title=f"The daily list of {found.method.label}",
+        description=f"Bar chart of {plural(len(days), 'day')}; on {with_hit} of them at least one "
+        "listed GPU failed in time.",
+    )
+
+
+def _strategies(fleet: Sequence[Result], protocol: Sequence[Result]) -> dict[str, Any]:
+    """Set the strategies side by side, where there is more than one."""
+    methods = [one.method for one in (*_by_strategy(protocol), *_by_strategy(fleet))]
+    present = [one for one in reversed(STRATEGIES) if any(m.strategy == one for m in methods)]
+    if len(present) < 2:
+        return {}
+    labels = {m.name: m.label for m in methods if m.kind != "baseline"}
+    rows = [
+        (label, [_figures(found, name, present) for found in (fleet, protocol)])
+        for name, label in labels.items()
+    ]
+    words = [strategy_words(fleet), strategy_words(protocol)]
+    return {"names": present, "rows": rows, "words": words}
+
+
+def _by_strategy(results: Sequence[Result]) -> list[Result]:
+    """Order results by the best figure first, whatever their strategy."""
+    return [one for strategy in STRATEGIES for one in ranked(results, strategy)]
+
+
+def _figures(results: Sequence[Result], name: str, strategies: Sequence[str]) -> list[Estimate]:
+    """Give one method's figure under each strategy."""
+    found = {one.method.strategy: one.estimate for one in results if one.method.name == name}
+    return [found.get(strategy, Estimate(None)) for strategy in strategies]
+
+
+def _calibration(found: object, lead: str) -> dict[str, Any]:
+    """Draw the reliability of the leading strategy's probabilities, and name the other slopes."""
+    if not isinstance(found, Mapping) or not found:
+        return {}
+    shown = lead if lead in found else next(iter(found))
+    mine = found[shown] if isinstance(found[shown], Mapping) else {}
+    bins = list(mine.get("bins") or ())
+    others = [
+        f"{visible(name)}: {amount(one.get('slope'), 2)}"
+        for name, one in found.items()
+        if name != shown and isinstance(one, Mapping)
+    ]
+    return {"words": calibration_words(mine), "others": ", ".join(others), "bins": bins} | {
+        "svg": _reliability_picture(bins) if bins else Markup()
+    }
+
+
+def _reliability_picture(bins: Sequence[Mapping[str, Any]]) -> Markup:
+    """Draw predicted against observed, and say it in words."""
+    said = [
+        f"{per_hundred(one.get('predicted'))} % said, {per_hundred(one.get('observed'))} % seen"
+        for one in bins
+    ]
+    return inline_svg(
+        reliability_figure(bins),
+        name="reliability",
+        title="Reliability of the probabilities",
+        description=f"Predicted against observed share of failures: {'; '.join(said)}.",
+    )
+
+
+def _stages(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Write what each stage cost, the whole last."""
+    rows = [
+        (visible(one.get("name"), limit=60) or "not named", one)
+        for one in report.get("stages") or ()
+    ]
+    if number(report.get("seconds")) is not None:
+        rows.append(("the whole backtest", report))
+    return [(name, _duration(one.get("seconds")), _memory(one)) for name, one in rows]
+
+
+def _duration(seconds: object) -> str:
+    """Write a duration in the unit that fits."""
+    found = number(seconds)
+    if found is None or found < 120.0:
+        return f"{amount(found, 1)} s" if found is not None else amount(None)
+    return f"{found / 60.0:.1f} min" if found < 7200.0 else f"{found / 3600.0:.1f} h"
+
+
+def _memory(one: Mapping[str, Any]) -> str:
+    """Write a peak of memory."""
+    found = number(one.get("peak_rss_bytes"))
+    return amount(None) if found is None else f"{found / 2**30:.2f} GiB"

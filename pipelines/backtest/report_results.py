@@ -1,0 +1,177 @@
+"""The results of a backtest, read from its report and ordered for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from forewarn.pipelines.rendering.templates import number, visible
+
+__all__ = [
+    "STRATEGIES",
+    "Estimate",
+    "Method",
+    "Result",
+    "best",
+    "lead_strategy",
+    "ranked",
+    "read_results",
+]
+
+STRATEGIES = ("variable", "steady", "sliding", "fixed")  # the first that was run leads the report
+_LABELS = {
+    "cnn": "1D-CNN",
+    "mlp": "MLP",
+    "gbdt": "GBDT",
+    "lstm": "LSTM",
+    "cascade_first": "Cascade's first model",
+    "blend": "Blend",
+    "parallel": "Parallel",
+    "cascade": "Cascade",
+    "random": "Random",
+    "last_value": "Last value",
+    "logistic": "Logistic regression",
+    "window_gbdt": "GBDT on window statistics",
+    "rules": "Fixed rules",
+}
+_ENSEMBLES = ("blend", "parallel", "cascade")
+_BASELINES = ("random", "last_value", "logistic", "window_gbdt", "rules")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method and the strategy by which it was trained.
+
+    Parameters
+    ----------
+    name, strategy : str
+        The two halves of a key such as ``parallel_variable``; the strategy may be empty.
+    """
+
+    name: str
+    strategy: str
+
+    @classmethod
+    def from_key(cls, key: str) -> Method:
+        """Read a key of `report.json`.
+
+        Examples
+        --------
+        >>> Method.from_key("last_value_fixed")
+        Method(name='last_value', strategy='fixed')
+        >>> Method.from_key("random")
+        Method(name='random', strategy='')
+        """
+        name, _, strategy = key.rpartition("_")
+        return cls(name, strategy) if strategy in STRATEGIES and name else cls(key, "")
+
+    @property
+    def kind(self) -> Literal["ensemble", "model", "baseline"]:
+        """Whether it is an ensemble, a single model or a trivial baseline."""
+        if self.name in _ENSEMBLES:
+            return "ensemble"
+        return "baseline" if self.name in _BASELINES else "model"
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return _LABELS.get(self.name, visible(self.name, limit=40))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with the interval around it; None where it could not be computed."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    def against(self, other: Estimate) -> str:
+        """Compare two figures by their intervals.
+
+        Returns
+        -------
+        str
+            ``better`` or ``worse`` (higher is better) where the intervals do not touch,
+            ``not distinguishable`` where they do, ``not comparable`` where a figure or an interval
+            is missing.
+
+        Examples
+        --------
+        >>> Estimate(0.8, 0.7, 0.9).against(Estimate(0.5, 0.4, 0.6))
+        'better'
+        >>> Estimate(0.8, 0.5, 0.9).against(Estimate(0.5, 0.4, 0.6))
+        'not distinguishable'
+        """
+        mine, others = (self.low, self.high), (other.low, other.high)
+        if self.value is None or other.value is None:
+            return "not comparable"
+        if mine[0] is None or mine[1] is None or others[0] is None or others[1] is None:
+            return "not comparable"
+        if mine[0] > others[1]:
+            return "better"
+        return "worse" if mine[1] < others[0] else "not distinguishable"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one method reached on one protocol."""
+
+    method: Method
+    estimate: Estimate
+    found: Mapping[str, Any]  # everything that the report says of it
+
+
+def read_results(section: object, metric: str) -> list[Result]:
+    """Read one section of the report.
+
+    Parameters
+    ----------
+    section : object
+        ``methods`` or ``fleet`` of the report; anything but a mapping holds no result.
+    metric : str
+        The figure that the methods are ranked by; its interval is under ``<metric>_interval``.
+    """
+    if not isinstance(section, Mapping):
+        return []
+    return [
+        Result(Method.from_key(str(key)), estimate(found, metric), found)
+        for key, found in section.items()
+        if isinstance(found, Mapping)
+    ]
+
+
+def estimate(found: Mapping[str, Any], metric: str) -> Estimate:
+    """Read a figure and its interval."""
+    interval = found.get(f"{metric}_interval") or (None, None)
+    low, high = interval if len(interval) == 2 else (None, None)
+    return Estimate(number(found.get(metric)), number(low), number(high))
+
+
+def lead_strategy(results: Iterable[Result]) -> str:
+    """Choose the strategy that leads the report: what production would run, if it was run."""
+    present = {result.method.strategy for result in results}
+    return next((strategy for strategy in STRATEGIES if strategy in present), "")
+
+
+def ranked(results: Iterable[Result], strategy: str) -> list[Result]:
+    """Take the results of one strategy, best first; those without a figure come last."""
+    mine = [result for result in results if result.method.strategy in (strategy, "")]
+    return sorted(mine, key=_place)
+
+
+def _place(result: Result) -> tuple[bool, float, str]:
+    """Order: figures before gaps, high before low, then by name."""
+    value = result.estimate.value
+    return value is None, -(value or 0.0), result.method.name
+
+
+def best(results: Iterable[Result], *kinds: str) -> Result | None:
+    """Find the best result of some kinds of method, None where none has a figure."""
+    known = [
+        result
+        for result in results
+        if result.method.kind in kinds and result.estimate.value is not None
+    ]
+    return min(known, key=_place, default=None)

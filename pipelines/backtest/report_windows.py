@@ -1,0 +1,176 @@
+"""How the methods of a backtest did over time: test window by test window, day by day."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from forewarn.pipelines.backtest.figures import (
+    Series,
+    precision_figure,
+    training_lengths_figure,
+)
+from forewarn.pipelines.backtest.report_results import Result, best, ranked
+from forewarn.pipelines.rendering.drawing import inline_svg
+from forewarn.pipelines.rendering.templates import amount, as_time, number, plural
+
+__all__ = ["OverTime", "WindowRow", "days_since_training", "over_time", "test_windows"]
+
+_MOST_ENSEMBLES = 2  # in the picture: more lines than five cannot be told apart
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """One test window: its start, what was trained on, and the precision of every line."""
+
+    start: pd.Timestamp
+    trained_days: float | None
+    positives: float | None
+    precision: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """Precision per test window, as a picture and as a table."""
+
+    svg: Markup
+    labels: tuple[str, ...]
+    rows: tuple[WindowRow, ...]
+    spans: str  # the training lengths that were chosen, in words
+    spans_svg: Markup  # and as a picture, empty where there was no choice
+
+
+def test_windows(result: Result) -> dict[pd.Timestamp, Mapping[str, Any]]:
+    """Give the test windows of a method by their start, in order of time."""
+    found = {as_time(one.get("start")): one for one in result.found.get("windows") or ()}
+    return {start: found[start] for start in sorted(start for start in found if start is not None)}
+
+
+def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTime | None:
+    """Follow the methods that matter through the test windows.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        The ``methods`` section, by precision@K.
+    lead : str
+        The strategy that leads the report. The first method is also shown as it did when it was
+        trained once, so that one sees what it loses.
+    chance : float
+        Precision of a random score.
+
+    Returns
+    -------
+    OverTime or None
+        None where no method has a test window.
+    """
+    chosen = _worth_following(ranked(results, lead))
+    if not chosen or not any(test_windows(one) for one in chosen):
+        return None
+    series = [_series(one) for one in chosen]
+    once = [one for one in results if one.method.strategy == "fixed" and lead != "fixed"]
+    series += [_series(one, once=True) for one in once if one.method.name == chosen[0].method.name]
+    rows = _rows(chosen[0], series)
+    spans = _spans([row.trained_days for row in rows])
+    return OverTime(
+        svg=_picture(series, rows, chance),
+        labels=tuple(one.label for one in series),
+        rows=rows,
+        spans=spans,
+        spans_svg=_spans_picture(rows, spans) if lead in ("variable", "steady") else Markup(),
+    )
+
+
+def _worth_following(rows: Sequence[Result]) -> list[Result]:
+    """Choose the best ensembles, the best single model and the best baseline that is not chance."""
+    known = [one for one in rows if one.estimate.value is not None and one.method.name != "random"]
+    ensembles = [one for one in known if one.method.kind == "ensemble"][:_MOST_ENSEMBLES]
+    singles = [best(known, "model"), best(known, "baseline")]
+    models = [*ensembles, *(one for one in singles if one is not None)]
+    return sorted(models, key=lambda one: one.method.kind == "baseline")
+
+
+def _series(result: Result, *, once: bool = False) -> Series:
+    """Make one line of the picture."""
+    windows = test_windows(result)
+    label = f"{result.method.label}, trained once" if once else result.method.label
+    values = [number(one.get("precision_at_k")) for one in windows.values()]
+    kind = result.method.kind
+    return Series(
+        label, list(windows), values, "fixed" if once else "model" if kind != "baseline" else kind
+    )
+
+
+def _rows(first: Result, series: Sequence[Series]) -> tuple[WindowRow, ...]:
+    """Line the series up by test window; spans and positives are those of the first method."""
+    windows = test_windows(first)
+    figures = [dict(zip(one.starts, one.figures, strict=True)) for one in series]
+    starts = sorted({start for one in series for start in one.starts})
+    return tuple(
+        WindowRow(
+            start=start,
+            trained_days=number(windows.get(start, {}).get("train_length_days")),
+            positives=number(windows.get(start, {}).get("positives")),
+            precision=tuple(one.get(start) for one in figures),
+        )
+        for start in starts
+    )
+
+
+def _picture(series: Sequence[Series], rows: Sequence[WindowRow], chance: float) -> Markup:
+    """Draw the lines, and say in words what they show."""
+    said = []
+    for one in series:
+        known = [value for value in one.figures if value is not None]
+        if known:
+            span = f"between {amount(min(known), 2)} and {amount(max(known), 2)}"
+            said.append(f"{one.label} lies {span}")
+    return inline_svg(
+        precision_figure(series, chance=chance),
+        name="over-time",
+        title=f"Precision at K over {plural(len(rows), 'test window')}",
+        description=f"Line chart. {'; '.join(said)}. The table below holds the same figures.",
+    )
+
+
+def _spans(days: Sequence[float | None]) -> str:
+    """Say how often each training length was chosen."""
+    counts = Counter(span for span in days if span is not None)
+    said = [f"{span:g} days in {plural(n, 'window')}" for span, n in sorted(counts.items())]
+    return ", ".join(said)
+
+
+def _spans_picture(rows: Sequence[WindowRow], spans: str) -> Markup:
+    """Draw the training length of every test window, where it ever changed."""
+    days = [row.trained_days for row in rows]
+    if len(set(days)) < 2:
+        return Markup()
+    return inline_svg(
+        training_lengths_figure([row.start for row in rows], days),
+        name="training-lengths",
+        title="Training length chosen for each test window",
+        description=f"Bar chart: {spans}.",
+    )
+
+
+def days_since_training(results: Sequence[Result], lead: str) -> dict[str, Any]:
+    """Set the precision of each day since the last training side by side.
+
+    Returns
+    -------
+    dict
+        ``n_days``, and ``rows`` of (Result, values, variance); empty where no method has any.
+    """
+    rows = []
+    for one in ranked(results, lead):
+        days = [number(value) for value in one.found.get("precision_by_day") or ()]
+        if days and one.method.name != "random":
+            rows.append((one, days, number(one.found.get("precision_variance"))))
+    n_days = max((len(days) for _, days, _ in rows), default=0)
+    padded = [(one, days + [None] * (n_days - len(days)), var) for one, days, var in rows]
+    return {"n_days": n_days, "rows": padded} if rows else {}

@@ -1,0 +1,88 @@
+"""The rows of one test window, as the files of scores hold them (CONTRACTS, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from forewarn.evaluation.prediction.test_set import sampled_mask
+from forewarn.evaluation.prediction.walk import Walk, WindowScores
+from forewarn.features.prediction.instances import hours_to_failure
+from forewarn.features.records.table import DAY, MACHINE
+from forewarn.features.records.timeline import Timeline
+from forewarn.pipelines.runtime.timestamps import to_timestamps
+
+__all__ = ["scores_frame", "strategy_frame"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def strategy_frame(
+    walk: Walk, timeline: Timeline, window: WindowScores, strategy: str
+) -> pd.DataFrame:
+    """Return the rows of a strategy of a backtest, with probabilities and flags."""
+    length, scores = window.by_strategy[strategy]
+    probability = scores["probability"][window.tested]
+    frame = scores_frame(walk, timeline, window, length, scores)
+    flags = frame[[name for name in frame.columns if name.startswith("flag_")]]
+    frame = frame.drop(columns=["score_probability", *flags.columns])
+    frame["probability"] = probability
+    frame["calibrated"] = walk.has_finished_window(window.start)
+    return pd.concat([frame, flags], axis=1)
+
+
+def scores_frame(
+    walk: Walk,
+    timeline: Timeline,
+    window: WindowScores,
+    length: int,
+    scores: Mapping[str, Floats],
+) -> pd.DataFrame:
+    """Return the rows of some scores of all instances of a window.
+
+    The ensembles' flags are among the columns where their members are among the scores.
+    """
+    instances, terms = window.instances.take(window.tested), walk.terms
+    scores = {name: values[window.tested] for name, values in scores.items()}
+    hashes = window.hashes[window.tested]
+    sampled = sampled_mask(instances.label, hashes, terms.negatives_per_positive)
+    columns: dict[str, Any] = {
+        "test_window": to_timestamps(np.full(len(instances), window.start)),
+        "gpu_serial": np.array(walk.records.serials, dtype=object)[instances.gpu],
+    }
+    machine = walk.records.texts.get(MACHINE)
+    if machine is not None:
+        names = np.array([*machine.texts, ""], dtype=object)
+        columns["machine_id"] = names[walk.records.codes(MACHINE, instances.row)]
+    columns |= {
+        "window_end": to_timestamps(instances.end),
+        "label": instances.label,
+        "sampled": sampled,
+        "train_length_days": length / DAY,
+        "hours_to_failure": hours_to_failure(
+            timeline, instances.gpu, instances.end, terms.recipe.horizon
+        ),
+    }
+    columns |= {f"score_{name}": values for name, values in scores.items()}
+    if set(terms.names) <= set(scores):
+        columns |= _flags(walk, sampled, scores)
+    return pd.DataFrame(columns)
+
+
+def _flags(
+    walk: Walk, sampled: npt.NDArray[np.bool_], scores: Mapping[str, Floats]
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return what the ensembles flag among the sampled rows."""
+    rows, terms = np.flatnonzero(sampled), walk.terms
+    mine = {name: values[rows] for name, values in scores.items()}
+    found = {}
+    for method in ("parallel", "cascade"):
+        flags = np.zeros(len(sampled), dtype=bool)
+        if len(rows):
+            flags[rows] = terms.committee.flags(method, mine, terms.k, np.arange(len(rows)))
+        found[f"flag_{method}"] = flags
+    return found

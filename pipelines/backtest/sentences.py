@@ -1,0 +1,265 @@
+"""What a backtest showed, in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from forewarn.pipelines.backtest.report_results import Estimate, Result, best, ranked
+from forewarn.pipelines.rendering.templates import (
+    amount,
+    count,
+    moment,
+    number,
+    per_hundred,
+    plural,
+    visible,
+)
+
+__all__ = [
+    "calibration_words",
+    "fleet_summary",
+    "left_out_words",
+    "protocol_verdicts",
+    "strategy_words",
+    "verdicts",
+]
+
+Writer = Callable[[Estimate], str]
+_GOOD_SLOPE = (0.8, 1.25)
+_STRATEGY = {
+    "variable": "trained anew each time, on the span that was best of late",
+    "steady": "trained anew each time, on a span that changes only on evidence",
+    "sliding": "trained anew each time, on the longest span",
+    "fixed": "trained once",
+}
+
+_STEPS = (
+    ("sliding", "fixed", "Training anew"),
+    ("variable", "sliding", "Choosing the span each time"),
+    ("steady", "sliding", "Choosing it over several windows"),
+)
+
+
+def fleet_summary(report: Mapping[str, Any], results: Sequence[Result], lead: str) -> list[str]:
+    """Say what the daily list would have been worth, the most important sentence first.
+
+    Parameters
+    ----------
+    report : mapping
+        The whole report.
+    results : sequence of Result
+        Its ``fleet`` section, by list precision.
+    lead : str
+        The strategy that leads the report.
+    """
+    found = best(ranked(results, lead), "ensemble", "model")
+    if found is None:
+        return ["The backtest has no daily list at true prevalence to report on."]
+    lines = [_listed(found, report), _caught(found), _by_chance(report, results, lead)]
+    n_methods = sum(1 for one in ranked(results, lead) if one.method.kind != "baseline")
+    how = _STRATEGY.get(lead, "")
+    chosen = f"These are the figures of {found.method.label}" + (f", {how}" if how else "")
+    if n_methods > 1:
+        chosen += f": the best of {n_methods} methods, and choosing it afterwards flatters it"
+    return [line for line in (*lines, f"{chosen}.") if line]
+
+
+def _listed(found: Result, report: Mapping[str, Any]) -> str:
+    """Say how many of the listed GPUs failed."""
+    within = _within(report)
+    text = (
+        f"Of 100 GPUs on the daily list, {per_hundred(found.estimate.value)} failed within {within}"
+    )
+    return f"{text}{_between(found.estimate)}."
+
+
+def _between(figure: Estimate) -> str:
+    """Write an interval of a share, in hundredths, where there is one."""
+    if figure.low is None or figure.high is None:
+        return ""
+    return f" (interval {per_hundred(figure.low)} to {per_hundred(figure.high)})"
+
+
+def _within(report: Mapping[str, Any]) -> str:
+    """Write the horizon."""
+    hours = number(report.get("horizon_hours"))
+    if hours is None:
+        return "the horizon"
+    return "a day" if hours == 24.0 else f"{hours:g} h"
+
+
+def _caught(found: Result) -> str:
+    """Say how many failures were on the list beforehand, and how early."""
+    caught, failures = (
+        number(found.found.get("failures_caught")),
+        number(found.found.get("failures")),
+    )
+    if caught is None or failures is None:
+        return ""
+    were = "was" if failures == 1 else "were"
+    text = f"{count(caught)} of {plural(failures, 'failure')} {were} on it beforehand"
+    lead_time = found.found.get("lead_time_hours") or {}
+    median, early = number(lead_time.get("p50")), number(lead_time.get("p10"))
+    if median is not None:
+        text += f"; the median warning was {median:.1f} h"
+        text += "" if early is None else f", and 9 in 10 came at least {early:.1f} h ahead"
+    return f"{text}."
+
+
+def _by_chance(report: Mapping[str, Any], results: Sequence[Result], lead: str) -> str:
+    """Say what a random list reaches."""
+    drawn = [one for one in ranked(results, lead) if one.method.name == "random"]
+    if drawn and drawn[0].estimate.value is not None:
+        return f"A list drawn at random had {per_hundred(drawn[0].estimate.value)} of 100."
+    prevalence = number(report.get("prevalence"))
+    if prevalence is None:
+        return ""
+    return f"A list drawn at random would have about {per_hundred(prevalence)} of 100."
+
+
+def left_out_words(report: Mapping[str, Any]) -> str:
+    """Say which instances and daily lists are not judged since the records end; empty if none."""
+    left = report.get("left_out") or {}
+    instances, days = number(left.get("instances")), list(left.get("days") or ())
+    if not instances:
+        return ""
+    text = (
+        f"Left out: {plural(instances, 'instance')} ({count(left.get('positives'))} of them with a "
+        f"failure known) that end from {moment(left.get('from'))} on. The records end at "
+        f"{moment(left.get('last_record'))}, less than the horizon after them: by then failures "
+        "are known, but not who stays healthy."
+    )
+    if not days:
+        return text
+    span = visible(days[0]) if len(days) == 1 else f"{visible(days[0])} to {visible(days[-1])}"
+    return f"{text} So {plural(len(days), 'daily list')} ({span}) {_is(days)} not judged."
+
+
+def _is(things: Sequence[object]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def verdicts(results: Sequence[Result], lead: str) -> list[str]:
+    """Compare the methods of the daily list: models with baselines, ensembles with models."""
+    return _comparisons(ranked(results, lead), _share)
+
+
+def protocol_verdicts(results: Sequence[Result], lead: str) -> list[str]:
+    """Compare the methods on the 1:8 test set, where an ensemble may flag fewer instances."""
+    mine = ranked(results, lead)
+    return _comparisons(mine, _decimal) + _shorter_lists(mine)
+
+
+def _shorter_lists(mine: Sequence[Result]) -> list[str]:
+    """Name the ensembles whose precision is of fewer instances than that of a single model."""
+    single = best(mine, "model")
+    most = None if single is None else number(single.found.get("flagged"))
+    flagged = {
+        one.method.label: number(one.found.get("flagged"))
+        for one in mine
+        if one.method.kind == "ensemble"
+    }
+    fewer = [
+        f"{who} ({count(n)})" for who, n in flagged.items() if n is not None and n < (most or 0)
+    ]
+    if not fewer:
+        return []
+    flag = "flags" if len(fewer) == 1 else "flag"
+    return [
+        f"{_and(fewer)} {flag} fewer instances than a single model ({count(most)}): a precision of "
+        "a shorter list, to be read with its recall."
+    ]
+
+
+def _share(figure: Estimate) -> str:
+    """Write a share as so many of a hundred, with its interval."""
+    return f"{per_hundred(figure.value)} of 100{_between(figure)}"
+
+
+def _decimal(figure: Estimate) -> str:
+    """Write a figure with three digits, with its interval."""
+    if figure.low is None or figure.high is None:
+        return amount(figure.value)
+    return f"{amount(figure.value)} ({amount(figure.low)} to {amount(figure.high)})"
+
+
+def _comparisons(mine: Sequence[Result], write: Writer) -> list[str]:
+    """Write the comparisons that every reader asks for."""
+    top, baseline = best(mine, "ensemble", "model"), best(mine, "baseline")
+    single = best(mine, "model")
+    lines = []
+    if top is not None:
+        lines.append(f"Best: {top.method.label}, {write(top.estimate)}.")
+    if single is not None and single is not top:
+        lines.append(f"Best single model: {single.method.label}, {write(single.estimate)}.")
+    if top is not None and baseline is not None:
+        lines.append(_against_baseline(top, baseline, write))
+    if single is not None:
+        ensembles = [one for one in mine if one.method.kind == "ensemble"]
+        said = _grouped((one.method.label, one.estimate, single.estimate) for one in ensembles)
+        if said:
+            lines.append(f"Against the best single model ({single.method.label}), {said}.")
+    return lines
+
+
+def _against_baseline(top: Result, baseline: Result, write: Writer) -> str:
+    """Say whether the models are worth more than something trivial."""
+    verdict = top.estimate.against(baseline.estimate)
+    text = f"Best baseline: {baseline.method.label}, {write(baseline.estimate)}. "
+    text += f"Against it, {top.method.label} is {verdict}"
+    if verdict in ("worse", "not distinguishable"):
+        text += ": this data does not show that the models are worth their cost"
+    return f"{text}."
+
+
+def _grouped(pairs: Iterable[tuple[str, Estimate, Estimate]]) -> str:
+    """Say for whom a figure is better than another, for whom worse, and for whom neither."""
+    groups: dict[str, list[str]] = {}
+    for label, one, other in pairs:
+        groups.setdefault(one.against(other), []).append(label)
+    if len(groups) == 1 and sum(map(len, groups.values())) > 2:
+        verdict, who = next(iter(groups.items()))
+        return f"all {len(who)} are {verdict}"
+    return "; ".join(
+        f"{_and(who)} {'is' if len(who) == 1 else 'are'} {verdict}"
+        for verdict, who in groups.items()
+    )
+
+
+def strategy_words(results: Sequence[Result]) -> list[str]:
+    """Say whether training anew, and choosing the span, were worth it, and for which methods."""
+    figures = {
+        (one.method.label, one.method.strategy): one.estimate
+        for one in results
+        if one.method.kind != "baseline" and one.estimate.value is not None
+    }
+    labels = list(dict.fromkeys(label for label, _ in figures))
+    lines = []
+    for new, old, meaning in _STEPS:
+        said = _grouped(
+            (label, figures[label, new], figures[label, old])
+            for label in labels
+            if (label, new) in figures and (label, old) in figures
+        )
+        if said:
+            lines.append(f"{meaning} ({new} against {old}): {said}.")
+    return lines
+
+
+def _and(names: Sequence[str]) -> str:
+    """Join names as a sentence does."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def calibration_words(found: Mapping[str, Any]) -> str:
+    """Say whether a probability of the list can be taken at its word."""
+    slope = number(found.get("slope"))
+    if slope is None:
+        return "No slope could be fitted: too few positives, or no out-of-time scores."
+    text = f"Slope {slope:.2f} (1 is perfect, {_GOOD_SLOPE[0]} to {_GOOD_SLOPE[1]} is good): "
+    if slope < _GOOD_SLOPE[0]:
+        return text + "the probabilities are too extreme; high ones promise too much."
+    if slope > _GOOD_SLOPE[1]:
+        return text + "the probabilities are too timid; high ones promise too little."
+    return text + "differences between probabilities can be taken at their word."

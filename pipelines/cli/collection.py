@@ -1,0 +1,253 @@
+"""The commands that bring records in: the agent, the collector and ingestion."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.features.errors import InputError
+from forewarn.pipelines.cli.options import Parser, add_command, add_config, moment, settings_of
+from forewarn.pipelines.runtime.terminal import say
+
+if TYPE_CHECKING:
+    from forewarn.features.telemetry.parsers.reading import Unread
+    from forewarn.pipelines.ingest.landing import Landed, Landing
+
+__all__ = ["add_agent", "add_collect", "add_ingest"]
+
+_EXAMPLES = 3
+
+
+class OptionsError(InputError):
+    """Options that do not go together."""
+
+
+def add_ingest(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn ingest`."""
+    command = add_command(
+        commands,
+        "ingest",
+        _ingest,
+        "make records of files that hosts dropped, or of a Prometheus server",
+        "forewarn ingest --raw /data/drops --cmdb cmdb.csv --repairs tickets.csv --out records\n"
+        "  forewarn ingest --prometheus http://localhost:9090 --cmdb cmdb.csv --out records",
+    )
+    command.add_argument(
+        "--raw",
+        type=Path,
+        metavar="DIR",
+        help="HOST/... with output of nvidia-smi (CSV, XML), kernel logs, text of dcgm-exporter, "
+        "batches of an agent; plain or .gz",
+    )
+    command.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="server with the metrics of dcgm-exporter (token: FOREWARN_PROMETHEUS_TOKEN)",
+    )
+    command.add_argument(
+        "--cmdb", type=Path, metavar="FILE", help="CSV or Parquet: gpu_serial, ..."
+    )
+    command.add_argument(
+        "--repairs",
+        type=Path,
+        metavar="FILE",
+        help="tickets: gpu_serial, failed_at, repaired_at, cause, known_at",
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder of records")
+    add_config(command)
+    command.add_argument(
+        "--start", type=moment, metavar="TIME", help="of --prometheus (default: 15 days before)"
+    )
+    command.add_argument(
+        "--end", type=moment, metavar="TIME", help="of --prometheus (default: now)"
+    )
+    command.add_argument(
+        "--utc-offset",
+        type=_offset,
+        default=0,
+        metavar="+HH:MM",
+        help="of clocks without a zone in --raw (default: UTC)",
+    )
+
+
+def _offset(text: str) -> int:
+    import re
+
+    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected such as +02:00")
+    minutes = int(found[2]) * 60 + int(found[3])
+    return (-1 if found[1] == "-" else 1) * minutes * 60 * 10**9
+
+
+def _ingest(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.ingest.host_files import open_landing, read_tickets
+    from forewarn.pipelines.runtime.progress import note
+
+    if args.raw is None and args.prometheus is None and args.repairs is None:
+        raise OptionsError(
+            "found nothing to read, expected `--raw`, `--prometheus` or `--repairs`."
+        )
+    if args.raw is not None and args.prometheus is not None:
+        raise OptionsError("found `--raw` and `--prometheus`, expected one of them in a call.")
+    landing = open_landing(settings_of(args), args.out, args.cmdb)
+    tickets = None
+    if args.repairs is not None:
+        tickets, left_out = read_tickets(args.repairs)
+        if left_out:
+            note(
+                f"{args.repairs}: {left_out} tickets left out (no serial or time, out of order, or "
+                "of the future)"
+            )
+    if args.prometheus is not None:
+        landed = _pull(args, landing, tickets)
+    else:
+        landed = _raw(args, landing, tickets)
+    _notes(landed)
+    say(
+        f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
+        f"there; wrote {landed.records} records to {args.out}, which knows {landed.failures} "
+        "failures"
+    )
+    return 0
+
+
+def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
+    from forewarn.pipelines.ingest.host_files import ingest_raw
+    from forewarn.pipelines.runtime.progress import note
+
+    if args.raw is None:
+        return landing.land_tickets(tickets)
+    done = ingest_raw(args.raw, landing, tickets, offset=args.utc_offset)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(done.files.items())) or "none"
+    note(f"{args.raw}: files of {done.hosts} hosts: {kinds}")
+    _note_unread(done.unread)
+    _note_doubled(done.doubled)
+    return done.landed
+
+
+def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
+    import time
+
+    from forewarn.pipelines.ingest.prometheus import Server, pull
+    from forewarn.pipelines.runtime.progress import note
+    from forewarn.pipelines.runtime.timestamps import iso
+
+    now = time.time_ns()
+    # What is asked of the future is not there, and would never be asked again.
+    end = now if args.end is None else min(args.end, now)
+    with closing(Server.from_environment(args.prometheus)) as server:
+        done = pull(server, landing, start=args.start, end=end)
+    note(f"{server.url}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}")
+    if done.instances:
+        note(f"left out: {done.instances} series of parts of split GPUs (MIG)")
+    _note_unread(done.unread)
+    if tickets is not None:
+        done.landed.join(landing.land_tickets(tickets))
+    return done.landed
+
+
+def _note_unread(unread: Unread) -> None:
+    from forewarn.pipelines.runtime.progress import note
+
+    for why, count in unread.counts.most_common():
+        note(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
+
+
+def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:
+    """Say which rows stand twice in what was read; each counts once."""
+    from forewarn.pipelines.runtime.progress import note
+
+    for (name, first), rows in doubled.most_common(_EXAMPLES):
+        where = "in it twice" if name == first else f"in {first}, too"
+        note(f"{name}: {rows} of its rows are {where}; each counts once")
+    if len(doubled) > _EXAMPLES:
+        rows = sum(count for _, count in doubled.most_common()[_EXAMPLES:])
+        note(f"{rows} more rows are doubled, in {len(doubled) - _EXAMPLES} more pairs of files")
+
+
+def _notes(landed: Landed) -> None:
+    from forewarn.pipelines.runtime.progress import note
+
+    if landed.unknown:
+        some = ", ".join(sorted(landed.unknown)[:_EXAMPLES])
+        note(f"{len(landed.unknown)} serials are not in the CMDB and kept without it: {some}, ...")
+    for rival, rows in sorted(landed.rivals.items(), key=lambda item: str(item[0]))[:_EXAMPLES]:
+        note(
+            f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}: "
+            f"{rival.holder} had it and keeps it, {rows} readings of {rival.machine_id} make no "
+            "record"
+        )
+    if (more := len(landed.rivals) - _EXAMPLES) > 0:
+        note(f"{more} more such pairs of hosts")
+    if landed.nameless:
+        note(f"{landed.nameless} readings name no GPU (no serial, no UUID) and make no record")
+    if landed.ahead:
+        note(f"left out: {landed.ahead} rows of the future; the clock that wrote them is wrong")
+    for moved in landed.quarantined:
+        note(moved)
+    if landed.unplaced:
+        note(f"{landed.unplaced} events are of an address at which no GPU was ever seen")
+
+
+def add_collect(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn collect`."""
+    command = add_command(
+        commands,
+        "collect",
+        _collect,
+        "take what agents send and make records of it; tokens come from FOREWARN_TOKENS",
+        "FOREWARN_TOKENS=site-a=SECRET forewarn collect --out records --cmdb cmdb.csv",
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder of records")
+    add_config(command)
+    command.add_argument("--cmdb", type=Path, metavar="FILE", help="read anew when it changes")
+    command.add_argument("--repairs", type=Path, metavar="FILE", help="read anew when it changes")
+    command.add_argument("--host", help="address to listen at (default: that of the configuration)")
+    command.add_argument("--port", type=int, help="port (default: that of the configuration)")
+
+
+def _collect(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.collector.service import run_collector
+
+    run_collector(
+        settings_of(args),
+        args.out,
+        cmdb=args.cmdb,
+        repairs=args.repairs,
+        tokens=os.environ.get("FOREWARN_TOKENS", ""),
+        host=args.host,
+        port=args.port,
+    )
+    return 0
+
+
+def add_agent(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn agent`."""
+    command = add_command(
+        commands,
+        "agent",
+        _agent,
+        "collect on this host by a policy; the token comes from FOREWARN_TOKEN",
+        "forewarn agent --policy agent.toml --once",
+    )
+    command.add_argument("--policy", type=Path, required=True, metavar="FILE", help="TOML")
+    command.add_argument(
+        "--once",
+        action="store_true",
+        help="one reading, printed as JSON and sent if there is one to",
+    )
+
+
+def _agent(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.agent.service import run_agent
+    from forewarn.pipelines.config.agent_policy import load_policy
+
+    policy = load_policy(args.policy)
+    token = os.environ.get("FOREWARN_TOKEN")
+    return run_agent(policy, token, once=args.once, out=sys.stdout)

@@ -1,0 +1,281 @@
+"""The commands around running tasks: detect, and simulated incidents."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forewarn.pipelines.cli.options import (
+    Parser,
+    add_command,
+    add_config,
+    add_fitted,
+    settings_of,
+    whole,
+)
+from forewarn.pipelines.runtime.terminal import complain, plain, say
+
+if TYPE_CHECKING:
+    from forewarn.models.detection.detector_file import StoredDetector
+    from forewarn.pipelines.detection.host_events import HostEvents
+    from forewarn.pipelines.detection.run import Detected, NotJudged
+
+__all__ = ["add_detect", "add_simulate_incidents"]
+
+_MOST_PULLS = 100_000
+
+
+def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn detect` and its commands."""
+    detect = commands.add_parser(
+        "detect", help="name the machine of a running task that has gone bad"
+    )
+    parts = detect.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    _add_fit(parts)
+    _add_run(parts)
+    _add_watch(parts)
+    _add_metrics(parts)
+
+
+def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn simulate incidents`."""
+    command = add_command(
+        parts,
+        "incidents",
+        _simulate_incidents,
+        "simulate training tasks at one sample a second, some with a faulty machine",
+        "forewarn simulate incidents --out /tmp/incidents --faulty 20 --healthy 20 --seed 1",
+    )
+    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    for name in ("faulty", "healthy"):
+        command.add_argument(
+            f"--{name}",
+            type=whole(0, _MOST_PULLS),
+            default=20,
+            metavar="N",
+            help=f"{name} pulls (default: 20)",
+        )
+    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+
+
+def _simulate_incidents(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.sandbox.simulate_tasks import simulate_incidents_to
+
+    simulate_incidents_to(args.out, n_faulty=args.faulty, n_healthy=args.healthy, seed=args.seed)
+    say(f"wrote {args.out}/train, {args.out}/pulls and {args.out}/truth.csv")
+    return 0
+
+
+def _add_metrics_folder(command: Parser) -> None:
+    command.add_argument(
+        "--metrics", type=Path, required=True, help="folder of task=NAME/*.parquet"
+    )
+
+
+def _add_known(command: Parser, state: str) -> None:
+    """Add what else is known of the machines."""
+    command.add_argument(
+        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a prior"
+    )
+    command.add_argument(
+        "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids of a verdict"
+    )
+    command.add_argument("--state", type=Path, metavar="DIR", help=state)
+
+
+def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "fit",
+        _fit,
+        "train denoisers and thresholds on tasks that were mostly healthy",
+        "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
+    )
+    _add_metrics_folder(command)
+    add_config(command)
+    add_fitted(command, "folder to write")
+    command.add_argument(
+        "--incidents",
+        type=Path,
+        metavar="CSV",
+        help="task,machine,start,end of known faults: they rank the metrics",
+    )
+
+
+def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "run",
+        _run,
+        "look at every task of a folder and name its faulty machine, if there is one",
+        "forewarn detect run --metrics /tmp/incidents/pulls --model /tmp/detector --json",
+    )
+    _add_metrics_folder(command)
+    add_config(command, "configuration, TOML; what was fitted is in the model")
+    add_fitted(command, "what `detect fit` wrote")
+    _add_known(command, "what is known of each machine's past; kept")
+    command.add_argument("--plot", type=Path, metavar="DIR", help="draw each verdict as a PNG")
+    command.add_argument("--json", action="store_true", help="one JSON object per task on stdout")
+
+
+def _add_watch(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "watch",
+        _watch,
+        "look at running tasks again and again, and say every new verdict once",
+        "forewarn detect watch --prometheus http://127.0.0.1:9090 --model /tmp/detector "
+        "--state /tmp/watch",
+    )
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument("--metrics", type=Path, help="folder of task=NAME/*.parquet that grows")
+    source.add_argument(
+        "--prometheus", metavar="URL", help="server; its token is in FOREWARN_PROMETHEUS_TOKEN"
+    )
+    add_config(command)
+    add_fitted(command, "what `detect fit` wrote")
+    _add_known(command, "pasts and verdicts, to go on after a restart")
+    command.add_argument("--once", action="store_true", help="one call, then end")
+    command.add_argument("--json", action="store_true", help="one JSON object per verdict")
+
+
+def _add_metrics(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "metrics",
+        _metrics,
+        "show the metrics of a detector in order of priority, or set the order",
+        "forewarn detect metrics --model /tmp/detector --order cpu_usage,power_draw",
+    )
+    add_fitted(command, "what `detect fit` wrote")
+    command.add_argument(
+        "--order", metavar="NAMES", help="metrics to put first, separated by commas"
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object per metric")
+
+
+def _fit(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detection.fit import fit_detector, read_incidents, save_fitted
+
+    settings = settings_of(args).detection
+    incidents = [] if args.incidents is None else read_incidents(args.incidents)
+    stored = fit_detector(args.metrics, settings, incidents)
+    save_fitted(stored, args.model)
+    names = [model.name for model in stored.detector.metrics]
+    say(f"{len(names)} metrics, in order: {', '.join(names)}")
+    say(f"wrote {args.model}")
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detection.run import detect_pulls
+    from forewarn.pipelines.detection.stored_detector import open_detector
+
+    settings_of(args)
+    stored = open_detector(args.model)
+    known = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
+    _print_call(_drawn(detect_pulls(args.metrics, stored, **known), stored, args.plot), args.json)
+    return 0
+
+
+def _drawn(
+    found: Iterable[Detected | NotJudged], stored: StoredDetector, plot: Path | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the line of every task; draw those that were judged, if there is a folder for it."""
+    from forewarn.pipelines.detection.run import Detected
+
+    for one in found:
+        yield one.line()
+        if plot is not None and isinstance(one, Detected):
+            from forewarn.pipelines.detection.figure import plot_verdict
+
+            plot_verdict(one, stored, plot)
+
+
+def _print_line(line: dict[str, Any], as_json: bool) -> None:
+    from forewarn.pipelines.detection.sentences import verdict_words
+
+    if as_json:
+        print(json.dumps(line), flush=True)
+    else:
+        say(verdict_words(line))
+
+
+def _print_call(lines: Iterable[dict[str, Any]], as_json: bool) -> None:
+    """Print all lines of a call, for people those of bad tasks last.
+
+    Where all tasks are bad the call ends in an error, and that one line is enough for people.
+    """
+    bad = []
+    for line in lines:
+        if line["not_judged"] is None or as_json:
+            _print_line(line, as_json)
+        else:
+            bad.append(line)
+    for line in bad:
+        _print_line(line, as_json)
+
+
+def _events(args: argparse.Namespace) -> HostEvents | None:
+    from forewarn.pipelines.detection.host_events import HostEvents
+
+    return None if args.events is None else HostEvents.open(args.events)
+
+
+def _watch(args: argparse.Namespace) -> int:
+    import signal
+    import threading
+
+    from forewarn.pipelines.detection.live_metrics import LiveMetrics
+    from forewarn.pipelines.detection.stored_detector import open_detector
+    from forewarn.pipelines.detection.watch import Watch
+    from forewarn.pipelines.ingest.prometheus import Server
+
+    settings, stored, stop = settings_of(args).watch, open_detector(args.model), threading.Event()
+    with ExitStack() as resources:
+        source: Path | LiveMetrics = args.metrics
+        if args.prometheus is not None:
+            server = resources.enter_context(closing(Server.from_environment(args.prometheus)))
+            # As everywhere, a path in a configuration begins at its folder.
+            folder = args.config.parent if args.config else Path()
+            tasks = folder / settings.tasks if settings.tasks else None
+            source = LiveMetrics(server, settings, stored.interval, tasks)
+        watch = Watch(stored, settings, source, args.state, args.at_risk, _events(args))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        if args.once:
+            _print_call(watch.call(), args.json)
+        else:
+            for line in watch.run(stop):
+                _print_line(line, args.json)
+    return 0
+
+
+def _metrics(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detection.fit import save_fitted
+    from forewarn.pipelines.detection.sentences import metric_lines, reordered
+    from forewarn.pipelines.detection.stored_detector import open_detector
+
+    stored = open_detector(args.model)
+    if args.order is not None:
+        stored = reordered(stored, [name.strip() for name in args.order.split(",")])
+        save_fitted(stored, args.model)
+        complain(f"wrote {args.model}")
+    lines = metric_lines(stored)
+    print("\n".join(map(json.dumps, lines) if args.json else map(plain, _table(lines))))
+    return 0
+
+
+def _table(lines: list[dict[str, Any]]) -> list[str]:
+    head = f"   {'metric':26}{'limits':>18}  {'threshold at 4, 100, 1500 machines':36}importance"
+    rows = [
+        f"{i:<3}{one['metric']:26}{one['limits']:>18}  "
+        f"{'  '.join(f'{t:.2f}' for t in one['thresholds']):36}"
+        f"{'' if one['importance'] is None else round(one['importance'], 3)}"
+        for i, one in enumerate(lines, 1)
+    ]
+    return [head, *rows]

@@ -1,0 +1,155 @@
+"""The studies: methods compared where the truth is known."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from forewarn.pipelines.cli.options import Parser, add_command, add_fitted, names_of, whole
+from forewarn.pipelines.runtime.terminal import say
+
+__all__ = ["add_study"]
+
+
+def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `forewarn study`."""
+    study = commands.add_parser("study", help="compare methods on a set with known truth")
+    parts = study.add_subparsers(required=True, metavar="WHAT", parser_class=Parser)
+    _add_study_alarms(parts)
+    _add_study_prior(parts)
+    _add_study_several(parts)
+    command = add_command(
+        parts,
+        "detection",
+        _study,
+        "compare the detector with the paper's rules, their ablations and simple baselines",
+        "forewarn study detection --data /tmp/incidents --model /tmp/detector --out /tmp/study",
+    )
+    _add_set(command)
+    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    _add_methods(command)
+
+
+def _add_set(command: Parser) -> None:
+    """Add the pulls whose truth is known, and what was fitted beside them."""
+    command.add_argument(
+        "--data", type=Path, required=True, help="what `simulate incidents` wrote, or alike"
+    )
+    add_fitted(command, "what `detect fit` wrote for DATA/train")
+
+
+def _add_run(command: Parser) -> None:
+    """Add the seed and the form of what is printed."""
+    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def _add_methods(command: Parser) -> None:
+    command.add_argument(
+        "--methods",
+        type=_methods,
+        default=("forewarn", "minder", "means"),
+        metavar="NAMES",
+        help="separated by semicolons, or `all` (default: forewarn; minder; means)",
+    )
+    command.add_argument(
+        "--false-alarms",
+        type=float,
+        metavar="RATE",
+        help="per task and day, the same for all methods (default: that of the detector)",
+    )
+
+
+def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "several",
+        _study_several,
+        "count who is named where machines fail together, and one after another",
+        "forewarn study several --data /tmp/incidents --model /tmp/detector --tasks 10",
+    )
+    _add_set(command)
+    command.add_argument(
+        "--tasks", type=whole(1), default=30, metavar="N", help="for each row (default: 30)"
+    )
+    _add_methods(command)
+    _add_run(command)
+
+
+def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "alarms",
+        _study_alarms,
+        "count false alarms on simulated healthy days, with and without wrong at-risk lists",
+        "forewarn study alarms --model /tmp/detector --days 20",
+    )
+    add_fitted(command, "what `detect fit` wrote")
+    command.add_argument("--days", type=whole(1), default=20, metavar="N", help="task-days")
+    _add_run(command)
+
+
+def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "prior",
+        _study_prior,
+        "measure how much sooner, and how much more, is found with a list that is right",
+        "forewarn study prior --data /tmp/incidents --model /tmp/detector",
+    )
+    _add_set(command)
+    _add_run(command)
+
+
+def _study_alarms(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detection.stored_detector import open_detector
+    from forewarn.pipelines.studies.prior_study import alarm_figures, alarm_text
+
+    found = alarm_figures(open_detector(args.model).detector, args.days, args.seed)
+    print(json.dumps(found) if args.json else alarm_text(found))
+    return 0
+
+
+def _study_several(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detection.stored_detector import open_detector
+    from forewarn.pipelines.studies.detection_study import StudySet
+    from forewarn.pipelines.studies.multiple_faults import several_figures, several_text
+    from forewarn.pipelines.studies.variants import Variants
+
+    stored = open_detector(args.model)
+    given = StudySet.open(args.data, stored.interval)
+    variants = Variants.of(stored, given.train, args.false_alarms)
+    found = several_figures(variants, args.methods, args.tasks, args.seed)
+    print(json.dumps(found) if args.json else several_text(found))
+    return 0
+
+
+def _study_prior(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detection.stored_detector import open_detector
+    from forewarn.pipelines.studies.detection_study import StudySet
+    from forewarn.pipelines.studies.prior_study import prior_figures, prior_text
+
+    stored = open_detector(args.model)
+    given = StudySet.open(args.data, stored.interval)
+    found = prior_figures(given, stored.detector, args.seed)
+    print(json.dumps(found) if args.json else prior_text(found))
+    return 0
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    from forewarn.pipelines.studies.variants import VARIANTS
+
+    return tuple(VARIANTS) if text == "all" else names_of(text, VARIANTS, ";")
+
+
+def _study(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.detection.stored_detector import open_detector
+    from forewarn.pipelines.studies.detection_study import StudySet, run_study, study_text
+
+    stored = open_detector(args.model)
+    given = StudySet.open(args.data, stored.interval)
+    study = run_study(given, stored, args.out, args.methods, args.false_alarms)
+    print(study_text(study), end="\n\n")
+    say(f"wrote {args.out}/study.json, study.csv and study.png")
+    return 0

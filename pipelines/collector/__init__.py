@@ -1,0 +1,1 @@
+"""The service that takes what agents send, and keeps what it answered for."""

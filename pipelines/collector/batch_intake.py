@@ -1,0 +1,316 @@
+"""Checks batches and keeps them, those of many requests with one write to disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.telemetry.tables import (
+    EVENTS,
+    READINGS,
+    TableError,
+    batch_rows,
+    table_of,
+)
+from forewarn.pipelines.collector.arrow_stream import read_stream
+from forewarn.pipelines.collector.inbox import Inbox
+from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.tokens import Speaker
+
+__all__ = ["ARROW", "JSON", "ClockError", "Intake", "RefusedError"]
+
+_log = logging.getLogger("forewarn.collect")
+ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
+_MOST = 200  # batches kept at once,
+_TOGETHER = 8 << 20  # and bytes of them, unless one alone is longer: rows take many times as much
+_ROWS = 100_000  # of one batch: an hour of hosts has a few hundred
+# Objects and lists that a few bytes of JSON can hold take a hundred times as much memory.
+_NESTED = 2 * _ROWS
+_OLDEST = 30 * 86_400 * 10**9  # every hour that a batch reaches into is written anew
+
+
+class RefusedError(Exception):
+    """A request that is not taken: status and reason."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+    def answer(self) -> dict[str, str]:
+        """Return what the sender is told, as JSON holds it."""
+        return {"error": str(self)}
+
+
+class ClockError(RefusedError):
+    """A batch of the future: it is taken when its time has come, or the clock is set right.
+
+    Nothing of it is taken, fault reports neither: a time that we made up would be a label that
+    nobody measured. The sender keeps it, so nothing is lost either.
+
+    Attributes
+    ----------
+    host : str
+    ahead : int
+        Nanoseconds.
+    """
+
+    def __init__(self, host: str, ahead: int, now: int) -> None:
+        self.host, self.ahead, self.now = host, ahead, now
+        super().__init__(409, f"{host}: a row is {ahead / 1e9:.0f} s ahead of this clock")
+
+    def answer(self) -> dict[str, str]:
+        """Return what the sender is told, as JSON holds it."""
+        return {"error": "clock", "detail": str(self), "now": iso(self.now)}
+
+
+@dataclass(slots=True)
+class _Offer:
+    """One body, and whoever waits for what becomes of it."""
+
+    body: bytes
+    kind: str
+    speaker: Speaker
+    kept: Future[dict[str, int]] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a body holds: rows of JSON, or tables."""
+
+    offer: _Offer
+    readings: Any
+    events: Any
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        if isinstance(self.readings, pa.Table):
+            return self.readings, self.events
+        return table_of(self.readings, READINGS), table_of(self.events, EVENTS)
+
+
+@dataclass(slots=True)
+class Intake:
+    """A thread that keeps what requests bring.
+
+    Making tables and waiting for the disk cost the same for one batch as for a hundred, so what
+    came in while the last write was on its way is kept with the next one.
+
+    Attributes
+    ----------
+    inbox : Inbox
+    clock : Clock
+    outdated : Inbox
+        Keeps rows older than 30 days, for a person to look at; they make no records.
+    """
+
+    inbox: Inbox
+    clock: Clock
+    outdated: Inbox
+    _offers: queue.SimpleQueue[_Offer | None] = field(default_factory=queue.SimpleQueue)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to keep batches."""
+        self._thread = threading.Thread(target=self._run, name="intake")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Keep what was offered, and end."""
+        self._offers.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def offer(self, body: bytes, kind: str, speaker: Speaker) -> Future[dict[str, int]]:
+        """Offer a batch; the result comes when it is on disk: rows taken, and rows too old.
+
+        The future raises RefusedError if the batch is none.
+
+        Parameters
+        ----------
+        body : bytes
+        kind : str
+            Content type: JSON or ARROW.
+        speaker : Speaker
+            Whose token came with it.
+        """
+        one = _Offer(body, kind, speaker)
+        self._offers.put(one)
+        return one.kept
+
+    def is_alive(self) -> bool:
+        """Tell whether batches are kept."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self) -> None:
+        left: list[_Offer | None] = []
+        while (first := left.pop() if left else self._offers.get()) is not None:
+            group = [first, *self._more(len(first.body), left)]
+            try:
+                self._keep(group)
+            except Exception as error:  # a full disk: whoever waits has to hear of it
+                for one in group:
+                    if not one.kept.done():
+                        one.kept.set_exception(error)
+
+    def _more(self, size: int, left: list[_Offer | None]) -> Iterator[_Offer]:
+        """Yield what is kept together with an offer; what is not goes into `left`."""
+        for _ in range(_MOST - 1):
+            if self._offers.empty():
+                return
+            offer = self._offers.get()
+            size += 0 if offer is None else len(offer.body)
+            if offer is None or size > _TOGETHER:
+                left.append(offer)
+                return
+            yield offer
+
+    def _keep(self, group: Sequence[_Offer]) -> None:
+        """Check and write a group, then answer each of it."""
+        opened = [one for offer in group if (one := _opened(offer)) is not None]
+        # Arrow comes after JSON, whose rows become one table.
+        opened.sort(key=lambda one: isinstance(one.readings, pa.Table))
+        opened, readings, events = _joined(opened)
+        now = self.clock.now()
+        tables = [_Rows.of(readings), _Rows.of(events)]
+        answers = []
+        for one in opened:
+            lengths = (len(one.readings), len(one.events))
+            parts = [rows.following(length) for rows, length in zip(tables, lengths, strict=True)]
+            try:
+                answers.append((one.offer.kept, _checked(one.offer, parts, now)))
+            except RefusedError as refused:
+                for part in parts:
+                    part.rows.taken[part.place] = False
+                one.offer.kept.set_exception(refused)
+        old, new = zip(*(rows.split(now - _OLDEST) for rows in tables), strict=True)
+        self.outdated.put(old[0], old[1], now)
+        self.inbox.put(new[0], new[1], now)
+        for kept, answer in answers:
+            kept.set_result(answer)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of several batches, and which of them are taken."""
+
+    table: pa.Table
+    times: npt.NDArray[np.int64]
+    taken: npt.NDArray[np.bool_]
+    end: int = 0
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _Rows:
+        times = table["timestamp"].cast(pa.int64()).to_numpy()
+        return cls(table, times, np.ones(len(table), dtype=np.bool_))
+
+    def following(self, length: int) -> _Part:
+        """Return the rows of the next batch."""
+        start, self.end = self.end, self.end + length
+        return _Part(self, slice(start, self.end))
+
+    def split(self, moment: int) -> tuple[pa.Table, pa.Table]:
+        """Return the rows taken before a moment, and those since."""
+        old = self.times < moment
+        new = self.taken & ~old
+        since = self.table if new.all() else self.table.filter(new)
+        return self.table.filter(self.taken & old), since
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of one batch among those of several."""
+
+    rows: _Rows
+    place: slice
+
+    def times(self) -> npt.NDArray[np.int64]:
+        return self.rows.times[self.place]
+
+    def hosts(self) -> list[str | None]:
+        column = self.rows.table["machine_id"].slice(self.place.start, len(self.times()))
+        names: list[str | None] = pc.unique(column).to_pylist()
+        return names
+
+    def newest(self) -> tuple[int, str]:
+        """Return the time and the host of the newest row."""
+        row = self.place.start + int(self.times().argmax())
+        return int(self.rows.times[row]), self.rows.table["machine_id"][row].as_py() or "no host"
+
+
+def _checked(offer: _Offer, parts: Sequence[_Part], now: int) -> dict[str, int]:
+    """Return what the sender of a batch is told, or refuse it."""
+    parts = [part for part in parts if len(part.times())]
+    for host in {host for part in parts for host in part.hosts()}:
+        if not offer.speaker.speaks_for(host):
+            raise RefusedError(403, f"the token of {offer.speaker.site} does not speak for {host}")
+    time, host = max((part.newest() for part in parts), default=(now, ""))
+    if time > now + MOST_AHEAD:
+        raise ClockError(host, time - now, now)
+    total = sum(len(part.times()) for part in parts)
+    old = sum(int((part.times() < now - _OLDEST).sum()) for part in parts)
+    if old:
+        _log.warning("%s: %d rows older than 30 days, set aside", offer.speaker.site, old)
+    return {"rows": total - old, "too_old": old}
+
+
+def _opened(offer: _Offer) -> _Opened | None:
+    """Open a body, or refuse it."""
+    try:
+        if offer.kind not in (JSON, ARROW):
+            raise RefusedError(415, f"content-type {offer.kind!r}, expected {JSON} or {ARROW}")
+        parts = batch_rows(_json(offer.body)) if offer.kind == JSON else read_stream(offer.body)
+        rows = sum(map(len, parts))
+        if rows > _ROWS:
+            raise RefusedError(413, f"a batch of {rows} rows, expected at most {_ROWS}")
+        return _Opened(offer, *parts)
+    except RefusedError as refused:
+        offer.kept.set_exception(refused)
+    except TableError as error:
+        offer.kept.set_exception(RefusedError(422, str(error)))
+    return None
+
+
+def _joined(opened: list[_Opened]) -> tuple[list[_Opened], pa.Table, pa.Table]:
+    """Return the tables of all that are good, and refuse the rest."""
+    try:
+        rows = [one for one in opened if not isinstance(one.readings, pa.Table)]
+        one_table = _Opened(
+            _Offer(b"", JSON, Speaker("")),
+            [row for one in rows for row in one.readings],
+            [row for one in rows for row in one.events],
+        )
+        parts = [one_table.tables(), *(one.tables() for one in opened[len(rows) :])]
+    except TableError as error:
+        if len(opened) == 1:
+            opened[0].offer.kept.set_exception(RefusedError(422, str(error)))
+            return [], READINGS.empty_table(), EVENTS.empty_table()
+        singly = [_joined([one]) for one in opened]
+        opened = [one for good, _, _ in singly for one in good]
+        parts = [(readings, events) for good, readings, events in singly if good]
+    none = (READINGS.empty_table(), EVENTS.empty_table())
+    readings, events = (pa.concat_tables(tables) for tables in zip(none, *parts, strict=True))
+    return opened, readings, events
+
+
+def _json(body: bytes) -> Any:
+    def refuse(text: str) -> None:
+        raise ValueError(f"{text} is no JSON")
+
+    nested = body.count(b"{") + body.count(b"[")
+    if nested > _NESTED:
+        raise RefusedError(413, f"a batch of {nested} objects, expected at most {_NESTED}")
+    try:
+        return json.loads(body, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"no JSON ({str(error)[:80]})") from None

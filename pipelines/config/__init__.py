@@ -1,0 +1,1 @@
+"""The configuration: TOML in, frozen settings out; an unknown key is an error."""

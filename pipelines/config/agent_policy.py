@@ -1,0 +1,111 @@
+"""What agents collect and how often, and what one agent is told on its own host."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from forewarn.features.telemetry.rows import is_host_name
+from forewarn.features.xid_catalogue import FATAL_XIDS
+from forewarn.pipelines.config.toml_tables import (
+    Duration,
+    SettingsError,
+    StrictTable,
+    first_problem,
+    parse_duration,
+    read_toml,
+)
+
+__all__ = ["AgentPolicy", "Collection", "load_policy"]
+
+Source = Literal["gpu", "kernel_log", "proc"]
+
+
+class Collection(StrictTable):
+    """What the collector may tell an agent: nothing in it names a program or a file."""
+
+    interval: Duration = parse_duration("10min")
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gpu", "kernel_log", "proc")
+    report_xids: tuple[Annotated[int, Field(gt=0)], ...] = FATAL_XIDS
+    timeout: Duration = parse_duration("30s")
+
+    def as_told(self) -> dict[str, object]:
+        """Return it as JSON holds it."""
+        told = self.model_dump(mode="json")
+        return told | {name: f"{told[name] // 10**6}ms" for name in ("interval", "timeout")}
+
+
+def _name_of_host() -> str:
+    return os.environ.get("FOREWARN_MACHINE_ID") or socket.gethostname()
+
+
+class AgentPolicy(StrictTable):
+    """The policy file of an agent.
+
+    Attributes
+    ----------
+    collector : str or None
+        Address, such as https://collector:8470; without one the agent only prints (`--once`).
+    ca : Path or None
+        Certificate to trust beside those of the system.
+    machine_id : str
+        By default FOREWARN_MACHINE_ID, which a container needs, else the name of the host.
+    state : Path
+        Folder for the spool and for how far the kernel log was read.
+    spool_mib : int
+        Of what could not be sent yet; the oldest readings give way, then the oldest fault reports.
+    kernel_log : Path
+        /dev/kmsg, or a file that a log daemon writes.
+    gpu : {"auto", "nvml", "nvidia-smi"}
+        Where readings come from.
+    collection : Collection
+        Until the collector says otherwise.
+    """
+
+    collector: str | None = None
+    ca: Path | None = None
+    machine_id: str = Field(default_factory=_name_of_host, validate_default=True)
+    state: Path = Path("/var/lib/forewarn-agent")
+    spool_mib: Annotated[int, Field(gt=0, strict=True)] = 256
+    kernel_log: Path = Path("/dev/kmsg")
+    gpu: Literal["auto", "nvml", "nvidia-smi"] = "auto"
+    collection: Collection = Collection()
+
+    @field_validator("machine_id")
+    @classmethod
+    def _host(cls, text: str) -> str:
+        if not is_host_name(text):
+            raise ValueError("expected a name of letters, digits, dots and dashes")
+        return text
+
+    @model_validator(mode="after")
+    def _address(self) -> Self:
+        if "@" in (self.collector or ""):
+            raise ValueError(
+                "`collector` holds a user name or a password (not shown), expected an address "
+                "alone: the token comes from FOREWARN_TOKEN"
+            )
+        if self.collector is not None and not self.collector.startswith(("http://", "https://")):
+            raise ValueError(
+                f"`collector` is {self.collector!r}, expected an address such as "
+                "https://collector:8470"
+            )
+        return self
+
+
+def load_policy(path: Path) -> AgentPolicy:
+    """Read the policy file of an agent.
+
+    Raises
+    ------
+    SettingsError
+        If it cannot be read, is no TOML, or has an unknown key or a wrong value.
+    """
+    try:
+        return AgentPolicy.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise SettingsError(f"{path}: {first_problem(error)}.") from None

@@ -1,0 +1,107 @@
+"""What the kernel logs of hosts said at a time: Xids to lay beside a verdict."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.errors import InputError
+from forewarn.features.records.table import HOUR, RecordsError
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.record_store import open_parquet
+
+__all__ = ["HostEvents", "HostEventsError"]
+
+_TEXTS = ("machine_id", "gpu_serial", "kind", "raw")
+_COLUMNS = ("timestamp", "code", *_TEXTS)
+_WRITTEN = ("_events", "_readings", "_state")
+_MOST = 5
+
+
+class HostEventsError(InputError):
+    """Events that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvents:
+    """The EVENTS of a folder of records, as `forewarn collect` and `ingest` write them.
+
+    Attributes
+    ----------
+    folder : Path
+        `date=YYYY-MM-DD/HH.parquet` lie in it.
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, records: Path) -> HostEvents:
+        """Find the events of a folder of records.
+
+        Raises
+        ------
+        HostEventsError
+            If it has none.
+        """
+        if not any((records / name).is_dir() for name in _WRITTEN):
+            raise HostEventsError(f"{records}: holds no `_events`, expected what `collect` writes.")
+        return cls(records / "_events")  # made with the first event
+
+    def xids(self, machine: str, start: int, end: int) -> list[dict[str, Any]]:
+        """Return the last Xids of a machine in [start, end], the newest first.
+
+        Parameters
+        ----------
+        machine : str
+            Its `machine_id`.
+        start, end : int
+            Nanoseconds since 1970 UTC.
+
+        Returns
+        -------
+        list of dict
+            `time`, `xid`, `gpu_serial`, and `raw`, the line as the kernel wrote it.
+
+        Raises
+        ------
+        HostEventsError
+            If a file has another form.
+        """
+        parts = [
+            _xids(path, machine, start, end) for path in self._files(start, end) if path.exists()
+        ]
+        if not parts:
+            return []
+        rows = pa.concat_tables(parts).sort_by([("timestamp", "descending")]).slice(0, _MOST)
+        times = rows["timestamp"].to_pylist()
+        texts = (rows[name].to_pylist() for name in ("code", "gpu_serial", "raw"))
+        names = ("time", "xid", "gpu_serial", "raw")
+        found = zip(map(iso, times), *texts, strict=True)
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def _files(self, start: int, end: int) -> Iterator[Path]:
+        # An event lies in the hour in which the interval of its record ends.
+        for hour in range(start // HOUR, end // HOUR + 2):
+            moment = dt.datetime(1970, 1, 1) + dt.timedelta(hours=hour)
+            yield self.folder / f"date={moment:%Y-%m-%d}" / f"{moment:%H}.parquet"
+
+
+def _xids(path: Path, machine: str, start: int, end: int) -> pa.Table:
+    """Return the Xids of a file; the times in nanoseconds since 1970."""
+    try:
+        rows = open_parquet(path).read(columns=list(_COLUMNS)).select(_COLUMNS)
+        time = rows["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
+        texts = {name: rows[name].cast(pa.string()) for name in _TEXTS}
+        table = pa.table({"timestamp": time, "code": rows["code"].cast(pa.int64()), **texts})
+    except (RecordsError, pa.ArrowException, KeyError, OSError) as error:
+        detail = str(error).splitlines()[0][:100]
+        raise HostEventsError(f"{path}: cannot be used as events ({detail}).") from None
+    mine = pc.and_(pc.equal(table["machine_id"], machine), pc.equal(table["kind"], "xid"))
+    inside = pc.and_(pc.greater_equal(time, start), pc.less_equal(time, end))
+    return table.filter(pc.and_(mine, inside))

@@ -1,0 +1,179 @@
+"""Metrics of running tasks in a Prometheus server, asked for sample by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.detection.sample_grid import TaskGrid
+from forewarn.features.telemetry.parsers.prometheus import parse_matrix
+from forewarn.pipelines.config.settings import WatchTable
+from forewarn.pipelines.detection.task_members import Membership
+from forewarn.pipelines.detection.task_metrics import Pull
+from forewarn.pipelines.ingest.prometheus import Server
+from forewarn.pipelines.runtime.progress import note
+
+__all__ = ["LiveMetrics"]
+
+Floats = npt.NDArray[np.float32]
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """The samples of one metric that were asked for so far, by (task, machine)."""
+
+    asked_until: int = 0
+    times: dict[Key, npt.NDArray[np.int64]] = field(default_factory=dict)
+    values: dict[Key, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    def add(self, key: Key, times: Sequence[float], values: Sequence[float]) -> None:
+        """Append what is new: samples that a server answers twice count once."""
+        mine = np.round(np.asarray(times) * 1e9).astype(np.int64)
+        known = self.times.get(key, np.empty(0, dtype=np.int64))
+        new = mine > (known[-1] if len(known) else -1)
+        self.times[key] = np.concatenate([known, mine[new]])
+        before = self.values.get(key, np.empty(0))
+        self.values[key] = np.concatenate([before, np.asarray(values, dtype=np.float64)[new]])
+
+    def forget(self, before: int) -> None:
+        """Drop samples up to a moment, and series that have none left."""
+        for key in list(self.times):
+            keep = self.times[key] > before
+            if keep.any():
+                self.times[key], self.values[key] = self.times[key][keep], self.values[key][keep]
+            else:
+                del self.times[key], self.values[key]
+
+
+@dataclass(slots=True)
+class LiveMetrics:
+    """The last samples of all tasks: each call asks for what is new since the one before.
+
+    Attributes
+    ----------
+    server : Server
+    settings : WatchTable
+    interval : int
+        Nanoseconds between two samples of a machine.
+    tasks : Path or None
+        Table that says who works on what (`Membership`); without it labels do.
+    """
+
+    server: Server
+    settings: WatchTable
+    interval: int
+    tasks: Path | None = None
+    _buffers: dict[str, _Buffer] = field(default_factory=dict, init=False, repr=False)
+    _groups: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
+    _members: Membership | None = field(default=None, init=False, repr=False)
+    _since: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
+
+    def pulls(self, first: str, end: int, span: int) -> Iterator[LivePull]:
+        """Return every task that has samples of a metric in (end - span, end].
+
+        Parameters
+        ----------
+        first : str
+            The metric that is looked at first; the others are asked for when they are needed.
+        end, span : int
+            Nanoseconds.
+
+        Raises
+        ------
+        PrometheusError
+            If the server cannot be asked. What was asked for before is kept.
+        """
+        if self.tasks is not None:
+            self._take_members(Membership.open(self.tasks), end)
+        buffer = self.fetch(first, end, span)
+        self._groups = {key: one for key, one in self._groups.items() if key in buffer.times}
+        for name, machines in sorted(self._at_work(buffer).items()):
+            n_ticks = span // self.interval
+            begin = end // self.interval - n_ticks + 1
+            grid = TaskGrid(machines, begin, self.interval, n_ticks, np.empty(0, np.int64), ())
+            labels = [self._group(name, machine) for machine in machines]
+            groups = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+            yield LivePull(name, grid, groups, self, end, span)
+
+    def _take_members(self, members: Membership, end: int) -> None:
+        """Remember since when each machine works on its task: what it did before is not of it."""
+        # Since when those of the first table do, nobody knows.
+        new = 0 if self._members is None else end
+        keys = [(task, machine) for machine, task in members.task.items()]
+        self._since = {key: self._since.get(key, new) for key in keys}
+        self._members = members
+
+    def _at_work(self, buffer: _Buffer) -> dict[str, tuple[str, ...]]:
+        """Return the machines of every task that has any."""
+        keys = buffer.times if self._members is None else self._since
+        found: dict[str, list[str]] = {}
+        for task, machine in sorted(keys):
+            if len(self._samples(buffer, task, machine)[0]):
+                found.setdefault(task, []).append(machine)
+        return {task: tuple(machines) for task, machines in found.items()}
+
+    def _group(self, task: str, machine: str) -> str:
+        if self._members is not None:
+            return self._members.group[machine]
+        return self._groups.get((task, machine), "")
+
+    def _samples(
+        self, buffer: _Buffer, task: str, machine: str
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return times and values of a machine since it works on a task."""
+        key = (task if self._members is None else "", machine)
+        times = buffer.times.get(key, np.empty(0, dtype=np.int64))
+        first = np.searchsorted(times, self._since.get((task, machine), 0), side="right")
+        return times[first:], buffer.values.get(key, np.empty(0))[first:]
+
+    def fetch(self, metric: str, end: int, span: int) -> _Buffer:
+        """Ask for the samples of a metric that are not there yet."""
+        buffer = self._buffers.setdefault(metric, _Buffer())
+        begin = max(end - span, buffer.asked_until)
+        if begin < end:
+            said = "" if self._members is not None else f'{self.settings.task_label}!=""'
+            inside = ",".join(one for one in (said, self.settings.selector) if one)
+            answer = self.server.samples(f"{metric}{{{inside}}}", end, end - begin)
+            found, unread = parse_matrix(answer)
+            for why, count in unread.counts.items():
+                note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
+            for series in found:
+                labels, names = series.labels, self.settings
+                task = labels.get(names.task_label, "") if self._members is None else ""
+                machine = labels.get(names.machine_label, "")
+                if machine and (task or self._members is not None):
+                    buffer.add((task, machine), series.times, series.values)
+                    self._groups[task, machine] = labels.get(names.group_label, "")
+            buffer.asked_until = end
+        buffer.forget(end - span)
+        return buffer
+
+    def series(self, metric: str, task: str, grid: TaskGrid, end: int, span: int) -> Floats | None:
+        """Return a metric of a task on its grid; None if nobody sends it."""
+        buffer = self.fetch(metric, end, span)
+        parts = [self._samples(buffer, task, machine) for machine in grid.machines]
+        lengths = [len(times) for times, _ in parts]
+        if not any(lengths):
+            return None
+        machine = np.repeat(np.arange(len(parts)), lengths)
+        times, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        laid = grid.with_samples(machine, times)
+        return laid.place(values.astype(np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class LivePull(Pull):
+    """A task as Prometheus has it; a metric is asked for when the detector wants it."""
+
+    source: LiveMetrics
+    end: int
+    span: int
+
+    def series(self, name: str) -> Floats | None:
+        """Return a metric (`Pull.series`)."""
+        return self.source.series(name, self.name, self.grid, self.end, self.span)

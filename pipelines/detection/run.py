@@ -1,0 +1,287 @@
+"""`forewarn detect run`: one verdict for each task, and what it rests on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.detection.sample_grid import lay_task
+from forewarn.models.detection.detector import Detector
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.models.detection.own_past import Past
+from forewarn.models.detection.peer_deviation import FEWEST
+from forewarn.models.detection.task import Task
+from forewarn.models.detection.verdict import Finding, Jitter, Verdict
+from forewarn.pipelines.detection.at_risk_prior import Prior
+from forewarn.pipelines.detection.evidence import evidence_of
+from forewarn.pipelines.detection.host_events import HostEvents, HostEventsError
+from forewarn.pipelines.detection.state import known_pasts, save_state
+from forewarn.pipelines.detection.task_metrics import (
+    FilePull,
+    Pull,
+    PullError,
+    find_pulls,
+    open_pull,
+    task_name,
+)
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.runtime.timestamps import iso
+
+__all__ = ["Detected", "NotJudged", "detect", "detect_pulls", "none_judged", "opened", "warm_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """A pull and what was found in it.
+
+    Attributes
+    ----------
+    pull : Pull
+    verdict : Verdict
+    helped : bool
+        Without the at-risk list it would not have been found.
+    seconds : float
+        Reading included.
+    xids : list of dict or None
+        What the kernel of the machine that is named said lately; None where nobody knows.
+    """
+
+    pull: Pull
+    verdict: Verdict
+    helped: bool
+    seconds: float
+    xids: list[dict[str, Any]] | None = None
+
+    def line(self) -> dict[str, Any]:
+        """Return it as the command prints it (CONTRACTS, section 6)."""
+        findings = self.verdict.findings
+        first = findings[0] if findings else None
+        named = _named(self.pull, first) if first else dict.fromkeys(_FIELDS)
+        blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
+        return {
+            "task": self.pull.name,
+            **named,
+            "detected_at": iso(self.pull.grid.time(first.at)) if first else None,
+            "also": [_named(self.pull, one) for one in findings[1:]],
+            "blind": sorted(blind | set(self.pull.grid.off_clock)),
+            "machines": len(self.pull.grid.machines),
+            "seconds": round(self.seconds, 3),
+            "kind": None if first is None else "straggler" if first.always else "fault",
+            "evidence": None if first is None else evidence_of(self.pull, first, self.xids),
+            "jitters": [_short(self.pull, one) for one in self.verdict.jitters],
+            "helped_by_list": self.helped,
+            "examined": list(self.verdict.examined),
+            "not_judged": None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A task of which nothing can be said.
+
+    Attributes
+    ----------
+    task : str
+    reason : str
+    seconds : float
+    """
+
+    task: str
+    reason: str
+    seconds: float
+
+    def line(self) -> dict[str, Any]:
+        """Return the same keys as those of a task that was judged."""
+        nothing: dict[str, Any] = {"also": [], "blind": [], "jitters": [], "examined": []}
+        return {
+            "task": self.task,
+            **dict.fromkeys((*_FIELDS, "detected_at", "kind", "evidence")),
+            **nothing,
+            "machines": 0,
+            "seconds": round(self.seconds, 3),
+            "helped_by_list": False,
+            "not_judged": self.reason,
+        }
+
+
+_FIELDS = ("machine", "metric", "score", "since")
+_EARLIER = 15 * 60 * 1_000_000_000  # before a machine stood out: an Xid then may be the cause
+
+
+def _short(pull: Pull, found: Jitter) -> dict[str, Any]:
+    seconds = (found.until - found.since + 1) * pull.grid.interval / 1e9
+    return _named(pull, found) | {"seconds": round(seconds, 3)}
+
+
+def _named(pull: Pull, found: Finding | Jitter) -> dict[str, Any]:
+    return {
+        "machine": pull.grid.machines[found.machine],
+        "metric": found.metric,
+        "score": round(found.score, 3),
+        "since": iso(pull.grid.time(found.since)),
+    }
+
+
+def detect_pulls(
+    metrics: Path,
+    stored: StoredDetector,
+    *,
+    at_risk: Path | None = None,
+    state: Path | None = None,
+    events: HostEvents | None = None,
+) -> Iterator[Detected | NotJudged]:
+    """Look for the faulty machine of every task in a folder, one task after another.
+
+    A task that breaks the contract is given with its reason and stops no other.
+
+    Parameters
+    ----------
+    metrics : Path
+        `task=NAME/*.parquet`.
+    stored : StoredDetector
+    at_risk : Path, optional
+        Lists of `forewarn score`; only rows that are valid at the end of a pull count.
+    state : Path, optional
+        What is known of each machine's past, read and written.
+    events : HostEvents, optional
+        What kernel logs said.
+
+    Raises
+    ------
+    PullError
+        If the folder holds no task, or, after their reasons, if none could be judged.
+    """
+    lists = Prior.open(at_risk) if at_risk is not None else None
+    warm_up(stored)
+    folders, refused = find_pulls(metrics), list[PullError]()
+    for folder in folders:
+        started = time.perf_counter()
+        try:
+            pull = opened(folder, stored)
+            before = known_pasts(state, pull.name)
+            found, pasts = detect(pull, stored.detector, lists, before, events)
+        except PullError as error:
+            refused.append(error)
+            yield NotJudged(task_name(folder), str(error), time.perf_counter() - started)
+            continue
+        if state is not None:
+            save_state(state, pull.name, pasts)
+        yield replace(found, seconds=time.perf_counter() - started)
+    if len(refused) == len(folders):
+        raise none_judged(refused)
+
+
+def none_judged(refused: Sequence[PullError]) -> PullError:
+    """Say of tasks that are all bad why the first one is."""
+    if len(refused) == 1:
+        return refused[0]
+    return PullError(f"none of {len(refused)} tasks can be judged; the first: {refused[0]}")
+
+
+def warm_up(stored: StoredDetector) -> None:
+    """Compile what a pull needs, or load it, before the first one waits for it.
+
+    Needed once for each process: where nothing can be written, machine code is not kept.
+    """
+    n, ticks = 4, 6 * stored.detector.rules.window
+    machine = np.repeat(np.arange(n, dtype=np.int32), ticks)
+    times = np.tile(np.arange(ticks, dtype=np.int64) * stored.interval, n)
+    grid = lay_task(machine, ["a", "b", "c", "d"], times, stored.interval)
+    values = np.random.default_rng(0).random(n * ticks, dtype=np.float32)
+
+    def series(_: str) -> npt.NDArray[np.float32]:
+        return grid.place(values)
+
+    groups, weights = np.zeros(n, dtype=np.int64), np.ones(n)
+    stored.detector.find(Task(grid.machines, 0, ticks, series, groups, weights))
+
+
+def opened(folder: Path, stored: StoredDetector, span: int | None = None) -> FilePull:
+    """Open the metrics of a task for a detector, the last `span` nanoseconds or all.
+
+    Raises
+    ------
+    PullError
+        If they break the contract, or hold no metric that the detector knows.
+    """
+    pull = open_pull(folder, stored.interval, span)
+    known = [one.name for model in stored.detector.metrics for one in model.limits]
+    if not set(known) & pull.columns:
+        raise PullError(
+            f"{folder}: has none of the metrics of this detector ({', '.join(known)}), found "
+            f"{', '.join(sorted(pull.columns))[:200]}."
+        )
+    return pull
+
+
+def detect(
+    pull: Pull,
+    detector: Detector,
+    lists: Prior | None,
+    pasts: Mapping[str, Past],
+    events: HostEvents | None = None,
+    *,
+    go_on: bool = False,
+) -> tuple[Detected, dict[str, Past]]:
+    """Look for the faulty machine of a task.
+
+    Parameters
+    ----------
+    pull : Pull
+    detector : Detector
+    lists : Prior or None
+    pasts : mapping of str to Past
+        By metric, from earlier calls.
+    events : HostEvents, optional
+    go_on : bool
+        Judge only what the call before has not (`Detector.find`).
+
+    Returns
+    -------
+    Detected
+    dict
+        The pasts as they are now.
+    """
+    started = time.perf_counter()
+    n = len(pull.grid.machines)
+    if n < FEWEST:
+        note(f"{pull.name}: {n} machine(s), expected {FEWEST} or more: nobody can be named")
+    weights = _weights(pull, lists)
+    verdict, now = detector.find(pull.task(weights), pasts, go_on=go_on)
+    helped = bool(verdict.findings and weights[verdict.findings[0].machine] > 1.0)
+    if helped:
+        without, _ = detector.find(pull.task(), pasts, go_on=go_on)
+        helped = _machine(without.findings) != _machine(verdict.findings)
+    if verdict.absent:
+        note(f"{pull.name}: no machine sends {', '.join(verdict.absent)}")
+    xids = _xids(pull, verdict, events)
+    return Detected(pull, verdict, helped, time.perf_counter() - started, xids), now
+
+
+def _xids(pull: Pull, verdict: Verdict, events: HostEvents | None) -> list[dict[str, Any]] | None:
+    if events is None or not verdict.findings:
+        return None
+    first, grid = verdict.findings[0], pull.grid
+    machine, end = grid.machines[first.machine], grid.time(grid.n_ticks - 1)
+    try:
+        return events.xids(machine, grid.time(first.since) - _EARLIER, end)
+    except HostEventsError as error:  # the verdict is worth more than what lies beside it
+        note(str(error))
+        return None
+
+
+def _machine(findings: Sequence[Finding]) -> int | None:
+    return findings[0].machine if findings else None
+
+
+def _weights(pull: Pull, lists: Prior | None) -> npt.NDArray[np.float64]:
+    machines = pull.grid.machines
+    if lists is None:
+        return np.ones(len(machines))
+    return lists.weights(machines, pull.grid.time(pull.grid.n_ticks - 1))

@@ -1,0 +1,107 @@
+"""Verdicts and detectors in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from forewarn.features.duration import duration_in_words
+from forewarn.features.errors import InputError
+from forewarn.models.detection.detector import Detector
+from forewarn.models.detection.detector_file import StoredDetector
+
+__all__ = ["OrderError", "metric_lines", "reordered", "verdict_words"]
+
+_SIZES = (4, 100, 1500)
+
+
+class OrderError(InputError):
+    """An order of metrics that a detector does not have."""
+
+
+def verdict_words(line: Mapping[str, Any]) -> str:
+    """Say in one line what was found in a task.
+
+    Parameters
+    ----------
+    line : mapping
+        As `--json` prints it.
+    """
+    if line["not_judged"] is not None:
+        return f"{line['task']}: not judged: {line['not_judged']}"
+    blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
+    where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
+    if line["machine"] is None:
+        return f"{where}: nobody stands out{_short(line['jitters'])}{blind}"
+    what = "has been different from the beginning" if line["kind"] == "straggler" else "stands out"
+    also = "".join(f", also {one['machine']}" for one in line["also"][:5])
+    return (
+        f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
+        f"({line['score']:.1f} times the threshold{_compared(line['evidence'])})"
+        f"{_said(line['evidence'])}{also}{blind}"
+    )
+
+
+def _short(jitters: Sequence[Mapping[str, Any]]) -> str:
+    """Say who stood out for a while and is back."""
+    told = [f"{one['machine']} did for {duration_in_words(one['seconds'])}" for one in jitters[:3]]
+    more = f" and {len(jitters) - 3} others" if len(jitters) > 3 else ""
+    return f" for long enough ({', '.join(told)}{more})" if told else ""
+
+
+def _said(evidence: Mapping[str, Any] | None) -> str:
+    """Name the last Xid of the machine."""
+    if not evidence or not evidence["xids"]:
+        return ""
+    last = evidence["xids"][0]
+    return f", Xid {last['xid']} on {last['gpu_serial'] or 'a GPU'} at {last['time']}"
+
+
+def _compared(evidence: Mapping[str, Any] | None) -> str:
+    """Say what the machine shows beside what it and the others showed."""
+    if evidence is None or evidence["now"] is None or evidence["others_now"] is None:
+        return ""
+    before = "" if evidence["before"] is None else f", {evidence['before']:.4g} before"
+    return f"; {evidence['now']:.4g}{before}, the others {evidence['others_now']:.4g}"
+
+
+def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
+    """Return the metrics of a detector in order of priority, with what decides on them."""
+    importance = stored.facts.get("importance", {})
+    found = []
+    for model in stored.detector.metrics:
+        (limits,), threshold = model.limits, model.threshold
+        scale = ", log" if limits.log else ""
+        found.append(
+            {
+                "metric": model.name,
+                "limits": f"{limits.low:g} to {limits.high:g}{scale}",
+                "thresholds": [] if threshold is None else [threshold.at(n) for n in _SIZES],
+                "usual_deviation": model.usual.deviation,
+                "forgiven_offset": model.usual.offset,
+                "importance": importance.get(model.name),
+            }
+        )
+    return found
+
+
+def reordered(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
+    """Put some metrics first; the others follow in the order that they had.
+
+    Raises
+    ------
+    OrderError
+        If the detector does not know one of them.
+    """
+    detector = stored.detector
+    names = [model.name for model in detector.metrics]
+    unknown = [name for name in first if name not in names]
+    if unknown:
+        raise OrderError(f"--order: found {unknown[0]!r}, expected names of {', '.join(names)}.")
+    order = [*dict.fromkeys(first), *(name for name in names if name not in first)]
+    models = tuple(sorted(detector.metrics, key=lambda model: order.index(model.name)))
+    facts = stored.facts | {"ranked_by": "hand"}
+    return replace(
+        stored, detector=Detector(detector.rules, models, detector.activity), facts=facts
+    )

@@ -1,0 +1,72 @@
+"""Which machine works on which task, where the metrics themselves do not say."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.features.errors import InputError
+from forewarn.pipelines.storage.regular_files import refuse_irregular
+
+__all__ = ["Membership", "MembershipError"]
+
+
+class MembershipError(InputError):
+    """A table of tasks that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Task and group of every machine that works on one."""
+
+    task: dict[str, str]
+    group: dict[str, str]
+
+    @classmethod
+    def open(cls, path: Path) -> Membership:
+        """Read a CSV with `task`, `machine` and perhaps `group`: what a scheduler can write.
+
+        Raises
+        ------
+        MembershipError
+            If it cannot be read, lacks a column, or a machine is there twice with other words.
+        """
+        found = cls({}, {})
+        for line, row in _rows(path):
+            task, machine, group = (row.get(name, "") for name in ("task", "machine", "group"))
+            if not task or not machine:
+                raise MembershipError(f"{path}: line {line} has no task or no machine.")
+            said = (found.task.get(machine, task), found.group.get(machine, group))
+            if said != (task, group):
+                raise MembershipError(
+                    f"{path}: line {line}: machine {machine!r} is there twice, with task and group "
+                    f"{said} before, expected each once."
+                )
+            found.task[machine], found.group[machine] = task, group
+        return found
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield number and cells of every line below the head."""
+    refuse_irregular(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [[cell.strip() for cell in line] for line in csv.reader(file)]
+    except (OSError, ValueError, csv.Error) as error:
+        detail = str(error).splitlines()[0][:100]
+        raise MembershipError(f"{path}: cannot be read as CSV ({detail}).") from None
+    head = lines[0] if lines else []
+    for name in ("task", "machine"):
+        if name not in head:
+            raise MembershipError(
+                f"{path}: column `{name}` is missing, found {', '.join(head) or 'nothing'}."
+            )
+    for number, line in enumerate(lines[1:], 2):
+        if line and len(line) != len(head):
+            raise MembershipError(
+                f"{path}: line {number} has {len(line)} cells, expected {len(head)} as in the head."
+            )
+        if line:
+            yield number, dict(zip(head, line, strict=True))

@@ -1,0 +1,249 @@
+"""`forewarn detect watch`: look at running tasks again and again, and say each thing once."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from forewarn.features.duration import duration_in_words
+from forewarn.features.errors import InputError
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.models.detection.own_past import Past
+from forewarn.pipelines.config.settings import WatchTable
+from forewarn.pipelines.detection.at_risk_prior import Prior
+from forewarn.pipelines.detection.host_events import HostEvents
+from forewarn.pipelines.detection.live_metrics import LiveMetrics
+from forewarn.pipelines.detection.run import (
+    Detected,
+    NotJudged,
+    detect,
+    none_judged,
+    opened,
+    warm_up,
+)
+from forewarn.pipelines.detection.state import StateError, known_pasts, save_state, set_aside
+from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, task_name
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.record_store import replacing
+
+__all__ = ["Watch"]
+
+_SAID = "verdicts.json"
+_LONGEST_SPAN = 4  # spans that are caught up with after a time without an answer
+_LAG = 3  # intervals: until then a missing sample may still be filled from a later one
+
+
+@dataclass(slots=True)
+class Watch:
+    """Calls the detector on every task, remembers their machines' pasts, and what it has said.
+
+    Attributes
+    ----------
+    stored : StoredDetector
+    settings : WatchTable
+    source : Path or LiveMetrics
+        Folder of `task=NAME/*.parquet` that somebody writes to, or a Prometheus server.
+    state : Path or None
+        Folder for pasts and verdicts, so that a watch can be ended and begun again.
+    at_risk : Path or None
+        Lists as a prior, read anew for each call.
+    events : HostEvents or None
+    clock : Clock
+    """
+
+    stored: StoredDetector
+    settings: WatchTable
+    source: Path | LiveMetrics
+    state: Path | None = None
+    at_risk: Path | None = None
+    events: HostEvents | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    _pasts: dict[str, dict[str, Past]] = field(default_factory=dict, init=False)
+    _said: dict[str, int] = field(default_factory=dict, init=False)
+    _reasons: dict[str, str] = field(default_factory=dict, init=False)
+    _problems: dict[str, str] = field(default_factory=dict, init=False)
+    _answered: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        warm_up(self.stored)
+        if self.state is not None:
+            self._said = _said_before(self.state / _SAID)
+
+    def run(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
+        """Yield new verdicts until somebody stops it; a call that fails is made good by the next.
+
+        Yields
+        ------
+        dict
+            As `detect run --json` prints it.
+        """
+        while not stop.is_set():
+            began = self.clock.now()
+            try:
+                yield from self.call()
+            except InputError as error:
+                self._mention_once("call", str(error))
+            else:
+                self._problems.pop("call", None)
+            left = self.settings.every - (self.clock.now() - began)
+            self.clock.wait(max(left, 0) / 1e9, stop)
+
+    def call(self) -> Iterator[dict[str, Any]]:
+        """Look at all tasks once; yield what has not been said before.
+
+        A task that breaks the contract is given with its reason, and stops no other.
+
+        Raises
+        ------
+        InputError
+            If nobody can be asked, or, after their reasons, no task could be judged.
+        """
+        lists = self._lists()
+        seen: set[str] = set()
+        refused = []
+        for task, open_task in self._tasks():
+            seen.add(task)
+            began = time.perf_counter()
+            try:
+                found = self._judge(open_task(), lists)
+            except PullError as error:
+                refused.append(error)
+                yield from self._refused(NotJudged(task, str(error), time.perf_counter() - began))
+                continue
+            self._reasons.pop(task, None)
+            yield from self._new(found)
+            self._mention(found)
+        self._forget(seen)
+        if refused and len(refused) == len(seen):
+            raise none_judged(refused)
+
+    def _lists(self) -> Prior | None:
+        """Read the lists anew; a watch goes on without them."""
+        if self.at_risk is None:
+            return None
+        try:
+            lists = Prior.open(self.at_risk)
+        except (InputError, OSError) as error:
+            self._mention_once("lists", f"{error} No list is used.")
+            return None
+        self._problems.pop("lists", None)
+        return lists
+
+    def _judge(self, pull: Pull, lists: Prior | None) -> Detected:
+        pasts = self._known(pull.name)
+        found, now = detect(pull, self.stored.detector, lists, pasts, self.events, go_on=True)
+        self._pasts[pull.name] = now
+        self._keep(lambda state: save_state(state, pull.name, now))
+        return found
+
+    def _refused(self, task: NotJudged) -> Iterator[dict[str, Any]]:
+        """Yield why a task is not judged, unless that was said at the call before."""
+        if self._reasons.get(task.task) != task.reason:
+            self._reasons[task.task] = task.reason
+            yield task.line()
+
+    def _keep(self, save: Callable[[Path], None]) -> None:
+        """Write to the state; where that fails, verdicts are worth more."""
+        if self.state is None:
+            return
+        try:
+            save(self.state)
+        except OSError as error:
+            why = error.strerror or error
+            self._mention_once("state", f"{self.state}: cannot be written ({why})")
+        else:
+            self._problems.pop("state", None)
+
+    def _mention_once(self, what: str, text: str) -> None:
+        """Note a problem when it begins or changes, not at every call."""
+        if self._problems.get(what) != text:
+            self._problems[what] = text
+            note(text)
+
+    def _tasks(self) -> Iterator[tuple[str, Callable[[], Pull]]]:
+        """Yield the name of every task, and how it is opened."""
+        interval, span = self.stored.interval, self.settings.span
+        if isinstance(self.source, Path):
+            for folder in find_pulls(self.source):
+                yield task_name(folder), partial(opened, folder, self.stored, span)
+            return
+        end = self.clock.now() - _LAG * interval
+        if self._answered:  # what was missed is looked at, too
+            missed = end - self._answered + span - self.settings.every
+            span = min(max(span, missed), _LONGEST_SPAN * span)
+        first = self.stored.detector.metrics[0].name
+        for pull in self.source.pulls(first, end, span):
+            yield pull.name, partial(_as_it_is, pull)
+        self._answered = end
+
+    def _known(self, task: str) -> Mapping[str, Past]:
+        if task not in self._pasts:
+            self._pasts[task] = known_pasts(self.state, task)
+        return self._pasts[task]
+
+    def _new(self, found: Detected) -> Iterator[dict[str, Any]]:
+        """Yield a verdict unless it goes on from one that was given."""
+        if not found.verdict.findings:
+            return
+        first, grid = found.verdict.findings[0], found.pull.grid
+        key = json.dumps([found.pull.name, grid.machines[first.machine]])
+        before, end = self._said.get(key), grid.time(grid.n_ticks - 1)
+        self._said[key] = end
+        # Overlapping calls see the same fault; one that began after the last look is another.
+        if before is None or grid.time(first.since) > before:
+            yield found.line()
+
+    def _mention(self, found: Detected) -> None:
+        """Note once who stood out for a while and is back: no verdict, but worth a look."""
+        task, grid = found.pull.name, found.pull.grid
+        for one in found.verdict.jitters:
+            machine, since = grid.machines[one.machine], grid.time(one.since)
+            key = json.dumps([task, machine, "jitter"])
+            if since > self._said.get(key, 0):
+                self._said[key] = grid.time(one.until)
+                lasted = duration_in_words((one.until - one.since + 1) * grid.interval / 1e9)
+                note(f"{task}: {machine} stood out on {one.metric} for {lasted}, and is back")
+
+    def _forget(self, seen: Set[str]) -> None:
+        """Forget tasks that are over; what was said of one that is seen can be said again."""
+        self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
+        self._reasons = {name: why for name, why in self._reasons.items() if name in seen}
+        newest = max(self._said.values(), default=0)
+        old = newest - 2 * _LONGEST_SPAN * self.settings.span
+        self._said = {
+            key: at for key, at in self._said.items() if at >= old or json.loads(key)[0] in seen
+        }
+        self._keep(self._write_said)
+
+    def _write_said(self, state: Path) -> None:
+        with replacing(state / _SAID) as path:
+            path.write_text(json.dumps(self._said) + "\n", encoding="utf-8")
+
+
+def _as_it_is(pull: Pull) -> Pull:
+    return pull
+
+
+def _said_before(path: Path) -> dict[str, int]:
+    """Read which verdicts were given; a file that cannot be used is set aside, with a note."""
+    if not path.exists():
+        return {}
+    try:
+        if not path.is_file():  # opening a FIFO would wait for ever
+            raise ValueError("no regular file")
+        said = json.loads(path.read_text("utf-8"))
+        for key in said:
+            task, *_ = json.loads(key)
+            if not isinstance(task, str):
+                raise ValueError(f"found {key!r:.40}")
+        return {key: int(at) for key, at in said.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
+        set_aside(path, StateError(f"{path}: cannot be used ({str(error)[:80]})"))
+        return {}

@@ -1,0 +1,1 @@
+"""Whether records can be trained on, and what to mend first."""

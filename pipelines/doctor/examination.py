@@ -1,0 +1,255 @@
+"""`forewarn doctor`: what a fleet's owner needs to know of its records before training."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.instances import find_instances, seen_whole
+from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.file_check import Columns, Keys, Values, check_keys, check_values
+from forewarn.features.records.key_survey import KeySurvey, survey_keys
+from forewarn.features.records.ordering import stable_order
+from forewarn.features.records.table import DAY, MACHINE, FeatureKinds, RecordsError
+from forewarn.features.records.timeline import lay_out
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.doctor.page import render_doctor
+from forewarn.pipelines.prediction_job import open_store
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.record_store import (
+    RecordStore,
+    moments_of,
+    of_columns,
+    read_parquet,
+    replacing,
+    serials_of,
+)
+
+__all__ = ["examine", "write_report"]
+
+_EPOCH = dt.date(1970, 1, 1)
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """Texts of all files, each with one number."""
+
+    number: dict[str, int] = field(default_factory=dict)
+
+    def of(self, texts: tuple[str, ...], codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the numbers of coded texts; -1 stays -1."""
+        known = [self.number.setdefault(text, len(self.number)) for text in texts]
+        return np.array([*known, -1], dtype=np.int32)[codes]
+
+    def names(self) -> list[str]:
+        return list(self.number)
+
+
+@dataclass(slots=True)
+class _Examination:
+    """Everything that is added up file by file."""
+
+    kinds: FeatureKinds
+    serials: _Numbers = field(default_factory=_Numbers)
+    machines: _Numbers = field(default_factory=_Numbers)
+    keys: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
+    columns: dict[str, ColumnSurvey] = field(default_factory=dict)
+    by_day: Counter[dt.date] = field(default_factory=Counter)
+    files_without: Counter[str] = field(default_factory=Counter)
+    without_key: int = 0
+    misfiled: int = 0
+    floats: FloatSurvey = field(default_factory=FloatSurvey)
+
+    def add(self, keys: Keys, values: Values, date: dt.date) -> None:
+        """Add one file."""
+        gpu = self.serials.of(keys.serial.texts, keys.serial.codes)
+        machine = np.full(len(gpu), -1, dtype=np.int32)
+        if MACHINE in values.texts:
+            machine = self.machines.of(values.texts[MACHINE].texts, values.texts[MACHINE].codes)
+        rows = np.flatnonzero(keys.keep)
+        rows = rows[stable_order(gpu[rows], keys.time[rows])]
+        self.without_key += len(gpu) - len(rows)
+        days = keys.time[rows] // DAY
+        self.misfiled += int((days != (date - _EPOCH).days).sum())
+        for number, count in zip(*np.unique(days, return_counts=True), strict=True):
+            self.by_day[_EPOCH + dt.timedelta(days=int(number))] += int(count)
+        self.keys.append((gpu[rows], keys.time[rows], machine[rows], keys.failed[rows]))
+        self._add_columns(values.numbers | values.counts, rows, gpu[rows])
+
+    def _add_columns(
+        self,
+        numbers: Mapping[str, npt.NDArray[Any]],
+        rows: npt.NDArray[np.int64],
+        gpu: npt.NDArray[np.int32],
+    ) -> None:
+        serials = tuple(self.serials.names())
+        for name, values in numbers.items():
+            column = self.columns.setdefault(name, ColumnSurvey(name))
+            counter = name in self.kinds.counter
+            column.add(values[rows], counter=counter)
+            if counter:
+                column.add_resets(values[rows], gpu, serials)
+        floats = {name: numbers[name][rows] for name in self.kinds.float if name in numbers}
+        self.floats.add(floats, gpu, serials)
+
+
+def examine(records: Path, settings: Settings) -> dict[str, Any]:
+    """Look at a folder of records and return what was found, as JSON can hold it.
+
+    Columns that the settings name and that are not there are findings here, not errors, and so is
+    a cadence other than the configured one.
+
+    Parameters
+    ----------
+    records : Path
+    settings : Settings
+
+    Raises
+    ------
+    RecordsError
+        If a file cannot be read, a column has the wrong type, or there is no record at all.
+    """
+    store = open_store(records, settings)
+    found = _Examination(store.kinds)
+    files = store.files()
+    with progress_bar(len(files), "doctor", "file") as bar:
+        for date, path in files:
+            found.add(*_checked(store, path, found.files_without), date)
+            bar.update()
+    gpu, time, machine, failed = (np.concatenate(part) for part in zip(*found.keys, strict=True))
+    found.keys.clear()
+    if not len(gpu):
+        raise RecordsError(f"{records}: there is no row with a serial and a timestamp.")
+    keys, names = survey_keys(gpu, time, machine), found.serials.names()
+    failures = Failures.of_rows(gpu, time, failed).joined(store.reported(names)).episodes()
+    return {
+        "gpus": len(names),
+        "machines": len(found.machines.number),
+        "first": iso(int(time.min())),
+        "last": iso(int(time.max())),
+        "days": round((int(time.max()) - int(time.min())) / DAY, 2),
+        "interval_seconds": settings.records.interval / 1e9,
+        **_keys(keys, names, found.machines.names()),
+        "rows_without_key": found.without_key,
+        "rows_in_another_date": found.misfiled,
+        "records_by_day": {day.isoformat(): n for day, n in sorted(found.by_day.items())},
+        "columns": [_column(one) for one in found.columns.values()],
+        "columns_missing": dict(found.files_without),
+        "files": len(files),
+        "frozen": found.floats.frozen(),
+        "failures": _failures(failures, names, _causes(records)),
+        "usable": _usable(store, settings, keys),
+    }
+
+
+def _checked(store: RecordStore, path: Path, missing: Counter[str]) -> tuple[Keys, Values]:
+    """Read a file with the columns that it has, and count those that it has not."""
+
+    def check(columns: Columns) -> tuple[Keys, Values]:
+        kinds = store.kinds.among(columns.column_names)
+        keys = check_keys(columns, file=str(path))
+        return keys, check_values(columns, file=str(path), kinds=kinds, optional=(MACHINE,))
+
+    keys, values = of_columns(path, check)
+    missing.update(set(store.kinds.names) - set(values.nulls) - set(values.texts))
+    return keys, values
+
+
+def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str, Any]:
+    return {
+        "records": keys.records,
+        "cadence_seconds": keys.cadence / 1e9,
+        "coverage": keys.coverage,
+        "gaps": keys.gaps,
+        "records_missing": keys.missing,
+        "rows_doubled": keys.doubled,
+        "serials_on_two_machines": sorted(serials[number] for number in keys.two_machines),
+        "serials_moved": keys.moved,
+        "clocks_off_seconds": {machines[n]: off / 1e9 for n, off in sorted(keys.clocks.items())},
+    }
+
+
+def _column(column: ColumnSurvey) -> dict[str, Any]:
+    counts = asdict(replace(column, last={}))
+    return {name: value for name, value in counts.items() if name != "last"}
+
+
+def _causes(folder: Path) -> dict[str, list[tuple[int, str]]]:
+    """Return moment and cause of the reported failures of each serial."""
+    path, causes = folder / "failures.parquet", defaultdict(list)
+    if path.exists():
+        table = read_parquet(path)
+        if "cause" in table.column_names:
+            failed = moments_of(table, "failed_at", path)
+            columns = (serials_of(table, path), failed, table["cause"])
+            for serial, moment, cause in zip(*(c.to_pylist() for c in columns), strict=True):
+                if moment is not None and cause:
+                    causes[str(serial)].append((moment, str(cause)))
+    return causes
+
+
+def _failures(
+    failures: Failures, names: list[str], causes: dict[str, list[tuple[int, str]]]
+) -> dict[str, Any]:
+    """Count failures by month and cause; the first cause that was reported of each counts."""
+    months: dict[str, Counter[str]] = {}
+    for gpu, failed, repaired in zip(
+        failures.gpu.tolist(),
+        failures.failed_at.tolist(),
+        failures.repaired_at.tolist(),
+        strict=True,
+    ):
+        told = [
+            cause for moment, cause in causes.get(names[gpu], ()) if failed <= moment < repaired
+        ]
+        month = iso(failed)[:7]
+        months.setdefault(month, Counter())[told[0] if told else "no cause given"] += 1
+    return {
+        "count": len(failures),
+        "gpus": len(np.unique(failures.gpu)),
+        "by_month": {month: dict(sorted(found.items())) for month, found in sorted(months.items())},
+    }
+
+
+def _usable(store: RecordStore, settings: Settings, keys: KeySurvey) -> dict[str, Any] | None:
+    """Return how many instances could be trained on; None where the cadence does not fit."""
+    interval = settings.records.interval
+    if not 0.5 * interval <= keys.cadence <= 1.5 * interval:
+        return None
+    plain = replace(store, kinds=FeatureKinds(), groups=())
+    timeline = lay_out(*plain.read_known())
+    found = find_instances(
+        timeline,
+        length=settings.windows.length,
+        step=settings.windows.step,
+        horizon=settings.horizon,
+    )
+    # Of those that end later only failures are known, and nothing is trained on them.
+    label = found.label[seen_whole(timeline, found.end, settings.horizon)]
+    labelled = int((label >= 0).sum())
+    expected = max(1, (keys.records + keys.missing) // settings.windows.step)
+    return {
+        "instances": len(found),
+        "labelled": labelled,
+        "positives": int((label == 1).sum()),
+        "share": min(1.0, labelled / expected),
+    }
+
+
+def write_report(out: Path, found: dict[str, Any]) -> None:
+    """Write `doctor.json` and `doctor.html` into `out`."""
+    page = render_doctor(found)
+    with replacing(out / "doctor.json") as path:
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    with replacing(out / "doctor.html") as path:
+        path.write_text(page, encoding="utf-8")

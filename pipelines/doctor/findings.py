@@ -1,0 +1,187 @@
+"""What `forewarn doctor` says: findings with what to do about them, and a plain verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forewarn.features.duration import duration_in_words
+from forewarn.pipelines.rendering.templates import plural, visible
+from forewarn.pipelines.runtime.terminal import plain
+
+__all__ = ["Finding", "doctor_text", "findings", "half_width", "verdict"]
+
+_FEW_FAILURES = 12  # fewer teach a model nothing that the rules do not know
+_SOME_FAILURES = 60  # from here on an interval is narrow enough to choose between methods
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with the records.
+
+    Attributes
+    ----------
+    grave : bool
+        Nothing can be trained, or what is trained would be wrong.
+    what, todo : str
+    """
+
+    grave: bool
+    what: str
+    todo: str
+
+
+def half_width(failures: int) -> float:
+    """Return how far a precision that rests on so many failures may be off, with 95 %.
+
+    Half the width of the normal interval of a share of one half, the widest there is.
+
+    >>> round(half_width(23), 2)
+    0.2
+    """
+    return 1.96 * 0.5 / math.sqrt(max(failures, 1))
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """Say in a sentence or two whether to train, wait, or start with the rules."""
+    n, days = found["failures"]["count"], found["days"]
+    told = f"{plural(n, 'failure')} in {days:.0f} days"
+    if any(one.grave for one in findings(found)):
+        return f"{told}. Mend what is marked below first: what is trained before would mislead."
+    if n < _FEW_FAILURES:
+        return f"{told}: too few to train on. Start with the built-in rules (builtin:rules)."
+    expect = f"{told}: expect a precision of plus or minus {half_width(n):.1f}"
+    if n < _SOME_FAILURES:
+        return f"{expect}; wait for more, or start with the built-in rules and backtest beside."
+    return f"{expect}: enough to train. Run `forewarn backtest` to see how good a list would be."
+
+
+def findings(found: Mapping[str, Any]) -> list[Finding]:
+    """Return what is wrong, grave things first."""
+    return sorted(
+        (*_of_keys(found), *_of_columns(found), *_of_labels(found)), key=lambda f: not f.grave
+    )
+
+
+def _of_keys(found: Mapping[str, Any]) -> Iterator[Finding]:
+    cadence, wanted = found["cadence_seconds"], found["interval_seconds"]
+    if cadence and not 0.5 * wanted <= cadence <= 1.5 * wanted:
+        yield Finding(
+            True,
+            f"Records come every {duration_in_words(cadence)}, the configuration says "
+            f"{duration_in_words(wanted)}.",
+            f'Set `records.interval = "{cadence:g}s"`, and think about `windows` anew.',
+        )
+    if found["coverage"] < 0.9:
+        yield Finding(
+            found["coverage"] < 0.5,
+            f"{1 - found['coverage']:.0%} of the records are missing, in {found['gaps']:,} gaps.",
+            "Look at the collection: a GPU with a gap in its window is not scored.",
+        )
+    if found["serials_on_two_machines"]:
+        yield Finding(
+            True,
+            f"{_some(found['serials_on_two_machines'], 'serial')} on two machines at one time.",
+            "Serials must tell GPUs apart: look for placeholders or a cloned inventory.",
+        )
+    if found["clocks_off_seconds"]:
+        off = [f"{name} by {by:+.0f} s" for name, by in found["clocks_off_seconds"].items()]
+        yield Finding(False, f"The clock is off: {_some(off, 'machine')}.", "Start NTP there.")
+    for name, what, todo in (
+        ("rows_without_key", "without serial or time are left out", "Look at the collection."),
+        ("rows_doubled", "are doubled; the last one counts", "See whether a file came twice."),
+        ("rows_in_another_date", "lie in the folder of another date", "Write them by UTC date."),
+    ):
+        if found[name]:
+            yield Finding(False, f"{plural(found[name], 'row')} {what}.", todo)
+
+
+def _of_columns(found: Mapping[str, Any]) -> Iterator[Finding]:
+    for name, files in found["columns_missing"].items():
+        yield Finding(
+            True,
+            f"Column `{visible(name)}` is missing in {files} of {plural(found['files'], 'file')}.",
+            "Take it out of `[features]`, or collect it.",
+        )
+    for column in found["columns"]:
+        share = column["nulls"] / max(column["rows"], 1)
+        name = visible(column["name"])
+        if share > 0.05:
+            yield Finding(
+                share == 1.0,
+                f"`{name}` is missing in {share:.0%} of the rows.",
+                "Look at its source.",
+            )
+        if column["impossible"]:
+            yield Finding(
+                False,
+                f"`{name}` has {plural(column['impossible'], 'impossible value')}.",
+                "Look for a placeholder or another unit.",
+            )
+    for name, serials in found["frozen"].items():
+        gpus = [f"{serial} on {plural(days, 'day')}" for serial, days in serials.items()]
+        yield Finding(
+            False,
+            f"`{visible(name)}` stood still while other readings moved: {_some(gpus, 'GPU')}.",
+            "Restart the exporter there; a frozen sensor is blindness, not health.",
+        )
+
+
+def _of_labels(found: Mapping[str, Any]) -> Iterator[Finding]:
+    if not found["failures"]["count"]:
+        yield Finding(
+            False,
+            "Nothing says that a GPU ever failed.",
+            "Add failures.parquet from your repair tickets, or a column `failure`.",
+        )
+    usable = found["usable"]
+    if usable is not None and usable["share"] < 0.7:
+        yield Finding(
+            False,
+            f"Only {usable['share']:.0%} of the possible instances can be trained on.",
+            "Gaps, short lives or a short span take the others.",
+        )
+
+
+def _some(names: list[str], noun: str) -> str:
+    """Return how many there are and the first few of them."""
+    shown = ", ".join(visible(name, limit=60) for name in names[:_SHOWN])
+    return f"{plural(len(names), noun)} ({shown}{', ...' if len(names) > _SHOWN else ''})"
+
+
+def doctor_text(found: Mapping[str, Any]) -> str:
+    """Return everything for a terminal."""
+    usable = found["usable"]
+    lines = [
+        verdict(found),
+        "",
+        f"GPUs       {found['gpus']:,}{_machines(found)}",
+        f"span       {found['first']} to {found['last']}, {found['days']:g} days",
+        f"records    {found['records']:,} every {duration_in_words(found['cadence_seconds'])}, "
+        f"{found['coverage']:.1%} of those expected, {plural(found['gaps'], 'gap')}",
+        f"moves      {plural(found['serials_moved'], 'GPU')} changed the machine",
+        f"resets     {_resets(found)}",
+    ]
+    if usable is not None:
+        lines.append(
+            f"instances  {usable['instances']:,}, {usable['labelled']:,} with a known label "
+            f"({usable['share']:.0%} of those possible), {usable['positives']:,} positive"
+        )
+    for month, causes in found["failures"]["by_month"].items():
+        told = ", ".join(f"{visible(cause)} {n}" for cause, n in causes.items())
+        lines.append(f"failures   {month}: {sum(causes.values())} ({told})")
+    for one in findings(found):
+        lines += ["", f"{'!!' if one.grave else ' !'} {one.what}", f"   {one.todo}"]
+    return "\n".join(map(plain, lines))
+
+
+def _machines(found: Mapping[str, Any]) -> str:
+    return f" on {plural(found['machines'], 'machine')}" if found["machines"] else ""
+
+
+def _resets(found: Mapping[str, Any]) -> str:
+    resets = [f"{c['name']} {c['resets']:,}" for c in found["columns"] if c["resets"]]
+    return ", ".join(resets) or "none"

@@ -1,0 +1,221 @@
+"""`forewarn ingest`: from the files that hosts dropped, and repair tickets, to records."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.records.table import RecordsError
+from forewarn.features.telemetry.failure_evidence import TICKETS
+from forewarn.features.telemetry.gpu_identity import PLACES
+from forewarn.features.telemetry.host_files import (
+    Dropped,
+    DroppedText,
+    host_in_name,
+    read_host,
+    time_in_name,
+)
+from forewarn.features.telemetry.parsers.reading import Unread
+from forewarn.features.telemetry.rows import is_host_name
+from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb, read_texts
+from forewarn.pipelines.ingest.landing import Landed, Landing
+from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
+from forewarn.pipelines.runtime.progress import note, progress_bar
+from forewarn.pipelines.runtime.timestamps import parse_moment
+
+__all__ = ["Ingested", "ingest_raw", "open_landing", "read_tickets"]
+
+_MOST = 1 << 30  # bytes of one file, unpacked: a longer one is no drop of a host
+
+
+@dataclass(slots=True)
+class Ingested:
+    """What came of a folder of dropped files.
+
+    Attributes
+    ----------
+    files : dict of str to int
+        Files read, by kind.
+    hosts : int
+    unread : Unread
+    landed : Landed
+    tickets : int
+    doubled : Counter of (str, str)
+        Rows of a file that stand in another one, or in the same one, before.
+    """
+
+    files: dict[str, int] = field(default_factory=dict)
+    hosts: int = 0
+    unread: Unread = field(default_factory=Unread)
+    landed: Landed = field(default_factory=Landed)
+    tickets: int = 0
+    doubled: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def ingest_raw(
+    folder: Path,
+    landing: Landing,
+    tickets: pa.Table | None = None,
+    *,
+    offset: int = 0,
+    now: int | None = None,
+) -> Ingested:
+    """Read every file below a folder and land what it holds.
+
+    Parameters
+    ----------
+    folder : Path
+        `HOST/...` or files whose names tell the host; a name can tell the time, too.
+    landing : Landing
+    tickets : pyarrow.Table, optional
+        TICKETS.
+    offset : int
+        Nanoseconds by which clocks without a zone are ahead of UTC.
+    now : int, optional
+        Nanoseconds since 1970 UTC, by default those of this machine: what is more than five
+        minutes later was written by a clock that is wrong, and counts as unread.
+
+    Raises
+    ------
+    RecordsError
+        If the folder is not there or holds no file. What cannot be read is counted.
+    """
+    until = (SystemClock().now() if now is None else now) + MOST_AHEAD
+    by_host = _files_by_host(folder)
+    done, parts = Ingested(hosts=len(by_host)), []
+    with progress_bar(sum(map(len, by_host.values())), "read", "file") as bar:
+        for host, paths in sorted(by_host.items(), key=lambda one: one[0] or ""):
+            texts = _texts(folder, paths, done.unread)
+            found = read_host(host, texts, offset=offset, until=until)
+            parts.append(_tables(found))
+            _count(done, found)
+            bar.update(len(paths))
+    readings, events, boards = (pa.concat_tables(tables) for tables in zip(*parts, strict=True))
+    done.landed = landing.land(readings, events, tickets, boards)
+    done.landed.doubled -= done.doubled.total()  # what is left was there before
+    done.tickets = 0 if tickets is None else len(tickets)
+    return done
+
+
+def open_landing(settings: Settings, out: Path, cmdb: Path | None) -> Landing:
+    """Return the folder of records of a site, with its rules and what its CMDB knows.
+
+    Raises
+    ------
+    RecordsError
+        If the CMDB cannot be read.
+    """
+    known = Cmdb() if cmdb is None else read_cmdb(cmdb)
+    if known.doubled:
+        note(f"{cmdb}: {known.doubled} rows of serials that come again; the last one counts")
+    return Landing(out, settings.records.interval, settings.failures.rules, known)
+
+
+def _files_by_host(folder: Path) -> dict[str | None, list[Path]]:
+    if not folder.is_dir():
+        raise RecordsError(f"{folder}: no such folder, expected one of files that hosts dropped.")
+    found: dict[str | None, list[Path]] = defaultdict(list)
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not any(part.startswith(".") for part in parts):
+            host = parts[0] if len(parts) > 1 else host_in_name(path.name)
+            found[host if host and is_host_name(host) else None].append(path)
+    if not found:
+        raise RecordsError(f"{folder}: holds no file, expected what hosts dropped.")
+    return found
+
+
+def _texts(folder: Path, paths: list[Path], unread: Unread) -> list[DroppedText]:
+    texts = []
+    for path in paths:
+        name = str(path.relative_to(folder))
+        try:
+            data = _bytes(path)
+        except (OSError, EOFError, zlib.error) as error:
+            unread.add(f"a file that cannot be read ({error})", name)
+            continue
+        if len(data) > _MOST:
+            unread.add("a file of more than 1 GiB", name)
+        else:
+            texts.append(DroppedText(name, data.decode(errors="replace"), time_in_name(path.name)))
+    return texts
+
+
+def _bytes(path: Path) -> bytes:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return file.read(_MOST + 1)
+
+
+def _tables(found: Dropped) -> tuple[pa.Table, pa.Table, pa.Table]:
+    return (
+        table_of(found.readings, READINGS),
+        table_of(found.events, EVENTS),
+        pa.Table.from_pylist(found.boards, schema=PLACES),
+    )
+
+
+def _count(done: Ingested, found: Dropped) -> None:
+    for kind, count in found.files.items():
+        done.files[kind] = done.files.get(kind, 0) + count
+    done.unread.join(found.unread)
+    done.doubled += found.doubled
+
+
+def _moments(table: pa.Table, name: str, path: Path) -> pa.Array:
+    """Read times one by one: people write tickets, with and without a zone in one file."""
+    moments = []
+    for text in table[name].to_pylist():
+        try:
+            moments.append(None if text is None else parse_moment(text))
+        except (ValueError, OverflowError):
+            raise RecordsError(
+                f"{path}: column `{name}` holds {text[:40]!r}, expected a time such as "
+                "2025-03-01T06:00:00Z."
+            ) from None
+    return pa.array(moments, pa.int64())
+
+
+def read_tickets(path: Path) -> tuple[pa.Table, int]:
+    """Read repair tickets: `gpu_serial, failed_at`, perhaps `repaired_at, cause, known_at`.
+
+    Returns
+    -------
+    pyarrow.Table
+        TICKETS.
+    int
+        Tickets left out: without a serial or a time, repaired before they failed, or of a failure
+        to come.
+
+    Raises
+    ------
+    RecordsError
+        If the file cannot be read, lacks a column, or one holds what is no time.
+    """
+    table = read_texts(path)
+    for name in ("gpu_serial", "failed_at"):
+        if name not in table.column_names:
+            found = ", ".join(table.column_names)
+            raise RecordsError(f"{path}: column `{name}` is missing, found {found}.")
+    columns = {}
+    for column in TICKETS:
+        if column.name not in table.column_names:
+            columns[column.name] = pa.nulls(len(table), column.type)
+        elif pa.types.is_timestamp(column.type):
+            columns[column.name] = _moments(table, column.name, path).cast(column.type)
+        else:
+            columns[column.name] = table[column.name]
+    tickets = pa.table(columns, schema=TICKETS)
+    in_order = pc.less_equal(tickets["failed_at"], tickets["repaired_at"])
+    latest = pa.scalar(SystemClock().now() + MOST_AHEAD, TICKETS.field("failed_at").type)
+    past = pc.fill_null(pc.less_equal(tickets["failed_at"], latest), False)
+    whole = pc.and_(pc.is_valid(tickets["gpu_serial"]), past)
+    kept = tickets.filter(pc.and_(whole, pc.fill_null(in_order, True)))
+    return kept, len(tickets) - len(kept)

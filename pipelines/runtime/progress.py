@@ -1,0 +1,62 @@
+"""How long each stage of a job took, how much memory, and a progress bar for people."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from forewarn.pipelines.runtime.terminal import plain
+
+__all__ = ["Stages", "note", "progress_bar"]
+
+# Linux counts the peak in KiB, macOS in bytes.
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+def _peak_rss() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+
+
+@dataclass(slots=True)
+class Stages:
+    """Seconds and peak memory of named stages; a name that comes again adds up."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak: dict[str, int] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Measure what is done inside."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            self.peak[name] = _peak_rss()
+
+    def figures(self) -> dict[str, Any]:
+        """Return what a report says of the cost; the peaks are those of the process so far."""
+        stages = [
+            {"name": name, "seconds": round(seconds, 3), "peak_rss_bytes": self.peak[name]}
+            for name, seconds in self.seconds.items()
+        ]
+        total = round(time.perf_counter() - self.started, 3)
+        return {"stages": stages, "seconds": total, "peak_rss_bytes": _peak_rss()}
+
+
+def progress_bar(total: int, what: str, unit: str) -> tqdm[Any]:
+    """Return a progress bar on stderr that shows on a terminal only."""
+    return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False)
+
+
+def note(text: str) -> None:
+    """Tell the user something, on stderr."""
+    tqdm.write(f"note: {plain(text)}", file=sys.stderr)

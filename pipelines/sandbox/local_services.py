@@ -1,0 +1,256 @@
+"""`forewarn up`: Airflow and MLflow on loopback, with a small simulated fleet that lives on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from forewarn.evaluation.simulation.fleet.simulator import simulate_fleet
+from forewarn.features.errors import InputError
+from forewarn.pipelines.runtime.progress import note, progress_bar
+from forewarn.pipelines.storage.record_store import replacing
+
+__all__ = ["UpError", "run_up"]
+
+_DAGS = Path(__file__).resolve().parents[2] / "dags"
+_PAST, _FUTURE = 24, 3  # days simulated before and after now
+_FEED = 60.0  # seconds between two looks at what the fleet has recorded meanwhile
+_PATIENCE = 180.0
+_CONFIG = """# Written by `forewarn up`; a relative path begins here.
+[site]
+records = "records"
+lists = "lists"
+[registry]
+store = "mlflow"
+[ensembles]
+parallel = ["gbdt", "mlp"]
+cascade = [["gbdt", 0.05], ["mlp", 0.02]]
+"""
+
+
+class UpError(InputError):
+    """Services that cannot be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """A program in a process group of its own, so that its children end with it."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            note(f"{self.name} does not end by itself and is killed")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_port: int) -> None:
+    """Start everything, feed the fleet's records as time passes, and stop all of it at the end.
+
+    Parameters
+    ----------
+    folder : Path
+        For records, lists, the registry and Airflow's own files; kept.
+    n_gpus, seed : int
+        Of the fleet.
+    airflow_port, mlflow_port : int
+        On loopback.
+
+    Raises
+    ------
+    UpError
+        If the DAGs are not there, a port is taken, or a service does not come up.
+    """
+    folder = folder.resolve()
+    _check(airflow_port, mlflow_port)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "site.toml").write_text(_CONFIG, encoding="utf-8")
+    days = _simulated(n_gpus, seed)
+    days = _fed(folder / "records", days)
+    environment = _environment(folder, airflow_port)
+    for arguments in (("db", "migrate"), ("pools", "set", "forewarn_tensorflow", "1", "one")):
+        _call(folder, environment, "airflow", *arguments)
+    commands = {
+        "api-server": ("airflow", "api-server"),
+        # Its server for logs would listen on every interface.
+        "scheduler": ("airflow", "scheduler", "--skip-serve-logs"),
+        "dag-processor": ("airflow", "dag-processor"),
+        "mlflow": _mlflow(folder, mlflow_port),
+    }
+    with _interruptible(), _running(folder, environment, commands) as services:
+        urls = {"Airflow": airflow_port, "MLflow": mlflow_port}
+        for name, port in urls.items():
+            _wait(f"http://127.0.0.1:{port}", name, services)
+        _greet(folder, urls)
+        while True:
+            _alive(services)
+            time.sleep(_FEED)
+            days = _fed(folder / "records", days)
+
+
+def _check(*ports: int) -> None:
+    if not _DAGS.is_dir():
+        raise UpError(f"{_DAGS}: no such folder, expected the DAGs of a checkout of forewarn.")
+    for port in ports:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError as error:
+            raise UpError(f"port {port} of 127.0.0.1 cannot be had ({error.strerror}).") from None
+
+
+def _simulated(n_gpus: int, seed: int) -> dict[str, pd.DataFrame]:
+    """Return the records of some days before and after now."""
+    today = np.datetime64(pd.Timestamp.now("UTC").strftime("%Y-%m-%d"), "ns")
+    start = today - np.timedelta64(_PAST, "D")
+    run = simulate_fleet(n_gpus=n_gpus, n_days=_PAST + _FUTURE, seed=seed, start=start)
+    found = {}
+    with progress_bar(_PAST + _FUTURE, "simulate", "day") as bar:
+        for day in run:
+            found[day.date] = day.records
+            bar.update()
+    return found
+
+
+def _fed(records: Path, days: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Write what has been recorded by now, day by day; return the days that are not over yet."""
+    now, left = pd.Timestamp.now("UTC"), {}
+    for date, rows in days.items():
+        there = rows[pd.to_datetime(rows["timestamp"], utc=True) < now]
+        if len(there):
+            with replacing(records / f"date={date}" / "part-0.parquet") as temporary:
+                there.to_parquet(temporary, index=False)
+        if pd.Timestamp(date, tz="UTC") + pd.Timedelta(days=1) > now:
+            left[date] = rows
+    return left
+
+
+def _environment(folder: Path, port: int) -> dict[str, str]:
+    settings = {
+        "CORE__DAGS_FOLDER": str(_DAGS),
+        "CORE__LOAD_EXAMPLES": "False",
+        "CORE__EXECUTOR": "LocalExecutor",
+        "CORE__PARALLELISM": "2",
+        "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "API__HOST": "127.0.0.1",
+        "API__PORT": str(port),
+        "API__BASE_URL": f"http://127.0.0.1:{port}",
+        "API_AUTH__JWT_SECRET": secrets.token_urlsafe(32),
+    }
+    named = {f"AIRFLOW__{name}": value for name, value in settings.items()}
+    named["AIRFLOW_HOME"] = str(folder / "airflow")
+    named["AIRFLOW_VAR_FOREWARN_CONFIG"] = str(folder / "site.toml")
+    return os.environ | named
+
+
+def _mlflow(folder: Path, port: int) -> tuple[str, ...]:
+    (folder / "mlflow").mkdir(exist_ok=True)
+    store = f"sqlite:///{folder}/mlflow/mlflow.db"
+    options = ("--backend-store-uri", store, "--host", "127.0.0.1", "--port", str(port))
+    return ("mlflow", "server", "--workers", "1", *options)
+
+
+def _call(folder: Path, environment: Mapping[str, str], *arguments: str) -> None:
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [""])[-1]
+        raise UpError(f"{' '.join(arguments[:2])}: {said[:200]}.")
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end it, also where a shell started it in the background."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("stopped")
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _running(
+    folder: Path, environment: Mapping[str, str], commands: Mapping[str, Sequence[str]]
+) -> Iterator[list[_Service]]:
+    """Start programs, and end each of them with all its children."""
+    services: list[_Service] = []
+    (folder / "logs").mkdir(exist_ok=True)
+    try:
+        for name, arguments in commands.items():
+            with (folder / "logs" / f"{name}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", *arguments],
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            services.append(_Service(name, process))
+        yield services
+    finally:
+        for service in reversed(services):
+            service.stop()
+
+
+def _alive(services: Sequence[_Service]) -> None:
+    for service in services:
+        if service.process.poll() is not None:
+            raise UpError(f"{service.name} has ended by itself; its log is beside the others.")
+
+
+def _wait(url: str, name: str, services: Sequence[_Service]) -> None:
+    """Wait until a service answers."""
+    started = time.monotonic()
+    while time.monotonic() - started < _PATIENCE:
+        _alive(services)
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except urllib.error.HTTPError:
+            return  # it answers
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
+    raise UpError(f"{name} does not answer at {url} after {_PATIENCE:g} s.")
+
+
+def _greet(folder: Path, urls: Mapping[str, int]) -> None:
+    """Say where everything is, and how to log in."""
+    for name, port in urls.items():
+        sys.stdout.write(f"{name:8} http://127.0.0.1:{port}\n")
+    place = folder / "airflow" / "simple_auth_manager_passwords.json.generated"
+    if place.exists():
+        for user, password in json.loads(place.read_text(encoding="utf-8")).items():
+            sys.stdout.write(f"login    {user} {password}\n")
+    sys.stdout.write(f"folder   {folder}: records, lists, mlflow, logs\n")
+    sys.stdout.write("Ctrl-C stops it all.\n")
+    sys.stdout.flush()

@@ -1,0 +1,123 @@
+"""Writes simulated training tasks to a folder, as a monitoring system would have left them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.evaluation.simulation.tasks.simulator import (
+    SimulatedTask,
+    draw_size,
+    faulty_task,
+    healthy_task,
+)
+from forewarn.models.detection.task import Task
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.storage.csv_table import write_csv
+from forewarn.pipelines.storage.record_store import replacing
+
+__all__ = ["as_task", "metrics_table", "simulate_incidents_to"]
+
+_SECONDS = 900  # of a pull
+_TRAIN, _TRAIN_SECONDS, _TRAIN_FAULTY, _TRAIN_LARGEST = 60, 1800, 0.03, 600
+_BEGIN = np.datetime64("2025-01-01T00:00:00", "ns")
+
+
+def metrics_table(
+    task: SimulatedTask, begin: np.datetime64, seconds_apart: float = 1.0
+) -> pa.Table:
+    """Return a task's samples as one row per machine and sample; lost samples have no row."""
+    n, n_samples = next(iter(task.samples.values())).shape
+    there = ~np.all([np.isnan(values) for values in task.samples.values()], axis=0).reshape(-1)
+    step = np.timedelta64(round(seconds_apart * 1e9), "ns")
+    times = np.tile(begin + np.arange(n_samples) * step, n)[there]
+    codes = np.repeat(np.arange(n, dtype=np.int32), n_samples)[there]
+    groups, group = np.unique(task.group, return_inverse=True)
+    columns = {
+        "timestamp": pa.array(times, pa.timestamp("ns", "UTC")),
+        "machine": pa.DictionaryArray.from_arrays(codes, list(task.machines)),
+        "group": pa.DictionaryArray.from_arrays(group.astype(np.int32)[codes], groups.tolist()),
+    }
+    for name, values in task.samples.items():
+        kept = values.reshape(-1)[there]
+        columns[name] = pa.array(kept, from_pandas=True)  # NaN is null
+    return pa.table(columns)
+
+
+def as_task(task: SimulatedTask, first: int, last: int) -> Task:
+    """Return the samples [first, last) of a simulated task as a detector takes them."""
+    groups = np.unique(task.group, return_inverse=True)[1].astype(np.int64)
+
+    def series(name: str) -> npt.NDArray[np.float32] | None:
+        values = task.samples.get(name)
+        return None if values is None else values[:, first:last]
+
+    n = len(task.machines)
+    return Task(task.machines, first, last - first, series, groups, np.ones(n))
+
+
+def _write(task: SimulatedTask, folder: Path, begin: np.datetime64) -> None:
+    with replacing(folder / "part-0.parquet") as temporary:
+        pq.write_table(metrics_table(task, begin), temporary, compression="zstd")
+
+
+def _train(seed: int) -> Iterator[tuple[str, SimulatedTask]]:
+    """Simulate what was recorded before anybody looked: nearly all of it healthy."""
+    for number in range(_TRAIN):
+        generator = np.random.default_rng([seed, 1, number])
+        n = draw_size(generator, _TRAIN_LARGEST)
+        simulate = faulty_task if generator.random() < _TRAIN_FAULTY else healthy_task
+        yield f"train-{number:03d}", simulate(generator, n, _TRAIN_SECONDS)
+
+
+def _pulls(n_faulty: int, n_healthy: int, seed: int) -> Iterator[tuple[str, SimulatedTask]]:
+    """Simulate pulls in an order that tells nothing."""
+    kinds = np.array([True] * n_faulty + [False] * n_healthy)
+    np.random.default_rng([seed, 2]).shuffle(kinds)
+    for number, faulty in enumerate(kinds):
+        generator = np.random.default_rng([seed, 3, number])
+        simulate = faulty_task if faulty else healthy_task
+        yield f"pull-{number:04d}", simulate(generator, draw_size(generator), _SECONDS)
+
+
+def simulate_incidents_to(out: Path, *, n_faulty: int, n_healthy: int, seed: int) -> None:
+    """Simulate tasks and write their metrics and the truth about their faults.
+
+    Writes `out/train` and `out/pulls`, both `task=NAME/part-0.parquet`, and `out/truth.csv`.
+
+    Parameters
+    ----------
+    out : Path
+        Made if it is not there.
+    n_faulty, n_healthy : int
+        Pulls of 15 minutes.
+    seed : int
+        The same one gives the same files, byte for byte.
+    """
+    rows = []
+    with progress_bar(_TRAIN + n_faulty + n_healthy, "simulate", "task") as bar:
+        for name, task in _train(seed):
+            _write(task, out / "train" / f"task={name}", _BEGIN)
+            bar.update()
+        for number, (name, task) in enumerate(_pulls(n_faulty, n_healthy, seed)):
+            begin = _BEGIN + np.timedelta64(1, "D") + number * np.timedelta64(_SECONDS, "s")
+            _write(task, out / "pulls" / f"task={name}", begin)
+            rows.append(_truth(name, task))
+            bar.update()
+    columns = ["task", "machine", "fault", "start_s", "machines"]
+    with replacing(out / "truth.csv") as temporary:
+        write_csv(pd.DataFrame(rows, columns=columns), temporary)
+
+
+def _truth(name: str, task: SimulatedTask) -> tuple[str, str, str, float | None, int]:
+    if not task.faults:
+        return name, "", "", None, len(task.machines)
+    (fault,) = task.faults
+    machine = task.machines[fault.machine]
+    return name, machine, fault.kind, round(fault.start, 1), len(task.machines)

@@ -1,0 +1,294 @@
+"""What the scheduled DAGs do, one function a task: the commands, with paths from one file.
+
+Everything here takes the path of a configuration and plain values, and returns plain values, so
+that a scheduler passes nothing else on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from forewarn.features.errors import InputError
+from forewarn.features.records.table import DAY, SERIAL, TIMESTAMP
+from forewarn.pipelines.config.settings import Settings, load_settings
+from forewarn.pipelines.prediction_job import open_job
+from forewarn.pipelines.runtime.clock import MOST_AHEAD
+from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
+
+__all__ = [
+    "Site",
+    "complete_days",
+    "ingest_site",
+    "lengths_of",
+    "missing_days",
+    "retrain_site",
+    "review_site",
+    "score_missing",
+    "score_site",
+    "train_length",
+]
+
+_REVIEWED_AFTER = 7  # days: every alert of a list has expired by then
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A configuration whose paths are absolute.
+
+    Attributes
+    ----------
+    settings : Settings
+    folder : Path
+        Where the configuration lies.
+    """
+
+    settings: Settings
+    folder: Path
+
+    @classmethod
+    def of(cls, config: str) -> Site:
+        """Read a configuration.
+
+        Raises
+        ------
+        SettingsError
+            If it cannot be used.
+        """
+        path = Path(config).resolve()
+        settings = load_settings(path)
+        store = settings.registry.store
+        if "://" not in store:
+            table = settings.registry.model_copy(update={"store": str(path.parent / store)})
+            settings = settings.model_copy(update={"registry": table})
+        return cls(settings, path.parent)
+
+    @property
+    def records(self) -> Path:
+        """Folder of records."""
+        return self.folder / self.settings.site.records
+
+    @property
+    def lists(self) -> Path:
+        """Folder of daily lists."""
+        return self.folder / self.settings.site.lists
+
+    def file(self, name: str) -> Path | None:
+        """Return an optional path of the site."""
+        text: str = getattr(self.settings.site, name)
+        return self.folder / text if text else None
+
+
+def ingest_site(config: str, now: str) -> list[str]:
+    """Bring in what is new; return the complete days of records, the oldest first.
+
+    Parameters
+    ----------
+    config : str
+    now : str
+        Up to when Prometheus is asked, and what is past.
+    """
+    site, end = Site.of(config), parse_moment(now)
+    table = site.settings.site
+    if table.raw or table.prometheus or table.repairs:
+        _ingest(site, end)
+    return complete_days(site.records, site.settings.records.interval, end)
+
+
+def _ingest(site: Site, end: int) -> None:
+    from forewarn.pipelines.ingest.host_files import ingest_raw, open_landing, read_tickets
+    from forewarn.pipelines.ingest.prometheus import Server, pull
+
+    landing = open_landing(site.settings, site.records, site.file("cmdb"))
+    raw, repairs = site.file("raw"), site.file("repairs")
+    tickets = None if repairs is None else read_tickets(repairs)[0]
+    if raw is not None:
+        ingest_raw(raw, landing, tickets)
+    elif tickets is not None:
+        landing.land_tickets(tickets)
+    address = site.settings.site.prometheus
+    if address:
+        with closing(Server.from_environment(address)) as server:
+            pull(server, landing, start=None, end=end)
+
+
+def complete_days(records: Path, interval: int, now: int) -> list[str]:
+    """Return the days whose list can be made: past, and most of their GPUs were seen to their end.
+
+    What comes before a complete day is complete, too: nobody waits for it any more.
+
+    Parameters
+    ----------
+    records : Path
+    interval : int
+        Nanoseconds between two records.
+    now : int
+        A day that ends later is not over, whatever the records say.
+    """
+    dates = sorted(path.name.removeprefix("date=") for path in records.glob("date=*"))
+    seen_later: set[str] = set()
+    for date in reversed(dates):
+        midnight = parse_moment(date) + DAY
+        times = _last_seen(records / f"date={date}", now + MOST_AHEAD)
+        ended = {gpu for gpu, time in times.items() if time >= midnight - interval}
+        if midnight <= now and 2 * len(times.keys() & (ended | seen_later)) > len(times):
+            return [before for before in dates if before <= date]
+        seen_later |= times.keys()
+    return []
+
+
+def _last_seen(partition: Path, latest: int) -> dict[str, int]:
+    """Return when each GPU was seen last in a partition; rows after `latest` are no knowledge."""
+    from forewarn.pipelines.storage.record_store import moments_of, open_parquet
+
+    found: dict[str, int] = {}
+    for path in sorted(partition.glob("[!._]*.parquet")):
+        table = open_parquet(path).read(columns=[SERIAL, TIMESTAMP])
+        times = moments_of(table, TIMESTAMP, path).to_numpy(zero_copy_only=False)
+        frame = pd.DataFrame({"gpu": table[SERIAL].to_pandas().to_numpy(), "time": times})
+        newest = frame[frame["time"] <= latest].groupby("gpu", observed=True)["time"].max()
+        for gpu, time in newest.items():
+            found[str(gpu)] = max(found.get(str(gpu), 0), int(time))
+    return found
+
+
+def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
+    """Return which of the complete days are to be published, the oldest first.
+
+    Parameters
+    ----------
+    days : sequence of str
+        The oldest first.
+    published : str or None
+        The last one published. At the first time it is the newest day alone: the lists of a year
+        that came at once would be made by a model that has seen it.
+    today : str
+        What was published of a day that has not ended is no day to go on from.
+    """
+    if published is None or published >= today:
+        return list(days[-1:])
+    return [day for day in days if day > published]
+
+
+def train_length(config: str, at: str, length: int) -> str:
+    """Train one length as of the start of the last finished window, for `retrain_site` to recall.
+
+    Parameters
+    ----------
+    config, at : str
+    length : int
+        Nanoseconds.
+    """
+    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.training.training_cache import train_recipe
+
+    site = Site.of(config)
+    job = open_job(site.records, site.settings)
+    registry = Registry(site.settings.registry, create=True)
+    return train_recipe(job, parse_moment(at), length, registry)
+
+
+def retrain_site(config: str, at: str) -> dict[str, Any]:
+    """Retrain as `forewarn retrain` does and return what came of it."""
+    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.training.retrain import retrain
+
+    site = Site.of(config)
+    job = open_job(site.records, site.settings)
+    return retrain(job, parse_moment(at), Registry(site.settings.registry, create=True)).as_dict()
+
+
+def score_missing(config: str, days: Sequence[str]) -> str:
+    """Write the lists of complete days, the oldest first, and return the folder of the newest.
+
+    One that cannot be made of an earlier day is an alert: the newest list waits for no other.
+
+    Parameters
+    ----------
+    config : str
+    days : sequence of str
+        At least one.
+    """
+    from forewarn.pipelines.runtime.alerts import alert
+
+    for day in days[:-1]:
+        try:
+            score_site(config, day)
+        except InputError as error:
+            alert("no list", f"{day}: {error}")
+    return score_site(config, days[-1])
+
+
+def score_site(config: str, day: str) -> str:
+    """Write the list of a complete day, and return its folder.
+
+    The champion makes it; of a day before the champion was trained, the newest one of that time,
+    since a list of somebody who has seen what followed is no forecast. While there is none, the
+    built-in rules make it, and that is an alert.
+
+    Parameters
+    ----------
+    config : str
+    day : str
+        The list is made as of the midnight that ends it.
+    """
+    site = Site.of(config)
+    return str(_list_as_of(site, parse_moment(day) + DAY).write(site.lists))
+
+
+def _list_as_of(site: Site, at: int) -> AtRiskList:
+    from forewarn.pipelines.at_risk.score import score_with, score_with_rules
+    from forewarn.pipelines.runtime.alerts import alert
+    from forewarn.pipelines.storage.model_registry import Registry
+
+    registry = Registry(site.settings.registry, create=True)
+    with registry.in_one_line():
+        version = registry.champion_for(at)
+    if version is None:
+        why = f"no champion was trained by {iso(at)}"
+        alert("built-in rules", f"{why}: they make the list, without probabilities")
+        return score_with_rules(site.settings, site.records, at)
+    predictor = registry.load_version(version)
+    return score_with(predictor, registry.uri_of(version), site.records, at)
+
+
+def review_site(config: str, day: str) -> dict[str, Any] | None:
+    """Judge the lists up to a week before a day; None while none is that old."""
+    from forewarn.evaluation.prediction.list_review import review_figures
+    from forewarn.pipelines.at_risk.review import review_lists
+
+    site = Site.of(config)
+    failures = site.records / "failures.parquet"
+    until = parse_moment(day) - (_REVIEWED_AFTER - 1) * DAY
+    old = [p for p in site.lists.glob("date=*") if parse_moment(p.name[5:]) <= until]
+    if not old or not failures.exists():
+        return None
+    figures = review_figures(review_lists(site.lists, failures, until))
+    _log_review(site, day, figures)
+    return figures
+
+
+def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
+    """Keep in MLflow what the lists came to, now that their labels are known."""
+    from forewarn.pipelines.storage.model_registry import Registry
+
+    registry = Registry(site.settings.registry, create=True)
+    tags = {"forewarn.kind": "review", "forewarn.day": day}
+    if registry.find(tags):
+        return
+    with registry.run(f"review {day}", tags) as run:
+        names = ("precision", "random_precision", "recall", "flagged", "hits", "failures")
+        registry.log(run, metrics={f"lists/{name}": figures[name] for name in names})
+
+
+def lengths_of(config: str) -> list[int]:
+    """Return the training lengths of a configuration, in nanoseconds."""
+    return sorted(Site.of(config).settings.training.lengths)

@@ -1,0 +1,1 @@
+"""Comparisons that the documentation quotes: methods, ablations, baselines."""

@@ -1,0 +1,244 @@
+"""`forewarn study detection`: the tables and figures of Minder's section 6 on a given set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from forewarn.evaluation.detection.verdict_figures import (
+    Outcome,
+    detection_figures,
+    hindsight_figures,
+    random_figures,
+)
+from forewarn.models.detection.detector import Detector
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.storage.csv_table import write_csv
+from forewarn.pipelines.storage.record_store import replacing
+from forewarn.pipelines.storage.regular_files import refuse_irregular
+from forewarn.pipelines.studies.variants import Variants
+
+__all__ = ["StudySet", "run_study", "study_text"]
+
+_SIZES = ((4, 15), (16, 63), (64, 255), (256, 100_000))
+
+
+@dataclass(frozen=True, slots=True)
+class StudySet:
+    """What `simulate incidents` wrote, or a set of real pulls in the same form.
+
+    Attributes
+    ----------
+    folder : Path
+        With `train`, `pulls` and `truth.csv`.
+    interval : int
+        Nanoseconds.
+    truth : DataFrame
+        By task.
+    """
+
+    folder: Path
+    interval: int
+    truth: pd.DataFrame
+
+    @classmethod
+    def open(cls, folder: Path, interval: int) -> StudySet:
+        """Read the truth.
+
+        Raises
+        ------
+        PullError
+            If it is not there or lacks a column.
+        """
+        path = folder / "truth.csv"
+        refuse_irregular(path)
+        try:
+            truth = pd.read_csv(path, keep_default_na=False, dtype={"task": str, "machine": str})
+        except (OSError, ValueError) as error:
+            raise PullError(f"{path}: cannot be read as CSV ({str(error)[:100]}).") from None
+        for name in ("task", "machine", "fault", "start_s", "machines"):
+            if name not in truth.columns:
+                raise PullError(f"{path}: column `{name}` is missing.")
+        return cls(folder, interval, truth.set_index("task"))
+
+    def train(self) -> Iterator[Pull]:
+        """Open the pulls that are trained on."""
+        for folder in find_pulls(self.folder / "train"):
+            yield open_pull(folder, self.interval)
+
+    def pulls(self) -> Iterator[Pull]:
+        """Open those whose truth is known."""
+        for folder in find_pulls(self.folder / "pulls"):
+            pull = open_pull(folder, self.interval)
+            if pull.name in self.truth.index:
+                yield pull
+
+    def outcome(
+        self, detector: Detector, pull: Pull, weights: npt.NDArray[np.float64] | None = None
+    ) -> Outcome:
+        """Look at a pull, with the weights of a list, and compare with the truth."""
+        row: Any = self.truth.loc[pull.name]
+        verdict, _ = detector.find(pull.task(weights))
+        first = verdict.findings[0] if verdict.findings else None
+        named = None if first is None else pull.grid.machines[first.machine]
+        truth = str(row["machine"]) or None
+        delay = None
+        if first is not None and named == truth:
+            delay = first.at * self.interval / 1e9 - float(row["start_s"])
+        return Outcome(truth, named, str(row["fault"]), int(row["machines"]), delay)
+
+    def strongest(self, detector: Detector, pull: Pull) -> tuple[tuple[str, float], ...]:
+        """Return for each metric who stood out most in a pull, and by how many thresholds."""
+        task, found = pull.task(), []
+        paused = detector.pauses(task)
+        for model in detector.metrics:
+            done = detector.examine(task, model, None, paused)
+            if done is not None and model.threshold is not None:
+                reached = done.highest()
+                most = int(reached.argmax())
+                by = float(reached[most]) / model.threshold.at(len(task.machines))
+                found.append((task.machines[most], by))
+        return tuple(found)
+
+
+def run_study(
+    given: StudySet,
+    stored: StoredDetector,
+    out: Path,
+    names: Sequence[str],
+    false_alarms: float | None = None,
+) -> dict[str, Any]:
+    """Compare variants of a detector on a set; write `study.json`, `study.csv` and pictures.
+
+    Parameters
+    ----------
+    given : StudySet
+    stored : StoredDetector
+        Fitted to `given.train()`.
+    out : Path
+    names : sequence of str
+        Of `VARIANTS`.
+    false_alarms : float, optional
+        Per task and day, for which every threshold is fitted anew; that of the detector without it.
+
+    Returns
+    -------
+    dict
+        What `study.json` holds.
+    """
+    variants = Variants.of(stored, given.train, false_alarms)
+    found: dict[str, list[Outcome]] = {}
+    sure: dict[str, float] = {}
+    tasks = list(given.truth.index)
+    with progress_bar(len(names) * (len(tasks) + 1), "study", "pull") as bar:
+        for name in names:
+            bar.set_postfix_str(name)
+            detector = variants.make(name)
+            bar.update()
+            found[name], sure[name] = [], max(detector.rules.sure[1], 1.0)
+            for pull in given.pulls():
+                outcome = given.outcome(detector, pull)
+                outcome = replace(outcome, strongest=given.strongest(detector, pull))
+                found[name].append(outcome)
+                bar.update()
+    study = {
+        "pulls": len(tasks),
+        "false_alarms_per_task_day": variants.per_day,
+        "methods": {name: _figures(outcomes, sure[name]) for name, outcomes in found.items()},
+        "random": random_figures(next(iter(found.values()))),
+    }
+    _write(out, study, found, tasks)
+    return study
+
+
+def _figures(outcomes: Sequence[Outcome], sure: float) -> dict[str, Any]:
+    """Return the figures of a method as a whole, by fault and by size."""
+    faults = sorted({one.fault for one in outcomes if one.fault})
+    by_fault = {
+        fault: {
+            "recall": sum(one.right for one in outcomes if one.fault == fault) / n,
+            "pulls": n,
+        }
+        for fault in faults
+        if (n := sum(one.fault == fault for one in outcomes))
+    }
+    by_size = {
+        f"{low} to {high}" if high < 10_000 else f"{low} and more": detection_figures(mine)
+        for low, high in _SIZES
+        if (mine := [one for one in outcomes if low <= one.machines <= high])
+    }
+    best = hindsight_figures(outcomes, sure)
+    found = {"in_hindsight": best, "by_fault": by_fault, "by_size": by_size}
+    return detection_figures(outcomes) | found
+
+
+def _write(
+    out: Path,
+    study: Mapping[str, Any],
+    found: Mapping[str, Sequence[Outcome]],
+    tasks: Sequence[str],
+) -> None:
+    from forewarn.pipelines.studies.figure import study_figure
+
+    columns = {f"named by {name}": [one.named for one in o] for name, o in found.items()}
+    first = next(iter(found.values()))
+    table = pd.DataFrame(
+        {
+            "task": tasks,
+            "machines": [one.machines for one in first],
+            "fault": [one.fault for one in first],
+            "truth": [one.truth for one in first],
+            **columns,
+        }
+    )
+    with ExitStack() as files:
+        path = files.enter_context(replacing(out / "study.json"))
+        path.write_text(json.dumps(study, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_csv(table, files.enter_context(replacing(out / "study.csv")))
+        picture = files.enter_context(replacing(out / "study.png"))
+        study_figure(study).savefig(picture, dpi=110, format="png")
+
+
+def study_text(study: Mapping[str, Any]) -> str:
+    """Return the table of all methods for a terminal."""
+    lines = [
+        f"{'method':26}{'precision':>22}{'recall':>22}{'F1':>22}{'best F1':>9}"
+        f"{'false':>7}{'wrong':>7}{'delay':>8}"
+    ]
+    for name, one in study["methods"].items():
+        cells = "".join(f"{_cell(one, figure):>22}" for figure in ("precision", "recall", "f1"))
+        delay = one["delay_seconds"]["p50"]
+        late = "-" if delay is None else f"{delay:.0f} s"
+        best = f"{one['in_hindsight']['f1']:>9.3f}"
+        lines.append(f"{name:26}{cells}{best}{one['false_alarms']:>7}{one['wrong']:>7}{late:>8}")
+    chance = study["random"]
+    cells = "".join(f"{chance[figure]:>8.3f}{'':14}" for figure in ("precision", "recall", "f1"))
+    lines.append(f"{'a machine at random':26}{cells}")
+    lines.append("best F1: with all thresholds of a method at what suits these pulls best, which")
+    lines.append("nobody could have known.")
+    name, first = next(iter(study["methods"].items()))
+    for what, part in (("machines", "by_size"), ("fault", "by_fault")):
+        rows = [_recall(row, one) for row, one in first[part].items() if one["recall"] is not None]
+        lines.append(f"recall of {name} by {what}: {', '.join(rows)}")
+    return "\n".join(lines)
+
+
+def _recall(row: str, one: Mapping[str, Any]) -> str:
+    return f"{row} {one['recall']:.2f} of {one.get('faulty', one['pulls'])}"
+
+
+def _cell(one: Mapping[str, Any], figure: str) -> str:
+    value, between = one[figure], one[f"{figure}_interval"]
+    if value is None:
+        return "-"
+    return f"{value:.3f}" + (f" [{between[0]:.2f}, {between[1]:.2f}]" if between else "")

@@ -1,0 +1,147 @@
+"""`forewarn study several`: machines that fail together, and one after another in a task's life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from forewarn.evaluation.bootstrap import interval
+from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, faulty_task, life_of_task
+from forewarn.models.detection.detector import Detector
+from forewarn.models.detection.own_past import Past
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.sandbox.simulate_tasks import as_task
+from forewarn.pipelines.studies.variants import Variants
+
+__all__ = ["several_figures", "several_text"]
+
+_AT_ONCE = ((4, 2), (8, 2), (32, 3), (128, 4))  # machines, and how many of them fail together
+_PULL, _EVERY = 900, 480  # samples that a call looks at, and from one call to the next
+_LIFE = 6 * 3600
+_FAULTS = (1, 2, 4, 8)  # in a life
+_SIZES = (16, 64)  # machines of a task whose life is followed
+_SLACK = 60  # that a finding may begin before the fault: windows reach back
+_DRAWS = 1000
+
+Counts = tuple[int, int, int]  # rightly named, wrongly named, faulty
+
+
+def several_figures(
+    variants: Variants, names: Sequence[str], n_tasks: int, seed: int
+) -> dict[str, Any]:
+    """Count machines that are rightly and wrongly named where more than one fails.
+
+    Parameters
+    ----------
+    variants : Variants
+    names : sequence of str
+        Of methods.
+    n_tasks : int
+        Simulated for each row of the tables.
+    seed : int
+
+    Returns
+    -------
+    dict
+        By method, for machines that fail together (`at_once`) and one after another (`in_a_life`):
+        recall and precision by machine, with intervals by resampling tasks. Samples may be a
+        second or a millisecond apart: a detector counts in samples, and so do these tasks.
+    """
+    found: dict[str, Any] = {}
+    with progress_bar(
+        len(names) * n_tasks * (len(_AT_ONCE) + len(_FAULTS)), "study", "task"
+    ) as bar:
+        for name in names:
+            bar.set_postfix_str(name)
+            detector = variants.make(name)
+            together, after = {}, {}
+            for n, k in _AT_ONCE:
+                tasks = (
+                    faulty_task(np.random.default_rng([seed, 5, n, i]), n, _PULL, k)
+                    for i in range(n_tasks)
+                )
+                counts = [_counted(bar, _at_once(detector, task)) for task in tasks]
+                together[f"{k} of {n}"] = _figures(counts)
+            for k in _FAULTS:
+                lives = (_life(seed, k, i) for i in range(n_tasks))
+                after[str(k)] = _figures([_counted(bar, _in_a_life(detector, t)) for t in lives])
+            found[name] = {"at_once": together, "in_a_life": after}
+    return {"tasks": n_tasks, "methods": found}
+
+
+def _counted(bar: Any, counts: Counts) -> Counts:
+    bar.update()
+    return counts
+
+
+def _life(seed: int, k: int, number: int) -> SimulatedTask:
+    generator = np.random.default_rng([seed, 6, k, number])
+    return life_of_task(generator, int(generator.integers(*_SIZES)), _LIFE, k)
+
+
+def _at_once(detector: Detector, task: SimulatedTask) -> Counts:
+    verdict, _ = detector.find(as_task(task, 0, _PULL))
+    named = {one.machine for one in verdict.findings}
+    faulty = {fault.machine for fault in task.faults}
+    return len(named & faulty), len(named - faulty), len(faulty)
+
+
+def _in_a_life(detector: Detector, task: SimulatedTask) -> Counts:
+    """Call the detector as a watch does, with what is known of the machines carried on."""
+    spans = {fault.machine: (fault.start - _SLACK, fault.end) for fault in task.faults}
+    right: set[int] = set()
+    wrong: set[int] = set()
+    for machine, since in _named(detector, task):
+        begin, end = spans.get(machine, (0.0, 0.0))
+        (right if begin < since < end else wrong).add(machine)
+    return len(right), len(wrong), len(spans)
+
+
+def _named(detector: Detector, task: SimulatedTask) -> Iterator[tuple[int, int]]:
+    """Yield who is named and since which second, in calls that overlap."""
+    pasts: Mapping[str, Past] = {}
+    for end in range(_PULL, _LIFE + 1, _EVERY):
+        verdict, pasts = detector.find(as_task(task, end - _PULL, end), pasts, go_on=True)
+        for one in verdict.findings[:1]:
+            yield one.machine, end - _PULL + one.since
+
+
+def _figures(counts: Sequence[Counts]) -> dict[str, Any]:
+    table = np.array(counts, dtype=np.float64)
+    n = len(table)
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1.0 / n), size=_DRAWS)
+    right, wrong, faulty = (weights @ table).T
+    total = table.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = total[0] / (total[0] + total[1])
+        drawn = right / (right + wrong)
+    return {
+        "recall": float(total[0] / total[2]),
+        "recall_interval": interval(right / faulty),
+        "precision": None if np.isnan(precision) else float(precision),
+        "precision_interval": interval(drawn),
+        "wrong_per_task": float(total[1] / n),
+        "all_named": float((table[:, 0] == table[:, 2]).mean()),
+    }
+
+
+def several_text(found: Mapping[str, Any]) -> str:
+    """Return the tables for a terminal."""
+    lines = [f"{found['tasks']} tasks for each row"]
+    titles = {"at_once": "fail together", "in_a_life": "faults in six hours"}
+    for part, title in titles.items():
+        lines.append(f"\n{title:22}{'method':26}{'recall':>22}{'precision':>22}{'all named':>11}")
+        for method, tables in found["methods"].items():
+            for row, one in tables[part].items():
+                cells = "".join(f"{_cell(one, name):>22}" for name in ("recall", "precision"))
+                lines.append(f"{row:22}{method:26}{cells}{one['all_named']:>11.2f}")
+    return "\n".join(lines)
+
+
+def _cell(one: Mapping[str, Any], name: str) -> str:
+    value, between = one[name], one[f"{name}_interval"]
+    if value is None:
+        return "-"
+    return f"{value:.3f}" + (f" [{between[0]:.2f}, {between[1]:.2f}]" if between else "")

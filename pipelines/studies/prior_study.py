@@ -1,0 +1,213 @@
+"""`forewarn study alarms` and `prior`: false alarms on healthy days, and what a list changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, draw_size, healthy_task
+from forewarn.models.detection.detector import Detector
+from forewarn.models.detection.own_past import Past
+from forewarn.pipelines.detection.at_risk_prior import list_weights
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.sandbox.simulate_tasks import as_task
+from forewarn.pipelines.studies.detection_study import StudySet
+
+__all__ = ["alarm_figures", "alarm_text", "prior_figures", "prior_text"]
+
+Flags = npt.NDArray[np.bool_]
+
+_DAY_SECONDS = 86_400
+_CHUNK = 7200  # seconds that are looked at together, as a watch would after a while
+_EARLIER = 3 * _CHUNK  # before the day: what somebody who means harm may know
+_LARGEST = 64
+_LISTED = 0.1  # of the machines, one at least
+_RANDOM = 100  # lists for each day
+
+
+@dataclass(frozen=True, slots=True)
+class _Day:
+    """How far each machine of a healthy task came: thresholds at which it would have been named.
+
+    Attributes
+    ----------
+    earlier, reached : ndarrays of shape (n_metrics, n_machines)
+        In the hours before the day, and in the day.
+    """
+
+    earlier: npt.NDArray[np.float64]
+    reached: npt.NDArray[np.float64]
+
+    def alarms(self, detector: Detector, listed: Flags) -> int:
+        """Return the machines that would have been named with a list."""
+        weights, n = list_weights(listed), self.reached.shape[1]
+        named = np.zeros(n, dtype=bool)
+        for model, reached in zip(detector.metrics, self.reached, strict=True):
+            if model.threshold is not None:
+                named |= reached >= model.threshold.each(n, weights)
+        return int(named.sum())
+
+
+def _nearest(detector: Detector, reached: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Return the machines in order of how near they came to an alarm."""
+    n = reached.shape[1]
+    needed = np.array([m.threshold.at(n) if m.threshold else np.inf for m in detector.metrics])
+    return np.argsort(-(reached / needed[:, None]).max(axis=0))
+
+
+def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
+    """Count false alarms on simulated healthy task-days, without a list and with wrong ones.
+
+    Parameters
+    ----------
+    detector : Detector
+    n_days : int
+        Task-days; each task has 4 to 64 machines, some of which differ for good.
+    seed : int
+
+    Returns
+    -------
+    dict
+        By list: alarms per task and day, with an interval by resampling days. `random` is the mean
+        over many lists, `adversarial` of the machines that came nearest to an alarm in the six
+        hours before, `hindsight` of those that come nearest in the day itself, which no list can
+        know.
+    """
+    counts: dict[str, list[float]] = {}
+    sizes = []
+    with progress_bar(n_days, "healthy days", "day") as bar:
+        for number in range(n_days):
+            generator = np.random.default_rng([seed, 4, number])
+            n = draw_size(generator, _LARGEST)
+            day = _look(detector, healthy_task(generator, n, _EARLIER + _DAY_SECONDS))
+            sizes.append(n)
+            for name, lists in _lists(generator, detector, day).items():
+                alarms = [day.alarms(detector, listed) for listed in lists]
+                counts.setdefault(name, []).append(float(np.mean(alarms)))
+            bar.update()
+    rates = {name: _rate(np.array(found), seed) for name, found in counts.items()}
+    return {"task_days": n_days, "machines": {"p50": float(np.median(sizes))}, "alarms": rates}
+
+
+def _look(detector: Detector, task: SimulatedTask) -> _Day:
+    """Go through a day in parts, with what is known of the machines carried on."""
+    pasts: dict[str, Past] = {}
+    n = len(task.machines)
+    reached = np.full((2, len(detector.metrics), n), -np.inf)
+    overlap = detector.rules.continuity + detector.rules.window
+    for begin in range(0, _EARLIER + _DAY_SECONDS, _CHUNK):
+        first, when = max(begin - overlap, 0), int(begin >= _EARLIER)
+        part = as_task(task, first, begin + _CHUNK)
+        paused = detector.pauses(part)
+        for number, model in enumerate(detector.metrics):
+            done = detector.examine(part, model, pasts.get(model.name), paused)
+            if done is not None:
+                pasts[model.name] = done.past
+                highest = np.maximum(reached[when, number], done.highest())
+                reached[when, number] = highest
+    return _Day(reached[0], reached[1])
+
+
+def _lists(generator: np.random.Generator, detector: Detector, day: _Day) -> dict[str, list[Flags]]:
+    """Return the lists to try on a day, by kind."""
+    n = day.reached.shape[1]
+    m = max(1, round(_LISTED * n))
+    chosen = {
+        "none": [np.empty(0, dtype=np.int64)],
+        "random": [generator.choice(n, m, replace=False) for _ in range(_RANDOM)],
+        "adversarial": [_nearest(detector, day.earlier)[:m]],
+        "hindsight": [_nearest(detector, day.reached)[:m]],
+    }
+    return {
+        name: [np.isin(np.arange(n), machines) for machines in lists]
+        for name, lists in chosen.items()
+    }
+
+
+def _rate(counts: npt.NDArray[np.float64], seed: int) -> dict[str, Any]:
+    """Return alarms per day; where none was seen, three in as many days is the upper end."""
+    n = len(counts)
+    draws = np.random.default_rng(seed).integers(n, size=(1000, n))
+    low, high = np.quantile(counts[draws].mean(axis=1), [0.025, 0.975])
+    # The rule of three: resampling nothing gives nothing.
+    return {
+        "alarms": float(counts.sum()),
+        "per_task_day": float(counts.mean()),
+        "interval": [float(low), max(float(high), 3.0 / n)],
+    }
+
+
+def alarm_text(found: Mapping[str, Any]) -> str:
+    """Return the table for a terminal."""
+    lines = [f"{found['task_days']} healthy task-days, tasks of 4 to {_LARGEST} machines"]
+    for name, one in found["alarms"].items():
+        low, high = one["interval"]
+        lines.append(
+            f"{'list: ' + name:20} {one['alarms']:>6.1f} alarms, {one['per_task_day']:.3f} per "
+            f"task and day [{low:.3f}, {high:.3f}]"
+        )
+    return "\n".join(lines)
+
+
+def prior_figures(given: StudySet, detector: Detector, seed: int) -> dict[str, Any]:
+    """Compare verdicts with and without a list that names the faulty machine and some others.
+
+    Parameters
+    ----------
+    given : StudySet
+    detector : Detector
+    seed : int
+
+    Returns
+    -------
+    dict
+        `recall` without and with it, and the seconds to the verdict in the pulls in which both
+        name the right machine.
+    """
+    rows: list[tuple[float | None, float | None]] = []
+    with progress_bar(len(given.truth), "prior", "pull") as bar:
+        for number, pull in enumerate(given.pulls()):
+            truth = str(given.truth.loc[pull.name, "machine"])
+            if truth:
+                weights = _helpful(pull.grid.machines, truth, [seed, number])
+                plain = given.outcome(detector, pull)
+                helped = given.outcome(detector, pull, weights)
+                rows.append((plain.delay, helped.delay))
+            bar.update()
+    both = np.array([row for row in rows if None not in row], dtype=np.float64).reshape(-1, 2)
+    gain = both[:, 0] - both[:, 1]
+    recall = [float(np.mean([row[i] is not None for row in rows])) for i in range(2)]
+    return {
+        "faulty": len(rows),
+        "recall": {"without": recall[0], "with": recall[1]},
+        "delay_seconds": {"without": _median(both[:, 0]), "with": _median(both[:, 1])},
+        "sooner_seconds": {"p50": _median(gain), "mean": float(gain.mean()) if len(gain) else None},
+    }
+
+
+def _median(values: npt.NDArray[np.float64]) -> float | None:
+    return float(np.median(values)) if len(values) else None
+
+
+def _helpful(machines: Sequence[str], truth: str, seed: Sequence[int]) -> npt.NDArray[np.float64]:
+    generator = np.random.default_rng(seed)
+    listed = generator.random(len(machines)) < _LISTED / 2
+    listed[machines.index(truth)] = True
+    return list_weights(listed)
+
+
+def prior_text(found: Mapping[str, Any]) -> str:
+    """Return what came of it in a few lines."""
+    recall, delay, sooner = found["recall"], found["delay_seconds"], found["sooner_seconds"]
+    if sooner["p50"] is None:
+        return f"{found['faulty']} faulty pulls, none of them found both with and without a list"
+    return (
+        f"{found['faulty']} faulty pulls; recall without a list {recall['without']:.3f}, with one "
+        f"that names the machine {recall['with']:.3f}\n"
+        f"time to the verdict, median: {delay['without']:.0f} s without, {delay['with']:.0f} s "
+        f"with; {sooner['mean']:.1f} s sooner in the mean"
+    )

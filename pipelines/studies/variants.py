@@ -1,0 +1,191 @@
+"""The detectors that a study compares: ours, Minder's, their ablations, and simple baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.records.table import DAY
+from forewarn.models.detection.denoiser import LstmVae
+from forewarn.models.detection.denoiser_training import fit_lstm_vae
+from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
+from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.models.detection.fitting import (
+    fit_metric_threshold,
+    fit_usual,
+    reached_by,
+    sample_windows,
+)
+from forewarn.models.detection.pairwise_distances import Distance
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.window_representations import Concatenated, WindowMeans, fit_moments
+from forewarn.pipelines.detection.task_metrics import Pull
+
+__all__ = ["VARIANTS", "Variants"]
+
+Pulls = Callable[[], Iterator[Pull]]
+Floats = npt.NDArray[np.float32]
+
+_MORE = (
+    MetricLimits("rdma_throughput", 0.0, 400.0),
+    MetricLimits("memory_usage"),
+    MetricLimits("gpu_temperature"),
+    MetricLimits("disk_write", 0.0, 4000.0, log=True),
+)
+_FEWER = 3
+_WINDOWS = 40_000
+VARIANTS = {
+    "forewarn": "as it is",
+    "forewarn, no denoiser": "samples as they are",
+    "forewarn, no own past": "nothing is forgiven for having always been so",
+    "forewarn, no continuity": "one window is enough",
+    "forewarn, fewer metrics": "the first three",
+    "forewarn, more metrics": "four that the paper collects besides",
+    "minder": "the paper's rules: sums of distances, normal score, the same machine for 4 minutes",
+    "minder, Manhattan": "another distance",
+    "minder, Chebyshev": "another distance",
+    "minder, no continuity": "one window is enough",
+    "minder, RAW": "samples as they are",
+    "minder, CON": "denoised metrics concatenated",
+    "minder, INT": "one denoiser for all metrics",
+    "Mahalanobis": "moments of all metrics in a window, whitened",
+    "means": "normal score of the mean of a window, metric by metric",
+}
+
+
+@dataclass(slots=True)
+class Variants:
+    """Makes each variant from a fitted detector, with a threshold for the same false alarms.
+
+    Attributes
+    ----------
+    fitted : Detector
+        Of `detect fit`.
+    train : callable
+        Opens the pulls that it was fitted to, one after the other.
+    per_day : float
+        False alarms per task and day.
+    seed : int
+    anew : bool
+        Fit the thresholds of the detector itself anew, too.
+    """
+
+    fitted: Detector
+    train: Pulls
+    per_day: float
+    seed: int
+    anew: bool = False
+
+    @classmethod
+    def of(cls, stored: StoredDetector, train: Pulls, false_alarms: float | None) -> Self:
+        """Return the variants of a stored detector, for its own rate of false alarms or another."""
+        wanted = stored.facts["false_alarms"] if false_alarms is None else false_alarms
+        return cls(stored.detector, train, wanted, seed=0, anew=false_alarms is not None)
+
+    def make(self, name: str) -> Detector:
+        """Return a variant by its name in `VARIANTS`."""
+        first, _, what = name.partition(", ")
+        if first == "forewarn":
+            return self._ours(what)
+        paper = replace(self.fitted.rules, mode="minder")
+        if first == "Mahalanobis":
+            return self._together(paper, fit_moments(self._series(), paper.window))
+        if first == "means":
+            means = WindowMeans(paper.window)
+            return self._with(paper, [replace(m, denoiser=means) for m in self.fitted.metrics])
+        return self._papers(paper, what)
+
+    def _ours(self, what: str) -> Detector:
+        rules, metrics = self.fitted.rules, list(self.fitted.metrics)
+        if what == "":
+            return self._with(rules, metrics) if self.anew else self.fitted
+        if what == "fewer metrics":
+            return self._with(rules, metrics[:_FEWER])
+        if what == "more metrics":
+            return self._with(rules, [*metrics, *(self._added(one) for one in _MORE)])
+        if what == "no denoiser":
+            plain = [replace(one, denoiser=None) for one in metrics]
+            return self._with(rules, [self._usual(rules, one) for one in plain])
+        if what == "no own past":
+            return self._with(replace(rules, own_past=False), metrics)
+        return self._with(replace(rules, continuity=1), metrics)
+
+    def _papers(self, rules: Rules, what: str) -> Detector:
+        metrics = list(self.fitted.metrics)
+        if what in ("Manhattan", "Chebyshev"):
+            distance: Distance = "manhattan" if what == "Manhattan" else "chebyshev"
+            return self._with(replace(rules, distance=distance), metrics)
+        if what == "no continuity":
+            return self._with(replace(rules, continuity=1), metrics)
+        if what == "RAW":
+            return self._with(rules, [replace(one, denoiser=None) for one in metrics])
+        if what == "CON":
+            denoisers = [m.denoiser for m in metrics if isinstance(m.denoiser, LstmVae)]
+            return self._together(rules, Concatenated(denoisers))
+        if what == "INT":
+            return self._together(rules, self._integrated(rules.window))
+        return self._with(rules, metrics)
+
+    def _together(self, rules: Rules, denoiser: Denoiser) -> Detector:
+        """Return a detector that looks at all metrics at once."""
+        limits = tuple(one.limits[0] for one in self.fitted.metrics)
+        return self._with(rules, [MetricModel(limits, denoiser)])
+
+    def _with(self, rules: Rules, metrics: Sequence[MetricModel]) -> Detector:
+        """Give every metric the threshold that keeps its part of the false alarms."""
+        detector = Detector(rules, (), self.fitted.activity)
+        share = self.per_day / len(metrics)
+        fitted = []
+        for model in metrics:
+            reached = [
+                reached_by(
+                    detector, model, pull.task(), pull.grid.n_ticks * pull.grid.interval / DAY
+                )
+                for pull in self.train()
+            ]
+            there = [one for one in reached if one is not None]
+            fitted.append(replace(model, threshold=fit_metric_threshold(there, share)))
+        return replace(detector, metrics=tuple(fitted))
+
+    def _usual(self, rules: Rules, model: MetricModel) -> MetricModel:
+        detector = Detector(rules, (), self.fitted.activity)
+        return replace(model, usual=fit_usual(detector, model, (p.task() for p in self.train())))
+
+    def _added(self, limits: MetricLimits) -> MetricModel:
+        """Fit another metric as `detect fit` would."""
+        rules = self.fitted.rules
+        windows = self._windows((limits,), rules.window)
+        denoiser, _ = fit_lstm_vae(windows, seed=self.seed)
+        return self._usual(rules, MetricModel((limits,), denoiser))
+
+    def _integrated(self, length: int) -> LstmVae:
+        limits = tuple(one.limits[0] for one in self.fitted.metrics)
+        denoiser, _ = fit_lstm_vae(self._windows(limits, length), seed=self.seed)
+        return denoiser
+
+    def _windows(self, limits: tuple[MetricLimits, ...], length: int) -> Floats:
+        generator = np.random.default_rng(self.seed)
+        parts = [
+            sample_windows(_scaled(pull, limits), length, _WINDOWS // 60, generator)
+            for pull in self.train()
+        ]
+        return np.concatenate(parts)
+
+    def _series(self) -> list[Floats]:
+        limits = tuple(one.limits[0] for one in self.fitted.metrics)
+        return [_scaled(pull, limits)[:, :50, :900] for pull in self.train()]
+
+
+def _scaled(pull: Pull, limits: Sequence[MetricLimits]) -> Floats:
+    """Return the series of some metrics, (parts, machines, ticks)."""
+    parts = []
+    for one in limits:
+        series = pull.series(one.name)
+        shape = (len(pull.grid.machines), pull.grid.n_ticks)
+        parts.append(np.full(shape, np.nan) if series is None else one.scale(series))
+    return np.stack(parts).astype(np.float32)

@@ -1,0 +1,1 @@
+"""Train, retrain, register and promote predictors."""

@@ -1,0 +1,88 @@
+"""The newest day of the records, beside the span that was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.prediction.drift import Drift, drift_of
+from forewarn.evaluation.prediction.walk import Walk, WindowScores
+from forewarn.features.prediction.instances import Instances, latest_instances
+from forewarn.features.records.table import DAY
+from forewarn.features.records.timeline import Timeline
+from forewarn.models.prediction.predictor import Predictor
+
+__all__ = ["SCORES", "ScoringDay", "drift_between"]
+
+SCORES = "scores of the predictor"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringDay:
+    """The newest instance of every GPU that a list made now would hold.
+
+    Attributes
+    ----------
+    timeline : Timeline
+    instances : Instances
+    moment : int
+    scores : ndarray of shape (n_instances,)
+        Blend of the new predictor.
+    """
+
+    timeline: Timeline
+    instances: Instances
+    moment: int
+    scores: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, walk: Walk, timeline: Timeline, moment: int, predictor: Predictor) -> ScoringDay:
+        """Score the day before `moment`."""
+        recipe = walk.terms.recipe
+        newest = latest_instances(timeline, length=recipe.plan.length, since=moment - recipe.step)
+        values = predictor.encoder.measures.values(timeline, newest)
+        return cls(timeline, newest, moment, predictor.scores(values)["blend"])
+
+
+def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str, Drift]:
+    """Return the drift of every column between the training span and the newest day.
+
+    Counters are compared by what they gained; event codes only by what is missing.
+    """
+    records, kinds = walk.records, walk.terms.recipe.plan.kinds
+    length = round(predictor.facts["train_length_days"] * DAY)
+    now = records.rows_between(day.moment - DAY, day.moment)
+    before = records.rows_between(day.moment - DAY - length, day.moment - DAY)
+    found = {
+        name: drift_of(records.numbers(name, before), records.numbers(name, now))
+        for name in (*kinds.float, *kinds.binary)
+    }
+    for name in (*kinds.counter, *kinds.code):
+        one = drift_of(records.numbers(name, before), records.numbers(name, now))
+        # A day without an event is no broken counter.
+        state = "" if one.state == "constant" else one.state
+        found[name] = Drift(one.stability, one.missing_before, one.missing_now, state)
+    for name in kinds.categorical:
+        codes = [records.codes(name, rows).astype(np.float64) for rows in (before, now)]
+        moved = drift_of(*(_known(values) for values in codes))
+        empty = moved.state if moved.state == "empty" else ""
+        found[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
+    if walk.windows:
+        found[SCORES] = _score_drift(walk.windows[-1], day)
+    return found
+
+
+def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:
+    """Compare the scores of the newest day with those of the last finished window.
+
+    Both are out of time: those of the window are by the recipe as it was trained before it.
+    """
+    before = window.by_strategy["steady"][1]["blend"]
+    moved = drift_of(before, day.scores)
+    return Drift(moved.stability, 0.0, 0.0)
+
+
+def _known(codes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.where(codes < 0, np.nan, codes)

@@ -1,0 +1,236 @@
+"""What MLflow is told of a retraining: figures per length, model, window and day, and pictures."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from forewarn.evaluation.prediction.backtest_figures import (
+    ScoreTable,
+    calibration_figures,
+    report_strategy,
+)
+from forewarn.evaluation.prediction.drift import Drift
+from forewarn.evaluation.prediction.promotion_gate import Verdict
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.features.records.table import DAY
+from forewarn.features.records.timeline import Timeline
+from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.at_risk.reason_phrases import channel_of
+from forewarn.pipelines.at_risk.score import contributions_of
+from forewarn.pipelines.backtest.figures import (
+    Series,
+    precision_figure,
+    reasons_figure,
+    reliability_figure,
+)
+from forewarn.pipelines.backtest.score_frames import scores_frame, strategy_frame
+from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.runtime.progress import Stages
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.leftovers import scratch_folder
+from forewarn.pipelines.storage.model_registry import Registry
+from forewarn.pipelines.training.drift_check import ScoringDay
+
+__all__ = ["log_drift", "log_reasons", "log_retraining", "log_windows"]
+
+_PROTOCOL = ("precision_at_k", "recall_at_k", "accuracy", "average_precision")
+_LISTED, _REASONS = 10, 12
+_FLEET = ("list_precision", "failures_caught", "average_precision")
+
+
+def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, job: Job) -> None:
+    """Log the figures of every length and model on the finished windows, nested runs each."""
+    found: dict[int, dict[str, Any]] = {}
+    for length in sorted({n for window in walk.windows for n in window.by_length}):
+        frames = [
+            scores_frame(walk, timeline, window, length, window.by_length[length])
+            for window in walk.windows
+            if length in window.by_length
+        ]
+        table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
+        if table.windows:
+            found[length] = dict(report_strategy(table))
+            _log_length(registry, run, length, found[length])
+    figures = {}
+    if found:
+        series = [_series(length, figures_of) for length, figures_of in found.items()]
+        figures["precision_over_time.png"] = precision_figure(series)
+    bins = _reliability(walk, timeline, job)
+    if bins:
+        figures["reliability.png"] = reliability_figure(bins)
+    _attach(registry, run, figures)
+
+
+def _log_length(registry: Registry, run: str, length: int, found: Mapping[str, Any]) -> None:
+    """Log one length: a run, and under it one for each model and ensemble."""
+    days = length / DAY
+    with registry.run(f"length {days:g} days", {"forewarn.kind": "length"}, run) as parent:
+        registry.log(parent, params={"train_length_days": days})
+        for method, paper in found["methods"].items():
+            fleet = found["fleet"][method]
+            with registry.run(method, {"forewarn.kind": "model"}, parent) as one:
+                metrics = {f"paper/{name}": paper[name] for name in _PROTOCOL}
+                metrics |= {f"fleet/{name}": fleet[name] for name in _FLEET if name in fleet}
+                registry.log(
+                    one,
+                    params={"train_length_days": days, "method": method},
+                    metrics=metrics,
+                    series=[*_by_window(paper), *_by_day(paper, fleet)],
+                )
+
+
+def _by_window(paper: Mapping[str, Any]) -> list[tuple[str, float | None, int]]:
+    """Return the figures of each window; the step is the day of its start since 1970."""
+    return [
+        (f"window/{name}", window[name], _day_number(window["start"]))
+        for window in paper["windows"]
+        for name in ("precision_at_k", "recall_at_k", "average_precision")
+    ]
+
+
+def _by_day(
+    paper: Mapping[str, Any], fleet: Mapping[str, Any]
+) -> list[tuple[str, float | None, int]]:
+    """Return the figures of each day after retraining, and the hits of each day's list."""
+    after = [
+        ("day_after_training/precision_at_k", value, number)
+        for number, value in enumerate(paper["precision_by_day"])
+    ]
+    lists = [
+        ("day/list_hits", float(one["hits"]), _day_number(one["date"])) for one in fleet["days"]
+    ]
+    return [*after, *lists]
+
+
+def _day_number(text: str) -> int:
+    return (pd.Timestamp(text[:10]) - pd.Timestamp("1970-01-01")).days
+
+
+def _series(length: int, found: Mapping[str, Any]) -> Series:
+    windows = found["methods"]["parallel"]["windows"]
+    return Series(
+        f"{length / DAY:g} days",
+        [one["start"] for one in windows],
+        [one["precision_at_k"] for one in windows],
+    )
+
+
+def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any]]:
+    frames = [strategy_frame(walk, timeline, window, "steady") for window in walk.windows]
+    if not frames:
+        return []
+    table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
+    bins: list[dict[str, Any]] = calibration_figures(table)["bins"]
+    return bins
+
+
+def _attach(registry: Registry, run: str, figures: Mapping[str, Figure]) -> None:
+    with scratch_folder() as folder:
+        for file, figure in figures.items():
+            figure.savefig(folder / file, dpi=120)
+        if figures:
+            registry.attach(run, folder, "plots")
+
+
+def log_retraining(
+    registry: Registry,
+    run: str,
+    job: Job,
+    walk: Walk,
+    predictor: Predictor,
+    verdict: Verdict,
+    stages: Stages,
+) -> None:
+    """Log what was trained on what, by which code, and what the gate said of it."""
+    facts, found = predictor.facts, verdict.comparison
+    params = {
+        "at": facts["trained_at"],
+        "train_length_days": facts["train_length_days"],
+        "models": ",".join(job.terms.models),
+        "lengths_days": ",".join(f"{length / DAY:g}" for length in job.terms.lengths),
+        "select_over": job.terms.select_over,
+        "seed": facts["seed"],
+        "model_version": predictor.version,
+        **_fingerprint(job, walk),
+        **_code(),
+    }
+    metrics: dict[str, float | None] = {
+        "promoted": float(verdict.promoted),
+        "prevalence": facts["prevalence"],
+        "failures_known": facts["failures_known"],
+    }
+    if found is not None:
+        metrics |= {
+            "gate/challenger": found.challenger,
+            "gate/champion": found.champion,
+            "gate/difference": found.difference,
+            "gate/interval_low": found.interval and found.interval[0],
+            "gate/interval_high": found.interval and found.interval[1],
+            "gate/challenger_list_precision": found.list_precision[0],
+            "gate/champion_list_precision": found.list_precision[1],
+        }
+    costs = stages.figures()
+    metrics |= {f"seconds/{one['name']}": one["seconds"] for one in costs["stages"]}
+    metrics |= {"seconds": costs["seconds"], "peak_rss_mib": costs["peak_rss_bytes"] / 2**20}
+    registry.log(run, params=params, metrics=metrics)
+    registry.tag(run, {"forewarn.gate": "; ".join(verdict.reasons) or "passed"})
+
+
+def _fingerprint(job: Job, walk: Walk) -> dict[str, object]:
+    """Return what the data were: files, rows, span, and a digest of the schema."""
+    files, records = job.store.files(), walk.records
+    columns = sorted(job.store.columns())
+    return {
+        "data_files": len(files),
+        "data_rows": len(records),
+        "data_first": iso(records.first),
+        "data_last": iso(records.last),
+        "data_gpus": len(records.serials),
+        "data_schema": hashlib.blake2b(",".join(columns).encode(), digest_size=8).hexdigest(),
+    }
+
+
+def _code() -> dict[str, object]:
+    """Return which code it was: version, commit and lock, where there is a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    found: dict[str, object] = {"forewarn": version("forewarn")}
+    lock = root / "requirements.lock"
+    if lock.exists():
+        found["lock"] = hashlib.blake2b(lock.read_bytes(), digest_size=8).hexdigest()
+        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found["git_commit"] = done.stdout.strip() or "unknown"
+    return found
+
+
+def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
+    """Draw what speaks for a failure among the GPUs that the next list would have first."""
+    first = np.argsort(-day.scores, kind="stable")[: max(_LISTED, len(day.scores) // 100)]
+    listed = predictor.encoder.measures.values(day.timeline, day.instances.take(np.sort(first)))
+    totals: dict[str, float] = {}
+    for name, found in contributions_of(predictor, listed).items():
+        channel = channel_of(name)
+        totals[channel] = totals.get(channel, 0.0) + float(np.maximum(found, 0.0).sum())
+    everything = sum(totals.values())
+    if everything > 0:
+        strongest = sorted(totals, key=lambda name: -totals[name])[:_REASONS]
+        shares = {name: totals[name] / everything for name in strongest}
+        _attach(registry, run, {"reasons.png": reasons_figure(shares)})
+
+
+def log_drift(registry: Registry, run: str, drift: Mapping[str, Drift]) -> None:
+    """Log how far every input, and the scores, moved since the training span."""
+    metrics: dict[str, float | None] = {}
+    for name, one in drift.items():
+        metrics[f"drift/{name}"] = one.stability
+        metrics[f"missing/{name}"] = one.missing_now
+    registry.log(run, metrics=metrics)

@@ -1,0 +1,299 @@
+"""The real Airflow: four retraining cycles and the daily lists between them, through its API."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pandas as pd
+import pytest
+
+DAGS = Path(__file__).parents[2] / "dags"
+CYCLES = ("2025-01-16", "2025-01-19", "2025-01-22", "2025-01-25")
+COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
+KILLED_CYCLE, KILLED_LIST = "2025-01-19", "2025-01-23"
+_PATIENCE = 300
+
+Fleet = Callable[[int, int], pd.DataFrame]
+Write = Callable[[pd.DataFrame, Path], Path]
+
+
+@dataclass
+class Airflow:
+    """Scheduler, reader of DAGs and API server, in a folder of their own."""
+
+    folder: Path
+    config: Path
+    port: int
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    client: httpx.Client = field(default_factory=httpx.Client)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        settings = {
+            "CORE__DAGS_FOLDER": str(DAGS),
+            "CORE__LOAD_EXAMPLES": "False",
+            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__PARALLELISM": "2",
+            "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{self.port}/execution/",
+            "API__HOST": "127.0.0.1",
+            "API__PORT": str(self.port),
+            "API_AUTH__JWT_SECRET": "a-secret-of-this-test-alone-and-long-enough",
+        }
+        named = {f"AIRFLOW__{name}": value for name, value in settings.items()}
+        named["AIRFLOW_HOME"] = str(self.folder)
+        named["AIRFLOW_VAR_FOREWARN_CONFIG"] = str(self.config)
+        return os.environ | named | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def call(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "airflow", *arguments]
+        subprocess.run(command, env=self.environment, check=True, capture_output=True)
+
+    def start(self) -> None:
+        self.call("db", "migrate")
+        self.call("pools", "set", "forewarn_tensorflow", "1", "one at a time")
+        for parts in (["api-server"], ["scheduler", "--skip-serve-logs"], ["dag-processor"]):
+            with (self.folder / f"{parts[0]}.out").open("wb") as out:
+                command = [sys.executable, "-m", "airflow", *parts]
+                self.processes.append(
+                    subprocess.Popen(
+                        command,
+                        env=self.environment,
+                        stdout=out,
+                        stderr=out,
+                        start_new_session=True,
+                    )
+                )
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        self.until(lambda: self.token() is not None)
+        self.until(lambda: len(self.get("/dags")["dags"]) == 4)
+
+    def token(self) -> str | None:
+        try:
+            answer = self.client.get("/auth/token")
+            token: str = answer.raise_for_status().json()["access_token"]
+        except (httpx.HTTPError, ValueError):
+            return None
+        self.client.headers["Authorization"] = f"Bearer {token}"
+        return token
+
+    def stop(self) -> None:
+        """End each with all its children: a scheduler alone leaves its workers behind."""
+        for process in self.processes:
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self.client.close()
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Call the API, again where SQLite was locked: what answers 500 has been undone."""
+        answers: list[httpx.Response] = []
+
+        def served() -> bool:
+            answers.append(self.client.request(method, f"/api/v2{path}", json=body))
+            return answers[-1].status_code != httpx.codes.INTERNAL_SERVER_ERROR
+
+        self.until(served)
+        return answers[-1].raise_for_status().json()
+
+    def get(self, path: str) -> Any:
+        return self.ask("GET", path)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        started = time.monotonic()
+        while not done():
+            if time.monotonic() - started > _PATIENCE:
+                raise AssertionError(f"nothing came of it in {_PATIENCE} s: {self.folder}")
+            time.sleep(0.3)
+
+    def wake(self, dag: str) -> None:
+        """Let a DAG run, and end the run of today that it begins with: the records are older."""
+        self.ask("PATCH", f"/dags/{dag}", {"is_paused": False})
+        if dag != "forewarn_score":
+            self.until(lambda: bool(self.runs(dag)))
+            for run in self.runs(dag):
+                path = f"/dags/{dag}/dagRuns/{run['dag_run_id']}"
+                self.ask("PATCH", path, {"state": "failed"})
+
+    def runs(self, dag: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(f"/dags/{dag}/dagRuns")["dag_runs"]
+        return found
+
+    def trigger(self, dag: str, conf: dict[str, str]) -> str:
+        asked = {"conf": conf, "logical_date": None}
+        number: str = self.ask("POST", f"/dags/{dag}/dagRuns", asked)["dag_run_id"]
+        return number
+
+    def state(self, dag: str, run: str) -> str:
+        state: str = self.get(f"/dags/{dag}/dagRuns/{run}")["state"]
+        return state
+
+    def finish(self, dag: str, run: str) -> str:
+        self.until(lambda: self.state(dag, run) in ("success", "failed"))
+        return self.state(dag, run)
+
+    def tasks(self, dag: str, run: str) -> dict[str, dict[str, Any]]:
+        found = self.get(f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {one["task_id"]: one for one in found}
+
+    def kill(self, dag: str, run: str, task: str, *, after: float) -> None:
+        """Kill the process of a running task without a warning, so many seconds into it."""
+        self.until(lambda: self.tasks(dag, run).get(task, {}).get("state") == "running")
+        number = self.tasks(dag, run)[task]["id"]
+        time.sleep(after)
+        pids = [
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and _title(entry) == f"airflow worker -- {number}"
+        ]
+        assert pids
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _title(entry: Path) -> str:
+    try:
+        return (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def records(fleet_of: Fleet, write: Write, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(fleet_of(60, 30), tmp_path_factory.mktemp("fleet") / "records")
+
+
+def site(records: Path, config_text: str, folder: Path) -> Path:
+    """Write the configuration of a site with trees alone; its paths begin where it lies."""
+    head, rest = config_text.split("[ensembles]")
+    trees = '[ensembles]\nparallel = ["gbdt"]\ncascade = [["gbdt", 0.2]]\n'
+    path = folder / "site.toml"
+    path.write_text(
+        f'{head}{trees}{rest[rest.index("[evaluation]") :]}\n[site]\nrecords = "{records}"\n'
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    records: Path, config_text: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Airflow]:
+    folder = tmp_path_factory.mktemp("airflow")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    running = Airflow(folder, site(records, config_text, folder), port)
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+def days_after(cycle: str) -> list[str]:
+    return [str((pd.Timestamp(cycle) + pd.Timedelta(days=n)).date()) for n in range(3)]
+
+
+@pytest.fixture(scope="module")
+def scheduled(airflow: Airflow) -> dict[str, str]:
+    """Run the cycles and the lists, kill two tasks on the way; return the state of every run."""
+    states = {}
+    airflow.wake("forewarn_retrain")
+    airflow.wake("forewarn_score")
+    for cycle in CYCLES:
+        run = airflow.trigger("forewarn_retrain", {"at": cycle})
+        if cycle == KILLED_CYCLE:
+            airflow.kill("forewarn_retrain", run, "decide", after=3)
+        states[cycle] = airflow.finish("forewarn_retrain", run)
+        if cycle == CYCLES[-1]:
+            break
+        for day in days_after(cycle):
+            run = airflow.trigger("forewarn_score", {"day": day})
+            if day == KILLED_LIST:
+                airflow.kill("forewarn_score", run, "score", after=1)
+            states[f"list {day}"] = airflow.finish("forewarn_score", run)
+    return states
+
+
+@pytest.fixture(scope="module")
+def commanded(records: Path, config_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Do the same with the commands, one after the other, in another folder."""
+    folder = tmp_path_factory.mktemp("commands")
+    config = site(records, config_text, folder)
+    common = ["--records", str(records), "--config", str(config)]
+    for cycle in CYCLES[:-1]:
+        command(folder, "retrain", *common, "--at", cycle)
+        for day in days_after(cycle):
+            at = str((pd.Timestamp(day) + pd.Timedelta(days=1)).date())
+            lists = ["--model", "models:/gpu-failure@champion", "--out", str(folder / "lists")]
+            command(folder, "score", *common, "--at", at, *lists)
+    return folder / "lists"
+
+
+def command(folder: Path, *arguments: str) -> None:
+    call = [sys.executable, "-W", "ignore", "-c", COMMAND, *arguments]
+    done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_run_succeeds_those_with_a_killed_task_too(scheduled: dict[str, str]) -> None:
+    assert len(scheduled) == 4 + 9
+    assert set(scheduled.values()) == {"success"}
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_the_lists_are_those_of_the_commands(airflow: Airflow, commanded: Path) -> None:
+    ours = sorted(path.parent.name for path in commanded.glob("date=*/at_risk.csv"))
+    assert len(ours) == 9
+    assert ours == sorted(p.name for p in (airflow.folder / "lists").glob("date=*"))
+    for name in ours:
+        folders = (airflow.folder / "lists" / name, commanded / name)
+        versions = [set(pd.read_parquet(f / "at_risk.parquet")["model_version"]) for f in folders]
+        for file in ("at_risk.csv", "at_risk.json", "at_risk.html", "unscored.csv"):
+            texts = [(folder / file).read_text() for folder in folders]
+            for place, (version,) in enumerate(versions):
+                texts[place] = texts[place].replace(version, "VERSION")
+            assert texts[0] == texts[1], (name, file)
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_an_event_of_the_records_brings_the_list_of_its_day(airflow: Airflow) -> None:
+    before = {run["dag_run_id"] for run in airflow.runs("forewarn_score")}
+    (asset,) = [a for a in airflow.get("/assets")["assets"] if a["name"] == "forewarn_records"]
+    event = {"asset_id": asset["id"], "extra": {"day": "2025-01-25"}}
+    airflow.ask("POST", "/assets/events", event)
+    airflow.until(lambda: len(airflow.runs("forewarn_score")) > len(before))
+    (run,) = {one["dag_run_id"] for one in airflow.runs("forewarn_score")} - before
+    assert airflow.finish("forewarn_score", run) == "success"
+    assert (airflow.folder / "lists" / "date=2025-01-26" / "at_risk.html").exists()
+
+
+def test_ingestion_publishes_the_day_that_is_complete(airflow: Airflow) -> None:
+    airflow.ask("PATCH", "/dags/forewarn_ingest", {"is_paused": False})
+    airflow.until(lambda: bool(airflow.runs("forewarn_ingest")))
+    (first, *_) = airflow.runs("forewarn_ingest")
+    assert airflow.finish("forewarn_ingest", first["dag_run_id"]) == "success"
+    events = airflow.get("/assets/events?limit=100")["asset_events"]
+    assert {"day": "2025-01-30"} in [event["extra"] for event in events]
+
+
+def test_nothing_of_it_listens_beyond_this_machine(airflow: Airflow) -> None:
+    """The log server of a worker would; it is not started."""
+    mine = {process.pid for process in airflow.processes}
+    listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False).stdout
+    for line in listening.splitlines():
+        if any(f"pid={pid}," in line for pid in mine):
+            assert line.split()[3].startswith("127.0.0.1:"), line

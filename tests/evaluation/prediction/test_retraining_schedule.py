@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.evaluation.prediction.retraining_schedule import (
+    DAY,
+    best_length,
+    finished,
+    retraining_times,
+)
+
+HOUR = DAY // 24
+START = 20_000 * DAY  # a midnight
+DAYS = st.integers(1, 20).map(lambda days: days * DAY)
+SPANS = st.integers(1, 30 * 24).map(lambda hours: hours * HOUR)
+
+
+def times(
+    first: int = START,
+    last: int = START + 20 * DAY,
+    *,
+    longest: int = 9 * DAY,
+    horizon: int = DAY,
+    every: int = 3 * DAY,
+    start: int | None = None,
+) -> list[float]:
+    """Return the retraining times in days after `START`."""
+    found = retraining_times(
+        first, last, longest=longest, horizon=horizon, every=every, start=start
+    )
+    return [(moment - START) / DAY for moment in found]
+
+
+def test_first_time_is_the_longest_length_and_the_horizon_after_the_first_record() -> None:
+    assert times() == [10, 13, 16, 19]
+
+
+def test_first_time_waits_for_the_next_midnight() -> None:
+    assert times(first=START + 1) == [11, 14, 17, 20]
+    assert times(first=START - 1) == [10, 13, 16, 19]
+    assert times(horizon=6 * HOUR) == [10, 13, 16, 19]
+
+
+def test_a_retraining_needs_a_record_at_or_after_it() -> None:
+    assert times(last=START + 13 * DAY) == [10, 13]
+    assert times(last=START + 13 * DAY - 1) == [10]
+    assert times(last=START + 10 * DAY - 1) == []
+
+
+def test_start_is_taken_as_it_is() -> None:
+    assert times(start=START + 12 * DAY) == [12, 15, 18]
+    assert times(start=START + 12 * DAY + 6 * HOUR) == [12.25, 15.25, 18.25]
+    assert times(last=START + 9 * DAY - 1, start=START + 2 * DAY) == [2, 5, 8]
+
+
+@given(st.integers(START, START + DAY), SPANS, SPANS, SPANS, SPANS)
+def test_times_follow_the_contract(
+    first: int, length_of_records: int, longest: int, horizon: int, every: int
+) -> None:
+    last = first + length_of_records
+    found = retraining_times(first, last, longest=longest, horizon=horizon, every=every)
+    waited = longest + horizon
+    if not found:
+        midnight = (first + waited + DAY - 1) // DAY * DAY
+        assert midnight > last
+        return
+    assert found[0] % DAY == 0
+    assert first + waited <= found[0] < first + waited + DAY
+    assert {b - a for a, b in pairwise(found)} <= {every}
+    assert found[-1] <= last < found[-1] + every
+
+
+def test_a_window_is_finished_when_its_last_label_is_over() -> None:
+    over = START + 3 * DAY + DAY
+    assert finished(START, over, every=3 * DAY, horizon=DAY)
+    assert finished(START, over + 1, every=3 * DAY, horizon=DAY)
+    assert not finished(START, over - 1, every=3 * DAY, horizon=DAY)
+
+
+def test_the_longest_is_taken_while_no_window_is_finished() -> None:
+    assert best_length([12, 15, 9], None) == 15
+
+
+@pytest.mark.parametrize(
+    ("precision", "best"),
+    [
+        ({9: 0.5, 12: 0.8, 15: 0.6}, 12),
+        ({9: 0.8, 12: 0.8, 15: 0.8}, 9),
+        ({9: 0.1, 12: 0.8, 15: 0.8}, 12),
+        ({9: None, 12: 0.0, 15: 0.0}, 12),
+        ({9: None, 12: None, 15: 0.0}, 15),
+        ({12: 0.4, 15: 0.3}, 12),
+    ],
+)
+def test_the_best_length_is_taken_and_of_equal_ones_the_shorter(
+    precision: dict[int, float | None], best: int
+) -> None:
+    assert best_length([9, 12, 15], precision) == best
+    assert best_length([15, 9, 12], precision) == best
+
+
+def test_a_length_that_was_not_compared_is_not_the_best() -> None:
+    # Only the longest was trained, and flagged nothing: that says nothing for the others.
+    assert best_length([9, 12, 15], {15: None}) == 15
+
+
+@given(st.dictionaries(st.integers(1, 30), st.none() | st.floats(0.0, 1.0), min_size=1))
+def test_no_length_is_better_than_the_best_one(precision: dict[int, float | None]) -> None:
+    best = best_length(list(precision), precision)
+    merit = {length: -1.0 if value is None else value for length, value in precision.items()}
+    assert merit[best] == max(merit.values())
+    assert best == min(length for length in merit if merit[length] == merit[best])

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.detection.sample_grid import LONGEST_GAP, TaskGrid, TaskGridError, lay_task
+
+SECOND = 1_000_000_000
+
+
+def laid(ticks: dict[str, list[int]], interval: int = SECOND, shift: int = 0) -> TaskGrid:
+    names = list(ticks)
+    codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(t) for t in ticks.values()])
+    time = np.concatenate([np.array(t, dtype=np.int64) for t in ticks.values()]) * interval
+    return lay_task(codes, names, time + shift, interval)
+
+
+def test_a_sample_goes_to_the_nearest_tick() -> None:
+    grid = lay_task(
+        np.array([0, 0, 1, 1], np.int32),
+        ["b", "a"],
+        np.array([100 * SECOND, int(101.4 * SECOND), int(99.6 * SECOND), 101 * SECOND]),
+        SECOND,
+    )
+    assert grid.machines == ("a", "b")
+    assert (grid.first_tick, grid.n_ticks) == (100, 2)
+    found = grid.place(np.array([1.0, 2.0, 3.0, 4.0], np.float32))
+    assert found.tolist() == [[3.0, 4.0], [1.0, 2.0]]
+
+
+def test_short_gaps_take_the_nearest_sample_and_long_ones_stay() -> None:
+    grid = laid({"a": [0, 3, 4, 9], "b": list(range(10)), "c": list(range(10))})
+    found = grid.place(np.arange(24, dtype=np.float32))
+    assert found[0, :5].tolist() == [0.0, 0.0, 1.0, 1.0, 2.0]
+    assert np.isnan(found[0, 5:9]).all()
+    assert found[0, 9] == 3.0
+
+
+def test_of_two_equally_near_samples_the_earlier_is_taken() -> None:
+    grid = laid({"a": [0, 2], "b": [0, 1, 2]})
+    assert grid.place(np.array([5, 7, 1, 1, 1], np.float32))[0].tolist() == [5.0, 5.0, 7.0]
+
+
+def test_nothing_is_there_before_a_machine_joins_and_after_it_leaves() -> None:
+    grid = laid({"a": [4, 5, 6], "b": list(range(10)), "c": list(range(10))})
+    found = grid.place(np.ones(23, np.float32))
+    assert np.flatnonzero(np.isfinite(found[0])).tolist() == [4, 5, 6]
+
+
+def test_a_clock_that_is_off_does_not_stretch_the_time_of_the_task() -> None:
+    usual = list(range(100, 200))
+    ticks = {f"n{i}": usual for i in range(9)} | {"off": [t + 86_400 for t in usual]}
+    grid = laid(ticks)
+    assert (grid.first_tick, grid.n_ticks) == (100, 100)
+    assert grid.off_clock == ("off",)
+    assert np.isnan(grid.place(np.ones(1000, np.float32))[9]).all()
+
+
+def test_infinity_is_no_sample() -> None:
+    grid = laid({"a": [0, 1, 2], "b": [0, 1, 2]})
+    values = np.array([1, np.inf, 3, 1, 1, 1], np.float32)
+    assert grid.place(values)[0].tolist() == [1.0, 1.0, 3.0]
+
+
+def test_a_time_too_long_for_its_interval_is_refused() -> None:
+    with pytest.raises(TaskGridError, match="expected a shorter time"):
+        laid({"a": [0, 10**9], "b": [0, 10**9], "c": [0, 10**9]})
+
+
+def test_no_sample_is_refused() -> None:
+    with pytest.raises(TaskGridError, match="no samples"):
+        lay_task(np.empty(0, np.int32), [], np.empty(0, np.int64), SECOND)
+
+
+@given(st.sets(st.integers(0, 40), min_size=2), st.integers(0, 10**6))
+def test_the_fill_is_that_of_a_plain_loop(ticks: set[int], shift: int) -> None:
+    order = sorted(ticks)
+    whole = list(range(41))
+    grid = laid(
+        {"a": [t + shift for t in order], "b": [t + shift for t in whole]}
+        | {"c": [t + shift for t in whole]}
+    )
+    found = grid.place(np.concatenate([order, np.zeros(82)]).astype(np.float32))[0]
+    for tick in whole:
+        before = max((t for t in order if t <= tick), default=None)
+        after = min((t for t in order if t >= tick), default=None)
+        if before is None or after is None or after - before - 1 > LONGEST_GAP:
+            assert np.isnan(found[tick])
+        else:
+            nearest = before if tick - before <= after - tick else after
+            assert found[tick] == nearest
+
+
+def test_the_same_tick_has_the_same_number_in_any_pull() -> None:
+    one, two = laid({"a": [5, 6], "b": [5, 6]}), laid({"a": [6, 7], "b": [6, 7]})
+    assert one.time(1) == two.time(0) == 6 * SECOND

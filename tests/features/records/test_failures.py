@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.records.table import Records
+
+Make = Callable[..., Records]
+Rows = Callable[..., list[dict[str, Any]]]
+Minutes = Callable[..., list[float]]
+Fail = Callable[..., Failures]
+
+Listed = list[tuple[str, float, float | None, float]]
+
+
+@pytest.fixture(scope="module")
+def fleet(assembled: Make, rows: Rows) -> Records:
+    return assembled(rows("A", [0, 10, 20]) + rows("B", [0, 10, 20]) + rows("C", [0, 10, 20]))
+
+
+@pytest.fixture(scope="module")
+def listed(minutes: Minutes) -> Callable[[Failures, Records], Listed]:
+    """Return `listed(failures, records)`: serial, failed, repaired (None: never), known."""
+
+    def of(failures: Failures, records: Records) -> Listed:
+        repaired = [None if r == NEVER else minutes(r)[0] for r in failures.repaired_at]
+        serials = [records.serials[gpu] for gpu in failures.gpu]
+        failed, known = minutes(failures.failed_at), minutes(failures.known_at)
+        return list(zip(serials, failed, repaired, known, strict=True))
+
+    return of
+
+
+Listing = Callable[[Failures, Records], Listed]
+
+
+def test_a_failure_lasts_from_the_first_failed_record_to_the_next_good_one(
+    assembled: Make, rows: Rows, listed: Listing
+) -> None:
+    records = assembled(
+        rows("A", range(0, 70, 10), failure=[0, 1, 1, 0, 0, 1, 0])
+        + rows("B", range(0, 40, 10), failure=[0, 0, 1, 1])
+        + rows("C", range(0, 30, 10), failure=0)
+    )
+    assert listed(Failures.of_records(records), records) == [
+        ("A", 10, 30, 10),
+        ("A", 50, 60, 50),
+        ("B", 20, None, 20),
+    ]
+
+
+def test_a_gpu_may_be_failed_from_its_first_record(
+    assembled: Make, rows: Rows, listed: Listing
+) -> None:
+    records = assembled(
+        rows("A", [0, 10, 20], failure=[0, 0, 1]) + rows("B", [0, 10, 20], failure=[1, 1, 0])
+    )
+    assert listed(Failures.of_records(records), records) == [("A", 20, None, 20), ("B", 0, 20, 0)]
+
+
+def test_a_repair_is_seen_at_a_record_not_at_a_filled_one(
+    assembled: Make, rows: Rows, listed: Listing
+) -> None:
+    records = assembled(
+        rows("A", [0, 10, 30, 40], failure=[0, 1, 0, 0]) + rows("B", [0, 10, 20, 30])
+    )
+    assert listed(Failures.of_records(records), records) == [("A", 10, 30, 10)]
+
+
+def test_a_gap_while_failed_is_one_failure(assembled: Make, rows: Rows, listed: Listing) -> None:
+    found = rows("A", [0, 10, 500, 510], failure=[0, 1, 1, 0]) + rows("B", range(0, 90, 10))
+    records = assembled(found)
+    assert listed(Failures.of_records(records), records) == [("A", 10, 510, 10)]
+
+
+def test_healthy_records_have_no_failure(fleet: Records) -> None:
+    assert len(Failures.of_records(fleet)) == 0
+    assert len(Failures.none()) == 0
+    assert len(Failures.none().episodes()) == 0
+
+
+def test_rows_of_any_order_show_the_same_failures(
+    fleet: Records, at: Callable[[float], int], listed: Listing
+) -> None:
+    gpu = np.array([1, 0, 0, 1, 0, 0], dtype=np.int32)
+    time = np.array([at(minute) for minute in (0, 20, 0, 10, 10, 30)])
+    failed = np.array([False, True, False, True, True, False])
+    expected = [("A", 10, 30, 10), ("B", 10, None, 10)]
+    assert listed(Failures.of_rows(gpu, time, failed), fleet) == expected
+    back = slice(None, None, -1)
+    assert listed(Failures.of_rows(gpu[back], time[back], failed[back]), fleet) == expected
+
+
+def test_of_two_rows_of_one_moment_the_later_one_counts(
+    fleet: Records, at: Callable[[float], int], listed: Listing
+) -> None:
+    gpu, failed = np.zeros(4, dtype=np.int32), np.array([False, True, False, True])
+    time = np.array([at(0), at(10), at(10), at(20)])
+    assert listed(Failures.of_rows(gpu, time, failed), fleet) == [("A", 20, None, 20)]
+    twice = Failures.of_rows(gpu, time, failed[[0, 2, 1, 3]])
+    assert listed(twice, fleet) == [("A", 10, None, 10)]
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=8), min_size=1, max_size=3))
+def test_failures_of_records_are_those_of_a_plain_loop(
+    assembled: Make, rows: Rows, listed: Listing, failed: list[list[bool]]
+) -> None:
+    found, expected = rows("Z", [0]), []
+    for serial, flags in zip("ABC", failed, strict=False):
+        found += rows(serial, [10 * i for i in range(len(flags))], failure=[int(f) for f in flags])
+        since = None
+        for i, flag in enumerate([*flags, None]):
+            if flag and since is None:
+                since = 10.0 * i
+            elif not flag and since is not None:
+                expected.append((serial, since, None if flag is None else 10.0 * i, since))
+                since = None
+    records = assembled(found)
+    assert listed(Failures.of_records(records), records) == expected
+
+
+def test_what_is_known_later_does_not_exist_yet(
+    fleet: Records, failures: Fail, at: Callable[[float], int], listed: Listing
+) -> None:
+    found = failures(fleet, ("A", 10), ("B", 10, None, 30), ("C", 20, None, 5))
+    assert listed(found.known_before(at(10)), fleet) == [("C", 20, None, 5)]
+    assert listed(found.known_before(at(30)), fleet) == [("A", 10, None, 10), ("C", 20, None, 5)]
+    assert len(found.known_before(at(30) + 1)) == 3
+
+
+def test_a_later_repair_has_not_happened_yet(
+    fleet: Records, failures: Fail, at: Callable[[float], int], listed: Listing
+) -> None:
+    found = failures(fleet, ("A", 10, 40))
+    assert listed(found.known_before(at(40)), fleet) == [("A", 10, None, 10)]
+    assert listed(found.known_before(at(40) + 1), fleet) == [("A", 10, 40, 10)]
+
+
+def test_as_seen_nothing_fails_before_it_is_known(
+    fleet: Records, failures: Fail, listed: Listing
+) -> None:
+    found = failures(fleet, ("A", 10, 40, 20), ("B", 10), ("C", 10, 15, 30))
+    assert listed(found.as_seen(), fleet) == [
+        ("A", 20, 40, 20),
+        ("B", 10, None, 10),
+        ("C", 30, 30, 30),
+    ]
+
+
+def test_joined_has_the_failures_of_both(fleet: Records, failures: Fail, listed: Listing) -> None:
+    both = failures(fleet, ("A", 10, 20)).joined(failures(fleet, ("B", 5, None, 7)))
+    assert listed(both, fleet) == [("A", 10, 20, 10), ("B", 5, None, 7)]
+
+
+def test_take_keeps_the_rows_asked_for(fleet: Records, failures: Fail, listed: Listing) -> None:
+    found = failures(fleet, ("A", 10, 20), ("B", 5), ("C", 7))
+    assert listed(found.take(np.array([2, 0])), fleet) == [("C", 7, None, 7), ("A", 10, 20, 10)]
+
+
+def test_failures_of_two_sources_that_overlap_are_one(
+    fleet: Records, failures: Fail, listed: Listing
+) -> None:
+    seen = failures(fleet, ("A", 10, 40), ("B", 10, 20))
+    tickets = failures(fleet, ("A", 7, 30, 90), ("B", 15, 60, 12), ("C", 1))
+    assert listed(seen.joined(tickets).episodes(), fleet) == [
+        ("A", 7, 40, 10),
+        ("B", 10, 60, 10),
+        ("C", 1, None, 1),
+    ]
+
+
+def test_a_gpu_repaired_may_fail_again(fleet: Records, failures: Fail, listed: Listing) -> None:
+    found = failures(fleet, ("A", 50, 60), ("A", 10, 20), ("A", 30))
+    assert listed(found.episodes(), fleet) == [("A", 10, 20, 10), ("A", 30, None, 30)]
+
+
+def test_a_failure_within_another_does_not_end_it(
+    fleet: Records, failures: Fail, listed: Listing
+) -> None:
+    found = failures(fleet, ("A", 10, 90), ("A", 20, 30), ("A", 80, 85))
+    assert listed(found.episodes(), fleet) == [("A", 10, 90, 10)]
+
+
+spans = st.lists(
+    st.tuples(
+        st.sampled_from("AB"),
+        st.integers(0, 12),
+        st.integers(1, 6) | st.none(),
+        st.integers(-2, 8),
+    ),
+    max_size=8,
+)
+
+
+@given(spans)
+def test_a_gpu_is_down_in_episodes_exactly_when_it_is_down_in_any_source(
+    fleet: Records, failures: Fail, listed: Listing, spans: list[Any]
+) -> None:
+    found = [(s, f, None if d is None else f + d, f + k) for s, f, d, k in spans]
+    episodes = listed(failures(fleet, *found).episodes(), fleet)
+
+    def down(table: Any, serial: str, moment: float) -> bool:
+        return any(
+            s == serial and f <= moment < (math.inf if r is None else r) for s, f, r, _ in table
+        )
+
+    for serial in "AB":
+        for moment in range(30):
+            assert down(episodes, serial, moment) == down(found, serial, moment)
+    for before, after in pairwise(episodes):
+        assert before[0] < after[0] or (before[2] is not None and before[2] < after[1])
+
+
+@given(spans)
+def test_an_episode_is_known_with_the_first_source_that_knew(
+    fleet: Records, failures: Fail, listed: Listing, spans: list[Any]
+) -> None:
+    found = [(s, f, None if d is None else f + d, f + k) for s, f, d, k in spans]
+    for serial, failed, repaired, known in listed(failures(fleet, *found).episodes(), fleet):
+        end = math.inf if repaired is None else repaired
+        assert known == min(k for s, f, _, k in found if s == serial and failed <= f <= end)

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Spans, bucket_length
+from forewarn.features.records.table import HOUR, FeatureKinds, Records
+from forewarn.features.records.timeline import lay_out
+
+Make = Callable[..., Records]
+Row = dict[str, Any]
+Rows = Callable[..., list[Row]]
+Minutes = Callable[..., list[float]]
+Fail = Callable[..., Failures]
+
+MINUTE = 60 * 10**9
+KINDS = FeatureKinds(float=("value",), counter=("count",), code=("xid",))
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [(1, 60), (10, 60), (7, 63), (45, 90), (60, 60), (90, 90), (1440, 1440)],
+)
+def test_an_hour_is_the_least_number_of_intervals_that_fills_one(
+    interval: int, expected: int
+) -> None:
+    assert bucket_length(interval * MINUTE) == expected * MINUTE
+
+
+@pytest.fixture(scope="module")
+def grid(assembled: Make, rows: Rows) -> HourlyGrid:
+    # A: two records in hour 0, none in hour 1, one in hour 2. B: one in hour 2.
+    records = assembled(
+        rows("A", [0, 50, 125], value=[1.0, 2.0, None], xid=[0, 13, 79], slot=[1, 2, 3])
+        + rows("B", [130], value=7.0, xid=0, slot=2)
+        + rows("Z", range(-60, 180, 10), value=0.0, xid=0, slot=None),
+        kinds=FeatureKinds(float=("value",), code=("xid",)),
+        texts=("slot",),
+    )
+    return HourlyGrid.of(records, np.flatnonzero(records.gpu < 2))
+
+
+def test_rows_lie_in_the_hour_of_their_end(grid: HourlyGrid) -> None:
+    total = grid.sums("value", "value").total
+    assert total[:, :3].tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 7.0], [0.0] * 3]
+    assert grid.sums("value", "value").count[:, :3].tolist() == [[2, 0, 0], [0, 0, 1], [0, 0, 0]]
+    assert grid.sums("value", "value").squares[:2, :3].tolist() == [[5.0, 0, 0], [0, 0, 49.0]]
+
+
+def test_means_of_empty_hours_are_missing(grid: HourlyGrid) -> None:
+    mean = grid.sums("value", "value").mean()
+    assert mean[0, 0] == 1.5
+    assert math.isnan(mean[0, 1])
+    assert math.isnan(mean[0, 2])
+
+
+def test_what_is_counted_of_a_column_is_added_up(grid: HourlyGrid) -> None:
+    sums = grid.sums("events", "xid", lambda codes: np.asarray(codes != 0, dtype=np.float32))
+    assert sums.total[:2, :3].tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    assert sums.count[:2, :3].tolist() == [[2, 0, 1], [0, 0, 1]]
+    assert sums.squares.size == 0
+
+
+def test_a_channel_that_is_kept_is_added_up_once(day: HourlyGrid) -> None:
+    before = day.sums("value", "value")
+    day.keep(["value"])
+    kept = day.sums("value", "value")
+    assert kept is day.sums("value", "value")
+    assert np.array_equal(kept.total, before.total)
+
+
+def test_a_cell_has_the_text_of_its_first_row(grid: HourlyGrid) -> None:
+    assert grid.records.texts["slot"].texts == ("1", "2", "3")
+    assert grid.group_of("slot")[:2, :3].tolist() == [[0, -1, 2], [-1, -1, 1]]
+
+
+def test_cells_of_a_group_add_up_by_hour(grid: HourlyGrid) -> None:
+    hourly = np.array([[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 32.0, 0.0], [0.0] * 4])
+    # Slot 1 is A in hour 0; slot 2 is B in hour 2, slot 3 is A in hour 2.
+    added = grid.by_group(hourly, grid.groups("slot"))
+    assert added.tolist() == [[1.0, 0, 0, 0], [0, 0, 32.0, 0], [0, 0, 4.0, 0]]
+
+
+def test_the_last_hour_before_each_with_an_event(grid: HourlyGrid) -> None:
+    happened = np.zeros(grid.shape, dtype=bool)
+    happened[0, [0, 2]] = True
+    assert grid.last_hour(happened).tolist() == [
+        [-1, 0, 0, 2, 2],
+        [-1] * 5,
+        [-1] * 5,
+    ]
+
+
+def test_a_channel_of_means_has_one_reading_an_hour() -> None:
+    sums = HourlySums.of_means(np.array([[2.0, np.nan, -3.0]]))
+    assert sums.total.tolist() == [[2.0, 0.0, -3.0]]
+    assert sums.squares.tolist() == [[4.0, 0.0, 9.0]]
+    assert sums.count.tolist() == [[1.0, 0.0, 1.0]]
+
+
+@pytest.fixture(scope="module")
+def day(assembled: Make, rows: Rows) -> HourlyGrid:
+    listed = rows("A", range(0, 24 * 60, 10), value=[float(i) for i in range(144)])
+    records = assembled(listed, kinds=FeatureKinds(float=("value",)))
+    return HourlyGrid.of(records, np.arange(len(records)))
+
+
+@pytest.mark.parametrize(
+    ("end", "born", "hours", "expected"),
+    [
+        (600, 0, 4, (6, 10, True)),  # at the full hour: the hours 6 to 9 are complete
+        (650, 0, 4, (6, 10, True)),
+        (599, 0, 4, (5, 9, True)),
+        (600, 0, 10, (0, 10, True)),
+        (600, 0, 11, (0, 10, False)),  # the history is shorter
+        (600, 1, 10, (1, 10, False)),  # hour 0 is not complete
+        (600, 360, 4, (6, 10, True)),
+        (600, 361, 4, (7, 10, False)),
+        (600, 590, 4, (10, 10, False)),
+    ],
+)
+def test_spans_add_up_complete_hours_of_the_life(
+    end: float,
+    born: float,
+    hours: int,
+    expected: tuple[int, int, bool],
+    day: HourlyGrid,
+    at: Callable[[float], int],
+) -> None:
+    moment, life = np.array([at(end)]), np.array([at(born)])
+    spans = day.spans(np.zeros(1, dtype=np.int32), moment, life, [hours * HOUR])
+    start, _, stop = spans.edges[:, 0, 0].tolist()
+    assert (start, stop, bool(spans.known[0, 0])) == expected
+
+
+def test_every_span_is_added_up_in_halves(day: HourlyGrid, at: Callable[[float], int]) -> None:
+    ends = np.array([at(300), at(720)])
+    spans = day.spans(np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [3 * HOUR, HOUR])
+    hourly = np.arange(float(day.size)).reshape(day.shape)
+    assert spans.sums(hourly).tolist() == [[2.0 + 3 + 4, 9.0 + 10 + 11], [4.0, 11.0]]
+    earlier, later = spans.halves(hourly)
+    assert earlier.tolist() == [[2.0, 9.0], [0.0, 0.0]]
+    assert later.tolist() == [[3.0 + 4, 10.0 + 11], [4.0, 11.0]]
+
+
+def test_spans_can_look_at_other_lines(day: HourlyGrid, at: Callable[[float], int]) -> None:
+    spans = day.spans(np.zeros(3, dtype=np.int32), np.full(3, at(300)), np.full(3, at(0)), [HOUR])
+    hourly = np.array([[0.0] * 4 + [1.0], [0.0] * 4 + [2.0]])
+    assert spans.on(np.array([1, 0, 1])).sums(hourly).tolist() == [[2.0, 1.0, 2.0]]
+
+
+def test_a_span_shorter_than_an_hour_is_one_hour(
+    day: HourlyGrid, at: Callable[[float], int]
+) -> None:
+    spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [MINUTE])
+    assert spans.edges[:, 0, 0].tolist() == [4, 4, 5]
+
+
+def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
+    assembled: Make, rows: Rows
+) -> None:
+    listed = rows("A", range(0, 60, 10), count=[0, 1, 3, 6, 10, 15])
+    records = assembled(listed, kinds=FeatureKinds(counter=("count",)))
+    reborn = replace(records, reborn=np.array([0, 1]))
+    sums = HourlyGrid.of(reborn, np.arange(2, 6)).sums("count", "count", lambda gained: gained)
+    assert (sums.total.sum(), sums.count.sum()) == (2 + 3 + 4 + 5, 4)
+
+
+def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
+    records = assembled(rows("A", [0, 10], value=1.0), kinds=FeatureKinds(float=("value",)))
+    grid = HourlyGrid.of(records, np.zeros(0, dtype=np.int64))
+    assert grid.sums("value", "value").total.sum() == 0
+    assert grid.sums("value", "value").count.sum() == 0
+
+
+# --- brute force -------------------------------------------------------------------------------
+
+
+def _fleet(source: random.Random, rows: Rows) -> list[Row]:
+    """Return shuffled rows of three GPUs with gaps, doubles, nulls and failed records."""
+    listed: list[Row] = []
+    for serial in "ABC":
+        for i in range(source.randrange(40)):
+            if source.random() < 0.1:
+                continue
+            for _ in range(source.choice([1, 1, 1, 2])):
+                listed += rows(
+                    serial,
+                    [10 * i],
+                    value=source.choice([None, float(source.randrange(-50, 50))]),
+                    count=source.choice([None, *range(5)]),
+                    xid=source.choice([None, 0, 0, 13, 79]),
+                    failure=int(source.random() < 0.1),
+                )
+    source.shuffle(listed)
+    return listed + rows("Z", range(0, 400, 10), value=1.0, count=1, xid=0, failure=0)
+
+
+def _brute_cell(records: Records, mine: list[int], name: str) -> tuple[float, float]:
+    """Return sum and number of the readings of some rows, one after another."""
+    readings = [float(records.numbers(name, np.array([row]))[0]) for row in mine]
+    there = [value for value in readings if not math.isnan(value)]
+    return sum(there), len(there)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.integers(0, 400), st.integers(0, 400))
+def test_sums_are_those_of_a_plain_loop_over_the_records(
+    assembled: Make,
+    rows: Rows,
+    at: Callable[[float], int],
+    seed: int,
+    first: int,
+    failed: int,
+) -> None:
+    records = assembled(_fleet(random.Random(seed), rows), kinds=KINDS)
+    records = records.between(at(min(first, 350)), at(10_000))
+    gone = Failures.of_records(records).joined(
+        Failures(
+            np.zeros(1, dtype=np.int32),
+            np.array([at(failed)]),
+            np.array([at(failed + 60)]),
+            np.array([at(failed)]),
+        )
+    )
+    timeline = lay_out(records, gone)
+    counted = [r for r in range(len(records)) if timeline.alive[r] and not records.filled[r]]
+    for name in ("value", "count", "xid"):
+        work = None if name == "value" else (lambda column: column)
+        sums = timeline.grid.sums(name, name, work)
+        for gpu in range(len(records.serials)):
+            for hour in range(timeline.grid.shape[1]):
+                number = timeline.grid.first + hour
+                cell = [
+                    r
+                    for r in counted
+                    if records.gpu[r] == gpu and records.time[r] // HOUR == number
+                ]
+                total, count = _brute_cell(timeline.records, cell, name)
+                assert (sums.total[gpu, hour], sums.count[gpu, hour]) == (total, count)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(0, 1e5, width=32), min_size=12, max_size=12), st.permutations(range(12)))
+def test_sums_do_not_depend_on_the_order_of_rows_in_files(
+    assembled: Make, rows: Rows, values: list[float], order: list[int]
+) -> None:
+    kinds = FeatureKinds(float=("value",))
+    listed = rows("A", range(0, 120, 10), value=values)
+    sums = []
+    for found in (listed, [listed[i] for i in order]):
+        timeline = lay_out(assembled(found, kinds=kinds), Failures.none())
+        sums.append(timeline.grid.sums("value", "value"))
+    assert sums[0].total.tobytes() == sums[1].total.tobytes()
+    assert sums[0].squares.tobytes() == sums[1].squares.tobytes()
+
+
+@given(st.lists(st.floats(1, 1e3, width=32), min_size=30, max_size=60), st.integers(0, 20))
+def test_a_span_has_the_same_sum_wherever_the_line_begins(values: list[float], left: int) -> None:
+    def of(hours: list[float], start: int) -> list[float]:
+        edges = np.array([[[start]], [[start + 4]], [[start + 9]]])
+        line = np.zeros(1, dtype=np.int64)
+        spans = Spans(line, line, edges, np.ones((1, 1), dtype=bool))
+        squares = np.array([hours], dtype=np.float64) ** 2 / 3
+        return [*spans.halves(squares).ravel().tolist(), *spans.sums(squares).ravel().tolist()]
+
+    assert of(values, 20) == of(values[left:], 20 - left)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.records.key_survey import KeySurvey, survey_keys
+
+MINUTE = 60_000_000_000
+
+
+def survey(*rows: tuple[int, float, int]) -> KeySurvey:
+    """Look at rows of (GPU, minute, machine)."""
+    gpu, minute, machine = zip(*rows, strict=True)
+    time = np.round(np.array(minute) * MINUTE).astype(np.int64)
+    return survey_keys(np.array(gpu, np.int32), time, np.array(machine, np.int32))
+
+
+def test_cadence_gaps_and_missing_records() -> None:
+    found = survey(*((0, minute, 0) for minute in (0, 10, 20, 50, 60)), (1, 5, 0))
+    assert found.cadence == 10 * MINUTE
+    assert (found.records, found.gaps, found.missing) == (6, 1, 2)
+    assert found.coverage == 6 / 8
+
+
+def test_a_single_record_has_no_cadence() -> None:
+    found = survey((0, 5, 0))
+    assert (found.cadence, found.gaps, found.coverage) == (0, 0, 1.0)
+
+
+def test_a_serial_on_two_machines_at_one_time_is_not_one_that_moved() -> None:
+    found = survey(
+        *((0, minute, 0) for minute in (0, 10, 20)),
+        *((1, minute, 1) for minute in (0, 10, 20)),
+        (1, 10, 2),
+        (2, 0, 3),
+        (2, 10, 4),
+    )
+    assert found.two_machines == (1,)
+    assert found.moved == 1
+    assert found.doubled == 1
+
+
+def test_an_unknown_machine_is_no_other_machine() -> None:
+    found = survey((0, 0, 0), (0, 10, -1), (0, 20, 0))
+    assert found.two_machines == ()
+    assert found.moved == 0
+
+
+def test_a_clock_at_another_phase_than_most_is_off() -> None:
+    regular = [(gpu, minute, gpu) for gpu in range(5) for minute in range(0, 100, 10)]
+    late = [(9, minute + 3, 9) for minute in range(0, 100, 10)]
+    early = [(8, minute - 2 + 10, 8) for minute in range(0, 100, 10)]
+    found = survey(*regular, *late, *early)
+    assert {machine: round(off / MINUTE) for machine, off in found.clocks.items()} == {9: 3, 8: -2}
+
+
+def test_where_no_phase_is_common_no_clock_is_off() -> None:
+    rows = [(gpu, minute + gpu, gpu) for gpu in range(10) for minute in range(0, 100, 10)]
+    assert survey(*rows).clocks == {}
+
+
+@given(st.permutations([(g, m, g % 2) for g in range(3) for m in (0, 10, 20, 40)]))
+def test_the_order_of_rows_does_not_matter(rows: list[tuple[int, float, int]]) -> None:
+    assert survey(*rows) == survey(*sorted(rows))

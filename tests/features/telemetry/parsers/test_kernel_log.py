@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.telemetry.parsers.kernel_log import KernelEvent, parse_kernel_log, read_line
+from forewarn.features.telemetry.parsers.reading import pci_address
+
+SECOND = 1_000_000_000
+BOOT = 1_700_000_000 * SECOND
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+def only(text: str) -> KernelEvent:
+    log = parse_kernel_log(text, boot_time=BOOT)
+    assert not log.unread
+    (event,) = log.events
+    return event
+
+
+@pytest.mark.parametrize(
+    ("prefix", "time"),
+    [
+        ("", None),
+        ("[   12.345678] ", BOOT + 12_345_678_000),
+        ("[Mon Mar  3 10:11:12 2025] ", 1_740_996_672 * SECOND),
+        ("2025-03-03T10:11:12,123456+00:00 ", 1_740_996_672 * SECOND + 123_456_000),
+        ("2025-03-03T12:11:12.5+0200 ", 1_740_996_672 * SECOND + SECOND // 2),
+        ("kern  :warn  : 2025-03-03T10:11:12,000000+00:00 ", 1_740_996_672 * SECOND),
+        ("kern  :warn  : [   12.345678] ", BOOT + 12_345_678_000),
+        ("Mar  3 10:11:12 node7 kernel: [   12.345678] ", BOOT + 12_345_678_000),
+        ("2025-03-03T10:11:12+00:00 node7 kernel: ", 1_740_996_672 * SECOND),
+        ("6,1234,12345678,-;", BOOT + 12_345_678_000),
+        ("4,1234,12345678,-,caller=T99;", BOOT + 12_345_678_000),
+        ("[Foo Bar  3 10:11:12 2025] ", None),
+    ],
+)
+def test_every_form_of_a_line(prefix: str, time: int | None) -> None:
+    event = only(prefix + XID)
+    assert (event.kind, event.code, event.pci) == ("xid", 79, "0000:3b:00")
+    assert (event.pid, event.process) == (None, None)
+    assert event.text == "GPU has fallen off the bus."
+    assert event.line.time == time
+    assert event.line.sequence == (1234 if ";" in prefix else None)
+
+
+def test_without_the_time_of_the_boot_a_line_since_it_has_none() -> None:
+    assert read_line(f"[5.000000] {XID}").time is None
+
+
+def test_a_clock_without_a_zone_is_taken_as_ahead_as_told() -> None:
+    line = read_line("[Mon Mar  3 10:11:12 2025] x", offset=3_600 * SECOND)
+    assert line.time == (1_740_996_672 - 3_600) * SECOND
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "pid", "process", "text"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 31, pid=77, name=python, Ch 8", 31, 77, "python", "Ch 8"),
+        ("NVRM: Xid (PCI:0000:3b:00): 43, pid=77, Ch 8", 43, 77, None, "Ch 8"),
+        (
+            "NVRM: Xid (0000:3b:00): 48, An uncorrectable error",
+            48,
+            None,
+            None,
+            "An uncorrectable error",
+        ),
+        ("NVRM: GPU0: Xid (PCI:0000:3B:00.0): 63", 63, None, None, ""),
+    ],
+)
+def test_every_form_of_an_xid(
+    message: str, code: int, pid: int | None, process: str | None, text: str
+) -> None:
+    event = only(message)
+    assert (event.code, event.pci, event.pid) == (code, "0000:3b:00", pid)
+    assert (event.process, event.text) == (process, text)
+
+
+def test_switches_losses_and_what_was_not_printed() -> None:
+    switch = only("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 error")
+    assert (switch.kind, switch.code, switch.pci) == ("sxid", 28006, "0000:c1:00")
+    lost = only("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
+    assert (lost.kind, lost.code, lost.pci) == ("lost", None, "0000:3b:00")
+    held_back = only("NVRM: nvidia_ioctl: 17 callbacks suppressed")
+    assert (held_back.kind, held_back.count) == ("suppressed", 17)
+
+
+def test_a_line_with_an_xid_that_cannot_be_read_is_counted() -> None:
+    log = parse_kernel_log("NVRM: Xid (PCI:nowhere): 79, x\nNVRM: Xid\nusb 1: not ours, Xid\n")
+    assert log.events == []
+    assert log.unread.counts == {"an Xid that cannot be read": 2}
+
+
+def test_lines_of_a_record_and_empty_ones_are_no_lines() -> None:
+    log = parse_kernel_log(f"6,1,5,-;{XID}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0\n\n")
+    assert len(log.events) == 1
+
+
+def test_escapes_of_kmsg() -> None:
+    assert read_line(r"6,1,5,-;a\x0ab").message == "a\nb"
+
+
+def test_uuid_and_serial_of_a_board() -> None:
+    uuid = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+    log = parse_kernel_log(
+        f"NVRM: GPU at PCI:0000:3b:00: {uuid}\nNVRM: GPU Board Serial Number: 42\n"
+        f"NVRM: GPU at PCI:0000:af:00: {uuid}\nother\nNVRM: GPU Board Serial Number: 43\n"
+    )
+    assert log.boards == {"0000:3b:00": (uuid, "42"), "0000:af:00": (uuid, None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("accelerator_nvidia_nccl__dmesg.decode.iso.log", {}),
+        ("accelerator_nvidia_xid__dmesg-with-xid-119.log", {119: 5}),
+        ("memory__dmesg.decode.iso.log", {13: 16, 43: 1}),
+        ("pkg_kmsg__kmsg.1.log", {}),
+        ("pkg_kmsg__kmsg.2.peermem.log", {}),
+    ],
+)
+def test_real_logs(shared_data: Path, name: str, codes: dict[int, int]) -> None:
+    text = (shared_data / "kernel_logs" / name).read_text(errors="replace")
+    log = parse_kernel_log(text, boot_time=BOOT)
+    assert Counter(event.code for event in log.events) == codes
+    assert not log.unread
+    lines = [read_line(raw, boot_time=BOOT) for raw in text.splitlines() if raw.strip()]
+    assert all(line.time is not None for line in lines if not line.message.startswith(" "))
+    for pci, (uuid, serial) in log.boards.items():
+        assert pci_address(pci) == pci
+        assert uuid.startswith("GPU-")
+        assert serial is not None
+
+
+PIECES = st.sampled_from(
+    [XID, "NVRM: ", "Xid (", "PCI:", "0000:3b:00", "): ", "79", "[", "]", "6,1,2,-;", "\n", "\\xff",
+     "kernel: ", "[Mon Mar  3 10:11:12 2025] ", "2025-13-41T99:00:00 ", "9" * 30, "pid=", "name="]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.text(max_size=5), max_size=12).map("".join))
+def test_no_text_raises_anything(text: str) -> None:
+    parse_kernel_log(text, boot_time=BOOT)
+    parse_kernel_log(text)
+
+
+@given(st.integers(0, 200))
+def test_a_line_cut_short_raises_nothing(length: int) -> None:
+    text = f"Mar  3 10:11:12 node7 kernel: [   12.345678] {XID}"
+    assert len(parse_kernel_log(text[:length]).events) <= 1

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.telemetry.host_files import (
+    DroppedText,
+    host_in_name,
+    kind_of_text,
+    read_host,
+    time_in_name,
+)
+
+TIME = 1_740_787_200 * 10**9  # 2025-03-01
+MINUTE = 60 * 10**9
+CSV = (
+    "timestamp, serial, pci.bus_id, temperature.gpu\n"
+    "2025/03/01 00:10:00.250, S1, 00000000:3B:00.0, 41\n"
+)
+UNTIMED = "serial, temperature.gpu\nS1, 41\n"
+XML = (
+    "<?xml version='1.0' ?>\n<nvidia_smi_log><timestamp>Sat Mar  1 00:10:00 2025</timestamp>"
+    "<gpu id='00000000:3B:00.0'><serial>S1</serial><temperature><gpu_temp>41 C</gpu_temp>"
+    "</temperature></gpu></nvidia_smi_log>\n"
+)
+LOG = (
+    "[Sat Mar  1 00:00:00 2025] eth0: up\n"
+    "[Sat Mar  1 00:05:00 2025] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, text\n"
+)
+METRICS = 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1",Hostname="node-9"} 41\n'
+
+
+def file(text: str, name: str = "drop", time: int | None = None) -> DroppedText:
+    return DroppedText(name, text, time)
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("smi_2025-03-01T00:10:05.csv", 605),
+        ("smi-20250301-0010.csv", 600),
+        ("smi.20250301T001005Z.xml", 605),
+        ("2025-03-01_00.10.csv", 600),
+        ("smi-1740787205.csv", 5),
+        ("smi-1740787205123.csv", 5),
+        ("smi.csv", None),
+        ("smi-20251301.csv", None),
+        ("serial-16501240142490.csv", None),
+        ("node-20250301.csv", None),
+    ],
+)
+def test_a_time_in_a_name(name: str, seconds: int | None) -> None:
+    assert time_in_name(name) == (None if seconds is None else TIME + seconds * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("node-7_smi_2025-03-01T00:10.csv", "node-7"),
+        ("gpu17.rack3_20250301-0010.csv.gz", "gpu17.rack3"),
+        ("smi.csv", None),
+        ("nvidia-smi_1740787205.csv", None),
+        ("kern.log", None),
+        ("dmesg_node-1.txt", "node-1"),
+        ("..csv", None),
+    ],
+)
+def test_a_host_in_a_name(name: str, host: str | None) -> None:
+    assert host_in_name(name) == host
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (CSV, "csv"),
+        (f"Sat Mar 1\n{CSV}", "csv"),
+        ("Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n", "csv"),
+        (XML, "xml"),
+        (LOG, "kernel_log"),
+        ("6,12,5000000,-;eth0: up\n", "kernel_log"),
+        ("Mar  1 00:05:00 node kernel: eth0: up\n", "kernel_log"),
+        (METRICS, "metrics"),
+        (f"# HELP DCGM_FI_DEV_GPU_TEMP t\n# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n{METRICS}", "metrics"),
+        ("cpu  1 2 3\nbtime 1740787200\n", "stat"),
+        ('{"readings": []}', "batch"),
+        ("", None),
+        ("hello\n", None),
+        ("a,b\n1,2\n", None),
+    ],
+)
+def test_the_kind_of_a_text(text: str, kind: str | None) -> None:
+    assert kind_of_text(text) == kind
+
+
+def test_the_time_is_that_of_the_content_then_of_the_name() -> None:
+    for text in (CSV, XML):
+        (row,) = read_host("node-1", [file(text, time=5)]).readings
+        assert row["timestamp"] // 10**9 == TIME // 10**9 + 600
+        assert (row["machine_id"], row["gpu_serial"], row["pci"]) == ("node-1", "S1", "0000:3b:00")
+    (row,) = read_host("node-1", [file(UNTIMED, time=TIME)]).readings
+    assert row["timestamp"] == TIME
+    found = read_host("node-1", [file(UNTIMED)])
+    assert found.readings == []
+    assert found.unread.counts == {"a reading without a time, in it or in the name of its file": 1}
+
+
+def test_clocks_without_a_zone_are_shifted() -> None:
+    found = read_host("node-1", [file(CSV), file(LOG)], offset=60 * MINUTE)
+    assert found.readings[0]["timestamp"] // 10**9 == TIME // 10**9 + 600 - 3600
+    assert found.events[0]["timestamp"] == TIME + 5 * MINUTE - 60 * MINUTE
+
+
+def test_a_log_says_where_silence_means_no_xid() -> None:
+    later = CSV.replace("00:10", "00:40")
+    found = read_host("node-1", [file(CSV), file(later), file(LOG, time=TIME + 20 * MINUTE)])
+    assert [row["log_read"] for row in found.readings] == [True, False]
+
+
+def test_an_event_is_known_when_its_log_was_taken() -> None:
+    (event,) = read_host("node-1", [file(LOG, time=TIME + 20 * MINUTE)]).events
+    assert (event["timestamp"], event["known_at"]) == (TIME + 5 * MINUTE, TIME + 20 * MINUTE)
+    assert (event["code"], event["pid"], event["pci"]) == (79, 1, "0000:3b:00")
+    (event,) = read_host("node-1", [file(LOG)]).events
+    assert event["known_at"] == event["timestamp"]
+
+
+def test_two_copies_of_a_log_name_their_events_alike() -> None:
+    line = LOG.splitlines(keepends=True)[1]
+    found = read_host("node-1", [file(LOG + line), file(LOG + line + line)])
+    names = [event["id"] for event in found.events]
+    assert (len(names), len(set(names))) == (5, 3)
+    assert len({e["id"] for host in ("a", "b") for e in read_host(host, [file(LOG)]).events}) == 2
+
+
+def test_a_log_from_the_start_of_the_host_needs_its_time() -> None:
+    log = "[  300.000000] NVRM: Xid (PCI:0000:3b:00): 79, text\n"
+    found = read_host("node-1", [file(log)])
+    assert found.events == []
+    assert found.unread
+    stat = file(f"cpu 1\nbtime {TIME // 10**9}\n")
+    (event,) = read_host("node-1", [file(log), stat]).events
+    assert event["timestamp"] == TIME + 5 * MINUTE
+
+
+def test_a_log_without_a_year_takes_it_from_when_it_was_taken() -> None:
+    log = "Dec 31 23:59:00 n kernel: NVRM: Xid (PCI:0000:3b:00): 79, text\n"
+    (event,) = read_host("node-1", [file(log, time=TIME)]).events
+    assert event["timestamp"] == 1_735_689_540 * 10**9  # 2024-12-31 23:59
+    assert read_host("node-1", [file(log)]).events == []
+
+
+def test_a_gpu_that_nvidia_smi_calls_lost_is_an_event() -> None:
+    text = f"Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n{UNTIMED}"
+    found = read_host("node-1", [file(text, time=TIME)])
+    assert [(e["kind"], e["pci"]) for e in found.events] == [("lost", "0000:3b:00")]
+    assert len(found.readings) == 1
+
+
+def test_documents_one_after_the_other_and_headers_that_come_again() -> None:
+    assert len(read_host("n", [file(XML + XML)]).readings) == 2
+    found = read_host("n", [file(CSV + CSV)])
+    assert (len(found.readings), bool(found.unread)) == (2, False)
+
+
+def test_metrics_name_their_host() -> None:
+    (row,) = read_host(None, [file(METRICS, time=TIME)]).readings
+    assert (row["machine_id"], row["gpu_uuid"]) == ("node-9", "GPU-1")
+    hostile = METRICS.replace("node-9", "../etc")
+    (row,) = read_host(None, [file(hostile, time=TIME)]).readings
+    assert "machine_id" not in row
+
+
+def test_batches_of_an_agent() -> None:
+    batch = json.dumps({"readings": [{"timestamp": TIME, "gpu_serial": "S1"}]})
+    assert len(read_host("n", [file(batch)]).readings) == 1
+    assert len(read_host("n", [file(f"{batch}\n{batch}\n")]).readings) == 2
+    for broken in ('{"readings": [1]}', "{", '{"a": 1}', '{"readings": [{"timestamp": "x"}]}'):
+        found = read_host("n", [file(broken)])
+        assert (found.readings, bool(found.unread)) == ([], True)
+
+
+def test_what_the_driver_says_of_a_board_is_a_place(shared_data: Path) -> None:
+    path = shared_data / "kernel_logs" / "accelerator_nvidia_xid__dmesg-with-xid-119.log"
+    found = read_host("node-1", [file(path.read_text())])
+    serials = {place["pci"]: place["gpu_serial"] for place in found.boards}
+    assert serials["0000:9b:00"] == "1650124014249"
+    assert {event["code"] for event in found.events} == {119}
+
+
+def test_real_captures_are_read(shared_data: Path) -> None:
+    for path in sorted((shared_data / "nvidia_smi_xml").glob("*.xml")):
+        found = read_host("node-1", [file(path.read_text(), time=TIME)])
+        assert found.files == {"xml": 1}, path.name
+        assert found.readings, path.name
+        assert not found.unread, path.name
+    for path in sorted((shared_data / "kernel_logs").glob("*.log")):
+        assert kind_of_text(path.read_text()) == "kernel_log", path.name
+
+
+@given(st.lists(st.text(max_size=200), max_size=3), st.none() | st.integers(0, 2**62))
+def test_any_text_is_read_or_unread(texts: list[str], time: int | None) -> None:
+    read_host("node-1", [file(text, time=time) for text in texts])
+
+
+@given(
+    st.sampled_from([CSV, XML, LOG, METRICS, UNTIMED, '{"readings": [{"timestamp": 1}]}']),
+    st.integers(0, 300),
+    st.text(max_size=20),
+)
+def test_any_damage_is_read_or_unread(text: str, place: int, damage: str) -> None:
+    read_host("node-1", [file(text[:place] + damage + text[place + len(damage) :], time=TIME)])
+
+
+@given(st.text(max_size=60))
+def test_any_name_is_looked_at(name: str) -> None:
+    time_in_name(name)
+    host = host_in_name(name)
+    assert host is None or "/" not in host
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.1\n",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+        "No devices were found\n",
+    ],
+)
+def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> None:
+    found = read_host("node-1", [file(CSV, "before"), file(text, "error", TIME)])
+    assert [(event["kind"], event.get("pci")) for event in found.events] == [("blind", None)]
+    assert len(found.readings) == 1
+    assert list(found.unread.counts) == ["a file in which nvidia-smi could read no GPU"]
+
+
+@pytest.mark.parametrize("text", ["", "\0\377\n", "Segmentation fault\n", "Killed\n"])
+def test_a_dropped_text_that_is_no_table_makes_no_event(text: str) -> None:
+    found = read_host("node-1", [file(text, "error", TIME)])
+    assert (found.events, list(found.unread.counts)) == ([], ["a file of no known kind"])

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from forewarn.features.telemetry.silent_sensors import BlindWatch
+
+
+def feed(*readings: dict[str, float]) -> list[list[str]]:
+    watch = BlindWatch()
+    return [watch.update("S1", numbers) for numbers in readings]
+
+
+def test_a_sensor_that_falls_silent_is_found_once() -> None:
+    both, one = {"power_draw": 1.0, "clock_sm": 2.0}, {"power_draw": 1.0}
+    assert feed(both, one, one, both, one) == [
+        [],
+        ["clock_sm is absent"],
+        [],
+        [],
+        ["clock_sm is absent"],
+    ]
+
+
+def test_what_never_spoke_is_not_missed() -> None:
+    assert feed({"power_draw": 1.0}, {"power_draw": 2.0}) == [[], []]
+
+
+def test_a_sensor_is_frozen_only_while_the_other_moves() -> None:
+    moving = [{"temperature_gpu": 40.0 + i % 4, "power_draw": 100.0} for i in range(14)]
+    found = feed(*moving)
+    assert found[:11] == [[]] * 11
+    assert found[11:] == [["power_draw is frozen"], [], []]
+    still = [{"temperature_gpu": 40.0, "power_draw": 100.0}] * 20
+    assert feed(*still) == [[]] * 20
+
+
+def test_gpus_are_watched_apart() -> None:
+    watch = BlindWatch()
+    watch.update("S1", {"power_draw": 1.0})
+    assert watch.update("S2", {}) == []

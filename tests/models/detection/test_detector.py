@@ -1,0 +1,460 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.models.detection.denoiser import windows_of
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.own_past import Past, Usual
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.task import Task, comparable
+from forewarn.models.detection.threshold import Threshold
+from forewarn.models.detection.verdict import Verdict
+
+Floats = np.ndarray
+TICKS = 300
+RULES = Rules(window=4, continuity=40, block=10)
+ONE = MetricLimits("one", 0.0, 1.0)
+TWO = MetricLimits("two", 0.0, 1.0)
+FIXED = Threshold(base=np.log(3.0), slope=0.0, margin=0.0, tail=0.2)
+USUAL = Usual(0.02, 0.3, 0.05)
+
+
+def detector(rules: Rules = RULES, activity: str | None = None, level: float = 3.0) -> Detector:
+    threshold = replace(FIXED, base=float(np.log(level)))
+    models = [MetricModel((limits,), None, USUAL, threshold) for limits in (ONE, TWO)]
+    return Detector(rules, models, activity)
+
+
+def healthy(n: int, seed: int = 0, ticks: int = TICKS) -> dict[str, Floats]:
+    generator = np.random.default_rng(seed)
+    return {
+        name: generator.normal(0.5, 0.02, (n, ticks)).astype(np.float32) for name in ("one", "two")
+    }
+
+
+def task(
+    series: Mapping[str, Floats],
+    groups: list[int] | None = None,
+    weights: list[float] | None = None,
+    first: int = 0,
+) -> Task:
+    n, ticks = next(iter(series.values())).shape
+    return Task(
+        machines=tuple(f"m{i}" for i in range(n)),
+        first_tick=first,
+        n_ticks=ticks,
+        series=series.get,
+        groups=np.zeros(n, int) if groups is None else np.array(groups),
+        weights=np.ones(n) if weights is None else np.array(weights),
+    )
+
+
+def found(series: Mapping[str, Floats], **options: object) -> Verdict:
+    verdict, _ = detector().find(task(series, **options))  # type: ignore[arg-type]
+    return verdict
+
+
+def named(verdict: Verdict) -> list[int]:
+    return [one.machine for one in verdict.findings]
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 40, 300])
+def test_nobody_is_named_in_a_healthy_task_and_the_faulty_machine_is(n: int) -> None:
+    series = healthy(n)
+    assert named(found(series)) == []
+    series["two"][1, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [1]
+    (one,) = verdict.findings
+    assert one.metric == "two"
+    assert 145 <= one.since <= 152
+    assert 0.85 * RULES.continuity <= one.at - 150 <= RULES.continuity + 10
+
+
+def test_less_than_a_continuity_is_a_jitter() -> None:
+    series = healthy(8)
+    series["one"][3, 150:180] -= 0.3
+    series["two"][5, 100:103] -= 0.3  # single odd samples are none
+    verdict = found(series)
+    assert named(verdict) == []
+    (jitter,) = verdict.jitters
+    assert (jitter.machine, jitter.metric) == (3, "one")
+    assert abs(jitter.since - 148) <= 2
+    assert abs(jitter.until - 181) <= 2
+    assert jitter.score > 1.0
+
+
+def test_a_jitter_is_told_when_it_is_over_and_not_of_who_is_named() -> None:
+    series = healthy(8)
+    series["one"][3, TICKS - 20 :] -= 0.3
+    series["two"][1, 100:120] -= 0.3
+    series["two"][1, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [1]
+    assert verdict.jitters == ()
+
+
+def test_a_tenth_of_the_windows_may_be_quiet() -> None:
+    series = healthy(8)
+    series["one"][3, 150:] -= 0.3
+    series["one"][3, 170] = 0.5
+    assert named(found(series)) == [3]
+
+
+def test_the_first_metric_in_order_that_finds_one_wins() -> None:
+    series = healthy(8)
+    series["two"][2, 100:] -= 0.3
+    series["one"][3, 200:] -= 0.3
+    assert found(series).findings[0].metric == "one"
+    assert found(series).examined == ("one",)
+
+
+def test_a_weak_finding_waits_for_what_the_other_metrics_show() -> None:
+    series = healthy(8)
+    series["one"][3, 150:] -= 0.13
+    series["two"][2, 150:] -= 0.4
+    weak, _ = detector().find(task({"one": series["one"]}))
+    assert named(weak) == [3]
+    assert weak.findings[0].score < 2
+    assert named(found(series)) == [2]
+
+
+def test_several_at_once_are_all_named() -> None:
+    series = healthy(12)
+    series["one"][[2, 7], 150:] -= 0.3
+    assert sorted(named(found(series))) == [2, 7]
+
+
+def test_of_four_the_two_that_have_changed_are_faulty_and_not_the_other_two() -> None:
+    series = healthy(4)
+    series["one"][[0, 2], 150:] -= 0.3
+    assert sorted(named(found(series))) == [0, 2]
+
+
+def test_where_half_goes_up_and_half_goes_down_nobody_can_tell() -> None:
+    series = healthy(4)
+    series["one"][[0, 2], 150:] -= 0.2
+    series["one"][[1, 3], 150:] += 0.2
+    assert named(found(series)) == []
+
+
+def test_machines_of_another_stage_are_no_outliers() -> None:
+    series = healthy(12)
+    series["one"][8:, 150:] -= 0.3  # a whole stage works on something else now
+    groups = [0] * 8 + [1] * 4
+    assert named(found(series, groups=groups)) == []
+
+
+def test_who_has_always_been_different_is_not_named_and_who_is_so_beyond_all_is_a_straggler() -> (
+    None
+):
+    series = healthy(8)
+    series["one"][2] += 0.2
+    assert named(found(series)) == []
+    series["one"][3] -= 0.48
+    verdict = found(series)
+    assert named(verdict) == [3]
+    assert verdict.findings[0].always
+
+
+def test_a_fault_goes_before_a_straggler() -> None:
+    series = healthy(8)
+    series["one"][3] -= 0.48
+    series["two"][5, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [5]
+    assert not verdict.findings[0].always
+
+
+def test_a_checkpoint_of_the_whole_task_with_rank_zero_still_busy_is_a_phase() -> None:
+    series = healthy(8) | {"busy": np.full((8, TICKS), 0.9, np.float32)}
+    series["busy"][:, 100:138] = 0.0
+    series["one"][1:, 100:138] = 0.1
+    series["one"][0, 100:138] = 0.9
+    model = detector(replace(RULES, continuity=30), "busy")
+    assert named(model.find(task(series))[0]) == [0]  # longer than a continuity: no pause any more
+    model = detector(RULES, "busy")
+    assert named(model.find(task(series))[0]) == []
+
+
+def test_the_machine_that_does_not_come_back_after_a_pause_is_the_finding() -> None:
+    series = healthy(8) | {"busy": np.full((8, TICKS), 0.9, np.float32)}
+    series["busy"][:, 150:180] = 0.0
+    series["one"][:, 150:180] = 0.05
+    series["one"][4, 180:] = 0.05 + 0.01 * np.random.default_rng(0).random(TICKS - 180)
+    verdict, _ = detector(RULES, "busy").find(task(series))
+    assert named(verdict) == [4]
+    assert verdict.findings[0].since >= 176
+
+
+def test_a_sensor_that_hangs_makes_a_machine_blind_and_names_nobody() -> None:
+    series = healthy(8)
+    series["one"][3, 100:] = 0.2
+    verdict = found(series)
+    assert named(verdict) == []
+    assert verdict.blind == (3,)
+
+
+@pytest.mark.parametrize("gone", [np.s_[100:], np.s_[:]])
+def test_a_machine_that_is_gone_is_blind_and_the_others_are_compared(gone: slice) -> None:
+    series = healthy(8)
+    for one in series.values():
+        one[3, gone] = np.nan
+    series["two"][5, 150:] -= 0.3
+    verdict = found(series)
+    assert named(verdict) == [5]
+    assert verdict.blind == (3,)
+
+
+def test_a_machine_that_joins_in_the_middle_is_compared_while_it_is_there() -> None:
+    series = healthy(8)
+    for one in series.values():
+        one[3, :120] = np.nan
+    assert named(found(series)) == []
+    series["one"][3, 230:] -= 0.3
+    assert named(found(series)) == [3]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_of_one_or_two_machines_nobody_is_named(n: int) -> None:
+    series = healthy(n)
+    series["one"][0, 150:] -= 0.4
+    assert named(found(series)) == []
+
+
+def test_a_metric_that_nobody_sends_is_absent() -> None:
+    series = healthy(8)
+    del series["one"]
+    series["two"][1, 150:] -= 0.3
+    verdict = found(series)
+    assert verdict.absent == ("one",)
+    assert named(verdict) == [1]
+    assert found({"other": series["two"]}).absent == ("one", "two")
+
+
+def test_a_pull_shorter_than_a_window_names_nobody() -> None:
+    assert named(found(healthy(8, ticks=3))) == []
+    assert named(found(healthy(8, ticks=30))) == []
+
+
+def test_infinities_are_missing() -> None:
+    series = healthy(8)
+    series["one"][3, 100:] = np.inf
+    verdict = found(series)
+    assert named(verdict) == []
+    assert verdict.blind == (3,)
+
+
+def test_an_earlier_call_makes_a_machine_known() -> None:
+    before, now = healthy(8, 1), healthy(8, 2)
+    now["one"][3] -= 0.3  # since its first sample in this pull
+    model = detector()
+    assert named(model.find(task(now))[0]) == []
+    _, pasts = model.find(task(before))
+    verdict, after = model.find(task(now, first=TICKS), pasts)
+    assert named(verdict) == [3]
+    assert not verdict.findings[0].always
+    # What is suspect does not become usual.
+    assert named(model.find(task(now, first=2 * TICKS), after)[0]) == [3]
+
+
+def test_a_listed_machine_is_named_on_less_evidence() -> None:
+    series = healthy(8)
+    series["one"][3, 150:] -= 0.1
+    level = highest(series, 3) * 1.05
+    assert named(detector(level=level).find(task(series))[0]) == []
+    weights = [0.5] * 8
+    weights[3] = 4.5
+    assert named(detector(level=level).find(task(series, weights=weights))[0]) == [3]
+
+
+def none(series: Mapping[str, Floats]) -> Floats:
+    return np.zeros(next(iter(series.values())).shape[1] - RULES.window + 1, dtype=bool)
+
+
+def test_the_paper_names_the_farthest_machine_if_it_is_the_same_all_the_time() -> None:
+    rules = replace(RULES, mode="minder")
+    series = healthy(20)
+    model = detector(rules, level=3.0)
+    assert named(model.find(task(series))[0]) == []
+    series["one"][3, 150:] -= 0.3
+    assert named(model.find(task(series))[0]) == [3]
+    # Two that take turns in being the farthest never complete it.
+    series["one"][7, 150:] -= 0.3
+    assert named(model.find(task(series))[0]) == []
+
+
+def test_no_threshold_of_the_paper_can_name_one_of_four_above_its_bound() -> None:
+    rules = replace(RULES, mode="minder")
+    series = healthy(4)
+    series["one"][1, 150:] -= 0.5
+    assert named(detector(rules, level=1.8).find(task(series))[0]) == []
+    assert named(detector(rules, level=1.6).find(task(series))[0]) == [1]
+
+
+def test_groups_too_small_are_compared_together() -> None:
+    assert comparable(np.array([5, 5, 5, 5, 7])).tolist() == [0] * 5
+    assert comparable(np.array([5] * 4 + [7] * 4)).tolist() == [5] * 4 + [7] * 4
+    assert comparable(np.array([1, 2, 3])).tolist() == [0, 0, 0]
+
+
+def test_the_past_of_a_call_can_be_given_to_the_next() -> None:
+    _, pasts = detector().find(task(healthy(8)))
+    assert set(pasts) == {"one", "two"}
+    assert all(isinstance(past, Past) for past in pasts.values())
+    assert pasts["one"].machines == tuple(f"m{i}" for i in range(8))
+
+
+def in_parts(
+    series: Mapping[str, Floats], step: int, *, go_on: bool
+) -> tuple[list[tuple[int, Verdict]], dict[str, Past]]:
+    """Call a detector every `step` ticks on the last 200, as a watch does."""
+    pasts: dict[str, Past] = {}
+    said = []
+    n_ticks = next(iter(series.values())).shape[1]
+    for end in range(200, n_ticks + 1, step):
+        last = {name: values[:, end - 200 : end] for name, values in series.items()}
+        verdict, pasts = detector().find(task(last, first=end - 200), pasts, go_on=go_on)
+        said.append((end, verdict))
+    return said, pasts
+
+
+def first_named(said: list[tuple[int, Verdict]]) -> tuple[int, int, int] | None:
+    """Return when somebody was named first, who, and since which tick."""
+    return next(
+        (
+            (end, verdict.findings[0].machine, end - 200 + verdict.findings[0].since)
+            for end, verdict in said
+            if verdict.findings
+        ),
+        None,
+    )
+
+
+@pytest.mark.parametrize("step", [1, 7, 30, 150])
+def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(step: int) -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:] -= 0.3
+    assert first_named(in_parts(healthy(9, ticks=500), step, go_on=True)[0]) is None
+    streamed = first_named(in_parts(series, step, go_on=True)[0])
+    whole = first_named(in_parts(series, step, go_on=False)[0])
+    assert streamed is not None
+    assert whole is not None
+    assert streamed[:2] == whole[:2]
+    assert abs(streamed[2] - whole[2]) <= 2
+
+
+def test_a_stream_pays_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+    plain = windows_of
+
+    def counted(series: Floats, length: int) -> Floats:
+        windows = plain(series, length)
+        looked_at.append(len(windows))
+        return windows
+
+    monkeypatch.setattr("forewarn.models.detection.detector.windows_of", counted)
+    in_parts(healthy(6, ticks=400), 5, go_on=True)
+    first, rest = looked_at[:2], looked_at[2:]
+    assert first == [197, 197]
+    # What is new, the block that is not whole, and the one before it: a sample may come late.
+    assert max(rest) <= 5 + 2 * RULES.block
+
+
+def test_a_stream_takes_up_who_joins_and_looks_again_at_a_pause_that_was_none() -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:] -= 0.3
+    pasts: dict[str, Past] = {}
+    for end in (200, 250):  # the last machine comes later
+        last = {name: values[:8, end - 200 : end] for name, values in series.items()}
+        _, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
+    last = {name: values[:, 300:500] for name, values in series.items()}
+    verdict, _ = detector().find(task(last, first=300), pasts, go_on=True)
+    assert named(verdict) == [4]
+    hung = detector(activity="two")
+    idle = healthy(6, ticks=400)
+    idle["two"][:, 340:] *= 0.1
+    idle["one"][2, 340:] -= 0.3
+    pasts = {}
+    for end in (350, 360, 370, 400):
+        last = {name: values[:, end - 200 : end] for name, values in idle.items()}
+        verdict, pasts = hung.find(task(last, first=end - 200), pasts, go_on=True)
+        # It rests, until it has rested for as long as a continuity: then it hangs.
+        assert named(verdict) == ([2] if end == 400 else [])
+
+
+def test_the_machine_that_does_not_come_back_from_an_early_pause_is_named() -> None:
+    series = healthy(8)
+    series["two"][:, 10:45] *= 0.1
+    verdict, _ = detector(activity="two").find(task(series))
+    assert named(verdict) == []
+    series["one"][3, 30:] -= 0.3
+    verdict, _ = detector(activity="two").find(task(series))
+    assert named(verdict) == [3]
+
+
+@pytest.mark.parametrize("late", [5, 40, 75])
+def test_a_stream_looks_again_where_samples_came_late(late: int) -> None:
+    """One machine of nine sends its samples in bundles."""
+    series = healthy(9, ticks=600)
+    series["two"][4, 300:] -= 0.3
+    pasts: dict[str, Past] = {}
+    when = []
+    for end in range(200, 601, 5):
+        last = {name: values[:, end - 200 : end].copy() for name, values in series.items()}
+        for values in last.values():
+            values[4, 200 - end % late :] = np.nan
+        verdict, pasts = detector().find(task(last, first=end - 200), pasts, go_on=True)
+        when += [end] if named(verdict) == [4] else []
+    assert when
+    assert when[0] <= 300 + RULES.continuity + 10 + late
+
+
+def test_a_stream_forgets_what_a_sensor_showed_that_hangs() -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:] = 0.1
+    said, _ = in_parts(series, 5, go_on=True)
+    assert all(not verdict.jitters and not verdict.findings for _, verdict in said[-20:])
+
+
+def test_a_call_that_has_nothing_new_says_the_same_again() -> None:
+    series = healthy(9, ticks=500)
+    series["two"][4, 300:450] -= 0.3
+    first, pasts = detector().find(task(series), go_on=True)
+    shorter = {name: values[:, :400] for name, values in series.items()}
+    again, _ = detector().find(task(shorter), pasts, go_on=True)
+    assert named(first) == named(again) == [4]
+
+
+def test_who_falls_silent_or_only_half_way_is_not_back() -> None:
+    series = healthy(8)
+    series["one"][3, 150:180] -= 0.3
+    series["one"][3, 180:] = np.nan
+    assert found(series).jitters == ()
+
+
+def highest(series: Mapping[str, Floats], machine: int) -> float:
+    """Return the highest threshold at which a machine would be named on the first metric."""
+    model = detector()
+    done = model.examine(task(series), model.metrics[0], None, none(series))
+    assert done is not None
+    return float(done.highest()[machine])
+
+
+def test_what_a_limit_used_to_hide_is_no_weak_finding() -> None:
+    """All are at the limit of a metric; the task slows down, and one of them is still there."""
+    series = healthy(8)
+    series["one"] = np.minimum(series["one"] + 0.55, 1.0)
+    series["one"][:, 150:] -= 0.2
+    series["one"][3, 150:] = 1.0
+    level = highest(series, 3)
+    assert named(detector(level=level / 1.5).find(task(series))[0]) == []
+    assert named(detector(level=level / 2.5).find(task(series))[0]) == [3]
+    series["one"][3, 150:] = 0.95  # it is below the limit: it has changed, less than the others
+    level = highest(series, 3)
+    assert named(detector(level=level / 1.5).find(task(series))[0]) == [3]

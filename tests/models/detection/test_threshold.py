@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forewarn.models.detection.threshold import Threshold, fit_threshold
+
+DAY_OF_PULLS = 1 / 96  # of 15 minutes
+
+
+def test_the_wanted_rate_comes_out_where_the_tail_is_what_is_assumed() -> None:
+    generator = np.random.default_rng(0)
+    sizes = np.exp(generator.uniform(np.log(4), np.log(1500), 400)).astype(int)
+    tail, slope = 0.2, 0.1
+
+    def draw(sizes: np.ndarray) -> np.ndarray:
+        return np.asarray(np.exp(slope * np.log(sizes) + generator.exponential(tail, len(sizes))))
+
+    wanted = 2.0  # a day: often enough to be counted below
+    found = fit_threshold(draw(sizes), sizes, np.full(400, DAY_OF_PULLS), per_day=wanted)
+    assert found.slope == pytest.approx(slope, abs=0.03)
+    many = np.exp(generator.uniform(np.log(4), np.log(1500), 40_000)).astype(int)
+    passed = draw(many) > np.array([found.at(n) for n in many])
+    assert passed.mean() * 96 == pytest.approx(wanted, rel=0.6)
+
+
+def test_a_rarer_alarm_needs_a_higher_threshold() -> None:
+    highest = np.random.default_rng(1).lognormal(0, 0.3, 60)
+    sizes = np.full(60, 16)
+    days = np.full(60, DAY_OF_PULLS)
+    often, seldom = (fit_threshold(highest, sizes, days, per_day=r) for r in (1.0, 0.01))
+    assert seldom.at(16) > often.at(16) > 0.9 * highest.max()
+
+
+def test_faulty_pulls_among_the_healthy_ones_hardly_move_it() -> None:
+    generator = np.random.default_rng(2)
+    highest, sizes, days = generator.lognormal(0, 0.2, 60), np.full(60, 16), np.full(60, 0.01)
+    spoiled = highest.copy()
+    spoiled[:3] = 50.0
+    clean = fit_threshold(highest, sizes, days, per_day=0.1).at(16)
+    assert fit_threshold(spoiled, sizes, days, per_day=0.1).at(16) == pytest.approx(clean, rel=0.2)
+
+
+def test_a_listed_machine_needs_less_and_the_others_more() -> None:
+    threshold = Threshold(0.0, 0.0, 0.5, 0.2)
+    eased, plain, raised = threshold.each(10, np.array([4.0, 1.0, 0.5]))
+    assert eased < plain == threshold.at(10) < raised
+    # A false alarm is as many times as likely as the weight says, and at most so where it is more.
+    assert np.log(raised / plain) == pytest.approx(0.2 * np.log(2))
+    assert 0.0 < np.log(plain / eased) < 0.2 * np.log(4)
+
+
+def test_without_a_pull_there_is_no_threshold() -> None:
+    with pytest.raises(ValueError, match="no pull"):
+        fit_threshold([], [], [], per_day=1.0)

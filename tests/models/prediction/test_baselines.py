@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forewarn.features.prediction.inputs import Inputs
+from forewarn.models.prediction.baselines import LastValueRule, LogisticModel, RandomModel
+from forewarn.models.prediction.log_odds import logit
+
+ENDS = np.arange(6, dtype=np.int64)
+ONES = np.ones(6, dtype=np.float32)
+LABELS = np.array([0, 0, 0, 1, 1, 1], dtype=np.int8)
+
+
+def last_values(*columns: Sequence[int], levels: int = 9) -> Inputs:
+    """Windows of two records; the first record says the opposite of the last."""
+    last = np.array(columns, dtype=np.uint8).T
+    sequence = np.stack([levels - 1 - last, last], axis=1)
+    names = tuple("abc"[: last.shape[1]])
+    return Inputs(
+        sequence, np.zeros((len(last), 0), np.uint8), names, (), (levels,) * len(names), ()
+    )
+
+
+def rule(inputs: Inputs) -> LastValueRule:
+    return LastValueRule(seed=0).fit(inputs, LABELS, ONES, ENDS)
+
+
+def test_rule_takes_the_channel_that_separates_best() -> None:
+    fitted = rule(last_values([1, 5, 3, 2, 6, 4], [1, 2, 5, 4, 6, 7]))
+    assert (fitted.channel_, fitted.rising_) == ("b", True)
+
+
+def test_rule_takes_the_direction_that_separates_best() -> None:
+    fitted = rule(last_values([1, 5, 3, 2, 6, 4], [7, 6, 8, 2, 3, 1]))
+    assert (fitted.channel_, fitted.rising_) == ("b", False)
+
+
+def test_rule_scores_by_bucket_number() -> None:
+    rising = rule(last_values([1, 2, 3, 4, 6, 8]))
+    assert rising.score(last_values([0, 4, 8])).tolist() == [0.0, 0.5, 1.0]
+
+
+def test_falling_rule_gives_missing_values_no_risk() -> None:
+    falling = rule(last_values([8, 7, 6, 4, 2, 1]))
+    assert falling.score(last_values([0, 1, 5, 8])).tolist() == [0.0, 1.0, 0.5, 0.125]
+
+
+@pytest.mark.parametrize(
+    ("flags", "scores"), [([0, 0, 0, 1, 1, 1], [0, 1]), ([1, 1, 1, 0, 0, 0], [1, 0])]
+)
+def test_zero_of_a_one_hot_channel_is_a_value(flags: list[int], scores: list[float]) -> None:
+    fitted = rule(last_values(flags, levels=2))
+    assert fitted.score(last_values([0, 1], levels=2)).tolist() == scores
+
+
+def test_rule_follows_the_weights() -> None:
+    inputs = last_values([1, 2, 8, 5, 6, 7], [3, 3, 3, 3, 3, 2])
+    weights = np.array([0.01, 0.01, 10, 1, 1, 1], dtype=np.float32)
+    assert rule(inputs).rising_
+    assert not LastValueRule(seed=0).fit(inputs, LABELS, weights, ENDS).rising_
+
+
+def random_scores(seed: int, last_end: int) -> list[float]:
+    inputs = last_values([0] * 1_000)
+    model = RandomModel(seed=seed).fit(inputs, LABELS, ONES, ENDS + last_end)
+    return [float(score) for score in model.score(inputs)]
+
+
+def test_random_scores_repeat_and_change_with_seed_and_retraining() -> None:
+    scores = random_scores(1, 0)
+    assert random_scores(1, 0) == scores
+    assert random_scores(2, 0) != scores
+    assert random_scores(1, 1) != scores
+    assert np.mean(scores) == pytest.approx(0.5, abs=0.05)
+
+
+def test_random_scores_survive_saving(tmp_path: Path) -> None:
+    inputs = last_values([1, 2, 3])
+    model = RandomModel(seed=7).fit(inputs, LABELS, ONES, ENDS)
+    model.save(tmp_path)
+    assert np.array_equal(RandomModel.load(tmp_path).score(inputs), model.score(inputs))
+
+
+def test_logistic_model_is_at_the_optimum_of_its_penalised_loss() -> None:
+    rng = np.random.default_rng(0)
+    n = 200
+    inputs = last_values(rng.integers(0, 9, n).tolist(), rng.integers(0, 9, n).tolist())
+    labels = (inputs.sequence[:, -1, 0] + rng.integers(0, 6, n) > 6).astype(np.int8)
+    weights = rng.uniform(0.5, 1.5, n).astype(np.float32)
+    model = LogisticModel(seed=0).fit(inputs, labels, weights, np.arange(n, dtype=np.int64))
+    scores = model.score(inputs)
+    residual = weights / weights.mean() * (scores - labels)
+    assert residual.sum() == pytest.approx(0.0, abs=0.02)
+    table = model.scaling_.sequence.apply(inputs.sequence[:, -1])
+    slopes = table.T @ residual + model.coefficients_[: table.shape[1]]
+    assert np.abs(slopes).max() < 0.05
+
+
+def test_logistic_model_sees_the_last_record_only() -> None:
+    inputs = last_values([1, 2, 3, 6, 7, 8])
+    model = LogisticModel(seed=0).fit(inputs, LABELS, ONES, ENDS)
+    other_first = last_values([1, 2, 3, 6, 7, 8])
+    other_first.sequence[:, 0] = 4
+    assert np.array_equal(model.score(other_first), model.score(inputs))
+    assert (np.diff(logit(model.score(inputs))) > 0).all()

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.measurement import Plan
+from forewarn.features.records.table import FeatureKinds
+from forewarn.features.xid_severity import severity
+from forewarn.models.prediction.builtin_rules import evidence, rule_scores
+
+HOUR = 3_600_000_000_000
+LENGTH = 4
+COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
+PLAN = Plan(
+    kinds=FeatureKinds(float=("temperature_gpu",), counter=COUNTERS, code=("xid",)),
+    length=LENGTH,
+    interval=HOUR,
+    history=(4, 16),
+    peers=("machine_id",),
+)
+CONTEXT = (
+    "severity:xid",
+    "count:xid",
+    *(f"rate:{name}:{span}" for name in (*COUNTERS, "grave xid") for span in ("16h", "64h")),
+    *(f"peers:machine_id:{name}:{span}" for name in COUNTERS for span in ("4h", "64h")),
+    "failures:serial",
+    "failures:slot",
+)
+Gpu = dict[str, float]
+
+
+def values_of(*gpus: Mapping[str, float], without: str = "-") -> InstanceValues:
+    """Return values of GPUs of which only what differs from a quiet one is given.
+
+    A counter is what was gained in the window, which peers gained nothing of; an `xid` comes in
+    the window.
+    """
+    names = tuple(name for name in CONTEXT if not name.startswith(without))
+    channels = ("temperature_gpu", *COUNTERS, "xid")
+    sequence = np.zeros((len(gpus), LENGTH, len(channels)), dtype=np.float32)
+    context = np.zeros((len(gpus), len(names)), dtype=np.float32)
+    for i, gpu in enumerate(gpus):
+        known = {f"peers:machine_id:{name}:4h": gpu.get(name, 0) / LENGTH for name in COUNTERS}
+        known |= {f"peers:machine_id:{name}:64h": gpu.get(name, 0) / LENGTH for name in COUNTERS}
+        known["severity:xid"] = float(severity(np.array([gpu.get("xid", 0)], np.float32))[0])
+        known |= dict(gpu)
+        for name, value in known.items():
+            if name in channels:
+                sequence[i, -1, channels.index(name)] = value
+            elif name in names:
+                context[i, names.index(name)] = value
+    return InstanceValues(sequence, context, channels, names)
+
+
+def scores(*gpus: Mapping[str, float]) -> list[float]:
+    return [round(score, 9) for score in rule_scores(values_of(*gpus), PLAN).tolist()]
+
+
+QUIET: Gpu = {}
+MUCH = 1e6
+# The worst of every rule but the one of fatal Xids in the window.
+SINGLY: list[Gpu] = [
+    {"xid": 63},
+    {"xid": 13},
+    {"rate:grave xid:64h": MUCH},
+    *({name: MUCH} for name in COUNTERS),
+    *({f"rate:{name}:64h": MUCH} for name in COUNTERS),
+    {"failures:serial": 9},
+    {"failures:slot": 9},
+]
+
+
+def test_a_quiet_gpu_has_a_low_score_and_no_points() -> None:
+    assert scores(QUIET)[0] < 0.01
+    assert all((points == 0).all() for points in evidence(values_of(QUIET), PLAN).values())
+
+
+@pytest.mark.parametrize("other", SINGLY, ids=str)
+def test_a_fatal_xid_outranks_any_other_rule(other: Gpu) -> None:
+    fatal, worst = scores({"xid": 79}, other)
+    assert fatal > worst
+
+
+def test_a_fatal_xid_outranks_everything_else_together() -> None:
+    everything: Gpu = {key: value for one in SINGLY for key, value in one.items()} | {"xid": 63}
+    fatal, worst = scores({"xid": 79}, everything)
+    assert fatal > worst
+
+
+@pytest.mark.parametrize(
+    ("xid", "grade"), [(0, 0), (13, 0), (31, 0), (63, 1), (94, 1), (48, 2), (79, 2)]
+)
+def test_xids_rank_by_severity_and_those_of_applications_do_not_count(xid: int, grade: int) -> None:
+    graded = scores({"xid": 13}, {"xid": 63}, {"xid": 79})
+    assert graded == sorted(graded)
+    assert len(set(graded)) == 3
+    assert scores({"xid": xid})[0] == graded[grade]
+
+
+def test_an_earlier_grave_xid_counts_less_than_one_now() -> None:
+    now, earlier, never = scores({"xid": 79}, {"rate:grave xid:64h": 0.1}, QUIET)
+    assert now > earlier > never
+
+
+@pytest.mark.parametrize("name", ["ecc_uncorrected", "rows_remapped"])
+def test_one_uncorrected_error_or_remapped_row_is_enough(name: str) -> None:
+    once, often, earlier, never = scores({name: 1}, {name: 9}, {f"rate:{name}:64h": 0.1}, QUIET)
+    assert once == often
+    assert once > earlier > never
+
+
+@pytest.mark.parametrize("name", ["ecc_corrected", "pcie_replays"])
+def test_a_counter_that_often_rises_counts_by_what_the_peers_did_not_gain(name: str) -> None:
+    as_peers = {name: 50, f"peers:machine_id:{name}:4h": 0, f"peers:machine_id:{name}:64h": 0}
+    more, alike, never = scores({name: 50}, as_peers, QUIET)
+    assert more > alike == never
+
+
+def test_a_gpu_younger_than_the_longest_span_is_compared_over_the_window() -> None:
+    # On a site's first day no span of history is known; the rules are for that day.
+    young, never = scores(
+        {"ecc_corrected": 500, "peers:machine_id:ecc_corrected:64h": float("nan")}, QUIET
+    )
+    assert young > never
+
+
+def test_a_gpu_without_peers_counts_by_what_it_gained_itself() -> None:
+    spans = ("4h", "64h")
+    alone = {f"peers:machine_id:ecc_corrected:{span}": float("nan") for span in spans}
+    lonely, never = scores({"ecc_corrected": 500} | alone, QUIET)
+    ungrouped = rule_scores(values_of({"ecc_corrected": 500}, without="peers"), PLAN)
+    assert lonely == pytest.approx(ungrouped[0])
+    assert lonely > never
+
+
+def test_repeat_offenders_rank_higher_but_not_without_limit() -> None:
+    found = scores(*({"failures:serial": n} for n in range(5)))
+    assert found[0] < found[1] < found[2] == found[3] == found[4]
+    assert scores({"failures:slot": 1})[0] > found[0]
+
+
+def test_missing_readings_are_no_evidence() -> None:
+    nothing = {name: float("nan") for name in (*CONTEXT, *COUNTERS)}
+    assert scores(nothing) == scores(QUIET)
+
+
+def test_columns_that_are_not_measured_are_left_out() -> None:
+    bare = values_of({"xid": 79, "ecc_uncorrected": 1}, QUIET, without="rate")
+    found = rule_scores(bare, PLAN)
+    assert found[0] > found[1]
+    assert "rate:grave xid" not in evidence(bare, PLAN)
+    floats = Plan(FeatureKinds(float=("temperature_gpu",)), LENGTH, HOUR)
+    assert evidence(values_of(QUIET, without=""), floats) == {}
+    assert len(rule_scores(values_of(QUIET, QUIET, without=""), floats)) == 2
+
+
+def test_a_code_without_severities_counts_by_how_often_it_comes() -> None:
+    plan = Plan(FeatureKinds(code=("error",)), LENGTH, HOUR)
+    context = np.array([[0.0], [1.0], [3.0]], dtype=np.float32)
+    values = InstanceValues(
+        np.zeros((3, LENGTH, 1), np.float32), context, ("error",), ("count:error",)
+    )
+    found = rule_scores(values, plan)
+    assert found[0] < found[1] < found[2]
+
+
+AMOUNTS = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: st.integers(0, 1000).map(float) for name in COUNTERS},
+        **{f"rate:{name}:64h": st.floats(0, 100) for name in (*COUNTERS, "grave xid")},
+        "failures:serial": st.integers(0, 5).map(float),
+        "failures:slot": st.integers(0, 5).map(float),
+    },
+)
+
+
+@given(AMOUNTS, AMOUNTS, st.sampled_from([0, 13, 63, 79]), st.sampled_from([0, 13, 63, 79]))
+def test_points_are_monotone(less: Gpu, added: Gpu, xid: int, other: int) -> None:
+    more = less | {name: less.get(name, 0.0) + value for name, value in added.items()}
+    grades = severity(np.array([xid, other], np.float32))
+    mild, grave = (xid, other) if grades[0] <= grades[1] else (other, xid)
+    points = evidence(values_of(less | {"xid": mild}, more | {"xid": grave}), PLAN)
+    for name, (low, high) in points.items():
+        assert low <= high, name
+    assert all((mine >= 0).all() for mine in points.values())

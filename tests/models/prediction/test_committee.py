@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forewarn.models.prediction.committee import CASCADE_FIRST, Committee
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MEMBERS = ("a", "b", "c")
+SHARES = st.sampled_from([0.02, 0.1, 0.25, 0.5, 1.0])
+Case = tuple[Committee, dict[str, Floats], Ints]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """A committee, scores with many ties, and an order of the instances."""
+    n = draw(st.integers(0, 20))
+    few = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+    scores = {
+        name: np.array(draw(st.lists(few, min_size=n, max_size=n)), dtype=np.float64)
+        for name in MEMBERS
+    }
+    parallel = draw(st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=3, unique=True))
+    stages = draw(st.lists(st.tuples(st.sampled_from(MEMBERS), SHARES), min_size=1, max_size=3))
+    order = np.array(draw(st.permutations(range(n))), dtype=np.int64)
+    return Committee(tuple(parallel), tuple(stages)), scores, order
+
+
+def count(share: float, n: int) -> int:
+    return max(1, round(share * n))
+
+
+def top(scores: Floats, k: int, order: Ints, among: set[int]) -> set[int]:
+    return set(sorted(among, key=lambda i: (-scores[i], order[i]))[:k])
+
+
+def flagged(mask: npt.NDArray[np.bool_]) -> set[int]:
+    return set(np.flatnonzero(mask).tolist())
+
+
+@settings(max_examples=50)
+@given(cases(), SHARES)
+def test_flags_are_what_brute_force_gives(case: Case, k: float) -> None:
+    committee, scores, order = case
+    n = len(order)
+    everything = set(range(n))
+    for name in MEMBERS:
+        expected = top(scores[name], count(k, n), order, everything)
+        assert flagged(committee.flags(name, scores, k, order)) == expected
+    members = [top(scores[name], count(k, n), order, everything) for name in committee.parallel]
+    assert flagged(committee.flags("parallel", scores, k, order)) == set.intersection(*members)
+    passed = everything
+    for name, share in committee.cascade:
+        passed = top(scores[name], count(share, n), order, passed)
+    assert flagged(committee.flags("cascade", scores, k, order)) == passed
+
+
+@settings(max_examples=50)
+@given(cases(), SHARES)
+def test_what_is_flagged_ranks_before_everything_else(case: Case, k: float) -> None:
+    committee, scores, order = case
+    for method in ("parallel", "cascade", *MEMBERS):
+        ranks = committee.ranks(method, scores, order)
+        flags = committee.flags(method, scores, k, order)
+        assert sorted(ranks.tolist()) == list(range(1, len(order) + 1))
+        assert flagged(flags) == flagged(ranks <= flags.sum())
+
+
+@settings(max_examples=40)
+@given(cases())
+def test_the_order_of_rows_does_not_matter(case: Case) -> None:
+    committee, scores, order = case
+    rows = np.argsort(order)[::-1]
+    turned = {name: values[rows] for name, values in scores.items()}
+    for method in ("parallel", "cascade", "a"):
+        here = committee.ranks(method, scores, order)[rows]
+        assert np.array_equal(committee.ranks(method, turned, order[rows]), here)
+
+
+def test_cascade_ranks_by_stages_passed_and_then_by_the_next_score() -> None:
+    scores = {
+        "a": np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.1]),
+        "b": np.array([0.1, 0.4, 0.2, 0.3, 0.9, 1.0]),
+    }
+    committee = Committee(("a",), (("a", 0.67), ("b", 0.33)))
+    # a keeps 0 to 3 of six; of them b keeps 1 and 3. Then by b 2 and 0, and by a 4 and 5.
+    assert committee.ranks("cascade", scores, np.arange(6)).tolist() == [4, 1, 3, 2, 5, 6]
+    assert flagged(committee.flags("cascade", scores, 0.02, np.arange(6))) == {1, 3}
+
+
+def test_parallel_ranks_by_the_worst_member() -> None:
+    scores = {"a": np.array([0.9, 0.8, 0.1]), "b": np.array([0.1, 0.8, 0.9])}
+    committee = Committee(("a", "b"), (("a", 1.0),))
+    assert committee.ranks("parallel", scores, np.arange(3)).tolist() == [2, 1, 3]
+
+
+def test_nothing_to_rank() -> None:
+    scores = {name: np.zeros(0) for name in MEMBERS}
+    committee = Committee(MEMBERS, (("a", 0.5), ("b", 0.1)))
+    none = np.zeros(0, dtype=np.int64)
+    for method in ("parallel", "cascade", "a"):
+        assert committee.flags(method, scores, 0.02, none).shape == (0,)
+        assert committee.ranks(method, scores, none).shape == (0,)
+
+
+PARALLEL, CASCADE = ("cnn", "mlp", "gbdt"), (("cnn", 0.05), ("mlp", 0.02))
+
+
+@pytest.mark.parametrize(
+    ("models", "parallel", "cascade"),
+    [
+        (("cnn", "mlp", "gbdt"), PARALLEL, ((CASCADE_FIRST, 0.05), ("mlp", 0.02))),
+        (("gbdt", "cnn"), ("cnn", "gbdt"), ((CASCADE_FIRST, 0.05),)),
+        (("mlp",), ("mlp",), ((CASCADE_FIRST, 0.02),)),
+        (("gbdt",), ("gbdt",), ((CASCADE_FIRST, 0.02),)),
+        (("lstm",), ("lstm",), ((CASCADE_FIRST, 0.02),)),
+    ],
+)
+def test_ensembles_are_those_of_the_models_that_are_run(
+    models: tuple[str, ...],
+    parallel: tuple[str, ...],
+    cascade: tuple[tuple[str, float], ...],
+) -> None:
+    assert Committee.of_models(models, PARALLEL, CASCADE) == Committee(parallel, cascade)
+
+
+def test_a_model_may_come_twice_in_a_cascade() -> None:
+    committee = Committee.of_models(("cnn",), ("cnn",), (("cnn", 0.5), ("cnn", 0.1)))
+    assert committee.cascade == ((CASCADE_FIRST, 0.5), ("cnn", 0.1))

@@ -1,0 +1,290 @@
+"""What every model of the registry must do, whatever it is made of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from forewarn.features.errors import InputError
+from forewarn.features.prediction.inputs import Inputs
+from forewarn.models.prediction.catalogue import BASELINE_NAMES, MODEL_NAMES, load_model, make_model
+from forewarn.models.prediction.protocol import FailureModel
+
+NAMES = (*MODEL_NAMES, *BASELINE_NAMES)
+LEARNING = tuple(name for name in NAMES if name != "random")
+HOUR = 3_600 * 10**9
+DAY = 24 * HOUR
+LEVELS = 16
+
+
+@dataclass(frozen=True)
+class Instances:
+    inputs: Inputs
+    labels: npt.NDArray[np.int8]
+    weights: npt.NDArray[np.float32]
+    ends: npt.NDArray[np.int64]
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        inputs = self.inputs
+        return inputs.sequence, inputs.context, self.labels, self.weights, self.ends
+
+    @property
+    def arguments(
+        self,
+    ) -> tuple[Inputs, npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        return self.inputs, self.labels, self.weights, self.ends
+
+
+def made(
+    n: int = 240,
+    *,
+    length: int = 4,
+    n_channels: int = 5,
+    n_context: int = 6,
+    seed: int = 0,
+) -> Instances:
+    """Noise, but for the first channel: positives read five buckets higher."""
+    rng = np.random.default_rng(seed)
+    labels = (np.arange(n) % 3 == 0).astype(np.int8)
+    sequence = rng.integers(0, 11, (n, length, n_channels), dtype=np.uint8)
+    sequence[labels == 1, :, 0] += 5
+    context = rng.integers(0, LEVELS, (n, n_context), dtype=np.uint8)
+    inputs = Inputs(
+        sequence,
+        context,
+        tuple(f"channel{i}" for i in range(n_channels)),
+        tuple(f"category:{i}" if i % 2 else f"context{i}" for i in range(n_context)),
+        (LEVELS,) * n_channels,
+        (LEVELS,) * n_context,
+    )
+    weights = np.where(labels == 1, 2.0, 1.0).astype(np.float32)
+    return Instances(inputs, labels, weights, rng.integers(0, 15 * DAY, n))
+
+
+TRAINING = made()
+HELD_OUT = made(1_100, seed=1)
+
+
+def fitted(name: str, instances: Instances = TRAINING, *, seed: int = 3) -> FailureModel:
+    return make_model(name, seed=seed, purge=DAY).fit(*instances.arguments)
+
+
+@cache
+def shared(name: str) -> FailureModel:
+    """Return one fitted model for all the tests that only look at it."""
+    return fitted(name)
+
+
+@cache
+def with_another_seed(name: str) -> FailureModel:
+    return fitted(name, seed=4)
+
+
+@cache
+def fitted_again(name: str) -> FailureModel:
+    """Fit a second time, after fits of another seed and another kind."""
+    with_another_seed(name)
+    with_another_seed("gbdt" if name == "mlp" else "mlp")
+    return fitted(name)
+
+
+def saved(model: FailureModel, folder: Path) -> dict[str, bytes]:
+    """Save into a new folder; return what each file holds."""
+    folder.mkdir()
+    model.save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def blinded(inputs: Inputs) -> Inputs:
+    """Return the instances with every value missing."""
+    return replace(
+        inputs, sequence=np.zeros_like(inputs.sequence), context=np.zeros_like(inputs.context)
+    )
+
+
+def area(model: FailureModel) -> float:
+    return float(roc_auc_score(HELD_OUT.labels, model.score(HELD_OUT.inputs)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fit_returns_the_model_and_changes_no_array(name: str) -> None:
+    small = made(60, length=1)
+    before = [array.copy() for array in small.arrays]
+    model = make_model(name, seed=3, purge=DAY)
+    assert model.fit(*small.arguments) is model
+    model.score(small.inputs)
+    for array, copy in zip(small.arrays, before, strict=True):
+        assert np.array_equal(array, copy)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_are_one_finite_number_between_0_and_1_each(name: str) -> None:
+    scores = shared(name).score(HELD_OUT.inputs)
+    assert scores.shape == (len(HELD_OUT.inputs),)
+    assert scores.dtype == np.float64
+    assert ((scores >= 0.0) & (scores <= 1.0)).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_gives_the_same_scores_with_other_fits_in_between(name: str) -> None:
+    expected = shared(name).score(HELD_OUT.inputs)
+    assert np.array_equal(fitted_again(name).score(HELD_OUT.inputs), expected)
+    assert np.array_equal(shared(name).score(HELD_OUT.inputs), expected)
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp", "lstm", "gbdt", "random"])
+def test_another_seed_gives_other_scores(name: str) -> None:
+    other = with_another_seed(name).score(HELD_OUT.inputs)
+    assert not np.array_equal(other, shared(name).score(HELD_OUT.inputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_of_one_seed_are_saved_as_the_same_bytes(name: str, tmp_path: Path) -> None:
+    once = saved(shared(name), tmp_path / "once")
+    assert saved(fitted_again(name), tmp_path / "again") == once
+    assert {Path(file).suffix for file in once} <= {".json", ".txt", ".keras"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loaded_model_can_be_saved_and_loaded_again(name: str, tmp_path: Path) -> None:
+    saved(shared(name), tmp_path / "once")
+    saved(load_model(name, tmp_path / "once"), tmp_path / "again")
+    scores = load_model(name, tmp_path / "again").score(HELD_OUT.inputs)
+    assert np.array_equal(scores, shared(name).score(HELD_OUT.inputs))
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_easy_signal_is_learned(name: str) -> None:
+    assert area(shared(name)) > 0.8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shuffled_labels_teach_nothing(name: str) -> None:
+    labels = np.random.default_rng(5).permutation(TRAINING.labels)
+    assert 0.3 < area(fitted(name, replace(TRAINING, labels=labels))) < 0.7
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_weight_of_an_instance_counts(name: str) -> None:
+    # Half of the instances say the opposite, but without weight.
+    n = len(TRAINING.labels)
+    lies = np.arange(n) % 2 == 0
+    labels = np.where(lies, 1 - TRAINING.labels, TRAINING.labels).astype(np.int8)
+    weights = np.where(lies, 1e-6, 1.0).astype(np.float32)
+    model = fitted(name, replace(TRAINING, labels=labels, weights=weights))
+    assert area(model) > 0.8
+
+
+@pytest.mark.parametrize("name", ["cnn", "gbdt", "logistic"])
+def test_positive_weight_raises_the_scores(name: str) -> None:
+    heavy = make_model(name, seed=3, purge=DAY, positive_weight=10.0).fit(*TRAINING.arguments)
+    usual = shared(name).score(HELD_OUT.inputs)
+    assert heavy.score(HELD_OUT.inputs).mean() > usual.mean() + 0.02
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_score_of_an_instance_does_not_depend_on_the_others(name: str) -> None:
+    rows = np.arange(len(HELD_OUT.inputs))[::-7]
+    together = shared(name).score(HELD_OUT.inputs)[rows]
+    assert np.allclose(shared(name).score(HELD_OUT.inputs.take(rows)), together, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_instances_give_no_scores(name: str) -> None:
+    assert shared(name).score(HELD_OUT.inputs.take(slice(0, 0))).shape == (0,)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_missing_is_scored(name: str) -> None:
+    scores = shared(name).score(blinded(HELD_OUT.inputs.take(slice(0, 5))))
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_on_all_missing_gives_everybody_the_same_score(name: str) -> None:
+    inputs = blinded(TRAINING.inputs)
+    scores = fitted(name, replace(TRAINING, inputs=inputs)).score(inputs)
+    assert np.isfinite(scores).all()
+    assert name == "random" or np.ptp(scores) < 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_record_of_one_channel_without_context_is_enough(name: str, tmp_path: Path) -> None:
+    small = made(90, length=1, n_channels=1, n_context=0)
+    model = fitted(name, small)
+    scores = model.score(small.inputs)
+    assert scores.shape == (90,)
+    assert np.isfinite(scores).all()
+    model.save(tmp_path)
+    assert np.array_equal(load_model(name, tmp_path).score(small.inputs), scores)
+
+
+@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_is_refused(name: str, label: int) -> None:
+    labels = np.full_like(TRAINING.labels, label)
+    with pytest.raises(ValueError, match="`labels` must hold 0 and 1"):
+        fitted(name, replace(TRAINING, labels=labels))
+
+
+def test_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    message = "`name` must be one of cnn, mlp, gbdt, lstm, random, .*, got 'forest'"
+    with pytest.raises(ValueError, match=message):
+        make_model("forest", seed=0, purge=DAY)
+    with pytest.raises(ValueError, match=message):
+        load_model("forest", tmp_path)
+
+
+def test_importing_the_models_imports_no_heavy_library() -> None:
+    code = """
+import importlib, pkgutil, sys
+import forewarn.models
+from forewarn.models.prediction import catalogue as registry
+registry.make_model("cnn", seed=0, purge=0)
+print(sorted({"tensorflow", "keras", "lightgbm", "sklearn"} & sys.modules.keys()))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_tensorflow_says_nothing_when_it_starts() -> None:
+    code = """
+from forewarn.models.tensorflow_runtime import keras
+keras().layers.Dense(1)(keras().ops.zeros((1, 1)))
+"""
+    environment = {"PATH": "/usr/bin"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_columns_in_another_order_are_refused_also_when_loaded(name: str, tmp_path: Path) -> None:
+    model = shared(name)
+    model.save(tmp_path)
+    swapped = replace(HELD_OUT.inputs, context_names=HELD_OUT.inputs.context_names[::-1])
+    for one in (model, load_model(name, tmp_path)):
+        with pytest.raises(InputError, match="column 0 of the context is"):
+            one.score(swapped)
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
+def test_a_network_with_a_weight_that_is_no_number_is_refused(name: str, tmp_path: Path) -> None:
+    model: Any = fitted_again(name)
+    weights = model.network_.get_weights()
+    weights[0][0] = np.nan
+    model.network_.set_weights(weights)
+    model.save(tmp_path)
+    with pytest.raises(ValueError, match=r"weight .*kernel is not finite"):
+        load_model(name, tmp_path)

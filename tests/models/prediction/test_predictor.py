@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forewarn.features.errors import InputError
+from forewarn.features.prediction.buckets import Buckets
+from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.records.table import FeatureKinds
+from forewarn.models.prediction.calibration import Calibration
+from forewarn.models.prediction.committee import CASCADE_FIRST, Committee
+from forewarn.models.prediction.predictor import Predictor
+from forewarn.models.prediction.predictor_files import digest_of, digests_in, models_folder
+from forewarn.models.prediction.trees.gbdt import GbdtModel
+
+HOUR = 3_600_000_000_000
+LENGTH = 4
+PLAN = Plan(
+    kinds=FeatureKinds(categorical=("gpu_type",), float=("temperature_gpu",), counter=("ecc",)),
+    length=LENGTH,
+    interval=HOUR,
+)
+CONTEXT = ("category:gpu_type=A100", "category:gpu_type=H100")
+
+
+def values_of(n: int, seed: int) -> InstanceValues:
+    rng = np.random.default_rng(seed)
+    sequence = rng.normal(60, 5, (n, LENGTH, 2)).astype(np.float32)
+    sequence[rng.random(sequence.shape) < 0.05] = np.nan
+    kind = rng.integers(0, 2, n)
+    context = np.stack([kind == 0, kind == 1], axis=1).astype(np.float32)
+    return InstanceValues(sequence, context, ("temperature_gpu", "ecc"), CONTEXT)
+
+
+def labels_of(values: InstanceValues) -> np.ndarray[Any, np.dtype[np.int8]]:
+    return np.asarray(np.nan_to_num(values.sequence[:, -1, 0]) > 64, dtype=np.int8)
+
+
+def fitted(encoder: Encoder, values: InstanceValues, weight: float) -> GbdtModel:
+    n = len(values)
+    model = GbdtModel(seed=0, positive_weight=weight)
+    weights, ends = np.ones(n, dtype=np.float32), np.arange(n, dtype=np.int64)
+    return model.fit(encoder.encode(values), labels_of(values), weights, ends)
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    values = values_of(300, seed=0)
+    buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
+    encoder = Encoder(Measures(PLAN, {"gpu_type": ("A100", "H100")}), *buckets, values.columns)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("forewarn.models.prediction.trees.base._TREES", 15)
+        models = {
+            "gbdt": fitted(encoder, values, 1.0),
+            CASCADE_FIRST: fitted(encoder, values, 10.0),
+        }
+    return Predictor(
+        encoder=encoder,
+        models=dict(models),
+        committee=Committee(("gbdt",), ((CASCADE_FIRST, 0.05), ("gbdt", 0.02))),
+        calibration=Calibration(0.9, -4.0),
+        cascade_model="gbdt",
+        facts={"trained_at": "2025-01-19T06:00:00Z", "step": 7_200_000_000_000, "share": 0.003},
+    )
+
+
+@pytest.fixture
+def folder(predictor: Predictor, tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    predictor.save(folder)
+    return folder
+
+
+def description_of(folder: Path) -> dict[str, Any]:
+    """Return `predictor.json` without its digest."""
+    saved: dict[str, Any] = json.loads((folder / "predictor.json").read_text())
+    del saved["digest"]
+    return saved
+
+
+def describe(folder: Path, saved: dict[str, Any]) -> None:
+    """Write `predictor.json` with the digest that fits."""
+    described = saved | {"digest": digest_of(saved)}
+    (folder / "predictor.json").write_text(json.dumps(described))
+
+
+def test_loaded_gives_the_same_scores(predictor: Predictor, folder: Path) -> None:
+    values = values_of(50, seed=1)
+    before, after = predictor.scores(values), Predictor.load(folder).scores(values)
+    assert set(before) == {"gbdt", CASCADE_FIRST, "blend"}
+    assert before.keys() == after.keys()
+    for name, scores in before.items():
+        assert np.array_equal(scores, after[name])
+        assert len(set(scores.tolist())) > 5
+    assert not np.array_equal(before["gbdt"], before[CASCADE_FIRST])
+
+
+def test_loaded_is_the_same_in_everything_else(predictor: Predictor, folder: Path) -> None:
+    loaded = Predictor.load(folder)
+    assert loaded.committee == predictor.committee
+    assert loaded.calibration == predictor.calibration
+    assert loaded.cascade_model == predictor.cascade_model
+    assert loaded.facts == predictor.facts
+    assert loaded.encoder.measures == predictor.encoder.measures
+    assert loaded.version == predictor.version
+
+
+def test_blend_is_of_the_parallel_members(predictor: Predictor) -> None:
+    values = values_of(20, seed=2)
+    scores = predictor.scores(values)
+    assert scores["blend"] == pytest.approx(scores["gbdt"])
+    two = replace(predictor, committee=Committee(("gbdt", CASCADE_FIRST), ((CASCADE_FIRST, 0.1),)))
+    odds = [np.log(scores[name] / (1 - scores[name])) for name in ("gbdt", CASCADE_FIRST)]
+    assert two.scores(values)["blend"] == pytest.approx(1 / (1 + np.exp(-np.mean(odds, axis=0))))
+
+
+def test_saved_twice_gives_the_same_files(folder: Path) -> None:
+    other = folder.parent / "other"
+    other.mkdir()
+    Predictor.load(folder).save(other)
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    assert len(files) > 3
+    for path in files:
+        assert (folder / path).read_bytes() == (other / path).read_bytes()
+
+
+def test_no_file_is_a_pickle(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            assert path.suffix in {".json", ".txt"}
+            path.read_text(encoding="utf-8")
+
+
+# --- versions ----------------------------------------------------------------------------------
+
+
+def test_version_begins_with_the_day_of_training(predictor: Predictor) -> None:
+    day, digest = predictor.version.rsplit("-", 1)
+    assert day == "2025-01-19"
+    assert len(digest) == 8
+
+
+def test_version_does_not_depend_on_the_place(predictor: Predictor, folder: Path) -> None:
+    moved = folder.parent / "elsewhere"
+    shutil.move(folder, moved)
+    assert Predictor.load(moved).version == predictor.version
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"calibration": Calibration(0.9, -4.1)},
+        {"committee": Committee(("gbdt",), ((CASCADE_FIRST, 0.05),))},
+        {"cascade_model": "mlp"},
+        {"facts": {"trained_at": "2025-01-19T06:00:00Z", "step": 1, "share": 0.003}},
+    ],
+    ids=lambda change: str(next(iter(change))),
+)
+def test_version_changes_with_what_is_described(
+    predictor: Predictor, change: dict[str, Any]
+) -> None:
+    assert replace(predictor, **change).version != predictor.version
+
+
+def test_version_changes_with_the_encoder(predictor: Predictor) -> None:
+    edges = Buckets((np.array([50.0], np.float32), np.array([55.0], np.float32)))
+    changed = replace(predictor.encoder, sequence=edges)
+    assert replace(predictor, encoder=changed).version != predictor.version
+
+
+def test_version_changes_with_what_the_models_learned(predictor: Predictor) -> None:
+    # The same records and settings but for the weight of positives: the scores are others.
+    models = {"gbdt": predictor.models[CASCADE_FIRST], CASCADE_FIRST: predictor.models["gbdt"]}
+    other = replace(predictor, models=models)
+    values = values_of(20, seed=3)
+    assert not np.array_equal(other.scores(values)["gbdt"], predictor.scores(values)["gbdt"])
+    assert other.version != predictor.version
+
+
+# --- what is no predictor ----------------------------------------------------------------------
+
+
+def test_a_folder_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ValueError, match=f"{path}: holds no `predictor.json`"):
+            Predictor.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"format": 2}', "3", '"x"'])
+def test_a_broken_description_is_refused_by_name(folder: Path, text: str) -> None:
+    (folder / "predictor.json").write_text(text)
+    with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
+        Predictor.load(folder)
+
+
+def test_bytes_that_are_no_text_are_refused_by_name(folder: Path) -> None:
+    (folder / "predictor.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("left_out", ["encoder", "models", "parallel", "calibration", "facts"])
+def test_a_description_that_lacks_something_is_refused_by_name(folder: Path, left_out: str) -> None:
+    saved = description_of(folder)
+    del saved[left_out]
+    describe(folder, saved)
+    with pytest.raises(ValueError, match=f"predictor.json: is no whole predictor.*{left_out}"):
+        Predictor.load(folder)
+
+
+def test_another_format_is_refused_with_what_was_expected(folder: Path) -> None:
+    describe(folder, description_of(folder) | {"format": 99})
+    with pytest.raises(ValueError, match=r"predictor.json: format is 99, expected 2"):
+        Predictor.load(folder)
+
+
+def test_a_model_saved_before_columns_were_named_is_told_apart_and_to_be_trained_again(
+    folder: Path,
+) -> None:
+    describe(folder, description_of(folder) | {"format": 1})
+    with pytest.raises(ValueError, match=r"predictor.json: format is 1, expected 2.*train again"):
+        Predictor.load(folder)
+
+
+def test_a_description_that_was_changed_is_refused(folder: Path) -> None:
+    path = folder / "predictor.json"
+    text = path.read_text()
+    assert '"share": 0.003' in text
+    path.write_text(text.replace('"share": 0.003', '"share": 0.03'))
+    with pytest.raises(ValueError, match=f"{path}: is no whole predictor .*its digest"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("part", ["slope", "edge", "knot"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_numbers_that_are_not_finite_are_refused(folder: Path, part: str, number: str) -> None:
+    # As whoever writes such a predictor would: with digests that fit.
+    saved, wrong = description_of(folder), "a number that is none"
+    if part == "slope":
+        saved["calibration"]["slope"] = wrong
+    elif part == "edge":
+        saved["encoder"]["sequence_edges"][0][0] = wrong
+    else:
+        fit = {"knots": [0.0, wrong], "weights": [0.0, 0.0], "offsets": []}
+        saved["encoder"]["measures"]["residuals"] = [fit]
+    describe(folder, saved)
+    path = folder / "predictor.json"
+    path.write_text(path.read_text().replace(f'"{wrong}"', number))
+    with pytest.raises(ValueError, match=f"{path}: is no whole predictor .*finite"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("file", ["gbdt/trees.txt", "cascade_first/parameters.json"])
+def test_one_other_byte_in_any_file_is_refused_by_name(folder: Path, file: str) -> None:
+    (models,) = folder.glob("models-*")
+    path = models / file
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"3", b"4", 1))
+    assert path.read_bytes() != content
+    with pytest.raises(ValueError, match=f"{path}: is damaged or of another model"):
+        Predictor.load(folder)
+
+
+def test_trees_with_a_leaf_that_is_none_are_refused_whatever_the_digests_say(folder: Path) -> None:
+    (models,) = folder.glob("models-*")
+    path = models / "gbdt" / "trees.txt"
+    wrong = re.sub(
+        r"(?<=leaf_value=)\S+", lambda leaf: "1e".ljust(len(leaf[0]), "9"), path.read_text()
+    )
+    path.write_text(wrong)
+    saved = description_of(folder)
+    saved["files"] = digests_in(models)
+    describe(folder, saved)
+    models.rename(folder / models_folder(saved["files"]))
+    with pytest.raises(ValueError, match=r"gbdt: is no gbdt that can score .*`leaf_value` holds"):
+        Predictor.load(folder)
+
+
+def test_columns_of_another_name_or_order_are_refused(folder: Path) -> None:
+    values = values_of(5, seed=1)
+    others = replace(values, context_names=CONTEXT[::-1])
+    with pytest.raises(InputError, match="column 0 of the context is `category:gpu_type=H100`"):
+        Predictor.load(folder).scores(others)
+    fewer = replace(values, sequence=values.sequence[..., :1], sequence_names=("temperature_gpu",))
+    with pytest.raises(InputError, match="column 1 of the sequence is `nothing`, expected `ecc`"):
+        Predictor.load(folder).scores(fewer)
+
+
+@pytest.mark.parametrize("damage", ["removed", "empty"])
+@pytest.mark.parametrize("file", ["trees.txt", "parameters.json"])
+def test_a_damaged_model_is_refused_by_name(folder: Path, file: str, damage: str) -> None:
+    (path,) = folder.glob(f"models-*/gbdt/{file}")
+    if damage == "removed":
+        path.unlink()
+    else:
+        path.write_text("")
+    with pytest.raises((ValueError, OSError), match=str(folder)):
+        Predictor.load(folder)
+
+
+LOAD = """
+import sys
+from pathlib import Path
+from forewarn.models.prediction.predictor import Predictor
+try:
+    Predictor.load(Path(sys.argv[1]))
+except ValueError as error:
+    print(f"refused: {error}")
+"""
+
+
+def test_a_model_that_was_copied_by_half_is_refused_by_name(folder: Path) -> None:
+    # In a process of its own: LightGBM aborts the process on a text that ends too early.
+    (path,) = folder.glob("models-*/gbdt/trees.txt")
+    text = path.read_text()
+    path.write_text(text[: len(text) // 2])
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.splitlines()[:1]
+    assert done.stdout.startswith("refused: ")
+    assert str(folder) in done.stdout

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.instances import Instances, find_instances
+from forewarn.features.prediction.measurement import Plan
+from forewarn.features.records.assembly import Draft
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.file_check import check_keys, check_values
+from forewarn.features.records.ordering import sampling_hash
+from forewarn.features.records.table import FeatureKinds
+from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.models.prediction.committee import CASCADE_FIRST
+from forewarn.models.prediction.loss_weights import loss_weights
+from forewarn.models.prediction.training_set import (
+    Recipe,
+    TrainingSet,
+    build_training_set,
+    fit_models,
+    known,
+)
+from forewarn.models.prediction.trees.gbdt import GbdtModel
+
+HOUR = 3_600_000_000_000
+START = 20_500 * 24 * HOUR
+N_GPUS, N_HOURS = 6, 120
+KINDS = FeatureKinds(float=("temperature",))
+PLAN = Plan(kinds=KINDS, length=2, interval=HOUR)
+RECIPE = Recipe(
+    plan=PLAN,
+    step=2 * HOUR,
+    horizon=6 * HOUR,
+    cascade_model="gbdt",
+    negatives_per_positive=1.0,
+    positive_weight=1.0,
+    cascade_positive_weight=10.0,
+    seed=0,
+)
+
+
+def timeline_of(failed: dict[int, int]) -> Timeline:
+    """Return hourly records of six GPUs, of which some fail at an hour for good."""
+    serials = [f"G{gpu}" for gpu in range(N_GPUS) for _ in range(N_HOURS)]
+    hours = np.tile(np.arange(N_HOURS), N_GPUS)
+    table = pa.table(
+        {
+            "gpu_serial": serials,
+            "timestamp": pa.array(START + hours * HOUR).cast(pa.timestamp("ns", "UTC")),
+            "temperature": np.arange(len(hours)) * 7919 % 101 + 0.5,
+        }
+    )
+    draft = Draft([len(table)], KINDS, ())
+    draft.put_keys(0, check_keys(table, file="hand"))
+    draft.align(HOUR)
+    draft.put(0, check_values(table, file="hand", kinds=KINDS, room=draft.room(0)))
+    at = START + np.array(list(failed.values()), dtype=np.int64) * HOUR
+    gpu = np.array(list(failed), dtype=np.int32)
+    never = np.full(len(at), np.iinfo(np.int64).max)
+    return lay_out(draft.records(), Failures(gpu, at, never, at))
+
+
+@pytest.fixture(scope="module")
+def timeline() -> Timeline:
+    return timeline_of({1: 50, 4: 81})
+
+
+@pytest.fixture(scope="module")
+def instances(timeline: Timeline) -> Instances:
+    found = find_instances(timeline, length=2, step=2, horizon=6 * HOUR)
+    return found.take(found.label >= 0)
+
+
+def ends_in_hours(instances: Instances) -> list[int]:
+    return sorted({int(end - START) // HOUR for end in instances.end})
+
+
+def test_known_are_those_whose_whole_span_lies_before_the_moment(timeline: Timeline) -> None:
+    found = find_instances(timeline, length=2, step=2, horizon=6 * HOUR)
+    moment = START + 61 * HOUR
+    chosen = known(found, moment, 10 * HOUR, 6 * HOUR)
+    # Ends lie at odd hours; the last before 61 - 6, the first no earlier than 55 - 10.
+    assert ends_in_hours(chosen) == [45, 47, 49, 51, 53]
+    assert (chosen.end + 6 * HOUR < moment).all()
+    assert set(chosen.label) == {0, 1}
+
+
+def test_unknown_labels_are_never_known() -> None:
+    ends = np.arange(4, dtype=np.int64) * HOUR
+    numbers = np.zeros(4, dtype=np.int64)
+    labels = np.array([1, 0, -1, -1], dtype=np.int8)
+    found = Instances(numbers, numbers.astype(np.int32), ends, labels)
+    chosen = known(found, 100 * HOUR, 1000 * HOUR, HOUR)
+    assert chosen.label.tolist() == [1, 0]
+
+
+def built(timeline: Timeline, instances: Instances, **other: Any) -> TrainingSet:
+    return build_training_set(replace(RECIPE, **other), timeline, instances)[1]
+
+
+def keys(training: TrainingSet) -> list[tuple[int, int]]:
+    return list(zip(training.labels.tolist(), training.ends.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "negatives"), [(0.0, 287), (1.0, 60), (0.1, 60), (10.0, 60), (20.0, 120), (1e9, 287)]
+)
+def test_positives_stay_and_negatives_are_thinned(
+    timeline: Timeline, instances: Instances, ratio: float, negatives: int
+) -> None:
+    positives = int((instances.label == 1).sum())
+    assert positives == 6
+    # Ends at odd hours: 57 of each healthy GPU, 22 and 37 of those that fail at 50 and at 81.
+    assert (instances.label == 0).sum() == 4 * 57 + 22 + 37
+    training = built(timeline, instances, negatives_per_positive=ratio)
+    assert (training.labels == 1).sum() == positives
+    assert (training.labels == 0).sum() == negatives
+    assert len(training.inputs) == len(training.labels) == len(training.weights)
+
+
+def test_the_negatives_with_the_smallest_hashes_stay(
+    timeline: Timeline, instances: Instances
+) -> None:
+    hashes = sampling_hash(0, timeline.records.serials, instances.gpu, instances.end)
+    training = built(timeline, instances)
+    negatives = np.flatnonzero(instances.label == 0)
+    kept = np.sort(negatives[np.argsort(hashes[negatives])][:60])
+    assert training.ends[training.labels == 0].tolist() == instances.end[kept].tolist()
+
+
+def test_the_seed_chooses_other_negatives(timeline: Timeline, instances: Instances) -> None:
+    one, again = built(timeline, instances, seed=1), built(timeline, instances, seed=1)
+    two = built(timeline, instances, seed=2)
+    assert keys(one) == keys(again)
+    assert keys(one) != keys(two)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 4.0, 20.0])
+def test_weights_give_the_negatives_their_ratio(
+    timeline: Timeline, instances: Instances, ratio: float
+) -> None:
+    training = built(timeline, instances, negatives_per_positive=ratio)
+    positive = training.labels == 1
+    weights = training.weights.astype(float)
+    assert weights[~positive].sum() == pytest.approx(ratio * weights[positive].sum(), rel=1e-5)
+    assert weights.mean() == pytest.approx(1.0, rel=1e-5)
+    assert training.balance == pytest.approx(1 / (1 + ratio), rel=1e-5)
+    assert len(set(weights[positive])) == len(set(weights[~positive])) == 1
+
+
+def test_without_thinning_all_weights_are_one(timeline: Timeline, instances: Instances) -> None:
+    training = built(timeline, instances, negatives_per_positive=0.0)
+    assert (training.weights == 1).all()
+    assert training.balance == pytest.approx(6 / 293)
+
+
+def test_prevalence_is_that_before_thinning(timeline: Timeline, instances: Instances) -> None:
+    assert built(timeline, instances).prevalence == pytest.approx(6 / 293)
+
+
+def test_rows_keep_the_order_of_serial_and_time(timeline: Timeline, instances: Instances) -> None:
+    encoder, training = build_training_set(RECIPE, timeline, instances)
+    hashes = sampling_hash(0, timeline.records.serials, instances.gpu, instances.end)
+    negatives = np.flatnonzero(instances.label == 0)
+    rows = np.sort(
+        np.append(
+            np.flatnonzero(instances.label == 1), negatives[np.argsort(hashes[negatives])][:60]
+        )
+    )
+    chosen = instances.take(rows)
+    assert training.labels.tolist() == chosen.label.tolist()
+    values = encoder.measures.values(timeline, chosen)
+    assert np.array_equal(training.inputs.sequence, encoder.encode(values).sequence)
+
+
+def test_encoder_is_fitted_on_the_chosen_instances_only(
+    timeline: Timeline, instances: Instances
+) -> None:
+    encoder, training = build_training_set(RECIPE, timeline, instances)
+    chosen = instances.take(np.isin(instances.end, training.ends))
+    hashes = sampling_hash(0, timeline.records.serials, chosen.gpu, chosen.end)
+    negatives = np.flatnonzero(chosen.label == 0)
+    kept = np.append(
+        np.flatnonzero(chosen.label == 1), negatives[np.argsort(hashes[negatives])][:60]
+    )
+    other, _ = Encoder.fit(PLAN, timeline, chosen.take(np.sort(kept)))
+    assert other.to_dict() == encoder.to_dict()
+
+
+# --- fitting -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def training(timeline: Timeline, instances: Instances) -> TrainingSet:
+    return built(timeline, instances)
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forewarn.models.prediction.trees.base._TREES", 8)
+
+
+def scored(training: TrainingSet, name: str, **other: Any) -> npt.NDArray[np.float64]:
+    models = fit_models(replace(RECIPE, **other), [name], training)
+    return models[name].score(training.inputs)
+
+
+def test_fits_every_model_under_its_name(training: TrainingSet) -> None:
+    heard: list[str] = []
+    models = fit_models(RECIPE, ("gbdt", CASCADE_FIRST), training, heard.append)
+    assert list(models) == heard == ["gbdt", CASCADE_FIRST]
+    assert all(isinstance(model, GbdtModel) for model in models.values())
+
+
+def test_the_first_model_of_the_cascade_weighs_positives_more(training: TrainingSet) -> None:
+    first = scored(training, CASCADE_FIRST)
+    assert np.array_equal(first, scored(training, "gbdt", positive_weight=10.0))
+    assert first.mean() > scored(training, "gbdt").mean()
+    assert np.array_equal(
+        scored(training, CASCADE_FIRST, cascade_positive_weight=1.0), scored(training, "gbdt")
+    )
+
+
+def test_same_seed_same_scores_and_another_seed_other_ones(training: TrainingSet) -> None:
+    assert np.array_equal(scored(training, "gbdt", seed=5), scored(training, "gbdt", seed=5))
+    assert not np.array_equal(scored(training, "random", seed=5), scored(training, "random"))
+
+
+def test_an_unknown_model_is_refused(training: TrainingSet) -> None:
+    with pytest.raises(ValueError, match=r"`name` must be one of cnn, .*, got 'tarot'"):
+        fit_models(RECIPE, ["tarot"], training)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.sampled_from([0, 0, 0, 1]), min_size=2, max_size=40),
+    st.floats(0.1, 50),
+    st.floats(0.1, 50),
+)
+def test_balance_and_loss_weights_agree(labels: list[int], weight: float, factor: float) -> None:
+    outcomes = np.array([0, 1, *labels], dtype=np.int8)
+    weights = np.where(outcomes == 1, weight, 1.0).astype(np.float32)
+    in_loss = loss_weights(outcomes, weights, factor).astype(float)
+    n_positive = int((outcomes == 1).sum())
+    expected = factor * weight * n_positive
+    share = in_loss[outcomes == 1].sum() / in_loss.sum()
+    assert share == pytest.approx(expected / (expected + len(outcomes) - n_positive), rel=1e-4)

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from forewarn.pipelines.agent.gpu_sources import (
+    HangError,
+    NoSourceError,
+    NvidiaSmi,
+    Nvml,
+    NvmlElseSmi,
+    open_source,
+)
+
+CSV = "index, serial, pci.bus_id, temperature.gpu\n0, S0, 00000000:10:00.0, 40\n"
+
+
+@pytest.fixture
+def smi(tmp_path: Path) -> Callable[[str], NvidiaSmi]:
+    """Return `smi(script)`: a program that stands for nvidia-smi."""
+
+    def make(script: str) -> NvidiaSmi:
+        path = tmp_path / "nvidia-smi"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return NvidiaSmi(str(path))
+
+    return make
+
+
+Smi = Callable[[str], NvidiaSmi]
+
+
+def test_a_table_is_read(smi: Smi) -> None:
+    answer = smi(f"printf '{CSV}'").read(5)
+    assert [(r.serial, r.pci, r.numbers) for r in answer.readings] == [
+        ("S0", "0000:10:00", {"temperature_gpu": 40.0})
+    ]
+
+
+def test_a_field_that_the_driver_does_not_know_is_not_asked_for_again(smi: Smi) -> None:
+    source = smi(
+        'case "$1" in\n'
+        """--help-query-gpu) printf '"index"\\n"serial"\\n"temperature.gpu"\\n' ;;\n"""
+        '--query-gpu=index,*|*mig*) echo "Field \\"mig.mode\\" is not a valid field to query." ;;\n'
+        f"--query-gpu=*) printf '{CSV}' ;;\nesac"
+    )
+    assert len(source.read(5).readings) == 1
+    assert "mig.mode.current" not in source._fields
+
+
+def test_xml_is_read_where_there_is_no_table(smi: Smi, shared_data: Path) -> None:
+    document = shared_data / "nvidia_smi_xml" / "a10g.xml"
+    answer = smi(f'[ "$1" = -q ] && cat {document} || echo "no such option"').read(5)
+    assert len(answer.readings) == 1
+
+
+def test_lost_gpus_are_named_beside_the_others(smi: Smi) -> None:
+    lost = "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"
+    answer = smi(f"echo '{lost}'; printf '{CSV}'; exit 15").read(5)
+    assert (len(answer.readings), answer.lost) == (1, ("0000:3b:00",))
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'Driver/library version mismatch'; exit 18", "exit code 18: 'Driver/library ver"),
+        ("exit 0", "no table of GPUs: 'it printed nothing'"),
+        ("exit 9", "ended with exit code 9"),
+        ("kill -9 $$", "ended by signal 9"),
+        (f"printf '{CSV}'; kill -11 $$", "ended by signal 11"),
+        (r"printf '\\377\\000,,\\001\\n<x>'", "no table of GPUs"),
+        ("echo 'No devices were found'; exit 6", "No devices were found"),
+    ],
+)
+def test_a_program_without_a_table_is_no_host_without_gpus(smi: Smi, script: str, why: str) -> None:
+    with pytest.raises(NoSourceError, match=why):
+        smi(script).read(5)
+
+
+def test_a_table_that_may_not_be_whole_says_so(smi: Smi) -> None:
+    assert smi(f"printf '{CSV}'").read(5).trouble == ""
+    assert "exit code 3" in smi(f"printf '{CSV}'; exit 3").read(5).trouble
+    damaged = smi(f"printf '{CSV}1, S1\\n'").read(5)
+    assert (len(damaged.readings), "number of fields" in damaged.trouble) == (1, True)
+
+
+def test_a_lost_gpu_is_named_where_nothing_else_is_printed(smi: Smi) -> None:
+    lost = "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost."
+    answer = smi(f"echo '{lost}'; exit 15").read(5)
+    assert (answer.readings, answer.lost) == ([], ("0000:3b:00",))
+    assert "exit code 15" in answer.trouble
+
+
+def test_a_program_that_hangs_is_a_finding(smi: Smi) -> None:
+    started = time.monotonic()
+    with pytest.raises(HangError, match=r"no answer in 0\.2 s"):
+        smi("exec sleep 60").read(0.2)
+    assert time.monotonic() - started < 30
+
+
+def test_no_program_at_all() -> None:
+    with pytest.raises(NoSourceError, match="No such file"):
+        NvidiaSmi("/nowhere/nvidia-smi").read(5)
+
+
+class FakeNvml:
+    """As much of pynvml as an agent calls, for two GPUs of which the second one is lost."""
+
+    NVML_TEMPERATURE_GPU = NVML_CLOCK_SM = NVML_AGGREGATE_ECC = nvmlMemory_v2 = 0
+    NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
+
+    class NVMLError(Exception):
+        pass
+
+    class NVMLError_GpuIsLost(NVMLError):
+        pass
+
+    def __init__(
+        self, *, lost: bool = False, hang: float = 0.0, mismatch: bool = False, dumb: int = 0
+    ) -> None:
+        self.lost, self.hang, self.open = lost, hang, 0
+        self.mismatch, self.dumb = mismatch, dumb  # the last so many GPUs give no handle
+
+    def nvmlInit(self) -> None:
+        time.sleep(self.hang)
+        if self.mismatch:
+            raise self.NVMLError("Driver/library version mismatch")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index >= 2 - self.dumb:
+            raise self.NVMLError("Unknown Error")
+        return index
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(busId=f"00000000:1{handle}:00.0".encode())
+
+    def nvmlDeviceGetTemperature(self, handle: int, _: int) -> int:
+        if handle == 1 and self.lost:
+            raise self.NVMLError_GpuIsLost
+        return 40 + handle
+
+    def nvmlDeviceGetPowerUsage(self, _: int) -> int:
+        return 99_500
+
+    def nvmlDeviceGetUtilizationRates(self, _: int) -> SimpleNamespace:
+        return SimpleNamespace(gpu=7, memory=3)
+
+    def nvmlDeviceGetMemoryInfo(self, _: int, version: int = 0) -> SimpleNamespace:
+        del version
+        return SimpleNamespace(used=3 << 30)
+
+    def nvmlDeviceGetTotalEccErrors(self, _: int, kind: int, __: int) -> int:
+        return 5 + kind
+
+    def nvmlDeviceGetRemappedRows(self, _: int) -> tuple[int, int, int, int]:
+        return (2, 1, 0, 0)
+
+    def __getattr__(self, name: str) -> Any:
+        texts = {"GetSerial": "S", "GetUUID": b"GPU-", "GetName": "NVIDIA H100"}
+        found = texts.get(name.removeprefix("nvmlDevice"))
+        if name == "nvmlSystemGetDriverVersion":
+            return lambda: b"550.1"
+        if name == "nvmlDeviceGetName":
+            return lambda _: found
+        if isinstance(found, bytes):
+            return lambda handle: found + str(handle).encode()
+        if isinstance(found, str):
+            return lambda handle: f"{found}{handle}"
+
+        def unsupported(*_: object, **__: object) -> None:
+            raise self.NVMLError("not supported")
+
+        return unsupported
+
+
+def test_nvml_is_read_in_the_units_of_records() -> None:
+    library = FakeNvml()
+    first, second = Nvml(library).read(5).readings
+    assert first.numbers == {
+        "temperature_gpu": 40.0,
+        "power_draw": 99.5,
+        "utilization_gpu": 7.0,
+        "utilization_memory": 3.0,
+        "memory_used": 3072.0,
+        "ecc_corrected": 5.0,
+        "ecc_uncorrected": 6.0,
+        "rows_remapped": 3.0,
+    }
+    assert first.texts == {"gpu_type": "NVIDIA H100", "driver_version": "550.1"}
+    assert (second.serial, second.uuid, second.pci, second.slot) == (
+        "S1",
+        "GPU-1",
+        "0000:11:00",
+        1,
+    )
+    assert library.open == 0
+
+
+def test_a_lost_gpu_costs_no_other() -> None:
+    answer = Nvml(FakeNvml(lost=True)).read(5)
+    assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ("0000:11:00",))
+
+
+def test_nvml_that_cannot_read_one_gpu_reads_the_other_and_calls_none_lost() -> None:
+    answer = Nvml(FakeNvml(dumb=1)).read(5)
+    assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ())
+    assert "Unknown Error" in answer.trouble
+
+
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [
+        (FakeNvml(mismatch=True), "Driver/library version mismatch"),
+        (FakeNvml(dumb=2), "Unknown Error"),
+    ],
+)
+def test_nvml_that_reads_no_gpu_is_no_host_without_gpus(library: FakeNvml, why: str) -> None:
+    with pytest.raises(NoSourceError, match=why):
+        Nvml(library).read(5)
+
+
+def test_nvidia_smi_goes_on_where_a_new_driver_leaves_nvml_behind(smi: Smi) -> None:
+    library = FakeNvml()
+    source = NvmlElseSmi(Nvml(library), smi(f"printf '{CSV}'"))
+    assert [reading.serial for reading in source.read(5).readings] == ["S0", "S1"]
+    library.mismatch = True
+    assert [reading.numbers for reading in source.read(5).readings] == [{"temperature_gpu": 40.0}]
+    source = NvmlElseSmi(Nvml(library), smi("exit 9"))
+    with pytest.raises(NoSourceError, match="version mismatch"):
+        source.read(5)
+
+
+def test_a_library_that_hangs_keeps_one_thread() -> None:
+    source = Nvml(FakeNvml(hang=0.5))
+    with pytest.raises(HangError, match=r"no answer in 0\.1 s"):
+        source.read(0.1)
+    with pytest.raises(HangError, match="still"):
+        source.read(0.1)
+    time.sleep(0.6)
+    assert len(source.read(5).readings) == 2
+
+
+def test_without_a_driver_nvidia_smi_is_the_source() -> None:
+    """This machine has no GPU: the real library says so, and is left."""
+    assert isinstance(open_source("auto", 5), NvidiaSmi)
+    assert isinstance(open_source("nvidia-smi", 5), NvidiaSmi)
+    with pytest.raises(NoSourceError, match="NVML"):
+        open_source("nvml", 5).read(5)

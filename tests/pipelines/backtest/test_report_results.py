@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from forewarn.pipelines.backtest.report_results import (
+    Estimate,
+    Method,
+    best,
+    lead_strategy,
+    ranked,
+    read_results,
+)
+
+SECTION = {
+    "gbdt_sliding": {"p": 0.5, "p_interval": [0.4, 0.6]},
+    "cnn_sliding": {"p": None, "p_interval": None},
+    "parallel_sliding": {"p": 0.7},
+    "mlp_fixed": {"p": 0.9},
+    "random": {"p": 0.1},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "strategy", "kind"),
+    [
+        ("parallel_variable", "parallel", "variable", "ensemble"),
+        ("cascade_first_fixed", "cascade_first", "fixed", "model"),
+        ("window_gbdt_sliding", "window_gbdt", "sliding", "baseline"),
+        ("transformer_variable", "transformer", "variable", "model"),
+        ("last_value", "last_value", "", "baseline"),
+        ("fixed", "fixed", "", "model"),
+    ],
+)
+def test_keys_are_a_method_and_a_strategy(key: str, name: str, strategy: str, kind: str) -> None:
+    method = Method.from_key(key)
+    assert (method.name, method.strategy, method.kind) == (name, strategy, kind)
+
+
+def test_results_are_ranked_within_a_strategy_with_gaps_last() -> None:
+    found = ranked(read_results(SECTION, "p"), "sliding")
+    assert [one.method.name for one in found] == ["parallel", "gbdt", "random", "cnn"]
+
+
+def test_the_best_of_a_kind_has_a_figure() -> None:
+    found = read_results(SECTION, "p")
+    top = best(found, "model", "ensemble")
+    assert top is not None
+    assert top.method.name == "mlp"
+    assert best([one for one in found if one.method.name == "cnn"], "model") is None
+
+
+def test_the_first_strategy_that_ran_leads() -> None:
+    assert lead_strategy(read_results(SECTION, "p")) == "sliding"
+    assert lead_strategy(read_results({"gbdt_fixed": {}}, "p")) == "fixed"
+    assert lead_strategy([]) == ""
+
+
+@pytest.mark.parametrize("section", [None, [], {"gbdt_fixed": None}])
+def test_a_section_without_results_has_none(section: object) -> None:
+    assert read_results(section, "p") == []
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict"),
+    [
+        (Estimate(0.2, 0.1, 0.39), "better"),
+        (Estimate(0.8, 0.61, 0.9), "worse"),
+        (Estimate(0.2, 0.1, 0.4), "not distinguishable"),
+        (Estimate(0.2), "not comparable"),
+        (Estimate(None, 0.1, 0.2), "not comparable"),
+    ],
+)
+def test_figures_are_compared_by_their_intervals(other: Estimate, verdict: str) -> None:
+    assert Estimate(0.5, 0.4, 0.6).against(other) == verdict

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forewarn.pipelines.cli.main import main
+
+Write = Callable[[pd.DataFrame, Path], Path]
+BASELINES = ("random", "last_value", "logistic", "window_gbdt", "rules")
+
+
+@pytest.fixture(scope="module")
+def scores(backtest: Path) -> pd.DataFrame:
+    return pd.read_parquet(backtest / "scores.parquet")
+
+
+@pytest.fixture(scope="module")
+def report(backtest: Path) -> dict[str, Any]:
+    return dict(json.loads((backtest / "report.json").read_text()))
+
+
+def _run(records: Path, config: Path, out: Path, *more: str) -> int:
+    return main(
+        ["backtest", "--records", str(records), "--config", str(config), "--out", str(out), *more]
+    )
+
+
+def test_writes_what_the_contract_names(backtest: Path) -> None:
+    names = {path.name for path in backtest.iterdir()}
+    scores = {"scores.parquet", "scores_fixed.parquet", "scores_sliding.parquet"}
+    assert names == scores | {"report.json", "report.html"}
+
+
+def test_columns_and_no_nulls(scores: pd.DataFrame) -> None:
+    wanted = {
+        "test_window", "gpu_serial", "machine_id", "window_end", "label", "sampled",
+        "train_length_days", "flag_parallel", "flag_cascade", "score_gbdt", "score_mlp",
+        "score_cascade_first", *(f"score_{name}" for name in BASELINES),
+    }  # fmt: skip
+    assert wanted <= set(scores.columns)
+    assert not scores.isna().any().any()
+    assert set(scores["label"]) == {0, 1}
+
+
+def test_first_retraining_is_the_first_midnight_after_longest_length_and_horizon(
+    scores: pd.DataFrame,
+) -> None:
+    # 6 days and 24 hours after the first record, which is at midnight itself
+    assert scores["test_window"].min() == pd.Timestamp("2025-01-08", tz="UTC")
+    gaps = np.diff(np.unique(scores["test_window"]))
+    assert set(gaps) == {np.timedelta64(3, "D")}
+
+
+def test_labels_equal_those_made_from_the_records(
+    scores: pd.DataFrame, fleet: pd.DataFrame
+) -> None:
+    failed = fleet[fleet["failure"] == 1].groupby("gpu_serial")["timestamp"].min()
+    at = scores["gpu_serial"].map(failed)
+    ahead = (at - scores["window_end"]).dt.total_seconds() / 3600
+    expected = ((ahead > 0) & (ahead <= 24)).astype(int)
+    assert (scores["label"] == expected).all()
+
+
+def test_sampled_are_all_positives_and_eight_times_as_many_negatives(
+    scores: pd.DataFrame,
+) -> None:
+    for _, window in scores.groupby("test_window"):
+        positives = int((window["label"] == 1).sum())
+        assert window.loc[window["label"] == 1, "sampled"].all()
+        negatives = int((window["sampled"] & (window["label"] == 0)).sum())
+        assert negatives == min(8 * positives, int((window["label"] == 0).sum()))
+
+
+def _top(window: pd.DataFrame, name: str, share: float) -> set[int]:
+    k = max(1, round(share * len(window)))
+    order = window.sort_values(
+        [f"score_{name}", "gpu_serial", "window_end"], ascending=[False, True, True]
+    )
+    return set(order.index[:k])
+
+
+def test_flags_and_precision_can_be_recomputed_from_the_scores(
+    scores: pd.DataFrame, report: dict[str, Any]
+) -> None:
+    precisions = []
+    for _, window in scores[scores["sampled"]].groupby("test_window"):
+        flagged = _top(window, "gbdt", 0.1) & _top(window, "mlp", 0.1)
+        assert flagged == set(window.index[window["flag_parallel"]])
+        first = _top(window, "cascade_first", 0.2)
+        stage = window.loc[sorted(first)].sort_values(
+            ["score_mlp", "gpu_serial", "window_end"], ascending=[False, True, True]
+        )
+        k = max(1, round(0.1 * len(window)))
+        assert set(stage.index[:k]) == set(window.index[window["flag_cascade"]])
+        if flagged and (window["label"] == 1).any():
+            precisions.append(window.loc[sorted(flagged), "label"].mean())
+    found = report["methods"]["parallel_variable"]["precision_at_k"]
+    assert found == pytest.approx(np.mean(precisions))
+
+
+def test_daily_list_can_be_recomputed_from_the_scores(
+    scores: pd.DataFrame, report: dict[str, Any]
+) -> None:
+    midnight = scores["window_end"].dt.floor("D") + pd.Timedelta("1D")
+    fails = scores["window_end"] + pd.to_timedelta(
+        scores["hours_to_failure"].replace(np.inf, 10**4), unit="h"
+    )
+    late = (scores["window_end"] >= midnight - pd.Timedelta("2h")) & (fails > midnight)
+    windows_with_positives = scores.groupby("test_window")["label"].transform("max") == 1
+    assert windows_with_positives.all()
+    hits = listed = 0
+    for _, day in scores[late].groupby(midnight[late]):
+        newest = day.sort_values("window_end").groupby("gpu_serial").tail(1)
+        size = max(1, round(0.05 * len(newest)))
+        top = newest.sort_values(["score_gbdt", "gpu_serial"], ascending=[False, True])[:size]
+        hits, listed = hits + int(top["label"].sum()), listed + size
+    assert report["fleet"]["gbdt_variable"]["list_precision"] == pytest.approx(hits / listed)
+
+
+def test_report_counts_and_names(report: dict[str, Any], fleet: pd.DataFrame) -> None:
+    assert report["records"] == len(fleet)
+    methods = ("gbdt", "mlp", "cascade_first", "parallel", "cascade", *BASELINES)
+    for strategy in ("fixed", "sliding", "variable"):
+        for method in methods:
+            assert f"{method}_{strategy}" in report["methods"]
+            assert f"{method}_{strategy}" in report["fleet"]
+    assert report["methods"]["parallel_variable"]["average_precision"] is None
+    assert report["methods"]["cascade_variable"]["accuracy"] is None
+
+
+def test_finds_failures_that_announce_themselves(report: dict[str, Any]) -> None:
+    gbdt, random = (report["fleet"][f"{name}_variable"] for name in ("gbdt", "random"))
+    assert gbdt["average_precision"] > 5 * random["average_precision"]
+    assert gbdt["failures_caught"] > random["failures_caught"]
+    assert gbdt["lead_time_hours"]["p50"] > 0
+
+
+def test_fixed_keeps_one_length_and_sliding_the_longest(backtest: Path) -> None:
+    for strategy in ("fixed", "sliding"):
+        frame = pd.read_parquet(backtest / f"scores_{strategy}.parquet")
+        assert set(frame["train_length_days"]) == {6.0}
+    first = pd.read_parquet(backtest / "scores.parquet")
+    start = first["test_window"].min()
+    assert set(first.loc[first["test_window"] == start, "train_length_days"]) == {6.0}
+
+
+def test_same_records_in_another_order_and_split_give_identical_scores(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    short = fleet[fleet["timestamp"] < "2025-01-15"]
+    one = write(short, tmp_path / "one")
+    other = tmp_path / "other"
+    shuffled = short.sample(frac=1.0, random_state=3)
+    for i, part in enumerate((shuffled[::2], shuffled[1::2])):
+        for date, rows in part.groupby(part["timestamp"].dt.date):
+            folder = other / f"date={date}"
+            folder.mkdir(parents=True, exist_ok=True)
+            rows.to_parquet(folder / f"b{i}.parquet", index=False)
+    for name, records in (("first", one), ("again", one), ("split", other)):
+        assert _run(records, config, tmp_path / name, "--strategies", "variable") == 0
+    first = (tmp_path / "first" / "scores.parquet").read_bytes()
+    assert first == (tmp_path / "again" / "scores.parquet").read_bytes()
+    assert first == (tmp_path / "split" / "scores.parquet").read_bytes()
+
+
+def test_shuffling_the_future_changes_no_score_of_the_past(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    cut = pd.Timestamp("2025-01-13T12:00:00Z")
+    future = fleet["timestamp"] >= cut
+    changed = fleet.copy()
+    rng = np.random.default_rng(1)
+    for name in ("temperature_gpu", "power_draw", "xid"):
+        changed.loc[future, name] = rng.permutation(changed.loc[future, name])
+    frames = []
+    for name, frame in (("true", fleet), ("changed", changed)):
+        records = write(frame[frame["timestamp"] < "2025-01-16"], tmp_path / name / "records")
+        arguments = ("--models", "gbdt", "--strategies", "sliding")
+        assert _run(records, config, tmp_path / name / "out", *arguments) == 0
+        scores = pd.read_parquet(tmp_path / name / "out" / "scores_sliding.parquet")
+        frames.append(scores[scores["window_end"] < cut].reset_index(drop=True))
+    assert len(frames[0]) > 1000
+    kept = [name for name in frames[0] if name not in ("sampled", "flag_parallel", "flag_cascade")]
+    pd.testing.assert_frame_equal(frames[0][kept], frames[1][kept], check_exact=True)
+
+
+def test_shuffled_labels_score_like_random(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    # Whose failures they were is permuted: nothing before them tells of them any more.
+    serials = sorted(fleet["gpu_serial"].unique())
+    other = dict(zip(serials, np.random.default_rng(7).permutation(serials), strict=True))
+    keys = fleet.set_index(["gpu_serial", "timestamp"])["failure"]
+    index = pd.MultiIndex.from_arrays([fleet["gpu_serial"].map(other), fleet["timestamp"]])
+    shuffled = fleet.assign(failure=keys.reindex(index).to_numpy())
+    records = write(shuffled, tmp_path / "records")
+    arguments = ("--models", "gbdt", "--strategies", "sliding")
+    assert _run(records, config, tmp_path / "out", *arguments) == 0
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    found = report["fleet"]["gbdt_sliding"]["average_precision"]
+    low, high = report["fleet"]["random_sliding"]["average_precision_interval"]
+    assert low / 3 < found < 3 * high
+
+
+QUICK = ("--models", "gbdt", "--strategies", "sliding")
+CUT = pd.Timestamp("2025-01-18T10:00:00Z")
+
+
+def _judged(out: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    scores = pd.read_parquet(out / "scores_sliding.parquet")
+    return scores, json.loads((out / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def uncut(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("uncut")
+    assert _run(records, config, out, *QUICK) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def cut(
+    fleet: pd.DataFrame, config: Path, tmp_path_factory: pytest.TempPathFactory, write: Write
+) -> Path:
+    out = tmp_path_factory.mktemp("cut")
+    records = write(fleet[fleet["timestamp"] < CUT], out / "records")
+    assert _run(records, config, out / "out", *QUICK) == 0
+    return out / "out"
+
+
+def test_cut_records_test_what_the_uncut_run_tests_a_horizon_before_the_cut(
+    cut: Path, uncut: Path
+) -> None:
+    (found, report), (whole, _) = _judged(cut), _judged(uncut)
+    last = CUT - pd.Timedelta("1h")
+    expected = whole[whole["window_end"] + pd.Timedelta("24h") <= last].reset_index(drop=True)
+    assert CUT - found["window_end"].max() < pd.Timedelta("28h")
+    # Which negatives are drawn depends on the positives of the window, chance on its instances.
+    drawn = ("sampled", "flag_parallel", "flag_cascade", "score_random")
+    kept = [name for name in found if name not in drawn]
+    pd.testing.assert_frame_equal(found[kept], expected[kept], check_exact=True)
+    random = report["fleet"]["random_sliding"]
+    assert random["average_precision"] < 3 * report["prevalence"]
+
+
+def test_a_report_says_which_days_are_left_out_and_why(cut: Path) -> None:
+    _, report = _judged(cut)
+    left = report["left_out"]
+    assert left["last_record"] == "2025-01-18T09:00:00Z"
+    assert pd.Timestamp("2025-01-17T09:00:00Z") < pd.Timestamp(left["from"])
+    assert left["days"] == ["2025-01-18"]
+    assert left["instances"] > left["positives"] > 0
+    dates = [one["date"] for one in report["fleet"]["gbdt_sliding"]["days"]]
+    assert dates[-1] == "2025-01-17"
+    page = " ".join((cut / "report.html").read_text().split())
+    assert "Left out: " in page
+    assert "1 daily list (2025-01-18) is not judged" in page
+
+
+def test_an_end_is_a_cut(records: Path, config: Path, cut: Path, tmp_path: Path) -> None:
+    assert _run(records, config, tmp_path, *QUICK, "--end", CUT.isoformat()) == 0
+    ended, expected = (out / "scores_sliding.parquet" for out in (tmp_path, cut))
+    assert ended.read_bytes() == expected.read_bytes()
+    kept = ("methods", "fleet", "calibration", "records", "positives", "prevalence", "left_out")
+    reports = [json.loads((out / "report.json").read_text()) for out in (tmp_path, cut)]
+    assert [reports[0][name] for name in kept] == [reports[1][name] for name in kept]
+
+
+def test_with_a_step_of_two_days_every_gpu_is_ranked_every_day(
+    records: Path, config_text: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "sparse.toml"
+    config.write_text(
+        config_text.replace("step = 2", "step = 48").replace("horizon = 24", "horizon = 72")
+    )
+    assert _run(records, config, tmp_path / "out", *QUICK) == 0
+    scores, report = _judged(tmp_path / "out")
+    scores["fails"] = scores["window_end"] + pd.to_timedelta(
+        scores["hours_to_failure"].replace(np.inf, 10**4), unit="h"
+    )
+    unseen = pd.Timestamp(report["left_out"]["from"])
+    listed: list[dict[str, Any]] = []
+    hits, first = 0, pd.Timestamp("2025-01-11", tz="UTC")
+    for midnight in pd.date_range(first, unseen.floor("D"), freq="D"):
+        since = midnight - pd.Timedelta("48h")
+        rows = scores[(scores["window_end"] >= since) & (scores["window_end"] < midnight)]
+        rows = rows[rows["fails"] > midnight].sort_values("window_end")
+        rows = rows.groupby("gpu_serial").tail(1)
+        size = max(1, round(0.05 * len(rows)))
+        top = rows.sort_values(["score_gbdt", "gpu_serial"], ascending=[False, True])[:size]
+        caught = int(top["label"].sum())
+        listed.append({"date": str(midnight.date()), "listed": size, "hits": caught})
+        hits += caught
+    found = report["fleet"]["gbdt_sliding"]
+    assert len(listed) > 5
+    assert found["days"] == listed
+    assert found["list_precision"] == pytest.approx(hits / sum(one["listed"] for one in listed))

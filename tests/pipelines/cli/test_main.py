@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forewarn.pipelines.cli.main import main
+
+Write = Callable[[pd.DataFrame, Path], Path]
+
+
+def _refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must be refused; return its one line."""
+    try:
+        code = main(list(arguments))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    assert code == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if not line.startswith("note:")]
+    assert len(lines) == 1, captured.err
+    return lines[0]
+
+
+def _backtest(records: Path, config: Path, out: Path) -> list[str]:
+    return ["backtest", "--records", str(records), "--config", str(config), "--out", str(out)]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bactest"], ["bactest"]),
+        (["backtest", "--recods", "x"], ["--records"]),
+        (["backtest", "--records", "r", "--out", "o", "--models", "cnn,xgb"], ["xgb", "cnn,mlp"]),
+        (["backtest", "--records", "r", "--out", "o", "--start", "soon"], ["--start", "soon"]),
+        (["train", "--records", "r", "--at", "2025-13-01", "--model", "m"], ["--at", "2025-13-01"]),
+        (["simulate", "fleet", "--out", "o", "--gpus", "0"], ["--gpus", "'0'", "at least 1"]),
+        (["backtest", "--records", "r", "--out", "o", "--nonsense"], ["--nonsense"]),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = _refused(arguments, capsys)
+    assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[windows]\nlenght = 3", ["windows.lenght"]),
+        ("[windows]\nlength = 0", ["windows.length", "0", "greater than 0"]),
+        ("[training]\nlengths = ['9 days']", ["training.lengths", "9 days", "10min"]),
+        ("[features]\nfloat = ['a']\ncounter = ['a']", ["`a`", "twice"]),
+        ("[ensembles]\nparallel = ['xgb']", ["ensembles.parallel", "xgb", "cnn"]),
+        ("windows = ", ["TOML"]),
+    ],
+)
+def test_wrong_configuration_is_one_line(
+    text: str, words: list[str], records: Path, out: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    config = tmp_path / "bad.toml"
+    config.write_text(text)
+    line = _refused(_backtest(records, config, out), capsys)
+    assert all(word in line for word in ["bad.toml", *words])
+    assert not out.exists()
+
+
+def test_peers_that_were_asked_for_must_be_there(
+    records: Path, config: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "peers.toml"
+    changed.write_text(config.read_text().replace('peers = ["machine_id"]', 'peers = ["rack"]'))
+    assert "`rack`" in _refused(_backtest(records, changed, out), capsys)
+
+
+def test_missing_column(
+    fleet: pd.DataFrame, config: Path, out: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    records = write(fleet.drop(columns="power_draw"), tmp_path / "records")
+    line = _refused(_backtest(records, config, out), capsys)
+    assert "power_draw" in line
+    assert "part-0.parquet" in line
+    assert not out.exists()
+
+
+def test_wrong_type(
+    fleet: pd.DataFrame, config: Path, out: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    frame = fleet[fleet["timestamp"] < "2025-01-03"].assign(power_draw="[N/A]")
+    line = _refused(_backtest(write(frame, tmp_path / "records"), config, out), capsys)
+    assert "power_draw" in line
+    assert "number" in line
+    assert not out.exists()
+
+
+def test_truncated_file(
+    fleet: pd.DataFrame, config: Path, out: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    records = write(fleet[fleet["timestamp"] < "2025-01-04"], tmp_path / "records")
+    broken = records / "date=2025-01-02" / "part-0.parquet"
+    broken.write_bytes(broken.read_bytes()[:2000])
+    line = _refused(_backtest(records, config, out), capsys)
+    assert "date=2025-01-02" in line
+    assert "Parquet" in line
+    assert not out.exists()
+
+
+def test_empty_and_absent_folder(
+    config: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "records").mkdir()
+    assert "holds no records" in _refused(_backtest(tmp_path / "records", config, out), capsys)
+    assert "no such folder" in _refused(_backtest(tmp_path / "nowhere", config, out), capsys)
+    assert not out.exists()
+
+
+def test_no_failure_known_in_any_training_span(
+    fleet: pd.DataFrame, config: Path, out: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    records = write(fleet.assign(failure=0), tmp_path / "records")
+    assert "no retraining is left" in _refused(_backtest(records, config, out), capsys)
+    without = write(fleet.drop(columns="failure"), tmp_path / "without")
+    assert "`failure`" in _refused(_backtest(without, config, out), capsys)
+    assert not out.exists()
+
+
+def test_all_gpus_failed(
+    fleet: pd.DataFrame, config: Path, out: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    records = write(fleet.assign(failure=1), tmp_path / "records")
+    assert "no retraining is left" in _refused(_backtest(records, config, out), capsys)
+    assert not out.exists()
+
+
+def test_wrong_cadence(
+    fleet: pd.DataFrame, config: Path, out: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    sparse = fleet[fleet["timestamp"].dt.hour % 3 == 0]
+    line = _refused(_backtest(write(sparse, tmp_path / "records"), config, out), capsys)
+    assert "3 h apart" in line
+    assert "= 1 h within" in line
+
+
+def test_training_with_too_few_failures_leaves_no_folder(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    records = write(fleet.assign(failure=0), tmp_path / "records")
+    arguments = ["--records", str(records), "--config", str(config), "--at", "2025-01-20"]
+    line = _refused(["train", *arguments, "--model", str(tmp_path / "model")], capsys)
+    assert "builtin:rules" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["records"]
+
+
+def test_simulate_writes_what_the_contract_names(tmp_path: Path) -> None:
+    arguments = ["--out", str(tmp_path), "--gpus", "16", "--days", "2", "--seed", "5"]
+    assert main(["simulate", "fleet", *arguments]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cmdb.csv", "records", "truth.csv"]
+    truth = pd.read_csv(tmp_path / "truth.csv")
+    assert list(truth.columns) == ["gpu_serial", "failed_at", "mechanism"]
+    assert len(np.unique(pd.read_csv(tmp_path / "cmdb.csv")["gpu_serial"])) >= 16

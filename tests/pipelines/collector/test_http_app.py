@@ -1,0 +1,462 @@
+"""What the collector takes and what it refuses, over real HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+import uvicorn
+
+from forewarn.features.telemetry.tables import READINGS, table_of
+from forewarn.pipelines.collector.batch_intake import Intake
+from forewarn.pipelines.collector.http_app import Collector
+from forewarn.pipelines.collector.inbox import Inbox
+from forewarn.pipelines.config.agent_policy import Collection
+from forewarn.pipelines.runtime.clock import SystemClock
+from forewarn.pipelines.runtime.tokens import TokenError, Tokens, parse_tokens
+
+LIMIT = 100_000
+TOKEN = {"Authorization": "Bearer right"}
+NOW = 1_740_787_200 * 10**9  # 2025-03-01, on the collector's clock
+MINUTE = 60 * 10**9
+READING = {"timestamp": NOW, "machine_id": "node-1", "gpu_serial": "S1"}
+EVENT = {"timestamp": NOW, "machine_id": "node-1", "id": "a", "kind": "xid", "code": 79}
+ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+
+
+@dataclass
+class Service:
+    client: httpx.Client
+    inbox: Inbox
+    outdated: Inbox
+
+    def post(self, content: bytes, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.post("/v1/batches", content=content, headers=TOKEN | JSON | named)
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.inbox.folder.glob("*"))
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+class StoppedClock(SystemClock):
+    """A clock at which it is always 2025-03-01."""
+
+    def now(self) -> int:
+        return NOW
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[Collector, str]]:
+    collector = Collector(
+        Tokens.of({"right": "a", "other": "b"}, {"a": ("node-*",), "b": ("b-*", "gpu-b")}),
+        Collection().as_told(),
+        Intake(Inbox(Path("unset")), StoppedClock(), Inbox(Path("unset"))),
+        LIMIT,
+    )
+    collector.intake.start()
+    config = uvicorn.Config(collector.app(), port=0, log_level="critical")
+    bound = config.bind_socket()
+    service = uvicorn.Server(config)
+    thread = threading.Thread(target=service.run, kwargs={"sockets": [bound]})
+    thread.start()
+    while not service.started:
+        time.sleep(0.01)
+    yield collector, f"http://127.0.0.1:{bound.getsockname()[1]}"
+    service.should_exit = True
+    thread.join()
+    collector.intake.stop()
+
+
+@pytest.fixture
+def service(server: tuple[Collector, str], tmp_path: Path) -> Iterator[Service]:
+    collector, url = server
+    collector.intake.inbox = Inbox(tmp_path / "inbox")
+    collector.intake.outdated = Inbox(tmp_path / "too_old")
+    with httpx.Client(base_url=url, timeout=20) as client:
+        yield Service(client, collector.intake.inbox, collector.intake.outdated)
+
+
+def body(**parts: Any) -> bytes:
+    return json.dumps(parts).encode()
+
+
+def stream(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    written = pa.ipc.IpcWriteOptions(**options)
+    with pa.ipc.new_stream(sink, table.schema, options=written) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+# --- taken ---------------------------------------------------------------------------------------
+
+
+def test_json_is_kept_before_the_answer(service: Service) -> None:
+    answer = service.post(body(readings=[READING, READING | {"gpu_serial": "S2"}], events=[EVENT]))
+    assert (answer.status_code, answer.json()) == (200, {"rows": 3, "too_old": 0})
+    taken = service.inbox.take(10)
+    assert taken.readings["gpu_serial"].to_pylist() == ["S1", "S2"]
+    assert taken.events["code"].to_pylist() == [79]
+    assert taken.events["known_at"].null_count == 0
+    service.inbox.clear(taken.files)
+    assert service.files() == []
+
+
+def test_gzip_and_arrow_are_taken(service: Service) -> None:
+    packed = gzip.compress(body(readings=[READING]))
+    assert service.post(packed, Content_Encoding="gzip").json()["rows"] == 1
+    table = table_of([READING] * 3, READINGS)
+    assert service.post(stream(table), **ARROW).json()["rows"] == 3
+    events = pa.table({name: [value] for name, value in EVENT.items()})
+    assert service.post(stream(events), **ARROW).json()["rows"] == 1
+
+
+def test_the_policy_is_what_an_agent_can_read(service: Service) -> None:
+    answer = service.client.get("/v1/policy", headers=TOKEN)
+    assert Collection.model_validate(answer.json()) == Collection()
+
+
+@pytest.mark.parametrize("part", ["readings", "events"])
+def test_a_batch_of_the_future_is_refused_whole_so_that_the_agent_keeps_it(
+    service: Service, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = (READING if part == "readings" else EVENT) | {"timestamp": NOW + 660 * MINUTE}
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(body(**({"readings": [READING]} | {part: [ahead]})))
+    assert answer.status_code == 409
+    detail = "node-1: a row is 39600 s ahead of this clock"
+    assert answer.json() == {"error": "clock", "detail": detail, "now": "2025-03-01T00:00:00Z"}
+    assert service.files() == []
+    assert detail in caplog.text
+
+
+def test_a_batch_of_the_future_as_arrow_is_refused_too(service: Service) -> None:
+    table = table_of([READING | {"timestamp": NOW + 6 * MINUTE}], READINGS)
+    answer = service.post(stream(table), **ARROW)
+    assert (answer.status_code, answer.json()["error"]) == (409, "clock")
+    assert service.files() == []
+
+
+def test_a_clock_that_is_a_little_ahead_is_no_wrong_clock(service: Service) -> None:
+    near = READING | {"timestamp": NOW + 4 * MINUTE}
+    assert service.post(body(readings=[near])).json() == {"rows": 1, "too_old": 0}
+
+
+def test_a_batch_of_the_future_costs_no_other_that_is_kept_with_it(service: Service) -> None:
+    intake = Intake(service.inbox, StoppedClock(), service.outdated)
+    hosts = Tokens.of({"x": "a"}, {}).speaker("x")
+    assert hosts is not None
+    rows = [
+        READING | {"gpu_serial": f"S{n}", "timestamp": NOW + (60 * MINUTE if n % 2 else 0)}
+        for n in range(6)
+    ]
+    futures = [intake.offer(body(readings=[row]), "application/json", hosts) for row in rows]
+    intake.start()
+    intake.stop()
+    assert [future.exception() is None for future in futures] == [True, False] * 3
+    assert service.inbox.take(10).readings["gpu_serial"].to_pylist() == ["S0", "S2", "S4"]
+
+
+def test_rows_older_than_a_month_are_set_aside_and_the_rest_is_taken(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch over 3,000 hours would have all of them written anew."""
+    rows = [READING | {"timestamp": NOW - hours * 60 * MINUTE} for hours in range(3000)]
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(gzip.compress(body(readings=rows)), Content_Encoding="gzip")
+    assert answer.json()["error"].startswith("more than")  # the limit of this test
+    half = [rows[hours] for hours in range(0, 3000, 5)]
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(body(readings=half, events=[EVENT]))
+    assert answer.json() == {"rows": 146, "too_old": 455}
+    assert len(service.inbox.take(10).readings) == 145
+    assert len(service.outdated.take(10).readings) == 455
+    assert "a: 455 rows older than 30 days" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("token", "host", "status"),
+    [
+        ("right", "node-7", 200),
+        ("right", "b-1", 403),
+        ("right", None, 403),
+        ("other", "b-1", 200),
+        ("other", "gpu-b", 200),
+        ("other", "node-1", 403),
+    ],
+)
+def test_a_token_speaks_only_for_the_hosts_of_its_site(
+    service: Service, token: str, host: str | None, status: int
+) -> None:
+    """Else any site could mark a GPU of another one as failed."""
+    lost = EVENT | {"machine_id": host, "kind": "lost"}
+    answer = service.post(body(readings=[], events=[lost]), Authorization=f"Bearer {token}")
+    assert answer.status_code == status
+    assert len(service.files()) == (status == 200)
+
+
+def test_what_the_metrics_say(service: Service) -> None:
+    def value(name: str) -> float:
+        lines = service.client.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
+
+    before = value("forewarn_collector_rows_total")
+    service.post(body(readings=[READING] * 3))
+    service.post(
+        body(readings=[READING | {"timestamp": NOW + 90 * MINUTE, "machine_id": "node-3"}])
+    )
+    assert value("forewarn_collector_rows_total") == before + 3
+    assert value('forewarn_collector_refused_requests_total{status="409"}') >= 1
+    assert value("forewarn_collector_clock_skew_seconds") >= 5400
+    assert value("forewarn_collector_hosts_ahead") >= 1
+    assert "node-" not in service.client.get("/metrics").text  # no label that grows with the fleet
+
+
+def test_many_at_once_are_each_answered_for_themselves(service: Service) -> None:
+    """One that is wrong costs no other that is kept with it."""
+    numbers = range(40)
+    answers: dict[int, httpx.Response] = {}
+
+    def send(number: int) -> None:
+        row = READING | {"gpu_serial": f"S{number}", "slot": "x" if number % 7 == 0 else number}
+        with httpx.Client(base_url=service.client.base_url, timeout=20) as client:
+            content = body(readings=[row] * (number + 1))
+            answers[number] = client.post("/v1/batches", content=content, headers=TOKEN | JSON)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    good = [number for number in numbers if number % 7]
+    assert [n for n in numbers if answers[n].status_code == 200] == good
+    assert all(answers[n].json()["rows"] == n + 1 for n in good)
+    assert all("`slot`" in answers[n].json()["error"] for n in numbers if n % 7 == 0)
+    kept = service.inbox.take(100).readings["gpu_serial"].to_pylist()
+    assert sorted(kept) == sorted(f"S{n}" for n in good for _ in range(n + 1))
+
+
+def test_a_full_disk_is_no_answer_of_success(service: Service) -> None:
+    service.inbox.folder.parent.joinpath("inbox").write_text("a file where the folder should be")
+    assert service.post(body(readings=[READING])).status_code == 500
+
+
+# --- refused: the status, nothing written, and a line in the log ----------------------------------
+
+
+def refused(service: Service, log: str, answer: httpx.Response, status: int, why: str) -> None:
+    assert answer.status_code == status
+    assert why in answer.json()["error"]
+    assert service.files() == []
+    assert f"{status}, {answer.json()['error'][:30]}" in log
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Basic right"}, 401),
+        ({"Authorization": "Bearer"}, 401),
+        ({"Authorization": "Bearer wrong"}, 403),
+        ({"Authorization": "Bearer righ"}, 403),
+    ],
+)
+def test_without_the_token_nothing_is_told_or_taken(
+    service: Service, given: dict[str, str], status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        answer = service.client.post(
+            "/v1/batches", content=body(readings=[READING]), headers=JSON | given
+        )
+    refused(service, caplog.text, answer, status, "token")
+    assert service.client.get("/v1/policy", headers=given).status_code == status
+    assert "wrong" not in caplog.text.replace("a wrong token", "")
+
+
+def test_an_oversized_batch(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(b" " * (LIMIT + 1))
+    refused(service, caplog.text, answer, 413, "expected at most")
+
+
+def test_an_oversized_batch_that_does_not_say_so(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    def parts() -> Iterator[bytes]:
+        for _ in range(200):
+            yield b" " * 1000
+
+    with caplog.at_level(logging.WARNING):
+        answer = service.client.post("/v1/batches", content=parts(), headers=TOKEN | JSON)
+    refused(service, caplog.text, answer, 413, "unpacked")
+
+
+def test_a_decompression_bomb(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(80)) + packer.flush()
+    assert len(bomb) < LIMIT
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(bomb, Content_Encoding="gzip")
+    refused(service, caplog.text, answer, 413, "unpacked")
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_bomb_inside_arrow(
+    service: Service, codec: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pa.table({"timestamp": pa.array([0] * 1_000_000, pa.int64())})
+    data = stream(table, compression=codec)
+    assert len(data) < LIMIT
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(data, **ARROW)
+    refused(service, caplog.text, answer, 422, "compressed")
+
+
+def test_rows_that_cost_nothing_to_send(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    data = stream(pa.table({"timestamp": pa.nulls(10**9)}))
+    assert len(data) < 1000
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(data, **ARROW)
+    refused(service, caplog.text, answer, 422, "rows")
+
+
+@pytest.mark.parametrize("name", ["../../etc/cron.d/x", "a/b", "..", ".hidden", "a\\b", "", "a\0"])
+@pytest.mark.parametrize("part", ["readings", "events"])
+def test_a_path_in_a_host_name(
+    service: Service, part: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = (READING if part == "readings" else EVENT) | {"machine_id": name}
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(body(**{part: [row]}))
+    refused(service, caplog.text, answer, 422, "no name of a host")
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "why"),
+    [
+        (b"{", {}, 400, "no JSON"),
+        (b"[" * 90_000, {}, 400, "no JSON"),
+        (b'{"readings": [{"timestamp": NaN}]}', {}, 400, "NaN"),
+        (b"[]", {}, 422, "expected an object"),
+        (b"{}", {}, 422, "expected an object"),
+        (b'{"readings": {}}', {}, 422, "lists"),
+        (b'{"readings": [1]}', {}, 422, "no object"),
+        (b'{"readings": [{"timestamp": "x"}]}', {}, 422, "`timestamp`"),
+        (b'{"readings": [{"machine_id": "n"}]}', {}, 422, "`timestamp`"),
+        (b'{"events": [{"timestamp": 1, "id": "a", "kind": "x"}]}', {}, 422, "`kind`"),
+        (b'{"readings": [{"timestamp": 1, "slot": 99999999999}]}', {}, 422, "`slot`"),
+        (body(readings=[READING | {"gpu_serial": "x" * 300}]), {}, 422, "a text of 300"),
+        (b"no gzip", {"Content_Encoding": "gzip"}, 400, "gzip"),
+        (gzip.compress(b"{}")[:-5], {"Content_Encoding": "gzip"}, 400, "cut off"),
+        (b"{}", {"Content_Encoding": "br"}, 415, "gzip"),
+        (b"{}", {"Content_Type": "text/plain"}, 415, "application/json"),
+        (b"no arrow", {"Content_Type": ARROW["Content-Type"]}, 422, "Arrow"),
+    ],
+)
+def test_what_is_no_batch(
+    service: Service,
+    content: bytes,
+    headers: dict[str, str],
+    status: int,
+    why: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(content, **headers)
+    refused(service, caplog.text, answer, status, why)
+
+
+def test_rows_without_end_in_few_bytes(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from forewarn.pipelines.collector import batch_intake as intake
+
+    monkeypatch.setattr(intake, "_ROWS", 100)
+    monkeypatch.setattr(intake, "_NESTED", 200)
+    for content, why in (
+        (b'{"readings": [' + b"[]," * 300 + b"[]]}", "objects"),
+        (body(readings=[READING] * 101), "101 rows"),
+    ):
+        with caplog.at_level(logging.WARNING):
+            answer = service.post(content)
+        refused(service, caplog.text, answer, 413, why)
+
+
+def test_all_requests_together_hold_so_much_memory_and_no_more(
+    server: tuple[Collector, str], service: Service
+) -> None:
+    """What cannot be held now is refused so that whoever sent it keeps it."""
+    collector, _ = server
+    collector._held = 8 * LIMIT - 10
+    try:
+        answer = service.post(body(readings=[READING]))
+    finally:
+        collector._held -= 8 * LIMIT - 10
+    assert answer.status_code == 503
+    assert service.post(body(readings=[READING])).status_code == 200
+    assert collector._held == 0
+
+
+def test_bodies_that_are_kept_together_are_few_bytes(service: Service) -> None:
+    from forewarn.pipelines.runtime.tokens import Speaker
+
+    intake = Intake(service.inbox, StoppedClock(), service.outdated)
+    sizes: list[int] = []
+    keep = intake._keep
+    big = body(readings=[READING]) + b" " * (3 << 20)
+    for _ in range(9):
+        intake.offer(big, "application/json", Speaker("a"))
+
+    class Counting(Intake):
+        def _keep(self, group: Any) -> None:
+            sizes.append(len(group))
+            keep(group)
+
+    counting = Counting(service.inbox, StoppedClock(), service.outdated, intake._offers)
+    counting.start()
+    counting.stop()
+    assert sum(sizes) == 9
+    assert max(sizes) == 2  # of 3 MiB each, where 8 are kept at once
+
+
+def test_tokens_come_with_their_sites() -> None:
+    assert parse_tokens("a=x, b=y=z") == {"x": "a", "y=z": "b"}
+    for text in ("", " ", "token", "a=", "=x", "a=x,b=x"):
+        with pytest.raises(TokenError, match="FOREWARN_TOKENS"):
+            parse_tokens(text)
+
+
+def test_a_token_that_ends_in_a_line_break_works_and_a_broken_one_is_not_printed() -> None:
+    assert parse_tokens("a=x\n") == {"x": "a"}
+    assert parse_tokens("a = x ,\n b=y\n") == {"x": "a", "y": "b"}
+    for text in ("a=secr et", "a=secr\x07et", "a=secrét", "a=sec\nret"):
+        with pytest.raises(TokenError, match="FOREWARN_TOKENS") as caught:
+            parse_tokens(text)
+        assert "sec" not in str(caught.value)
+
+
+def test_of_several_sites_each_says_which_hosts_its_token_speaks_for() -> None:
+    alone = Tokens.of({"x": "a", "y": "a"}, {}).speaker("y")
+    assert alone is not None
+    assert alone.speaks_for("any")
+    assert alone.speaks_for(None)
+    assert Tokens.of({"x": "a"}, {}).speaker("z") is None
+    with pytest.raises(TokenError, match="no hosts of site 'b'"):
+        Tokens.of({"x": "a", "y": "b"}, {"a": ("a-*",)})
+    with pytest.raises(TokenError, match="names site 'c'"):
+        Tokens.of({"x": "a"}, {"c": ("*",)})

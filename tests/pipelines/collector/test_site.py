@@ -1,0 +1,387 @@
+"""Ten hosts and a collector as real processes, four hours in a minute and a half.
+
+Each host has its own trouble: an agent that is killed, a network that is cut, a clock that falls
+back, a GPU that is lost. What the collector wrote has to equal what the script of the site says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.pipelines.cli.main import main
+
+SCALED = Path(__file__).with_name("scaled.py")
+SPEED = 160
+SECOND = 10**9
+MINUTE = 60 * SECOND
+TICK = 10 * MINUTE
+START = pd.Timestamp("2025-03-01", tz="UTC").value
+EARLY = 20 * MINUTE  # for eleven processes to start in
+END = START + 240 * MINUTE
+HOSTS, GPUS = 10, 4
+KILLED, CUT, BACK, LOST, XIDS, HUNG, GONE, STRANGE = 3, 4, 6, 2, 5, 7, 8, 9
+JUMP_AT, JUMP = START + 121 * MINUTE, -20 * MINUTE
+# /proc would tell when this machine started, which is no time of the script.
+COLLECTION = '[collection]\nsources = ["gpu", "kernel_log"]\ntimeout = "2s"\n'
+COLUMNS = ["temperature_gpu", "power_draw", "ecc_corrected", "xid"]
+
+# Every host runs this as nvidia-smi. It knows the time of its host, and what is wrong with it.
+FAKE = """#!/bin/sh
+now=$(date +%s%N)
+sim=$(( {simulated} + (now - {real}) * {speed} ))
+[ $sim -ge {jump_at} ] && sim=$(( sim + {jump} ))
+k=$(( (sim - {start}) / {tick} ))
+minute=$(( (sim - {start}) / {minute} ))
+[ {hang} = 1 ] && [ $minute -ge 90 ] && [ $minute -lt 100 ] && sleep 100
+echo "index, serial, uuid, pci.bus_id, name, driver_version, temperature.gpu, power.draw [W], \
+ecc.errors.corrected.aggregate.total"
+for g in 0 1 2 3; do
+    [ {lost} = 1 ] && [ $g = 1 ] && [ $minute -ge 63 ] && continue
+    [ {gone} = 1 ] && [ $g = 2 ] && [ $minute -ge 145 ] && [ $minute -lt 185 ] && continue
+    echo "$g, S{host}$g, GPU-{host}$g, 00000000:1$g:00.0, NVIDIA H100, 550.1, \
+$(( 40 + ({host} * 7 + g * 3 + k * 5) % 30 )), $(( 200 + k )).50 W, $(( k * 2 ))"
+done
+"""
+
+
+@dataclass
+class Site:
+    """The folder of a site, its processes and its clock."""
+
+    folder: Path
+    real: int
+    port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    relay: Relay | None = None
+
+    @property
+    def records(self) -> Path:
+        return self.folder / "records"
+
+    def now(self) -> int:
+        return START - EARLY + (time.time_ns() - self.real) * SPEED
+
+    def wait_for(self, moment: int) -> None:
+        while (left := moment - self.now()) > 0:
+            time.sleep(left / SPEED / SECOND)
+
+    def log(self, host: int, moment: int, message: str) -> None:
+        """Let the kernel of a host write a line, when its time has come."""
+        self.wait_for(moment)
+        stamp = pd.Timestamp(moment, tz="UTC").strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
+        with (self.folder / f"node-{host}" / "kern.log").open("a") as file:
+            file.write(f"{stamp} node-{host} kernel: {message}\n")
+
+    def start(self, name: str, *arguments: str, **environment: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, str(SCALED), *arguments],
+                env=os.environ | environment,
+                stdout=out,
+                stderr=out,
+            )
+
+    def start_agent(self, host: int) -> None:
+        place = self.folder / f"node-{host}"
+        self.start(
+            f"node-{host}",
+            *("agent", str(place / "agent.toml"), str(place / "clock.json")),
+            FOREWARN_TOKEN="secret-of-the-site",
+            PATH=f"{place}:{os.environ['PATH']}",
+        )
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.wait(30)
+        if self.relay is not None:
+            self.relay.close()
+
+
+class Relay:
+    """Passes connections on to a port, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self.to = port
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.server.getsockname()[1]
+        self.cut = False
+        self.open: list[socket.socket] = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                near, _ = self.server.accept()
+            except OSError:
+                self.server.close()
+                return
+            if self.cut:
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:  # the collector is still starting
+                near.close()
+                continue
+            self.open += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.copy, args=(one, other), daemon=True).start()
+
+    def copy(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(65536):
+                other.sendall(data)
+        except OSError:
+            pass
+        one.close()
+        other.close()
+
+    def disconnect(self) -> None:
+        self.cut = True
+        for one in self.open:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.disconnect()
+        self.server.shutdown(socket.SHUT_RDWR)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def build(site: Site) -> None:
+    """Write everything that the processes read."""
+    (site.folder / "config.toml").write_text(f'{COLLECTION}[collector]\npublish_every = "500ms"\n')
+    rows = [f"S{h}{g},rack-{h},dc-1,2027-01-01" for h in range(HOSTS) for g in range(GPUS)]
+    rows.remove(f"S{STRANGE}3,rack-{STRANGE},dc-1,2027-01-01")
+    (site.folder / "cmdb.csv").write_text(
+        "\n".join(["gpu_serial,rack,data_center,expiration_date", *rows]) + "\n"
+    )
+    (site.folder / "repairs.csv").write_text(
+        "gpu_serial,failed_at,repaired_at,cause,known_at\n"
+        "S40,2025-03-01T02:05:00Z,2025-03-01T03:00:00Z,board,2025-03-01T02:20:00Z\n"
+    )
+    site.relay = Relay(site.port)
+    for host in range(HOSTS):
+        build_host(site, host)
+
+
+def build_host(site: Site, host: int) -> None:
+    place = site.folder / f"node-{host}"
+    place.mkdir()
+    jump = (JUMP_AT, JUMP) if host == BACK else (2**62, 0)
+    clock = {"real": site.real, "simulated": START - EARLY, "speed": SPEED}
+    (place / "clock.json").write_text(json.dumps(clock | {"jump_at": jump[0], "jump": jump[1]}))
+    assert site.relay is not None
+    port = site.relay.port if host == CUT else site.port
+    (place / "agent.toml").write_text(
+        f'collector = "http://127.0.0.1:{port}"\nstate = "{place}/state"\n'
+        f'machine_id = "node-{host}"\nkernel_log = "{place}/kern.log"\ngpu = "nvidia-smi"\n'
+        f"{COLLECTION}"
+    )
+    (place / "kern.log").touch()
+    smi = place / "nvidia-smi"
+    smi.write_text(
+        FAKE.format(
+            **clock,
+            **{"jump_at": jump[0], "jump": jump[1], "start": START, "tick": TICK},
+            **{"minute": MINUTE, "host": host, "hang": int(host == HUNG)},
+            **{"lost": int(host == LOST), "gone": int(host == GONE)},
+        )
+    )
+    smi.chmod(0o755)
+
+
+def xid(gpu: int, code: int, text: str = "text") -> str:
+    return f"NVRM: Xid (PCI:0000:1{gpu}:00): {code}, pid=77, name=python, {text}"
+
+
+def write_logs(site: Site) -> None:
+    """Play what the kernels say, in the order of time."""
+    site.log(0, START + 30 * MINUTE, "eth0: link becomes ready")
+    site.log(LOST, START + 63 * MINUTE + 20 * SECOND, xid(1, 79, "GPU has fallen off the bus."))
+    # The cut begins: what node 4 says now arrives an hour later.
+    assert site.relay is not None
+    site.relay.disconnect()
+    for second in range(3):
+        site.log(XIDS, START + 72 * MINUTE + second * SECOND, xid(0, 63))
+    site.log(XIDS, START + 73 * MINUTE, xid(0, 13))
+    site.log(CUT, START + 75 * MINUTE, xid(2, 31))
+    for minute in range(80, 120):
+        site.log(KILLED, START + minute * MINUTE, xid(3, 13, f"line {minute}"))
+    site.wait_for(START + 124 * MINUTE)
+    site.relay.cut = False
+    # The clock of node 6 was set back at 121 minutes: this is minute 135 of everybody else.
+    site.wait_for(START + 135 * MINUTE)
+    site.log(BACK, START + 115 * MINUTE, xid(0, 43))
+
+
+def kill_agent(site: Site) -> None:
+    """Kill the agent of one host without a warning, time and again, at uneven moments."""
+    for minute in (78, 84, 89, 93, 99, 104, 110, 117):
+        site.wait_for(START + minute * MINUTE)
+        site.processes[f"node-{KILLED}"].send_signal(signal.SIGKILL)
+        site.processes[f"node-{KILLED}"].wait()
+        site.start_agent(KILLED)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    site = Site(tmp_path_factory.mktemp("site"), time.time_ns(), free_port())
+    build(site)
+    try:
+        site.start(
+            "collector",
+            *("collect", str(site.records), str(site.folder / "config.toml")),
+            *(str(site.folder / "node-0" / "clock.json"), str(site.port)),
+            *(str(site.folder / "cmdb.csv"), str(site.folder / "repairs.csv")),
+            FOREWARN_TOKENS="site=secret-of-the-site",
+        )
+        for host in range(HOSTS):
+            site.start_agent(host)
+        killer = threading.Thread(target=kill_agent, args=(site,))
+        killer.start()
+        write_logs(site)
+        killer.join()
+        site.wait_for(END + 6 * MINUTE)
+    finally:
+        site.stop()
+    return site
+
+
+@pytest.fixture(scope="module")
+def records(site: Site) -> pd.DataFrame:
+    """Return the records of the four hours."""
+    files = sorted(site.records.glob("date=*/*.parquet"))
+    found = pd.concat([pq.read_table(file, partitioning=None).to_pandas() for file in files])
+    time = found["timestamp"].astype("int64")
+    chosen: pd.DataFrame = found[(time > START) & (time <= END)]
+    return chosen.reset_index(drop=True)
+
+
+def test_the_records_are_those_of_the_script(records: pd.DataFrame) -> None:
+    got = records.set_index(["gpu_serial", "timestamp"])[COLUMNS].sort_index()
+    assert not got.index.has_duplicates
+    want = pd.DataFrame(list(script())).set_index(["gpu_serial", "timestamp"]).sort_index()
+    pd.testing.assert_frame_equal(got, want[COLUMNS], check_dtype=False, check_index_type=False)
+
+
+def script() -> Iterator[dict[str, Any]]:
+    """Yield what every GPU of the site said at every moment, by the words of the script."""
+    xids = {(XIDS, 0, 8): 63, (CUT, 2, 8): 31, (BACK, 0, 12): 43}
+    xids |= {(KILLED, 3, tick): 13 for tick in (8, 9, 10, 11, 12)}
+    for host in range(HOSTS):
+        # Set back by 20 minutes, node 6 ends as much earlier, and reads no moment twice.
+        ticks = range(1, 23 if host == BACK else 25)
+        for gpu in range(GPUS):
+            for tick in ticks:
+                if host == HUNG and tick == 9:
+                    continue
+                if host == LOST and gpu == 1 and tick >= 7:
+                    continue
+                if host == GONE and gpu == 2 and 15 <= tick <= 18:
+                    continue
+                yield {
+                    "gpu_serial": f"S{host}{gpu}",
+                    "timestamp": pd.Timestamp(START + tick * TICK, tz="UTC"),
+                    "temperature_gpu": 40.0 + (host * 7 + gpu * 3 + tick * 5) % 30,
+                    "power_draw": 200.5 + tick,
+                    "ecc_corrected": 2 * tick,
+                    "xid": xids.get((host, gpu, tick), 0),
+                }
+
+
+def test_what_the_cmdb_knows_is_joined_and_a_strange_serial_kept(records: pd.DataFrame) -> None:
+    known = records[records["gpu_serial"] != f"S{STRANGE}3"]
+    assert (known["rack"] == "rack-" + known["gpu_serial"].str[1]).all()
+    assert (known["machine_id"] == "node-" + known["gpu_serial"].str[1]).all()
+    assert (known["slot"].astype(str) == known["gpu_serial"].str[2]).all()
+    strange = records[records["gpu_serial"] == f"S{STRANGE}3"]
+    assert len(strange) == 24
+    assert strange["rack"].isna().all()
+
+
+def test_every_event_is_there_once(site: Site) -> None:
+    events = pq.read_table(site.records / "_events").to_pandas()
+    xids = events[events["kind"] == "xid"]
+    xids = xids.assign(time=xids["timestamp"].astype("int64"))
+    got = sorted(xids[["gpu_serial", "time", "code"]].itertuples(index=False, name=None))
+    at = {
+        (f"S{LOST}1", 63 * MINUTE + 20 * SECOND): 79,
+        **{(f"S{XIDS}0", 72 * MINUTE + second * SECOND): 63 for second in range(3)},
+        (f"S{XIDS}0", 73 * MINUTE): 13,
+        (f"S{CUT}2", 75 * MINUTE): 31,
+        (f"S{BACK}0", 115 * MINUTE): 43,
+        **{(f"S{KILLED}3", minute * MINUTE): 13 for minute in range(80, 120)},
+    }
+    assert got == sorted((serial, START + since, code) for (serial, since), code in at.items())
+    assert set(xids["pid"]) == {77}
+    hangs = events[events["kind"] == "hang"]
+    assert list(hangs["machine_id"]) == [f"node-{HUNG}"]
+
+
+def test_the_failures_are_those_of_the_script(site: Site) -> None:
+    failures = pq.read_table(site.records / "failures.parquet").to_pandas().set_index("gpu_serial")
+    assert list(failures.index) == [f"S{LOST}1", "S40", f"S{GONE}2"]
+    fatal, ticket, gone = (failures.loc[s] for s in failures.index)
+    assert (fatal["cause"], fatal["failed_at"].value) == (
+        "xid 79",
+        START + 63 * MINUTE + 20 * SECOND,
+    )
+    assert pd.isna(fatal["repaired_at"])
+    # Known within ten seconds of the line, whatever waits, on a clock of which a second is 6 ms.
+    assert 0 <= fatal["known_at"].value - fatal["failed_at"].value < 10 * SECOND * SPEED / 10
+    assert (ticket["cause"], str(ticket["known_at"])) == ("board", "2025-03-01 02:20:00+00:00")
+    assert gone["cause"] == "lost"
+    assert gone["failed_at"].value == START + 150 * MINUTE
+    assert gone["repaired_at"].value == START + 190 * MINUTE
+
+
+def test_a_fault_report_comes_with_what_was_seen_before(site: Site) -> None:
+    events = pq.read_table(site.records / "_events").to_pandas()
+    context = json.loads(events[events["code"] == 79]["context"].item())
+    assert [row["timestamp"] for row in context["readings"]] == [
+        START + tick * TICK for tick in (4, 5, 6)
+    ]
+    assert "fallen off the bus" in context["log"][-1]
+
+
+def test_nothing_half_written_is_left(site: Site) -> None:
+    left = [path for path in site.records.rglob("*") if path.name.endswith(".tmp")]
+    assert left == []
+    assert not list((site.records / "_inbox").glob("*"))
+    for host in range(HOSTS):
+        spool = site.folder / f"node-{host}" / "state" / "spool"
+        assert not list(spool.glob("*/*.json"))
+
+
+def test_the_rules_make_a_list_of_it(site: Site, tmp_path: Path) -> None:
+    arguments = ["--records", str(site.records), "--out", str(tmp_path), "--model", "builtin:rules"]
+    assert main(["score", *arguments, "--at", "2025-03-01T04:00:00Z"]) == 0
+    (path,) = tmp_path.glob("date=*/at_risk.csv")
+    ranked = pd.read_csv(path)
+    assert ranked["gpu_serial"].iloc[0] == f"S{XIDS}0"
+    (path,) = tmp_path.glob("date=*/unscored.csv")
+    assert f"S{LOST}1" in set(pd.read_csv(path)["gpu_serial"])

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.doctor.findings import doctor_text, findings, half_width, verdict
+
+CONFIG = """
+[records]
+interval = "10min"
+[windows]
+length = 6
+horizon = 36
+step = 6
+[features]
+float = ["temp", "load"]
+counter = ["errors"]
+history = []
+peers = []
+residuals = []
+"""
+
+
+def records() -> pd.DataFrame:
+    """Return two days of three GPUs on two machines; B fails in the last six hours."""
+    times = pd.date_range("2025-01-31", periods=288, freq="10min", tz="UTC")
+    frames = [
+        pd.DataFrame(
+            {
+                "gpu_serial": serial,
+                "timestamp": times,
+                "machine_id": machine,
+                "temp": [40.0 + i % 7 for i in range(288)],
+                "load": [50.0 + i % 5 for i in range(288)],
+                "errors": range(288),
+                "failure": [int(serial == "B" and i >= 252) for i in range(288)],
+            }
+        )
+        for serial, machine in (("A", "m1"), ("B", "m1"), ("C", "m2"))
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def write(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """Write records and the configuration; return the arguments of the command."""
+    for date, mine in frame.groupby(frame["timestamp"].dt.strftime("%Y-%m-%d")):
+        path = folder / "records" / f"date={date}" / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        mine.to_parquet(path, index=False)
+    (folder / "c.toml").write_text(CONFIG)
+    return ["doctor", str(folder / "records"), "--config", str(folder / "c.toml")]
+
+
+def examined(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    found: dict[str, Any] = json.loads(lines[0])
+    return found
+
+
+def said(found: dict[str, Any]) -> str:
+    return " ".join(one.what for one in findings(found))
+
+
+def test_healthy_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = examined(capsys, write(records(), tmp_path))
+    assert (found["gpus"], found["machines"], found["records"]) == (3, 2, 864)
+    assert (found["cadence_seconds"], found["coverage"], found["gaps"]) == (600.0, 1.0, 0)
+    assert found["records_by_day"] == {"2025-01-31": 432, "2025-02-01": 432}
+    assert found["failures"] == {
+        "count": 1,
+        "gpus": 1,
+        "by_month": {"2025-02": {"no cause given": 1}},
+    }
+    assert findings(found) == []
+    assert "too few to train on" in verdict(found)
+    # Each GPU has an instance every hour; the last six hours of A and C have no known label.
+    assert found["usable"]["positives"] == 6
+    assert found["usable"]["instances"] == 48 + 48 + 42
+
+
+def test_everything_that_is_wrong_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = records()
+    frame.loc[frame.index[frame["gpu_serial"] == "A"][:144], "errors"] += 1_000  # falls once
+    frame.loc[frame["gpu_serial"] == "C", "load"] = float("nan")
+    frame = pd.concat([frame, frame.iloc[:5].assign(machine_id="m2")])
+    frame = frame.drop(columns="temp").reset_index(drop=True)
+    found = examined(capsys, write(frame, tmp_path))
+    assert found["columns_missing"] == {"temp": 2}
+    assert found["serials_on_two_machines"] == ["A"]
+    assert found["rows_doubled"] == 5
+    resets = {column["name"]: column["resets"] for column in found["columns"]}
+    assert resets == {"load": 0, "errors": 1}
+    text = said(found)
+    assert "1 serial (A) on two machines at one time" in text
+    assert "Column `temp` is missing in 2 of 2 files" in text
+    assert "`load` is missing in 33% of the rows" in text
+    assert "5 rows are doubled" in text
+    assert "Mend what is marked below first" in verdict(found)
+
+
+def test_instances_whose_horizon_the_records_do_not_hold_are_no_training_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # B fails at record 280 of 288: six instances end before it, two of them by record 251.
+    frame = records()
+    frame["failure"] = ((frame["gpu_serial"] == "B") & (frame.index % 288 >= 280)).astype(int)
+    assert examined(capsys, write(frame, tmp_path))["usable"]["positives"] == 2
+
+
+def test_another_cadence_is_a_finding_and_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = records()
+    start = frame["timestamp"].min()
+    frame["timestamp"] = start + (frame["timestamp"] - start) / 4
+    found = examined(capsys, write(frame, tmp_path))
+    assert found["usable"] is None
+    assert "Records come every 2.5 min, the configuration says 10 min" in said(found)
+    assert 'Set `records.interval = "150s"`' in doctor_text(found)
+
+
+def test_gaps_and_rows_of_another_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = records()
+    arguments = write(frame[frame.index % 288 < 200], tmp_path)
+    lost = frame[frame.index % 288 >= 270]
+    lost.to_parquet(tmp_path / "records" / "date=2025-01-31" / "late.parquet", index=False)
+    found = examined(capsys, arguments)
+    assert found["rows_in_another_date"] == len(lost)
+    assert (found["gaps"], found["records_missing"]) == (3, 210)
+    assert "24% of the records are missing, in 3 gaps" in said(found)
+
+
+def test_causes_come_from_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = write(records(), tmp_path)
+    tickets = pd.DataFrame(
+        {
+            "gpu_serial": ["B", "C", "unknown"],
+            "failed_at": pd.to_datetime(
+                ["2025-02-01T19:00Z", "2025-01-31T05:00Z", "2025-01-31T00:00Z"]
+            ),
+            "repaired_at": [pd.NaT, pd.Timestamp("2025-01-31T06:00Z"), pd.NaT],
+            "cause": ["memory", "link", "power"],
+        }
+    )
+    tickets.to_parquet(tmp_path / "records" / "failures.parquet", index=False)
+    found = examined(capsys, arguments)
+    assert found["failures"]["by_month"] == {"2025-01": {"link": 1}, "2025-02": {"memory": 1}}
+
+
+def test_the_page_and_the_text_say_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = records().rename(columns={"temp": "x<y"})
+    arguments = [*write(frame, tmp_path), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    page = (tmp_path / "out" / "doctor.html").read_text()
+    found = json.loads((tmp_path / "out" / "doctor.json").read_text())
+    assert verdict(found) in text
+    assert verdict(found) in page
+    assert all(one.what in text for one in findings(found))
+    assert page.count("<svg") == 2
+    again = tmp_path / "again"
+    assert main([*arguments[:-1], str(again)]) == 0
+    assert (again / "doctor.html").read_text() == page
+
+
+def test_no_records_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["doctor", str(tmp_path / "nothing"), "--out", str(out)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_how_far_a_precision_may_be_off() -> None:
+    assert round(half_width(23), 2) == 0.2
+    assert round(half_width(100), 2) == 0.1

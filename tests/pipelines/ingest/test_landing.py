@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forewarn.features.telemetry.failure_evidence import TICKETS
+from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.pipelines.ingest.cmdb import Cmdb
+from forewarn.pipelines.ingest.landing import Landing
+
+START = 1_740_787_200 * 10**9  # 2025-03-01
+MINUTE = 60 * 10**9
+INTERVAL = 10 * MINUTE
+NO_READINGS, NO_EVENTS = READINGS.empty_table(), EVENTS.empty_table()
+
+
+def reading(minute: float, serial: str, **more: Any) -> dict[str, Any]:
+    row = {"machine_id": "node-1", "gpu_serial": serial, "pci": f"0000:0{serial[-1]}:00"}
+    return row | {"timestamp": START + round(minute * MINUTE), "temperature_gpu": 40.0} | more
+
+
+def xid(minute: float, pci: str, code: int, **more: Any) -> dict[str, Any]:
+    row = {"machine_id": "node-1", "pci": f"0000:0{pci}:00", "kind": "xid", "code": code}
+    name = f"{minute}-{pci}-{code}"
+    return row | {"timestamp": START + round(minute * MINUTE), "id": name} | more
+
+
+def readings(*rows: dict[str, Any]) -> pa.Table:
+    return table_of(rows, READINGS)
+
+
+def events(*rows: dict[str, Any]) -> pa.Table:
+    return table_of(rows, EVENTS)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return what every file of a data set holds, by its name."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*.parquet"))
+    }
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(folder.glob("date=*/*.parquet"))
+    rows: list[dict[str, Any]] = pa.concat_tables(
+        pq.read_table(file, partitioning=None) for file in files
+    ).to_pylist()
+    return rows
+
+
+def test_what_is_written_and_what_is_said_of_it(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL, cmdb=Cmdb(pa.table({"gpu_serial": ["S1"]})))
+    rows = [reading(10, "S1"), reading(10, "S2"), reading(70, "S1"), reading(70, "S1")]
+    nameless = reading(10, "S3") | {"gpu_serial": None}
+    landed = landing.land(readings(*rows, nameless), events(xid(5, "2", 79), xid(5, "9", 13)))
+    assert (landed.readings, landed.events, landed.doubled, landed.records) == (4, 2, 1, 3)
+    assert (landed.failures, landed.nameless, landed.unplaced) == (1, 1, 1)
+    assert landed.unknown == {"S2"}
+    written = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.glob("date=*/*"))]
+    assert written == [
+        "date=2025-03-01/collected-00.parquet",
+        "date=2025-03-01/collected-01.parquet",
+    ]
+
+
+def test_late_rows_go_into_their_own_partition(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    landing.land(readings(reading(24 * 60 + 10, "S1")), NO_EVENTS)
+    landing.land(readings(reading(23 * 60, "S1"), reading(24 * 60, "S1")), NO_EVENTS)
+    assert [path.name for path in sorted(tmp_path.glob("date=*"))] == [
+        "date=2025-03-01",
+        "date=2025-03-02",
+    ]
+    # The interval that ends at midnight belongs to the day that begins then.
+    assert len(pq.read_table(tmp_path / "date=2025-03-02", partitioning=None)) == 2
+
+
+def test_a_late_event_changes_the_record_of_its_interval(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    landing.land(readings(reading(10, "S1", log_read=True)), NO_EVENTS)
+    assert [row["xid"] for row in records(tmp_path)] == [0]
+    landing.land(NO_READINGS, events(xid(5, "1", 79)))
+    assert [row["xid"] for row in records(tmp_path)] == [79]
+
+
+def test_an_event_whose_gpu_is_known_only_later(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    assert landing.land(NO_READINGS, events(xid(5, "1", 79))).unplaced == 1
+    assert pq.read_table(tmp_path / "failures.parquet").num_rows == 0
+    landed = landing.land(readings(reading(130, "S1", log_read=True)), NO_EVENTS)
+    assert landed.failures == 1
+    (event,) = pq.read_table(tmp_path / "_events" / "date=2025-03-01" / "00.parquet").to_pylist()
+    assert event["gpu_serial"] == "S1"
+
+
+def test_the_first_word_of_an_event_says_since_when_it_is_known(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    landing.land(readings(reading(0, "S1")), events(xid(5, "1", 79, known_at=START + 6 * MINUTE)))
+    landing.land(NO_READINGS, events(xid(5, "1", 79, known_at=START + 60 * MINUTE)))
+    (failure,) = pq.read_table(tmp_path / "failures.parquet").to_pylist()
+    assert failure["known_at"].value == START + 6 * MINUTE
+
+
+def test_a_ticket_that_comes_again_is_the_newer_knowledge(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    for repaired in (None, START + 60 * MINUTE):
+        ticket = {"gpu_serial": "S1", "failed_at": START, "repaired_at": repaired, "cause": "fan"}
+        landing.land(NO_READINGS, NO_EVENTS, pa.Table.from_pylist([ticket], schema=TICKETS))
+    (failure,) = pq.read_table(tmp_path / "failures.parquet").to_pylist()
+    assert failure["repaired_at"].value == START + 60 * MINUTE
+
+
+def test_no_failure_is_a_table_too(tmp_path: Path) -> None:
+    Landing(tmp_path, INTERVAL).land(readings(reading(10, "S1")), NO_EVENTS)
+    table = pq.read_table(tmp_path / "failures.parquet")
+    assert (table.num_rows, table.column_names) == (0, TICKETS.names)
+
+
+def test_sweeping_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    landing.land(readings(reading(10, "S1")), NO_EVENTS)
+    left = tmp_path / "date=2025-03-01" / ".collected-00.parquet.1.tmp"
+    left.write_bytes(b"half")
+    before = digests(tmp_path)
+    landing.sweep()
+    assert not left.exists()
+    assert digests(tmp_path) == before
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 6))
+@settings(max_examples=25)
+def test_any_order_any_split_and_any_repetition_give_the_same_files(
+    tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int
+) -> None:
+    seen = [
+        reading(10 * tick, f"S{gpu}", log_read=True, boot_time=START - MINUTE)
+        for tick in range(14)
+        for gpu in range(3)
+    ]
+    # A GPU that changed its place, a restart of the host, and Xids all over.
+    seen[20] |= {"pci": "0000:07:00"}
+    seen[-3:] = [row | {"boot_time": START + 125 * MINUTE} for row in seen[-3:]]
+    found = [
+        xid(minute, str(gpu), code, known_at=START + 200 * MINUTE)
+        for minute, gpu, code in ((5, 1, 79), (33, 0, 13), (61, 2, 63), (119, 2, 48), (5, 7, 31))
+    ]
+    whole, shuffled = (tmp_path_factory.mktemp("landed") for _ in range(2))
+    Landing(whole, INTERVAL).land(readings(*seen), events(*found))
+    rows = [("r", row) for row in seen] + [("e", row) for row in found]
+    rows += chance.sample(rows, 10)
+    chance.shuffle(rows)
+    for part in range(parts):
+        some = rows[part::parts]
+        Landing(shuffled, INTERVAL).land(
+            readings(*(row for kind, row in some if kind == "r")),
+            events(*(row for kind, row in some if kind == "e")),
+        )
+    tables = ("date=*/*.parquet", "failures.parquet")
+    for pattern in tables:
+        names = [path.relative_to(whole) for path in sorted(whole.glob(pattern))]
+        assert names == [path.relative_to(shuffled) for path in sorted(shuffled.glob(pattern))]
+        for name in names:
+            assert (whole / name).read_bytes() == (shuffled / name).read_bytes(), name

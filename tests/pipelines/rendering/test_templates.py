@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import re
+from importlib import resources
+from itertools import product
+
+import jinja2
+import numpy as np
+import pandas as pd
+import pytest
+
+from forewarn.pipelines.rendering.templates import (
+    amount,
+    as_time,
+    bar_svg,
+    chance_text,
+    moment,
+    number,
+    per_hundred,
+    render_page,
+    visible,
+    whisker_svg,
+)
+
+
+@pytest.mark.parametrize("value", [None, np.nan, np.inf, pd.NA, pd.NaT, "3", True, [1, 2], {}])
+def test_what_is_not_a_finite_number_is_a_dash(value: object) -> None:
+    assert number(value) is None
+    assert amount(value) == per_hundred(value) == chance_text(value) == "—"
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(3), 2])
+def test_numpy_numbers_are_numbers(value: object) -> None:
+    assert number(value) == pytest.approx(float(value))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0"), (0.00099, "0.1"), (0.0949, "9.5"), (0.0999, "10"), (1.0, "100")],
+)
+def test_per_hundred_keeps_the_digits_that_matter(share: float, text: str) -> None:
+    assert per_hundred(share) == text
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"),
+    [
+        (0.0, "under 0.1 %"),
+        (0.0994, "9.9 %"),
+        (0.0999, "10 %"),
+        (0.985, "98 %"),
+        (0.99, "over 99 %"),
+    ],
+)
+def test_a_chance_is_neither_certain_nor_impossible(probability: float, text: str) -> None:
+    assert chance_text(probability) == text
+
+
+def test_times_are_shown_in_utc_whatever_zone_they_came_in() -> None:
+    assert moment(pd.Timestamp("2025-03-02 04:50", tz="Europe/Berlin")) == "2 March 2025, 03:50 UTC"
+    assert moment(np.datetime64("2025-03-02T04:50:00")) == "2 March 2025, 04:50 UTC"
+
+
+@pytest.mark.parametrize("value", [None, pd.NaT, float("nan")])
+def test_a_missing_time_is_a_dash(value: object) -> None:
+    assert as_time(value) is None
+    assert moment(value) == "—"
+
+
+def test_text_that_is_no_time_is_shown_as_it_is() -> None:
+    assert moment("soon") == "soon"
+
+
+@pytest.mark.parametrize("mark", ["\u202e", "\u200b", "\x00", "\n", "\ud800", "\x1b"])
+def test_characters_that_cannot_be_seen_are_shown(mark: str) -> None:
+    shown = visible(f"SN{mark}1")
+    assert shown == "SN\ufffd1"
+    assert shown.encode()
+
+
+def test_drawings_hold_numbers_only() -> None:
+    assert bar_svg('"><script>') == ""
+    assert whisker_svg(0.5, '"><script>', None, 1.0).count("<line") == 1  # the scale alone
+    assert whisker_svg(0.5, 0.4, 0.6, 1.0).count("<line") == 2
+
+
+def test_a_bar_is_as_long_as_its_share() -> None:
+    assert 'class="bar-fill" width="62.0"' in bar_svg(0.62)
+    assert 'class="bar-fill" width="100.0"' in bar_svg(7.0)
+
+
+def test_a_name_that_a_template_does_not_get_is_an_error() -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        render_page("at_risk/page.html", {})
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted([luminance(one), luminance(other)], reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def schemes() -> list[dict[str, str]]:
+    style = (
+        resources.files("forewarn.pipelines.rendering")
+        .joinpath("page_style.html")
+        .read_text("utf-8")
+    )
+    roots = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)
+    return [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", root)) for root in roots]
+
+
+def test_there_is_a_light_and_a_dark_scheme_with_the_same_colours() -> None:
+    light, dark = schemes()
+    assert set(light) == set(dark)
+    assert luminance(light["page"]) > 0.8
+    assert luminance(dark["page"]) < 0.05
+
+
+@pytest.mark.parametrize("scheme", schemes(), ids=["light", "dark"])
+def test_text_and_lines_stand_out_from_what_is_behind_them(scheme: dict[str, str]) -> None:
+    for name, back in product(["text", "muted", "link", "bad", "warn", "good"], ["page", "card"]):
+        assert contrast(scheme[name], scheme[back]) >= 4.5, (name, back)
+    for name, back in product(["c1", "c2", "c3", "c4", "bar"], ["page", "card"]):
+        assert contrast(scheme[name], scheme[back]) >= 3.0, (name, back)
+    assert contrast(scheme["bar"], scheme["bar-back"]) >= 3.0

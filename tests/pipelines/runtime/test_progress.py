@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
+
+MIB = 2**20
+
+
+class Watch:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    watch = Watch()
+    monkeypatch.setattr(time, "perf_counter", watch)
+    return watch
+
+
+def test_a_stage_that_comes_again_adds_up(watch: Watch) -> None:
+    stages = Stages(started=watch.now)
+    for name, seconds in (("read", 2.0), ("fit", 5.0), ("read", 1.5)):
+        with stages(name):
+            watch.now += seconds
+    watch.now += 0.25
+    figures = stages.figures()
+    assert [(one["name"], one["seconds"]) for one in figures["stages"]] == [
+        ("read", 3.5),
+        ("fit", 5.0),
+    ]
+    assert figures["seconds"] == 8.75
+
+
+def test_a_stage_that_fails_is_counted_too(watch: Watch) -> None:
+    stages = Stages(started=watch.now)
+
+    def fail() -> None:
+        with stages("fit"):
+            watch.now += 3.0
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        fail()
+    assert stages.seconds == {"fit": 3.0}
+
+
+def test_peaks_are_bytes_and_never_fall() -> None:
+    stages = Stages()
+    for name in ("first", "second"):
+        with stages(name):
+            pass
+    figures = stages.figures()
+    peaks = [one["peak_rss_bytes"] for one in figures["stages"]] + [figures["peak_rss_bytes"]]
+    assert peaks == sorted(peaks)
+    assert 20 * MIB < peaks[0] < 2**20 * MIB
+
+
+def test_a_note_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    note("3 rows left out")
+    captured = capsys.readouterr()
+    assert captured.err == "note: 3 rows left out\n"
+    assert captured.out == ""
+
+
+def test_a_bar_shows_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar(2, "train", "training") as bar:
+        bar.update()
+        bar.set_postfix_str("2025-01-19")
+        bar.update()
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
