@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.evaluation.prediction.backtest_figures import Protocol
-from forewarn.evaluation.prediction.walk import Terms
+from forewarn.evaluation.prediction.walk import WalkSettings
 from forewarn.features.errors import InputError
-from forewarn.models.prediction.committee import Committee
+from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.training_set import Recipe
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -29,14 +29,14 @@ class Job:
     ----------
     settings : Settings
     store : RecordStore
-    terms : Terms
+    terms : WalkSettings
     notes : tuple of str
         What a user should know of how they fit together.
     """
 
     settings: Settings
     store: RecordStore
-    terms: Terms
+    terms: WalkSettings
     notes: tuple[str, ...]
 
     @property
@@ -103,7 +103,7 @@ def open_job(records: Path, settings: Settings, models: Sequence[str] | None = N
         cascade_positive_weight=training.cascade_positive_weight,
         seed=training.seed,
     )
-    terms = Terms(
+    terms = WalkSettings(
         recipe=recipe,
         committee=committee,
         models=chosen,

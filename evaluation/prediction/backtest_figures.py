@@ -21,8 +21,7 @@ from forewarn.evaluation.prediction.ranking import (
     flag_recall,
 )
 from forewarn.models.prediction.calibration import calibration_slope, reliability
-from forewarn.models.prediction.committee import Committee
-from forewarn.models.prediction.ensembles import top_k_count
+from forewarn.models.prediction.ensembles import Committee, top_k_count
 
 __all__ = [
     "Comparison",

@@ -32,8 +32,7 @@ from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, fit_calibration, prior_correction
 from forewarn.models.prediction.catalogue import BASELINE_NAMES
-from forewarn.models.prediction.committee import CASCADE_FIRST, Committee
-from forewarn.models.prediction.ensembles import blend
+from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee, blend
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.training_set import (
     Recipe,
@@ -45,10 +44,10 @@ from forewarn.models.prediction.training_set import (
 
 __all__ = [
     "FEWEST_POSITIVES",
-    "Memory",
-    "Terms",
     "Trained",
+    "TrainingCache",
     "Walk",
+    "WalkSettings",
     "WindowScores",
     "as_of",
     "scorable",
@@ -63,7 +62,7 @@ _CALIBRATED_ON = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WalkSettings:
     """What a walk compares, and how.
 
     Attributes
@@ -133,7 +132,7 @@ class Trained:
         return prior_correction(self.balance, self.prevalence)
 
 
-class Memory(Protocol):
+class TrainingCache(Protocol):
     """What was trained before and need not be trained again."""
 
     def recall(self, moment: int, length: int) -> Trained | None:
@@ -175,7 +174,7 @@ def as_of(records: Records, failures: Failures, moment: int, reach: int) -> Time
     return lay_out(seen, failures.known_before(moment))
 
 
-def scorable(records: Records, failures: Failures, terms: Terms) -> Instances:
+def scorable(records: Records, failures: Failures, terms: WalkSettings) -> Instances:
     """Return every instance that production would have scored, labelled from everything.
 
     A failure that nobody knew of did not keep a GPU from being scored.
@@ -202,7 +201,7 @@ class Walk:
 
     Attributes
     ----------
-    terms : Terms
+    terms : WalkSettings
     records, failures
         Everything there is; only `as_of` hands any of it to a training.
     instances : Instances
@@ -210,12 +209,12 @@ class Walk:
         there is, for testing only.
     stage : callable
         Names what is being done, for whoever measures time.
-    memory : Memory or None
+    memory : TrainingCache or None
     current : int or None
         Length that `steady` uses; the longest until one was chosen.
     """
 
-    terms: Terms
+    terms: WalkSettings
     records: Records
     failures: Failures
     instances: Instances
@@ -223,7 +222,7 @@ class Walk:
     windows: list[WindowScores] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     fixed: Trained | None = None
-    memory: Memory | None = None
+    memory: TrainingCache | None = None
     current: int | None = None
 
     @property

@@ -15,10 +15,11 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Keys, States, Values, numbers_of
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.row_cleaning import Line, add_increases, goes_back
+from forewarn.features.records.row_cleaning import CleanRows, add_increases, goes_back
 from forewarn.features.records.table import (
     SERIAL,
     BoolArray,
+    CheckReport,
     CodeArray,
     Column,
     FeatureKinds,
@@ -26,11 +27,10 @@ from forewarn.features.records.table import (
     IntArray,
     Records,
     RecordsError,
-    Seen,
 )
 from forewarn.features.threads import in_threads
 
-__all__ = ["Draft"]
+__all__ = ["RecordsBuilder"]
 
 
 @compiled
@@ -63,7 +63,7 @@ class _Aligned(NamedTuple):
         Position in the serials of each row as read, or as ordered; -1 for a row to leave out.
     order : ndarray of int64, or None
         Rows as read in the order that the columns must have; None if they lie well.
-    line : Line
+    line : CleanRows
     out : ndarray of bool
         Rows as read that are not in the line.
     interval : int
@@ -72,12 +72,12 @@ class _Aligned(NamedTuple):
     serials: tuple[str, ...]
     gpu: CodeArray
     order: IntArray | None
-    line: Line
+    line: CleanRows
     out: BoolArray
     interval: int
 
 
-class Draft:
+class RecordsBuilder:
     """Columns for the rows of all files: `put_keys` of all, `align`, `put` of all, `records`.
 
     Every column is allocated once: joining the files afterwards would touch twice the memory,
@@ -145,7 +145,7 @@ class Draft:
             rows = np.flatnonzero(gpu >= 0)
             order = rows[stable_order(gpu[rows], time[rows])]
             gpu, time, failed = gpu[order], time[order], failed[order]
-        line = Line.of(gpu, time, failed, interval)
+        line = CleanRows.of(gpu, time, failed, interval)
         out = np.full(len(self._keep), True)
         out[slice(None) if order is None else order] = ~line.counted
         self._before = {name: np.full(len(serial.texts), np.nan) for name in self._counts}
@@ -229,8 +229,8 @@ class Draft:
         add_increases(values, found.gpu, counted, self._before[name], gained)
         return gained
 
-    def _seen(self, line: Line) -> Seen:
-        return Seen(
+    def _seen(self, line: CleanRows) -> CheckReport:
+        return CheckReport(
             rows=self._n_rows,
             without_key=self._n_rows - int(np.count_nonzero(self._keep)),
             doubled=line.doubled,

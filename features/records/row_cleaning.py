@@ -11,10 +11,10 @@ from forewarn.features.compiled import compiled
 from forewarn.features.duration import duration_in_words
 from forewarn.features.records.table import BoolArray, CodeArray, FloatArray, IntArray, RecordsError
 
-__all__ = ["Line", "add_increases", "goes_back"]
+__all__ = ["CleanRows", "add_increases", "goes_back"]
 
 
-class Line(NamedTuple):
+class CleanRows(NamedTuple):
     """Rows by GPU and time, and what was left out or filled in.
 
     Attributes
@@ -41,7 +41,7 @@ class Line(NamedTuple):
     gaps: int
 
     @classmethod
-    def of(cls, gpu: CodeArray, time: IntArray, failed: BoolArray, interval: int) -> Line:
+    def of(cls, gpu: CodeArray, time: IntArray, failed: BoolArray, interval: int) -> CleanRows:
         """Bring rows that lie in order of time for each GPU into line.
 
         Parameters
@@ -161,7 +161,7 @@ def _lay(
     n_rows: IntArray,
     rows: tuple[CodeArray, IntArray, BoolArray],
     interval: int,
-    line: Line,
+    line: CleanRows,
 ) -> None:
     """Put every row where it belongs."""
     gpu, time, failed = rows

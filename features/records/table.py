@@ -18,11 +18,11 @@ __all__ = [
     "SERIAL",
     "SLOT",
     "TIMESTAMP",
+    "CheckReport",
     "Column",
     "FeatureKinds",
     "Records",
     "RecordsError",
-    "Seen",
 ]
 
 SERIAL, TIMESTAMP, FAILURE = "gpu_serial", "timestamp", "failure"
@@ -74,7 +74,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CheckReport:
     """What the check saw and set right, for the report."""
 
     rows: int = 0
@@ -145,7 +145,7 @@ class Records:
     counters: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     reborn: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    seen: Seen = field(default_factory=Seen)
+    seen: CheckReport = field(default_factory=CheckReport)
 
     def __len__(self) -> int:
         return len(self.time)

@@ -20,8 +20,7 @@ from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.models.finite_json import finite_json
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.catalogue import load_model
-from forewarn.models.prediction.committee import CASCADE_FIRST, Committee
-from forewarn.models.prediction.ensembles import blend
+from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee, blend
 from forewarn.models.prediction.predictor_files import (
     DESCRIPTION,
     digest_of,

@@ -15,7 +15,7 @@ from forewarn.features.prediction.measurement import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Timeline
 from forewarn.models.prediction.catalogue import make_model
-from forewarn.models.prediction.committee import CASCADE_FIRST
+from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.protocol import FailureModel
 
 __all__ = ["Recipe", "TrainingSet", "build_training_set", "fit_models", "known"]

@@ -14,8 +14,8 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_config,
     add_fitted,
+    integer_at_least,
     settings_of,
-    whole,
 )
 from forewarn.pipelines.runtime.terminal import complain, plain, say
 
@@ -54,12 +54,12 @@ def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
     for name in ("faulty", "healthy"):
         command.add_argument(
             f"--{name}",
-            type=whole(0, _MOST_PULLS),
+            type=integer_at_least(0, _MOST_PULLS),
             default=20,
             metavar="N",
             help=f"{name} pulls (default: 20)",
         )
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
 
 
 def _simulate_incidents(args: argparse.Namespace) -> int:

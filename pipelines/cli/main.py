@@ -23,10 +23,10 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_config,
     add_records,
+    integer_at_least,
     moment,
     names_of,
     settings_of,
-    whole,
 )
 from forewarn.pipelines.cli.studies import add_study
 from forewarn.pipelines.runtime.terminal import complain, say
@@ -138,9 +138,13 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _fleet_options(command: Parser, gpus: int, days: int) -> None:
-    command.add_argument("--gpus", type=whole(1, 1_000_000), default=gpus, metavar="N", help="GPUs")
-    command.add_argument("--days", type=whole(1, 10_000), default=days, metavar="D", help="days")
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument(
+        "--gpus", type=integer_at_least(1, 1_000_000), default=gpus, metavar="N", help="GPUs"
+    )
+    command.add_argument(
+        "--days", type=integer_at_least(1, 10_000), default=days, metavar="D", help="days"
+    )
+    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
 
 
 def _add_simulate(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -14,8 +14,8 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_config,
     add_records,
+    integer_at_least,
     settings_of,
-    whole,
 )
 from forewarn.pipelines.runtime.terminal import say
 
@@ -94,7 +94,7 @@ def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
         command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
 
 
-_port = whole(1, 65535)
+_port = integer_at_least(1, 65535)
 
 
 def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -107,8 +107,10 @@ def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
         "forewarn up --folder /tmp/up",
     )
     command.add_argument("--folder", type=Path, default=Path("up"), help="folder (default: up)")
-    command.add_argument("--gpus", type=whole(1, 1_000_000), default=300, metavar="N", help="GPUs")
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument(
+        "--gpus", type=integer_at_least(1, 1_000_000), default=300, metavar="N", help="GPUs"
+    )
+    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
     command.add_argument("--airflow-port", type=_port, default=8080, metavar="P", help="port")
     command.add_argument("--mlflow-port", type=_port, default=5000, metavar="P", help="port")
 

@@ -19,10 +19,10 @@ __all__ = [
     "add_config",
     "add_fitted",
     "add_records",
+    "integer_at_least",
     "moment",
     "names_of",
     "settings_of",
-    "whole",
 ]
 
 
@@ -55,7 +55,7 @@ def moment(text: str) -> int:
         ) from None
 
 
-def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+def integer_at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
     """Return a reader of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:

@@ -6,7 +6,13 @@ import argparse
 import json
 from pathlib import Path
 
-from forewarn.pipelines.cli.options import Parser, add_command, add_fitted, names_of, whole
+from forewarn.pipelines.cli.options import (
+    Parser,
+    add_command,
+    add_fitted,
+    integer_at_least,
+    names_of,
+)
 from forewarn.pipelines.runtime.terminal import say
 
 __all__ = ["add_study"]
@@ -41,7 +47,7 @@ def _add_set(command: Parser) -> None:
 
 def _add_run(command: Parser) -> None:
     """Add the seed and the form of what is printed."""
-    command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -71,7 +77,11 @@ def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_set(command)
     command.add_argument(
-        "--tasks", type=whole(1), default=30, metavar="N", help="for each row (default: 30)"
+        "--tasks",
+        type=integer_at_least(1),
+        default=30,
+        metavar="N",
+        help="for each row (default: 30)",
     )
     _add_methods(command)
     _add_run(command)
@@ -86,7 +96,9 @@ def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
         "forewarn study alarms --model /tmp/detector --days 20",
     )
     add_fitted(command, "what `detect fit` wrote")
-    command.add_argument("--days", type=whole(1), default=20, metavar="N", help="task-days")
+    command.add_argument(
+        "--days", type=integer_at_least(1), default=20, metavar="N", help="task-days"
+    )
     _add_run(command)
 
 

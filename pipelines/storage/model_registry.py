@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forewarn.features.errors import InputError
 from forewarn.models.prediction.predictor import Predictor
@@ -31,6 +31,9 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError", "Version"]
 
@@ -270,7 +273,12 @@ class Registry:
     # --- the registered model --------------------------------------------------------------------
 
     def register(
-        self, run: str, predictor: Predictor, example: Any, tags: Mapping[str, str]
+        self,
+        run: str,
+        predictor: Predictor,
+        example: pd.DataFrame,
+        listed: pd.DataFrame,
+        tags: Mapping[str, str],
     ) -> str:
         """Register a predictor as a new version and return its number.
 
@@ -280,17 +288,17 @@ class Registry:
         predictor : Predictor
         example : DataFrame
             Records of a few GPUs, as the input example.
+        listed : DataFrame
+            What the predictor makes of them.
         tags : mapping
         """
         from mlflow.models import infer_signature
-
-        from forewarn.pipelines.training.mlflow_model import Served
 
         with scratch_folder() as scratch:
             folder = scratch / "predictor"
             folder.mkdir()
             predictor.save(folder)
-            signature = infer_signature(example, Served(predictor).predict(example))
+            signature = infer_signature(example, listed)
             with mlflow.start_run(run_id=run):
                 logged = mlflow.pyfunc.log_model(
                     name="predictor",

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from forewarn.features.records.assembly import Draft
+from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import (
     Columns,
@@ -198,7 +198,9 @@ class RecordStore:
         _check_room(self.folder, n_rows, len(self.kinds.names))
         found = set().union(*columns.values())
         texts = dict.fromkeys((*self.kinds.categorical, *(n for n in optional if n in found)))
-        draft = Draft([head.metadata.num_rows for head in heads.values()], self.kinds, tuple(texts))
+        draft = RecordsBuilder(
+            [head.metadata.num_rows for head in heads.values()], self.kinds, tuple(texts)
+        )
 
         def keys_of(path: Path) -> Keys:
             with _opened(path, heads[path]) as columns:

@@ -33,6 +33,7 @@ from forewarn.pipelines.training.mlflow_log import (
     log_retraining,
     log_windows,
 )
+from forewarn.pipelines.training.mlflow_model import Served
 from forewarn.pipelines.training.train import trained_walk
 from forewarn.pipelines.training.training_cache import Recipes
 
@@ -323,7 +324,8 @@ def _register(registry: Registry, run: str, predictor: Predictor, walk: Walk, re
     for version in registry.versions():
         if tags.items() <= dict(version.tags).items() and _loaded(registry, version):
             return version.number
-    return registry.register(run, predictor, _example(walk, predictor), tags)
+    example = _example(walk, predictor)
+    return registry.register(run, predictor, example, Served(predictor).predict(example), tags)
 
 
 def _example(walk: Walk, predictor: Predictor) -> pd.DataFrame:

@@ -9,8 +9,8 @@ from typing import Any
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
 from forewarn.evaluation.prediction.walk import (
     FEWEST_POSITIVES,
-    Memory,
     Trained,
+    TrainingCache,
     Walk,
     as_of,
     scorable,
@@ -53,7 +53,7 @@ def trained_walk(
     job: Job,
     moment: int,
     *,
-    memory: Memory | None = None,
+    memory: TrainingCache | None = None,
     current: int | None = None,
     stages: Stages | None = None,
 ) -> tuple[Walk, Predictor]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from forewarn.features.records.assembly import Draft
+from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.table import FeatureKinds, Records
@@ -55,7 +55,7 @@ def _assembled(
 ) -> Records:
     kinds = kinds or FeatureKinds()
     tables = [one if isinstance(one, pa.Table) else _table(one) for one in files]
-    draft = Draft([len(table) for table in tables], kinds, (*kinds.categorical, *texts))
+    draft = RecordsBuilder([len(table) for table in tables], kinds, (*kinds.categorical, *texts))
     for number, table in enumerate(tables):
         draft.put_keys(number, check_keys(table, file=f"{number}"))
     draft.align(round(interval * MINUTE))

@@ -16,7 +16,7 @@ from forewarn.evaluation.prediction.backtest_figures import (
     report_strategy,
 )
 from forewarn.evaluation.prediction.ranking import average_precision
-from forewarn.models.prediction.committee import Committee
+from forewarn.models.prediction.ensembles import Committee
 
 HOUR = 3_600_000_000_000
 START = pd.Timestamp("2025-03-01", tz="UTC")

@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 
 from forewarn.evaluation.prediction.walk import (
     FEWEST_POSITIVES,
-    Terms,
     Walk,
+    WalkSettings,
     WindowScores,
     as_of,
     scorable,
 )
 from forewarn.features.prediction.measurement import Plan
-from forewarn.features.records.assembly import Draft
+from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline
 from forewarn.models.prediction.calibration import Calibration, fit_calibration
-from forewarn.models.prediction.committee import CASCADE_FIRST, Committee
+from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.training_set import Recipe
 
 HOUR = 3_600_000_000_000
@@ -47,7 +47,7 @@ RECIPE = Recipe(
     seed=0,
 )
 SHORT, LONG = 3 * 24 * HOUR, 5 * 24 * HOUR
-TERMS = Terms(
+TERMS = WalkSettings(
     recipe=RECIPE,
     committee=Committee.of_models(("gbdt",), ("gbdt",), (("gbdt", 0.2),)),
     models=("gbdt",),
@@ -116,7 +116,7 @@ def records_of(frame: pd.DataFrame) -> Records:
             **columns,
         }
     )
-    draft = Draft([len(table)], KINDS, ("machine_id",))
+    draft = RecordsBuilder([len(table)], KINDS, ("machine_id",))
     draft.put_keys(0, check_keys(table, file="hand"))
     draft.align(HOUR)
     values = check_values(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.duration import duration_in_words
-from forewarn.features.records.assembly import Draft
+from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 
@@ -92,7 +92,7 @@ def test_nulls_outside_the_limits_are_not_counted(
     rows: Rows, table: Table, at: Callable[[float], int]
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30], value=[None, None, 1.0, None]))
-    draft = Draft([4], VALUE, ())
+    draft = RecordsBuilder([4], VALUE, ())
     draft.put_keys(0, check_keys(found, file="f", start=at(10), end=at(30)))
     draft.align(10 * MINUTE)
     draft.put(0, check_values(found, file="f", kinds=VALUE, room=draft.room(0)))
@@ -289,7 +289,7 @@ def test_a_file_without_rows_changes_nothing(assembled: Make, rows: Rows, table:
 
 def test_an_empty_draft_has_no_records() -> None:
     with pytest.raises(RecordsError, match="no row"):
-        Draft([], FeatureKinds(), ()).align(1)
+        RecordsBuilder([], FeatureKinds(), ()).align(1)
 
 
 # --- brute force -------------------------------------------------------------------------------

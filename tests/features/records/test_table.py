@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forewarn.features.errors import InputError
-from forewarn.features.records.table import FeatureKinds, Records, RecordsError, Seen
+from forewarn.features.records.table import CheckReport, FeatureKinds, Records, RecordsError
 
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, object]]]
@@ -37,11 +37,11 @@ def test_among_keeps_kind_and_order() -> None:
 
 
 def test_nothing_seen_gives_no_notes() -> None:
-    assert Seen(rows=5, nulls={"x": 0}).notes() == []
+    assert CheckReport(rows=5, nulls={"x": 0}).notes() == []
 
 
 def test_notes_tell_every_count_that_is_not_zero() -> None:
-    seen = Seen(9, 1, 2, 3, 4, 5, naive_time=True, nulls={"x": 6, "y": 0})
+    seen = CheckReport(9, 1, 2, 3, 4, 5, naive_time=True, nulls={"x": 6, "y": 0})
     notes = " ".join(seen.notes())
     assert [number for number in "123456" if number in notes] == list("123456")
     assert "`x`" in notes

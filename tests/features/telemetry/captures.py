@@ -16,10 +16,10 @@ from forewarn.features.telemetry.parsers.nvidia_smi_csv import parse_query_gpu
 from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.reading import GpuReading
 
-Line = tuple[str, int, int, int, int]
+CleanRows = tuple[str, int, int, int, int]
 
 
-def table(data: Path) -> Iterator[Line]:
+def table(data: Path) -> Iterator[CleanRows]:
     """Yield name, GPUs, fields of the first GPU, events and unread parts of each document."""
     for path in sorted((data / "nvidia_smi_captures").glob("*.txt")):
         parts = path.read_text(errors="replace").split(":: query-gpu (csv")[1:]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.models.prediction.committee import CASCADE_FIRST, Committee
+from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

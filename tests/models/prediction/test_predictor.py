@@ -19,7 +19,7 @@ from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.measurement import Measures, Plan
 from forewarn.features.records.table import FeatureKinds
 from forewarn.models.prediction.calibration import Calibration
-from forewarn.models.prediction.committee import CASCADE_FIRST, Committee
+from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.predictor_files import digest_of, digests_in, models_folder
 from forewarn.models.prediction.trees.gbdt import GbdtModel

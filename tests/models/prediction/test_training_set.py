@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import Instances, find_instances
 from forewarn.features.prediction.measurement import Plan
-from forewarn.features.records.assembly import Draft
+from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out
-from forewarn.models.prediction.committee import CASCADE_FIRST
+from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.training_set import (
     Recipe,
@@ -58,7 +58,7 @@ def timeline_of(failed: dict[int, int]) -> Timeline:
             "temperature": np.arange(len(hours)) * 7919 % 101 + 0.5,
         }
     )
-    draft = Draft([len(table)], KINDS, ())
+    draft = RecordsBuilder([len(table)], KINDS, ())
     draft.put_keys(0, check_keys(table, file="hand"))
     draft.align(HOUR)
     draft.put(0, check_values(table, file="hand", kinds=KINDS, room=draft.room(0)))

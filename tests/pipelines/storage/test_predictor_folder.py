@@ -17,7 +17,7 @@ from forewarn.features.prediction.measurement import Measures, Plan
 from forewarn.features.records.table import HOUR, FeatureKinds
 from forewarn.models.prediction.baselines import RandomModel
 from forewarn.models.prediction.calibration import Calibration
-from forewarn.models.prediction.committee import Committee
+from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.storage.predictor_folder import save_predictor
 
