@@ -1,9 +1,7 @@
 """The daily at-risk list.
 
-Follows the asset of the records: when a day is complete, the champion makes the list as of the
-midnight that ends it, after an outage one for each day. A run that an asset triggers has no logical
-date, so the days come with the asset's events; triggered by hand, with `{"day": "2025-03-01"}`.
-Making a list again gives the same.
+When days are complete, the champion makes the list of each as of the midnight that ends it. Days
+come with the asset's events, or by hand with `{"day": "2025-03-01"}`. A list made again is the same.
 
 An airflow dag.
 """
@@ -48,10 +46,10 @@ def forewarn_score() -> None:
     ) -> str:
         from forewarn.pipelines.scheduled_tasks import score_missing
 
-        asked = (dag_run.conf or {}).get("day")
-        told = [] if asked else [event.extra for event in triggering_asset_events[RECORDS]]
-        complete = {day for extra in told for day in (*extra.get("before", ()), extra["day"])}
-        days = [asked] if asked else sorted(complete)
+        day = (dag_run.conf or {}).get("day")
+        events = [] if day else [event.extra for event in triggering_asset_events[RECORDS]]
+        published = {name for extra in events for name in (*extra.get("before", ()), extra["day"])}
+        days = [day] if day else sorted(published)
         outlet_events[LISTS].extra = {"day": days[-1]}
         return score_missing(Variable.get("forewarn_config"), days)
 

@@ -58,7 +58,7 @@ def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table
 
 
 def _without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.if_else(pc.match_substring_regex(names, f"^{ZEROS}$"), None, names)
+    return pc.if_else(pc.match_substring_regex(names, f"^(?:{ZEROS})$"), None, names)
 
 
 @dataclass(frozen=True, slots=True)

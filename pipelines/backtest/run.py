@@ -47,7 +47,7 @@ def run_backtest(
     job : Job
     out : Path
     start, end : int, optional
-        First retraining no earlier than `start`; nothing from `end` on is read; nanoseconds.
+        First retraining no earlier than `start`; all before `end`; nanoseconds.
     strategies : sequence of str
         Of `fixed`, `sliding`, `variable` and `steady`.
 
@@ -63,12 +63,12 @@ def run_backtest(
     """
     stages = Stages()
     with stages("read records"):
-        records, failures = job.store.read_known(end=end)
+        records, failures = job.store.read_known()
     with stages("find instances"):
         timeline = lay_out(records, failures)
         instances = scorable(records, failures, job.terms)
     walk = Walk(job.terms, records, failures, instances, stage=stages)
-    times = _times(job, records, start)
+    times = _times(job, records, start, end)
     _walk_through(walk, job, times, strategies)
     with stages("evaluate"):
         tables = {name: _table(walk, timeline, name, job) for name in strategies}
@@ -78,7 +78,7 @@ def run_backtest(
     return report
 
 
-def _times(job: Job, records: Records, start: int | None) -> list[int]:
+def _times(job: Job, records: Records, start: int | None, end: int | None) -> list[int]:
     first, last = records.first, records.last
     times = retraining_times(
         first,
@@ -87,6 +87,7 @@ def _times(job: Job, records: Records, start: int | None) -> list[int]:
         horizon=job.terms.recipe.horizon,
         every=job.terms.every,
         start=start,
+        end=end,
     )
     if not times:
         need = (max(job.terms.lengths) + job.terms.recipe.horizon) / DAY

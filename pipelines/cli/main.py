@@ -174,7 +174,7 @@ def _add_backtest(commands: argparse._SubParsersAction[Parser]) -> None:
     add_config(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write")
     command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
-    command.add_argument("--end", type=moment, metavar="DATE", help="nothing from then on is read")
+    command.add_argument("--end", type=moment, metavar="DATE", help="retrainings end before")
     command.add_argument(
         "--models",
         type=_models,

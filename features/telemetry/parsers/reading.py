@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["ZEROS", "GpuReading", "Unread", "name_of_gpu", "pci_address"]
 
-ZEROS = "(?:GPU-|MIG-)?[0-]*"  # a serial or UUID that names nothing
+# A serial or UUID that names nothing; `GPU-00` may be the name of a GPU where a test invents it.
+ZEROS = "0*|(?:GPU-|MIG-)?(?:0{8}[0-]*)?"
 
 _PCI = re.compile(
     r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.(?P<function>[0-7]))?",

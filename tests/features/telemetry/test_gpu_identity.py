@@ -37,7 +37,10 @@ def test_a_uuid_of_zeros_is_none(readings: Rows) -> None:
         row = (0, "S1", {"gpu_serial": None, "gpu_uuid": zeros})
         assert with_serials(readings(row), {zeros: "S1"})["gpu_serial"].to_pylist() == [None]
         assert GpuReading(uuid=zeros).uuid is None
-    assert GpuReading(uuid="GPU-0000000a-0000").uuid == "GPU-0000000a-0000"
+    for name in ("GPU-0000000a-0000", "GPU-00", "GPU-0"):
+        row = (0, "S1", {"gpu_serial": None, "gpu_uuid": name})
+        assert with_serials(readings(row), {name: "S1"})["gpu_serial"].to_pylist() == ["S1"]
+        assert GpuReading(uuid=name).uuid == name
 
 
 def test_of_two_hosts_with_one_gpu_the_one_that_had_it_keeps_it(readings: Rows) -> None:

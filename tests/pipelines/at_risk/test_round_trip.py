@@ -145,7 +145,7 @@ def test_a_list_agrees_with_the_backtest_to_the_last_digit(
     config, model = tmp_path / "config.toml", tmp_path / "model"
     config.write_text(SETTINGS.format(features=features, models=models))
     given = ["--records", str(records), "--config", str(config)]
-    one = ["--start", TRAINED, "--end", "2025-01-17", "--strategies", "sliding"]
+    one = ["--start", TRAINED, "--end", "2025-01-18", "--strategies", "sliding"]
     assert main(["backtest", *given, *one, "--out", str(tmp_path / "backtest")]) == 0
     assert main(["train", *given, "--at", TRAINED, "--model", str(model)]) == 0
     scores = pd.read_parquet(tmp_path / "backtest" / "scores_sliding.parquet")

@@ -73,7 +73,7 @@ def test_what_others_registered_is_listed_and_cannot_be_promoted(
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == ["3", "2", "1"]
     assert printed.count("not registered by forewarn") == 3
-    assert "3  not registered by forewarn  ?[2J??" in printed
+    assert "3  not registered by forewarn  \\x1b[2J\\n\\u202e" in printed
     assert site.models("list", "--json") == 0
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["trained_at"] for one in listed] == [None] * 3

@@ -69,7 +69,7 @@ def test_a_file_named_2035_leaves_no_record_and_is_told(
     smi = "index, serial, temperature.gpu\n0, S0, 40\n"
     (raw / "node-0" / "smi_2035-03-01T00:10.csv").write_text(smi)
     assert ingest(raw) == 0
-    assert "left out: 1 rows of the future" in capsys.readouterr().err
+    assert "left out: 1 times a time of the future in the name of a file" in capsys.readouterr().err
     assert records(raw)["timestamp"].dt.year.unique().tolist() == [2025]
 
 

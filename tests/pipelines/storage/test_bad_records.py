@@ -283,8 +283,8 @@ def lists(records: Path, config: Path) -> Path:
     ("text", "expected"),
     [
         (b"gpu_serial,failed_at,gpu_serial\nA,2025-01-01,B\n", "column `gpu_serial` comes twice"),
-        (b"gpu_serial,failed_at\n\xff\xfeA,2025-01-01\n", "is no CSV file"),
-        (b"gpu_s\xff,failed_at\nA,2025-01-01\n", "is no CSV file"),
+        (b"gpu_serial,failed_at\n\xff\xfeA,2025-01-01\n", "text that is not UTF-8"),
+        (b"gpu_s\xff,failed_at\nA,2025-01-01\n", "text that is not UTF-8"),
         (b"", "is no CSV file"),
         (b"gpu_serial,failed_at\nA,2025-03-01/2025-03-02\n", "expected a timestamp"),
     ],
@@ -304,7 +304,7 @@ def test_a_broken_csv_of_failures_is_refused(
     ("text", "expected"),
     [
         (b"gpu_serial,rack,rack\nA,1,2\n", "column `rack` comes twice"),
-        (b"gpu_serial,rack\nA,\xff\n", "is no CSV file"),
+        (b"gpu_serial,rack\nA,\xff\n", "holds text that is not UTF-8"),
     ],
 )
 def test_a_broken_csv_of_a_site_is_refused(

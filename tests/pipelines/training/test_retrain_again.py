@@ -25,6 +25,7 @@ from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.scheduled_tasks import score_site
 from forewarn.pipelines.storage import lock as lock_module
+from forewarn.pipelines.storage.leftovers import temporary_beside
 from forewarn.pipelines.storage.lock import locked
 from forewarn.pipelines.storage.model_registry import Registry
 from forewarn.pipelines.training import retrain as retrain_module
@@ -466,6 +467,8 @@ def test_a_list_that_is_made_again_is_the_same_and_leaves_nothing_unfinished(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
-    (folder / f".at_risk.csv.{ended.pid}.tmp").write_text("unfinished")
+    left = temporary_beside(folder / "at_risk.csv")
+    left = left.with_name(left.name.replace(f".{os.getpid()}.", f".{ended.pid}."))
+    left.write_text("unfinished")
     score_site(str(scheduled.config), "2025-01-23")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
