@@ -1,7 +1,7 @@
 """The daily at-risk list.
 
 When days are complete, the champion makes the list of each as of the midnight that ends it. Days
-come with the asset's events, or by hand with `{"day": "2025-03-01"}`. A list made again is the same.
+come with the asset's events, or by hand with `{"day": "2025-03-01"}`. Made again, it is the same.
 
 An airflow dag.
 """
