@@ -59,6 +59,11 @@ class Rules:
         return PastTerms(self.block, -(-self.continuity // self.block) + 1)
 
     @property
+    def still(self) -> int:
+        """Ticks of one value from which on a sensor hangs, unless healthy ones do so, too."""
+        return max(self.continuity // 2, 2 * self.window)
+
+    @property
     def quiet(self) -> int:
         """Windows below the threshold that end a stretch above it."""
         return max(round((1.0 - self.share) * self.continuity / 2), 1)

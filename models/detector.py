@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = ["Denoiser", "Detector", "MetricModel"]
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+Names = npt.NDArray[np.object_]
 
 _DROPPED = 0.5  # of its usual activity: then the whole task pauses
 _AT_LIMIT = 0.999  # of a metric's range
@@ -63,6 +64,11 @@ class MetricModel:
     def name(self) -> str:
         """Of the metric, or of all of them."""
         return "+".join(one.name for one in self.limits)
+
+    @property
+    def floor(self) -> float:
+        """The least difference to act on, as a share of the range."""
+        return min(one.floor for one in self.limits)
 
     def needed(self, task: Task) -> npt.NDArray[np.float64]:
         """Return the threshold of each machine of a task."""
@@ -112,6 +118,7 @@ class Detector:
         best: list[Finding] = []
         jitters: list[Jitter] = []
         blind = np.zeros(len(task.machines), dtype=bool)
+        alone = task.in_small_group
         paused = self.pauses(task)
         for model in self.metrics:
             done = self.examine(task, model, known.get(model.name), paused, go_on=go_on)
@@ -121,6 +128,7 @@ class Detector:
             examined.append(model.name)
             known[model.name] = done.past
             blind |= done.blind
+            alone &= done.alone
             needed = model.needed(task)
             best = max(best, done.findings(needed, task.groups), key=_strength)
             jitters += done.jitters(needed)
@@ -128,7 +136,8 @@ class Detector:
                 break
         nothing = tuple(np.flatnonzero(blind).tolist())
         short = _without_named(jitters, best)
-        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent), short), known
+        small = tuple(np.flatnonzero(alone).tolist())
+        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent), short, small), known
 
     def pauses(self, task: Task) -> Flags:
         """Tell in which windows the whole task did next to nothing, shape (n_windows,).
@@ -176,15 +185,18 @@ class Detector:
         still = np.zeros(series.shape[1:], dtype=bool)
         if self.rules.mode == "forewarn":
             for one in series:
-                still |= frozen(one, max(self.rules.continuity // 2, 2 * self.rules.window))
+                still |= frozen(one, max(self.rules.still, model.usual.still))
             series[:, still] = np.nan
         there, blind = self._seen(series, still)
-        length = self.rules.window
+        length, pooled = self.rules.window, self._pooled(task, model, series)
+        alone = task.in_small_group & (pooled == "")
+        if self.rules.mode == "forewarn":
+            there[:, alone] = False
         if there.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
             return Examined(
-                model.name, self.rules, empty, window, before, blind, ~before.known, at_limit
+                model.name, self.rules, empty, window, before, blind, ~before.known, at_limit, alone
             )
         keep = np.flatnonzero(~paused)
         number, there = keep + task.first_tick + length - 1, there[keep]
@@ -194,13 +206,31 @@ class Detector:
         if self.rules.mode == "minder":
             scores, now = self._paper(windows, present), before
         else:
-            scores, now = self._judge(task, model, windows, present, number[n_good:], before)
+            scores, now = self._judge(
+                task, model, windows, present, number[n_good:], before, pooled
+            )
         scores = np.ascontiguousarray(scores.T)
         if judged and n_good:
             place = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, place], scores], axis=1)
         now = now.with_judged(Judged(number, scores, there))
-        return Examined(model.name, self.rules, scores, keep, now, blind, ~before.known, at_limit)
+        new = ~before.known
+        return Examined(model.name, self.rules, scores, keep, now, blind, new, at_limit, alone)
+
+    def _pooled(self, task: Task, model: MetricModel, series: Floats) -> Names:
+        """Take off what small groups differ by, and return the group of each machine of them.
+
+        Machines of groups that are too small to compare within are compared with each other once
+        what healthy tasks showed of their groups is taken off. A group that no such task had says
+        nothing.
+        """
+        pooled = np.full(len(task.machines), "", dtype=object)
+        for machine in np.flatnonzero(task.in_small_group).tolist():
+            group = task.group_of(machine)
+            if group in model.usual.groups:
+                pooled[machine] = group
+                series[:, machine] -= np.float32(model.usual.groups[group][0])
+        return pooled
 
     def _windows(self, model: MetricModel, series: Floats, wanted: Numbers) -> Floats:
         """Return some windows as machines are compared by."""
@@ -236,13 +266,14 @@ class Detector:
         there: Flags,
         number: Numbers,
         past: Past,
+        pooled: Names,
     ) -> tuple[Floats, Past]:
         groups = comparable(task.groups)
         found = deviations(windows, there, groups)
-        usual = model.usual
+        usual = replace(model.usual, deviation=max(model.usual.deviation, model.floor))
         if not self.rules.own_past:
             usual = Usual(usual.deviation, offset=0.0, spread=0.0)
-        scores, now = judge(found, number, groups, self.rules.past, usual, past)
+        scores, now = judge(found, number, groups, self.rules.past, usual, past, pooled.tolist())
         return scores, now.newest()
 
     def _paper(self, windows: Floats, there: Flags) -> Floats:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ __all__ = ["Judged", "Past", "PastTerms", "Usual", "judge"]
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+Range = tuple[float, float]
 
 _EARLY = 3  # blocks that serve as the past of a machine that has none
 _REMEMBERED = 30  # newest blocks whose median is what is usual
-_LEAST = 0.01  # of a metric's range: less than that is no difference to act on
 # Where a whole task slows down or changes phase, its machines need not follow alike: less than half
 # of the change is no difference to act on.
 _PROPORTIONAL = 0.5
@@ -52,13 +52,40 @@ class Usual:
     ----------
     deviation : float
         From the others of a task, in the median.
+        Never less than what is large enough to act on.
     offset, spread : float
         The most that is forgiven a machine for having always been different.
+    still : int
+        Ticks of one value that healthy machines show: no sensor hangs for that.
+    machines : mapping of str to (float, float)
+        Least and greatest offset that is forgiven a machine that many healthy tasks had.
+    groups : mapping of str to (float, float)
+        Of groups that are too small to compare within: what they differ from their tasks by, and
+        the most that is forgiven their machines beside it.
     """
 
     deviation: float = 0.0
     offset: float = np.inf
     spread: float = np.inf
+    still: int = 0
+    machines: Mapping[str, Range] = field(default_factory=dict)
+    groups: Mapping[str, Range] = field(default_factory=dict)
+
+    def bounds(self, machines: Sequence[str], groups: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return the least and the greatest offset that is forgiven each machine.
+
+        Parameters
+        ----------
+        machines : sequence of str
+        groups : sequence of str
+            The group of each machine that is compared through its group; empty for the others.
+        """
+        bounds = np.empty((2, len(machines)), dtype=np.float32)
+        for i, (machine, group) in enumerate(zip(machines, groups, strict=True)):
+            most = self.groups[group][1] if group in self.groups else self.offset
+            low, high = self.machines.get(machine, (-most, most))
+            bounds[:, i] = max(low, -most), min(high, most)
+        return bounds[0], bounds[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +263,7 @@ def judge(
     terms: PastTerms,
     usual: Usual,
     past: Past,
+    pooled: Sequence[str] = (),
 ) -> tuple[Floats, Past]:
     """Return how much every machine stands out from its peers and from its own past.
 
@@ -254,6 +282,8 @@ def judge(
     usual : Usual
     past : Past
         Of the same machines, from earlier calls.
+    pooled : sequence of str
+        The small group of each machine that is compared through it; empty for the others.
 
     Returns
     -------
@@ -265,7 +295,10 @@ def judge(
     numbers, place = np.unique(window // terms.block, return_inverse=True)
     known = past.before(int(numbers[0])) if len(numbers) else past
     blocks = np.concatenate([known.blocks, numbers])
-    here = _Here(found, place.astype(np.int64), numbers, blocks, groups, terms, usual, known)
+    bounds = usual.bounds(past.machines, pooled or [""] * len(past.machines))
+    here = _Here(
+        found, place.astype(np.int64), numbers, blocks, groups, terms, usual, bounds, known
+    )
     offsets, levels = (
         here.medians(found.offset, known.offset),
         here.medians(found.level, known.level),
@@ -291,6 +324,7 @@ class _Here:
     groups: Numbers
     terms: PastTerms
     usual: Usual
+    bounds: tuple[Floats, Floats]
     known: Past
 
     def medians(self, values: Floats, before: Floats) -> Floats:
@@ -314,14 +348,14 @@ class _Here:
     ) -> tuple[Floats, Past]:
         """Return the scores, and the past as it is after them."""
         found, usual = self.found, self.usual
-        forgiven = np.clip(np.nan_to_num(self.usually(offsets)), -usual.offset, usual.offset)
+        forgiven = np.clip(np.nan_to_num(self.usually(offsets)), *self.bounds)
         apart = _apart(found, forgiven, self.place)
         spreads = self.medians(apart, self.known.spread)
         if doubtful is not None:
             spreads[doubtful] = np.nan
         own = np.clip(np.nan_to_num(self.usually(spreads)), 0.0, usual.spread)
         others = medians_of_others(apart, self.groups)
-        floor = max(usual.deviation, _LEAST) ** 2
+        floor = usual.deviation**2
         # Bounded, too: where half of four machines are faulty, everybody differs.
         beside = np.minimum(others, np.float32(usual.spread))
         allowed = np.sqrt(own**2 + (_PROPORTIONAL * self.shifts(levels, offsets)) ** 2)

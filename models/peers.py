@@ -81,7 +81,13 @@ def _middle(values: Floats, n: int, out: Floats) -> None:
 
 @compiled
 def _without(value: np.float32, n: int, middle: Floats) -> np.float32:
-    """Return the median of a group without one of its values."""
+    """Return the median of a group without one of its values; of three, the median of all.
+
+    Of three machines without one of them the two that are left would be as far from their mean
+    as the odd one is from one of them: all three would stand out.
+    """
+    if n == 3:
+        return middle[1]
     one, other = middle[0], middle[2]
     if n % 2 == 0:
         one = other = middle[1] if value <= middle[0] else middle[0]

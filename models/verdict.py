@@ -68,6 +68,8 @@ class Verdict:
         Metrics that no machine sent.
     jitters : tuple of Jitter
         Of machines that are not named, the longest first; one for each machine.
+    too_small : tuple of int
+        Machines whose group is too small to compare within, and was not seen in healthy tasks.
     """
 
     findings: tuple[Finding, ...]
@@ -75,3 +77,4 @@ class Verdict:
     examined: tuple[str, ...]
     absent: tuple[str, ...]
     jitters: tuple[Jitter, ...] = ()
+    too_small: tuple[int, ...] = ()

@@ -164,6 +164,7 @@ class MetricTable(StrictTable):
     low: float = 0.0
     high: float = 100.0
     scale: Literal["linear", "log"] = "linear"
+    floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -176,7 +177,7 @@ class MetricTable(StrictTable):
     @property
     def limits(self) -> MetricLimits:
         """The same as the core takes it."""
-        return MetricLimits(self.name, self.low, self.high, self.scale == "log")
+        return MetricLimits(self.name, self.low, self.high, self.scale == "log", self.floor)
 
 
 def _metrics() -> tuple[MetricTable, ...]:

@@ -53,7 +53,7 @@ def as_task(task: SimulatedTask, first: int, last: int) -> Task:
         return None if values is None else values[:, first:last]
 
     n = len(task.machines)
-    return Task(task.machines, first, last - first, series, groups, np.ones(n))
+    return Task(task.machines, first, last - first, series, groups, np.ones(n), task.group)
 
 
 def _write(task: SimulatedTask, folder: Path, begin: np.datetime64) -> None:
