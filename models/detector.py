@@ -88,11 +88,14 @@ class Detector:
         In order of priority.
     activity : str or None
         Metric whose fall over the whole task is a pause: a checkpoint, a restart, an evaluation.
+    observe_only : bool
+        Nobody should act on what it says yet.
     """
 
     rules: Rules
     metrics: Sequence[MetricModel]
     activity: str | None = None
+    observe_only: bool = True
 
     def find(
         self, task: Task, pasts: Mapping[str, Past] | None = None, *, go_on: bool = False
@@ -137,7 +140,10 @@ class Detector:
         nothing = tuple(np.flatnonzero(blind).tolist())
         short = _without_named(jitters, best)
         small = tuple(np.flatnonzero(alone).tolist())
-        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent), short, small), known
+        verdict = Verdict(
+            tuple(best), nothing, tuple(examined), tuple(absent), short, small, self.observe_only
+        )
+        return verdict, known
 
     def pauses(self, task: Task) -> Flags:
         """Tell in which windows the whole task did next to nothing, shape (n_windows,).

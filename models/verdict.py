@@ -70,6 +70,8 @@ class Verdict:
         Of machines that are not named, the longest first; one for each machine.
     too_small : tuple of int
         Machines whose group is too small to compare within, and was not seen in healthy tasks.
+    observe_only : bool
+        The detector has not shown yet that anybody should act on it.
     """
 
     findings: tuple[Finding, ...]
@@ -78,3 +80,4 @@ class Verdict:
     absent: tuple[str, ...]
     jitters: tuple[Jitter, ...] = ()
     too_small: tuple[int, ...] = ()
+    observe_only: bool = True

@@ -83,7 +83,7 @@ def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
         parts,
         "fit",
         _fit,
-        "train denoisers and thresholds on tasks that were mostly healthy",
+        "fit thresholds to tasks that were mostly healthy; exit code 1 if they cannot be trusted",
         "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
     )
     _add_metrics_folder(command)
@@ -93,8 +93,10 @@ def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
         "--incidents",
         type=Path,
         metavar="CSV",
-        help="task,machine,start,end of known faults: they rank the metrics",
+        help="task,machine,start,end of known faults: they rank the metrics; without a machine "
+        "the task is healthy for sure",
     )
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -151,15 +153,21 @@ def _add_metrics(parts: argparse._SubParsersAction[Parser]) -> None:
 
 def _fit(args: argparse.Namespace) -> int:
     from forewarn.pipelines.detect_fit import fit_detector, read_incidents, save_fitted
+    from forewarn.pipelines.detect_words import fit_words
 
     settings = settings_of(args).detection
     incidents = [] if args.incidents is None else read_incidents(args.incidents)
-    stored = fit_detector(args.metrics, settings, incidents)
+    stored, judgement = fit_detector(args.metrics, settings, incidents)
     save_fitted(stored, args.model)
     names = [model.name for model in stored.detector.metrics]
-    print(f"{len(names)} metrics, in order: {', '.join(names)}")
-    print(f"wrote {args.model}")
-    return 0
+    figures = judgement.figures()
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        print(f"{len(names)} metrics, in order: {', '.join(names)}")
+        print("\n".join(fit_words(figures)))
+        print(f"wrote {args.model}")
+    return 0 if judgement.passed else 1
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -70,6 +70,8 @@ class Detected:
             "jitters": [_short(self.pull, one) for one in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
+            "too_small": [self.pull.grid.machines[i] for i in self.verdict.too_small],
+            "observe_only": self.verdict.observe_only,
         }
 
 

@@ -18,6 +18,7 @@ from forewarn.features.records import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.evidence import FailureRules
 from forewarn.features.telemetry.rows import COUNTERS, GAUGES
 from forewarn.features.xid_table import FATAL_XIDS
+from forewarn.models.detection_rules import Rules
 from forewarn.models.registry import MODEL_NAMES
 from forewarn.pipelines.policy import Collection
 from forewarn.pipelines.toml_table import (
@@ -192,6 +193,9 @@ def _metrics() -> tuple[MetricTable, ...]:
     )
 
 
+_BLOCKS = 4  # of a machine's past in a continuity
+
+
 class DetectionTable(StrictTable):
     """Machine metrics of a running task."""
 
@@ -207,6 +211,13 @@ class DetectionTable(StrictTable):
     mode: Literal["forewarn", "minder"] = "forewarn"
     distance: Literal["euclidean", "manhattan", "chebyshev"] = "euclidean"
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
+
+    @property
+    def rules(self) -> Rules:
+        """The same as the core takes it."""
+        continuity = self.continuity // self.interval
+        block = max(continuity // _BLOCKS, 1)
+        return Rules(self.window, continuity, block, self.mode, self.distance)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
