@@ -19,6 +19,7 @@ _PRIOR_SPREAD, _PRIOR_PULLS = 0.25, 8.0
 _UPPER = 0.8  # quantile from which on a pull tells of the tail
 _NORMAL_UPPER, _NORMAL_EXCESS = 0.8416, 0.5584  # of a normal variable: that quantile, mean excess
 _MOST_ALARMS = 0.2  # of the pulls: a larger share is no tail
+_BEYOND_REACHED = 1.5  # over the root of the pulls: how far above all of them a next one may be
 _SIZED_PULLS = 20.0  # that make half of a slope over sizes believed
 
 
@@ -72,8 +73,8 @@ def fit_threshold(
     what one can count. A wanted rate is mostly rarer than what was seen, so that the tail has to
     be extended: logarithms of what pulls reach are taken for normal above their upper fifth, with
     a deviation between what these pulls show and what is known of other metrics. What a next pull
-    does is then a Student t: with few pulls it is wide. No threshold is below what any of these
-    pulls reached.
+    does is then a Student t: with few pulls it is wide. A threshold is above what any of these
+    pulls reached, the more so the fewer they are.
 
     Parameters
     ----------
@@ -107,7 +108,11 @@ def fit_threshold(
         quantile = -float(stdtrit(_PRIOR_PULLS + n, chance)) * np.sqrt(1.0 + 1.0 / n)
         return float(spread * max(quantile - _NORMAL_UPPER, 0.0))
 
-    reached = float(excess.max()) + spread / np.sqrt(n)
+    # Where alarms are wanted so often that some of these pulls should have one, they may.
+    allowed = int(chance * n)
+    reached = float(np.sort(rest)[-1 - allowed]) - base
+    if not allowed:
+        reached += _BEYOND_REACHED / np.sqrt(n)
     tail = max(beyond(chance / np.e) - beyond(chance), _LEAST_TAIL)
     return Threshold(base, slope, max(beyond(chance), reached), tail)
 

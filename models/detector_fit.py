@@ -18,6 +18,8 @@ __all__ = ["Reached", "Suspect", "fit_metric_threshold", "reached_by", "sample_w
 Floats = npt.NDArray[np.float32]
 
 _DOUBTED = 0.1  # of the jobs may hold a fault that nobody labelled
+_FOLDS = 10
+_RESTLESS = 0.02  # of the tasks
 _FEWEST_JOBS = 5  # of fewer nobody can tell which is the odd one
 
 
@@ -134,11 +136,31 @@ def suspects(
         metric: {task: one for task, one in tasks.items() if jobs[task] not in doubted}
         for metric, tasks in reached.items()
     }
+    steady = {one for one in reached if _is_steady(certain[one], jobs, per_day)}
     found: dict[str, Suspect] = {}
     for one in _judged(certain, reached, per_day):
-        if jobs[one.task] in doubted and one.score >= SURE:
+        if jobs[one.task] in doubted and one.score >= SURE and one.metric in steady:
             found[one.task] = max(one, found.get(one.task, one), key=lambda it: it.score)
     return sorted(found.values(), key=lambda one: one.task)
+
+
+def _is_steady(tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: float) -> bool:
+    """Tell whether a metric names nobody in jobs that its thresholds were not fitted to.
+
+    Where it does, it is the metric that is restless, and not the task that stands out most on it.
+    """
+    names = sorted({jobs[task] for task in tasks})
+    fold = {job: number % _FOLDS for number, job in enumerate(names)}
+    alarms = 0
+    for number in set(fold.values()):
+        inside = [one for task, one in tasks.items() if fold[jobs[task]] != number]
+        threshold = fit_metric_threshold(inside, per_day)
+        alarms += sum(
+            one.highest >= threshold.at(one.n_machines)
+            for task, one in tasks.items()
+            if fold[jobs[task]] == number
+        )
+    return alarms <= _RESTLESS * len(tasks)
 
 
 def _judged(
