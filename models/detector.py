@@ -17,7 +17,7 @@ from forewarn.models.examined import Examined
 from forewarn.models.lstm_vae import windows_of
 from forewarn.models.machine_past import Judged, Past, Usual, judge
 from forewarn.models.pairwise import distance_sums, normal_scores
-from forewarn.models.peers import FEWEST, deviations
+from forewarn.models.peers import FEWEST, deviations, peer_scores
 from forewarn.models.running_task import Task, comparable
 from forewarn.models.verdict import Finding, Jitter, Verdict
 
@@ -211,6 +211,8 @@ class Detector:
         windows, present = self._windows(model, series, keep[n_good:]), there[n_good:]
         if self.rules.mode == "minder":
             scores, now = self._paper(windows, present), before
+        elif self.rules.mode == "peers":
+            scores, now = peer_scores(windows, present), before
         else:
             scores, now = self._judge(
                 task, model, windows, present, number[n_good:], before, pooled

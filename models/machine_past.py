@@ -24,6 +24,8 @@ _REMEMBERED = 30  # newest blocks whose median is what is usual
 # Where a whole task slows down or changes phase, its machines need not follow alike: less than half
 # of the change is no difference to act on.
 _PROPORTIONAL = 0.5
+# Of how a window varies about its mean: what the mean of independent samples would keep of it.
+_ROUGH = np.float32(0.125)
 _SUSPECT = 4.0  # blocks with such scores teach nothing about what is usual
 
 
@@ -386,7 +388,8 @@ def _take_off(
             usual, now = forgiven[place[w], machine], offset[w, machine]
             # Anything between what it always was and what the others are is no fault.
             taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
-            left = square[w, machine] - taken * (2.0 * now - taken)
+            level = now - taken
+            left = level * level + _ROUGH * (square[w, machine] - now * now)
             out[w, machine] = np.sqrt(max(left, 0.0)) if left == left else np.nan
 
 

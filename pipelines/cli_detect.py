@@ -51,13 +51,20 @@ def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
             f"--{name}", type=whole(0), default=20, metavar="N", help=f"{name} pulls (default: 20)"
         )
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
+    command.add_argument(
+        "--vary",
+        action="store_true",
+        help="draw the site's conditions by the seed, too: noise, rhythm, sizes, cadence",
+    )
 
 
 def _simulate_incidents(args: argparse.Namespace) -> int:
     from forewarn.pipelines.simulate_incidents import simulate_incidents_to
 
-    simulate_incidents_to(args.out, n_faulty=args.faulty, n_healthy=args.healthy, seed=args.seed)
-    print(f"wrote {args.out}/train, {args.out}/pulls and {args.out}/truth.csv")
+    counts = {"n_faulty": args.faulty, "n_healthy": args.healthy}
+    simulate_incidents_to(args.out, **counts, seed=args.seed, vary=args.vary)
+    config = f", {args.out}/detect.toml" if args.vary else ""
+    print(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
     return 0
 
 
