@@ -29,14 +29,11 @@ class Deviations:
     ----------
     offset : ndarray of shape (n_windows, n_machines), float32
         Mean difference over the window; NaN where a sample is missing or too few others are there.
-    square : ndarray of the same shape
-        Mean squared difference.
     level : ndarray of the same shape
         Mean of the machine's own window.
     """
 
     offset: Floats
-    square: Floats
     level: Floats
 
 
@@ -106,7 +103,6 @@ def _deviate(
     members: Groups,
     fewest: int,
     offset: Floats,
-    square: Floats,
     level: Floats,
     first: int,
     last: int,
@@ -125,7 +121,7 @@ def _deviate(
         if n < fewest:
             continue
         for i in range(n):
-            offset[w, present[i]] = square[w, present[i]] = level[w, present[i]] = 0.0
+            offset[w, present[i]] = level[w, present[i]] = 0.0
         for place in range(n_places):
             for i in range(n):
                 values[i] = windows[w, place, present[i]]
@@ -133,9 +129,7 @@ def _deviate(
             for i in range(n):
                 machine = present[i]
                 value = windows[w, place, machine]
-                difference = value - _without(value, n, middle)
-                offset[w, machine] += difference * share
-                square[w, machine] += difference * difference * share
+                offset[w, machine] += (value - _without(value, n, middle)) * share
                 level[w, machine] += value * share
 
 
@@ -175,12 +169,12 @@ def deviations(windows: Floats, there: Flags, groups: Groups) -> Deviations:
         Number of the group of each machine.
     """
     shape = there.shape
-    offset, square, level = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
+    offset, level = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        work = partial(_deviate, windows, there, members, FEWEST, offset, square, level)
+        work = partial(_deviate, windows, there, members, FEWEST, offset, level)
         in_parallel(work, len(windows))
-    return Deviations(offset, square, level)
+    return Deviations(offset, level)
 
 
 def medians_of_others(values: Floats, groups: Groups) -> Floats:

@@ -30,7 +30,7 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
     Parameters
     ----------
     metrics : Path
-        `task=NAME/*.parquet`, in the order of their names; tasks that the fit left out do not count.
+        `task=NAME/*.parquet`, in the order of their names; what the fit left out does not count.
     stored : StoredDetector
 
     Returns
