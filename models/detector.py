@@ -26,7 +26,6 @@ __all__ = ["Denoiser", "Detector", "MetricModel"]
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-Names = npt.NDArray[np.object_]
 
 _DROPPED = 0.5  # of its usual activity: then the whole task pauses
 _AT_LIMIT = 0.999  # of a metric's range
@@ -194,8 +193,7 @@ class Detector:
                 still |= frozen(one, max(self.rules.still, model.usual.still))
             series[:, still] = np.nan
         there, blind = self._seen(series, still)
-        length, pooled = self.rules.window, self._pooled(task, model, series)
-        alone = task.in_small_group & (pooled == "")
+        length, alone = self.rules.window, self._alone(task, model, series)
         if self.rules.mode == "forewarn":
             there[:, alone] = False
         if there.shape[0] == 0:
@@ -214,9 +212,7 @@ class Detector:
         elif self.rules.mode == "peers":
             scores, now = peer_scores(windows, present), before
         else:
-            scores, now = self._judge(
-                task, model, windows, present, number[n_good:], before, pooled
-            )
+            scores, now = self._judge(task, model, windows, present, number[n_good:], before)
         scores = np.ascontiguousarray(scores.T)
         if judged and n_good:
             place = np.searchsorted(judged.window, number[:n_good])
@@ -225,20 +221,20 @@ class Detector:
         new = ~before.known
         return Examined(model.name, self.rules, scores, keep, now, blind, new, at_limit, alone)
 
-    def _pooled(self, task: Task, model: MetricModel, series: Floats) -> Names:
-        """Take off what small groups differ by, and return the group of each machine of them.
+    def _alone(self, task: Task, model: MetricModel, series: Floats) -> Flags:
+        """Take off what small groups differ by; tell of which machines nobody knows that.
 
         Machines of groups that are too small to compare within are compared with each other once
         what healthy tasks showed of their groups is taken off. A group that no such task had says
         nothing.
         """
-        pooled = np.full(len(task.machines), "", dtype=object)
-        for machine in np.flatnonzero(task.in_small_group).tolist():
+        alone = task.in_small_group
+        for machine in np.flatnonzero(alone).tolist():
             group = task.group_of(machine)
             if group in model.usual.groups:
-                pooled[machine] = group
-                series[:, machine] -= np.float32(model.usual.groups[group][0])
-        return pooled
+                alone[machine] = False
+                series[:, machine] -= np.float32(model.usual.groups[group])
+        return alone
 
     def _windows(self, model: MetricModel, series: Floats, wanted: Numbers) -> Floats:
         """Return some windows as machines are compared by."""
@@ -274,14 +270,13 @@ class Detector:
         there: Flags,
         number: Numbers,
         past: Past,
-        pooled: Names,
     ) -> tuple[Floats, Past]:
         groups = comparable(task.groups)
         found = deviations(windows, there, groups)
         usual = replace(model.usual, deviation=max(model.usual.deviation, model.floor))
         if not self.rules.own_past:
             usual = Usual(usual.deviation, offset=0.0, spread=0.0)
-        scores, now = judge(found, number, groups, self.rules.past, usual, past, pooled.tolist())
+        scores, now = judge(found, number, groups, self.rules.past, usual, past)
         return scores, now.newest()
 
     def _paper(self, windows: Floats, there: Flags) -> Floats:

@@ -15,13 +15,13 @@ from forewarn.models.detector_fit import (
     reached_by,
     suspects,
 )
-from forewarn.models.machine_past import Range, Usual
+from forewarn.models.machine_past import Usual
 from forewarn.models.running_task import Task
 from forewarn.models.usual_fit import (
     TaskUsual,
     fit_usual,
     group_differences,
-    group_ranges,
+    group_levels,
     usual_of,
 )
 
@@ -231,8 +231,7 @@ def _differences(
 
 
 def _grouped(model: MetricModel, differences: Mapping[str, Mapping[str, float]]) -> MetricModel:
-    groups: dict[str, Range] = group_ranges(differences.values())
-    return replace(model, usual=Usual(groups=groups))
+    return replace(model, usual=Usual(groups=group_levels(differences.values())))
 
 
 def _shown(
@@ -257,7 +256,7 @@ def _with_usual(
     *,
     doubted: float = 0.0,
 ) -> MetricModel:
-    groups = group_ranges(differences.values())
+    groups = group_levels(differences.values())
     usual = fit_usual(list(shown.values()), groups, doubted=doubted)
     return replace(model, usual=usual)
 

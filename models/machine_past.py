@@ -59,9 +59,8 @@ class Usual:
         Ticks of one value that healthy machines show: no sensor hangs for that.
     machines : mapping of str to (float, float)
         Least and greatest offset that is forgiven a machine that many healthy tasks had.
-    groups : mapping of str to (float, float)
-        Of groups that are too small to compare within: what they differ from their tasks by, and
-        the most that is forgiven their machines beside it.
+    groups : mapping of str to float
+        Of groups that are too small to compare within: what they differ from their tasks by.
     """
 
     deviation: float = 0.0
@@ -69,23 +68,14 @@ class Usual:
     spread: float = np.inf
     still: int = 0
     machines: Mapping[str, Range] = field(default_factory=dict)
-    groups: Mapping[str, Range] = field(default_factory=dict)
+    groups: Mapping[str, float] = field(default_factory=dict)
 
-    def bounds(self, machines: Sequence[str], groups: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return the least and the greatest offset that is forgiven each machine.
-
-        Parameters
-        ----------
-        machines : sequence of str
-        groups : sequence of str
-            The group of each machine that is compared through its group; empty for the others.
-        """
-        bounds = np.empty((2, len(machines)), dtype=np.float32)
-        for i, (machine, group) in enumerate(zip(machines, groups, strict=True)):
-            most = self.groups[group][1] if group in self.groups else self.offset
-            low, high = self.machines.get(machine, (-most, most))
-            bounds[:, i] = max(low, -most), min(high, most)
-        return bounds[0], bounds[1]
+    def bounds(self, machines: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return the least and the greatest offset that is forgiven each machine."""
+        most = self.offset
+        ranges = [self.machines.get(machine, (-most, most)) for machine in machines]
+        bounds = np.clip(np.array(ranges, dtype=np.float32).reshape(-1, 2), -most, most)
+        return bounds[:, 0], bounds[:, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +253,6 @@ def judge(
     terms: PastTerms,
     usual: Usual,
     past: Past,
-    pooled: Sequence[str] = (),
 ) -> tuple[Floats, Past]:
     """Return how much every machine stands out from its peers and from its own past.
 
@@ -282,8 +271,6 @@ def judge(
     usual : Usual
     past : Past
         Of the same machines, from earlier calls.
-    pooled : sequence of str
-        The small group of each machine that is compared through it; empty for the others.
 
     Returns
     -------
@@ -295,7 +282,7 @@ def judge(
     numbers, place = np.unique(window // terms.block, return_inverse=True)
     known = past.before(int(numbers[0])) if len(numbers) else past
     blocks = np.concatenate([known.blocks, numbers])
-    bounds = usual.bounds(past.machines, pooled or [""] * len(past.machines))
+    bounds = usual.bounds(past.machines)
     here = _Here(
         found, place.astype(np.int64), numbers, blocks, groups, terms, usual, bounds, known
     )

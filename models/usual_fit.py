@@ -14,7 +14,7 @@ from forewarn.models.detector import Detector, MetricModel
 from forewarn.models.machine_past import Range, Usual
 from forewarn.models.running_task import Task
 
-__all__ = ["TaskUsual", "fit_usual", "group_differences", "group_ranges", "usual_of"]
+__all__ = ["TaskUsual", "fit_usual", "group_differences", "group_levels", "usual_of"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -82,15 +82,15 @@ def _typical(values: Floats) -> Floats:
 
 
 def fit_usual(
-    tasks: Sequence[TaskUsual], groups: Mapping[str, Range], *, doubted: float = 0.0
+    tasks: Sequence[TaskUsual], groups: Mapping[str, float], *, doubted: float = 0.0
 ) -> Usual:
     """Find what machines of healthy tasks differ by, and how much of it is there for good.
 
     Parameters
     ----------
     tasks : sequence of TaskUsual
-    groups : mapping of str to (float, float)
-        What small groups differ by (`group_ranges`).
+    groups : mapping of str to float
+        What small groups differ by (`group_levels`).
     doubted : float
         Share of the tasks that may hold a fault: those with the greatest differences do not count.
     """
@@ -172,15 +172,14 @@ def group_differences(limits: MetricLimits, task: Task) -> dict[str, float]:
     return {group: float(np.median(found)) - middle for group, found in by_group.items()}
 
 
-def group_ranges(differences: Iterable[Mapping[str, float]]) -> dict[str, Range]:
-    """Return what small groups differ by over healthy tasks, and the most that is forgiven."""
+def group_levels(differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return what small groups differ by, in the median over the tasks that had them."""
     by_group: dict[str, list[float]] = {}
     for one in differences:
         for group, difference in one.items():
             by_group.setdefault(group, []).append(difference)
-    ranges = {}
-    for group, found in by_group.items():
-        if len(found) >= _FEWEST_TASKS:
-            low, high = _range(np.array(found))
-            ranges[group] = (0.5 * (low + high), 0.5 * (high - low))
-    return ranges
+    return {
+        group: float(np.median(found))
+        for group, found in by_group.items()
+        if len(found) >= _FEWEST_TASKS
+    }

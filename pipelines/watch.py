@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forewarn.evaluation.self_judgement import beyond_chance
 from forewarn.features.errors import InputError
+from forewarn.models.adaptation import Adaptation, shares_reached
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.machine_past import Past
+from forewarn.pipelines.adaptation_state import load_adaptation, save_adaptation
 from forewarn.pipelines.clock import Clock, SystemClock
 from forewarn.pipelines.detect import Detected, detect, opened, warm_up
 from forewarn.pipelines.detect_state import load_state, save_state
@@ -58,12 +61,17 @@ class Watch:
     _pasts: dict[str, dict[str, Past]] = field(default_factory=dict, init=False)
     _said: dict[str, int] = field(default_factory=dict, init=False)
     _answered: int = field(default=0, init=False)
+    _adapted: Adaptation = field(default_factory=Adaptation, init=False)
+    _counted: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         warm_up(self.stored)
         path = self.state / _SAID if self.state is not None else None
         if path is not None and path.exists():
             self._said = {key: int(at) for key, at in json.loads(path.read_text("utf-8")).items()}
+        if self.state is not None:
+            self._adapted = load_adaptation(self.state, self.stored)
+            self._counted = self._adapted.alarms
 
     def run(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
         """Yield new verdicts until somebody stops it; a call that fails is made good by the next.
@@ -89,15 +97,20 @@ class Watch:
         for pull in self._pulls():
             seen.add(pull.name)
             pasts = self._known(pull.name)
+            detector = self._adapted.raised(self.stored.detector, pull.name)
             found, self._pasts[pull.name] = detect(
-                pull, self.stored.detector, lists, pasts, self.events, go_on=True
+                pull, detector, lists, pasts, self.events, go_on=True
             )
+            self._learn(found)
             if self.state is not None:
                 save_state(self.state, pull.name, self._pasts[pull.name])
-            yield from self._new(found)
+            for line in self._new(found):
+                self._adapted.alarms += 1
+                yield line
             self._mention(found)
         self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
         self._remember()
+        self._count()
 
     def _pulls(self) -> Iterator[Pull]:
         interval, span = self.stored.interval, self.settings.span
@@ -131,6 +144,27 @@ class Watch:
         if before is None or grid.time(first.since) > before:
             yield found.line()
 
+    def _learn(self, found: Detected) -> None:
+        """Let thresholds rise with what a task reached in which nobody was named."""
+        grid, task = found.pull.grid, found.pull.name
+        self._adapted.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
+        if not found.verdict.findings:
+            shares = shares_reached(self.stored.detector, self._pasts[task])
+            self._adapted.learn(task, shares)
+
+    def _count(self) -> None:
+        """Say when there were more verdicts than the wanted rate of false alarms explains."""
+        wanted, known = self.stored.facts.get("false_alarms"), self._adapted
+        if wanted is None or known.alarms == self._counted:
+            return
+        self._counted = known.alarms
+        if beyond_chance(known.alarms, known.days, wanted):
+            note(
+                f"{known.alarms} verdicts in {known.days:.3g} task-days, more than the "
+                f"{wanted:g} false alarms a day that are wanted explain: if no machine was faulty, "
+                "fit again with these days"
+            )
+
     def _mention(self, found: Detected) -> None:
         """Note once who stood out for a while and is back: no verdict, but worth a look."""
         task, grid = found.pull.name, found.pull.grid
@@ -150,3 +184,4 @@ class Watch:
         if self.state is not None:
             with replacing(self.state / _SAID) as path:
                 path.write_text(json.dumps(self._said) + "\n", encoding="utf-8")
+            save_adaptation(self.state, self.stored, self._adapted)

@@ -316,9 +316,7 @@ def test_groups_of_two_are_never_compared_with_strangers() -> None:
 
 
 def test_groups_of_two_are_compared_through_what_healthy_tasks_showed_of_them() -> None:
-    known = replace(
-        USUAL, groups={f"stage-{i}": (d, 0.03) for i, d in enumerate([0.0, 0.01, 0.0, 0.3])}
-    )
+    known = replace(USUAL, groups={f"stage-{i}": d for i, d in enumerate([0.0, 0.01, 0.0, 0.3])})
     one = detector()
     one.metrics = [replace(model, usual=known) for model in one.metrics]
     levels = [0.3, 0.31, 0.3, 0.6]
