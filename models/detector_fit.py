@@ -18,6 +18,7 @@ __all__ = ["Reached", "Suspect", "fit_metric_threshold", "reached_by", "sample_w
 Floats = npt.NDArray[np.float32]
 
 _DOUBTED = 0.1  # of the jobs may hold a fault that nobody labelled
+_SHOWS = 0.05  # of the metrics, at least, a fault shows in
 _FOLDS = 10
 _RESTLESS = 0.02  # of the tasks
 _FEWEST_JOBS = 5  # of fewer nobody can tell which is the odd one
@@ -137,11 +138,14 @@ def suspects(
         for metric, tasks in reached.items()
     }
     steady = {one for one in reached if _is_steady(certain[one], jobs, per_day)}
-    found: dict[str, Suspect] = {}
+    found: dict[str, list[Suspect]] = {}
     for one in _judged(certain, reached, per_day):
         if jobs[one.task] in doubted and one.score >= SURE and one.metric in steady:
-            found[one.task] = max(one, found.get(one.task, one), key=lambda it: it.score)
-    return sorted(found.values(), key=lambda one: one.task)
+            found.setdefault(one.task, []).append(one)
+    # Of many metrics any may do for once what it never did: that alone is no fault.
+    least = int(np.ceil(_SHOWS * len(reached)))
+    named = [max(by, key=lambda it: it.score) for by in found.values() if len(by) >= least]
+    return sorted(named, key=lambda one: one.task)
 
 
 def _is_steady(tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: float) -> bool:
