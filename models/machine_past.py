@@ -24,6 +24,9 @@ _REMEMBERED = 30  # newest blocks whose median is what is usual
 # Where a whole task slows down or changes phase, its machines need not follow alike: less than half
 # of the change is no difference to act on.
 _PROPORTIONAL = 0.5
+# Of how a window varies about its mean: as much as the mean of 32 independent samples would. What a
+# machine scatters by is not what it is slower by, but tells how far its means can be trusted.
+_ROUGH = np.float32(0.03125)
 _SUSPECT = 4.0  # blocks with such scores teach nothing about what is usual
 
 
@@ -351,12 +354,9 @@ class _Here:
 
 
 def _apart(found: Deviations, forgiven: Floats, place: Numbers) -> Floats:
-    """Return the size of the differences, less what is forgiven in each block.
-
-    Of the mean of a window: what a machine's samples scatter by is not what it is slower by.
-    """
+    """Return the size of the differences, less what is forgiven in each block."""
     out = np.empty(found.offset.shape, dtype=np.float32)
-    parts = (found.offset, forgiven, place)
+    parts = (found.offset, found.square, forgiven, place)
     in_parallel(lambda a, b: _take_off(*parts, a, b, out), len(out))
     return out
 
@@ -364,6 +364,7 @@ def _apart(found: Deviations, forgiven: Floats, place: Numbers) -> Floats:
 @compiled
 def _take_off(
     offset: Floats,
+    square: Floats,
     forgiven: Floats,
     place: Numbers,
     first: int,
@@ -375,7 +376,9 @@ def _take_off(
             usual, now = forgiven[place[w], machine], offset[w, machine]
             # Anything between what it always was and what the others are is no fault.
             taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
-            out[w, machine] = abs(now - taken)
+            level = now - taken
+            left = level * level + _ROUGH * (square[w, machine] - now * now)
+            out[w, machine] = np.sqrt(max(left, 0.0)) if left == left else np.nan
 
 
 def _against(apart: Floats, others: Floats, own: Floats, place: Numbers, floor: float) -> Floats:

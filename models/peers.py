@@ -29,11 +29,14 @@ class Deviations:
     ----------
     offset : ndarray of shape (n_windows, n_machines), float32
         Mean difference over the window; NaN where a sample is missing or too few others are there.
+    square : ndarray of the same shape
+        Mean squared difference.
     level : ndarray of the same shape
         Mean of the machine's own window.
     """
 
     offset: Floats
+    square: Floats
     level: Floats
 
 
@@ -103,6 +106,7 @@ def _deviate(
     members: Groups,
     fewest: int,
     offset: Floats,
+    square: Floats,
     level: Floats,
     first: int,
     last: int,
@@ -121,7 +125,7 @@ def _deviate(
         if n < fewest:
             continue
         for i in range(n):
-            offset[w, present[i]] = level[w, present[i]] = 0.0
+            offset[w, present[i]] = square[w, present[i]] = level[w, present[i]] = 0.0
         for place in range(n_places):
             for i in range(n):
                 values[i] = windows[w, place, present[i]]
@@ -129,7 +133,9 @@ def _deviate(
             for i in range(n):
                 machine = present[i]
                 value = windows[w, place, machine]
-                offset[w, machine] += (value - _without(value, n, middle)) * share
+                difference = value - _without(value, n, middle)
+                offset[w, machine] += difference * share
+                square[w, machine] += difference * difference * share
                 level[w, machine] += value * share
 
 
@@ -169,12 +175,12 @@ def deviations(windows: Floats, there: Flags, groups: Groups) -> Deviations:
         Number of the group of each machine.
     """
     shape = there.shape
-    offset, level = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
+    offset, square, level = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        work = partial(_deviate, windows, there, members, FEWEST, offset, level)
+        work = partial(_deviate, windows, there, members, FEWEST, offset, square, level)
         in_parallel(work, len(windows))
-    return Deviations(offset, level)
+    return Deviations(offset, square, level)
 
 
 def medians_of_others(values: Floats, groups: Groups) -> Floats:

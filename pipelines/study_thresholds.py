@@ -13,7 +13,7 @@ from forewarn.features.records import DAY
 from forewarn.models.detection_threshold import LEAST
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.detector_fit import Reached, fit_metric_threshold, reached_by
-from forewarn.pipelines.drawing import COLOURS, legend_above, own_style
+from forewarn.pipelines.drawing import COLOURS, own_style
 from forewarn.pipelines.pulls import find_pulls, open_pull
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
@@ -70,7 +70,7 @@ def threshold_picture(found: Mapping[str, Mapping[str, Sequence[float]]], path: 
     columns = min(len(shown), 4)
     rows = -(-len(shown) // max(columns, 1))
     with own_style():
-        figure = Figure(figsize=(2.6 * columns, 2.1 * rows + 0.5), layout="constrained")
+        figure = Figure(figsize=(3.0 * columns + 0.8, 2.6 * rows + 0.8), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
         for one in axes.flat[len(shown) :]:
             one.set_axis_off()
@@ -82,7 +82,7 @@ def threshold_picture(found: Mapping[str, Mapping[str, Sequence[float]]], path: 
             one.set_title(name.replace("_", " "), fontsize=9)
         for one in axes[-1]:
             one.set_xlabel("pulls")
-        legend_above(axes[0][0])
+        axes[0][0].legend(fontsize=7)
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=110, format="png")
 

@@ -37,11 +37,12 @@ def test_select_partitions(values: list[float], k: int) -> None:
     assert (array[k:] >= array[k]).all()
 
 
-def test_offset_and_level_of_a_window() -> None:
+def test_offset_square_and_level_of_a_window() -> None:
     windows = np.zeros((1, 2, 4), np.float32)
     windows[0, :, 3] = [1.0, 3.0]
     found = deviations(windows, np.ones((1, 4), bool), np.zeros(4, int))
     assert found.offset[0].tolist() == [0.0, 0.0, 0.0, 2.0]
+    assert found.square[0].tolist() == [0.0, 0.0, 0.0, 5.0]
     assert found.level[0].tolist() == [0.0, 0.0, 0.0, 2.0]
 
 

@@ -34,7 +34,7 @@ def fitted(
 @pytest.fixture
 def few(put: Put, tmp_path: Path) -> Path:
     for number in range(8):
-        task = healthy_task(np.random.default_rng([12, number]), 6 + number, 900)
+        task = healthy_task(np.random.default_rng([14, number]), 6 + number, 900)
         put(task, tmp_path / "few", f"train-{number}")
     return tmp_path / "few"
 
