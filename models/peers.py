@@ -88,7 +88,7 @@ def _without(value: np.float32, n: int, middle: Floats) -> np.float32:
     as the odd one is from one of them: all three would stand out.
     """
     if n == 3:
-        return middle[1]
+        return np.float32(middle[1])
     one, other = middle[0], middle[2]
     if n % 2 == 0:
         one = other = middle[1] if value <= middle[0] else middle[0]
