@@ -56,7 +56,7 @@ def plot_verdict(found: Detected, stored: StoredDetector, folder: Path) -> Path:
             if name in logarithmic:
                 one.set_yscale("symlog", linthresh=1.0)
                 one.yaxis.set_major_formatter("{x:g}")
-        title = _title(found) + (" (observe only)" if found.verdict.observe_only else "")
+        title = _title(found) + ("\nobserve only" if found.verdict.observe_only else "")
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", found.pull.name).lstrip(".") or "task"
         path = folder / f"{safe}.png"
