@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 
 from forewarn.features.telemetry.tables import READINGS, table_of
 
-START = 1_740_787_200 * 10**9
 TICK = 600 * 10**9
+START = time.time_ns() // (6 * TICK) * 6 * TICK - 24 * 6 * TICK  # an hour of yesterday
 PER_HOST = 8
 SERVE = (
     "from pathlib import Path; import sys; from forewarn.pipelines.collect import run_collector; "
@@ -112,7 +112,7 @@ def _round(out: Path, port: int, hosts: int, tick: int) -> dict[str, float]:
 
 def _records(out: Path, tick: int) -> int:
     """Return how many records of a moment there are."""
-    path = next(out.glob("date=*/collected-00.parquet"), None)
+    path = max(out.glob("date=*/collected-*.parquet"), default=None)
     if path is None:
         return 0
     with pq.ParquetFile(path) as file:  # one open: the collector may replace it any moment

@@ -2,7 +2,7 @@
 
 Files that hosts dropped, what Prometheus scraped and repair tickets, joined with the CMDB. Bringing
 in the same thing twice changes nothing. When a day of records is complete, its asset is updated
-with that day, and the daily list follows.
+with that day, and the daily list follows; after an outage with every day since the last one.
 
 Paths come from the file that the Variable `forewarn_config` names. An airflow dag.
 """
@@ -31,24 +31,29 @@ RECORDS = Asset("forewarn_records")
     },
 )
 def forewarn_ingest() -> None:
-    """Bring in records and publish the day that became complete."""
+    """Bring in records and publish the days that became complete."""
 
     @task
-    def ingest() -> str | None:
+    def ingest() -> list[str]:
         from forewarn.pipelines.site import ingest_site
 
         return ingest_site(Variable.get("forewarn_config"), datetime.now(UTC).isoformat())
 
     @task(outlets=[RECORDS])
-    def publish(day: str | None, *, outlet_events: Any = None, ti: Any = None) -> str:
+    def publish(days: list[str], *, outlet_events: Any = None, ti: Any = None) -> str:
+        from forewarn.pipelines.site import missing_days
+
         published = ti.xcom_pull(task_ids="publish", include_prior_dates=True)
-        if day is None or day == published:
+        missing = missing_days(days, published, datetime.now(UTC).date().isoformat())
+        if not missing:
             raise AirflowSkipException("no other day is complete")
-        outlet_events[RECORDS].extra = {"day": day}
+        *before, day = missing
+        # A run makes one event, so the days of an outage come with the newest one.
+        outlet_events[RECORDS].extra = {"day": day, "before": before} if before else {"day": day}
         return day
 
-    day: Any = ingest()  # what a task returns stands for its value
-    publish(day)
+    days: Any = ingest()  # what a task returns stands for its value
+    publish(days)
 
 
 forewarn_ingest()

@@ -1,8 +1,9 @@
 """The daily at-risk list.
 
 Follows the asset of the records: when a day is complete, the champion makes the list as of the
-midnight that ends it. A run that an asset triggers has no logical date, so the day comes with the
-asset's event; triggered by hand, with `{"day": "2025-03-01"}`. Making a list again gives the same.
+midnight that ends it, after an outage one for each day. A run that an asset triggers has no logical
+date, so the days come with the asset's events; triggered by hand, with `{"day": "2025-03-01"}`.
+Making a list again gives the same.
 
 An airflow dag.
 """
@@ -39,18 +40,20 @@ def alert_failed(context: Any) -> None:
     },
 )
 def forewarn_score() -> None:
-    """Make the list of the complete day."""
+    """Make the lists of the complete days."""
 
     @task(outlets=[LISTS])
     def score(
         *, dag_run: Any = None, triggering_asset_events: Any = None, outlet_events: Any = None
     ) -> str:
-        from forewarn.pipelines.site import score_site
+        from forewarn.pipelines.site import score_missing
 
         asked = (dag_run.conf or {}).get("day")
-        day = asked or max(event.extra["day"] for event in triggering_asset_events[RECORDS])
-        outlet_events[LISTS].extra = {"day": day}
-        return score_site(Variable.get("forewarn_config"), day)
+        told = [] if asked else [event.extra for event in triggering_asset_events[RECORDS]]
+        complete = {day for extra in told for day in (*extra.get("before", ()), extra["day"])}
+        days = [asked] if asked else sorted(complete)
+        outlet_events[LISTS].extra = {"day": days[-1]}
+        return score_missing(Variable.get("forewarn_config"), days)
 
     score()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Alerts", "DayRows", "raise_alerts"]
+__all__ = ["Alerts", "DayRows", "lists_of", "raise_alerts"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,9 +29,18 @@ class DayRows:
 
     @classmethod
     def of(
-        cls, gpu: Ints, window_end: Ints, fails_at: npt.NDArray[np.float64], *, step: int, day: int
+        cls,
+        gpu: Ints,
+        window_end: Ints,
+        fails_at: npt.NDArray[np.float64],
+        *,
+        step: int,
+        day: int,
+        unseen_from: int | None = None,
     ) -> DayRows:
-        """Take the newest instance of each GPU that ends within one step before midnight.
+        """Take, at each midnight, the newest instance of each GPU that ends within one step before.
+
+        Where a step is longer than a day, an instance is on several lists, until the next one ends.
 
         Parameters
         ----------
@@ -43,13 +52,35 @@ class DayRows:
             Nanoseconds between two instances of a GPU.
         day : int
             Nanoseconds of a day.
+        unseen_from : int, optional
+            First end of an instance whose horizon was not seen whole: a list made after it would
+            lack some GPUs, or hold only those that failed, and is left out.
         """
-        midnight = (window_end // day + 1) * day
-        rows = np.flatnonzero((window_end >= midnight - step) & (fails_at > midnight))
-        rows = rows[np.lexsort((window_end[rows], gpu[rows], midnight[rows]))]
-        same = (np.diff(gpu[rows]) == 0) & (np.diff(midnight[rows]) == 0)
-        rows = rows[np.append(~same, True)[: len(rows)]]
-        return cls(rows, midnight[rows])
+        rows, midnight = lists_of(window_end, step=step, day=day)
+        listed = fails_at[rows] > midnight
+        if unseen_from is not None:
+            listed &= midnight <= unseen_from
+        rows, midnight = rows[listed], midnight[listed]
+        order = np.lexsort((window_end[rows], gpu[rows], midnight))
+        rows, midnight = rows[order], midnight[order]
+        same = (np.diff(gpu[rows]) == 0) & (np.diff(midnight) == 0)
+        newest = np.append(~same, True)[: len(rows)]
+        return cls(rows[newest], midnight[newest])
+
+
+def lists_of(window_end: Ints, *, step: int, day: int) -> tuple[Ints, Ints]:
+    """Return the lists that instances are recent enough for: number of the instance, and midnight.
+
+    Examples
+    --------
+    >>> [found.tolist() for found in lists_of(np.array([5, 23, 30]), step=30, day=24)]
+    [[0, 1, 2, 1], [24, 24, 48, 48]]
+    """
+    first = (window_end // day + 1) * day
+    later = [first + i * day for i in range(-(-step // day))]
+    parts = [np.flatnonzero(window_end >= midnight - step) for midnight in later]
+    rows = np.concatenate(parts)
+    return rows, np.concatenate([m[r] for m, r in zip(later, parts, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,19 @@ class Protocol:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """A table of scores (CONTRACTS, section 3) as arrays, by test window, serial and end."""
+    """A table of scores (CONTRACTS, section 3) as arrays, by test window, serial and end.
+
+    Attributes
+    ----------
+    frame : DataFrame
+    protocol : Protocol
+    unseen_from : int or None
+        First end of an instance that is not in the table since the records end within its horizon.
+    """
 
     frame: pd.DataFrame
     protocol: Protocol
+    unseen_from: int | None = None
 
     @cached_property
     def labels(self) -> npt.NDArray[np.int8]:
@@ -135,6 +144,30 @@ class ScoreTable:
         there = np.isfinite(hours)
         ahead = np.round(np.where(there, hours, 0.0) * 3.6e12).astype(np.int64)
         return np.where(there, (self.end + ahead).astype(np.float64), np.inf)
+
+    @cached_property
+    def days(self) -> DayRows:
+        """Who could be on which daily list."""
+        return DayRows.of(
+            self.gpu,
+            self.end,
+            self.fails_at,
+            step=self.protocol.step,
+            day=DAY,
+            unseen_from=self.unseen_from,
+        )
+
+    @cached_property
+    def failures(self) -> set[tuple[int, float]]:
+        """The failures (GPU, time) that daily lists are judged by.
+
+        One whose last list is left out is left out too: it would count with fewer chances.
+        """
+        positive = self.labels == 1
+        if self.unseen_from is not None:
+            last_list = (np.ceil(self.fails_at / DAY) - 1.0) * DAY
+            positive &= last_list <= self.unseen_from
+        return set(zip(self.gpu[positive].tolist(), self.fails_at[positive].tolist(), strict=True))
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -248,10 +281,9 @@ def _precision_by_day(table: ScoreTable, method: str, sets: list[Ints]) -> list[
     return [_mean(by_day.get(number, [])) for number in range(max(by_day, default=-1) + 1)]
 
 
-def _fleet_protocol(
-    table: ScoreTable, method: str, days: DayRows, average: dict[str, Any]
-) -> dict[str, Any]:
+def _fleet_protocol(table: ScoreTable, method: str, average: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of one method's daily lists at true prevalence."""
+    days = table.days
     listed = _listed(table, method, days)
     rows, moments = days.row[listed], days.day[listed]
     alerts = raise_alerts(
@@ -284,13 +316,9 @@ def _listed(table: ScoreTable, method: str, days: DayRows) -> Ints:
 
 
 def _alert_figures(table: ScoreTable, alerts: Alerts) -> dict[str, Any]:
-    positive = table.labels == 1
-    failures = set(
-        zip(table.gpu[positive].tolist(), table.fails_at[positive].tolist(), strict=True)
-    )
-    warned = alerts.caught()
-    leads = [lead / 3.6e12 for lead in warned.values()]
-    caught = len(warned)
+    failures = table.failures
+    leads = [lead / 3.6e12 for failed, lead in alerts.caught().items() if failed in failures]
+    caught = len(leads)
     return {
         "failures_caught": caught,
         "failures": len(failures),
@@ -360,10 +388,9 @@ def compare(table: ScoreTable) -> Comparison | None:
     if not table.windows:
         return None
     names = ("challenger", "champion")
-    days = DayRows.of(table.gpu, table.end, table.fails_at, step=table.protocol.step, day=DAY)
     sets = [rows for _, rows in table.windows]
     means = [_mean(_average_precision(table, name, sets)[0]) or 0.0 for name in names]
-    lists = [_fleet_protocol(table, name, days, {})["list_precision"] for name in names]
+    lists = [_fleet_protocol(table, name, {})["list_precision"] for name in names]
     draws = [_mean_draws([_draws(table, name, rows) for rows in sets]) for name in names]
     return Comparison(
         challenger=means[0],
@@ -400,13 +427,12 @@ def report_strategy(
     progress : callable
         Called with the name of each method that is done.
     """
-    days = DayRows.of(table.gpu, table.end, table.fails_at, step=table.protocol.step, day=DAY)
     everything = [rows for _, rows in table.windows]
     methods, fleet = {}, {}
     for method in table.methods:
         averages, bounds = _average_precision(table, method, everything)
         average = {"average_precision": _mean(averages), "average_precision_interval": bounds}
         methods[method] = _paper_protocol(table, method)
-        fleet[method] = _fleet_protocol(table, method, days, average)
+        fleet[method] = _fleet_protocol(table, method, average)
         progress(method)
     return {"methods": methods, "fleet": fleet, "calibration": calibration_figures(table)}

@@ -24,7 +24,8 @@ class Judged:
         The lists' rows that can be judged, with `fails_at`, `hours_to_failure` (inf: none until
         `valid_until`) and `hit`.
     failures : DataFrame
-        `gpu_serial`, `failed_at` and `caught`: whether a flagged row foresaw it.
+        `gpu_serial`, `failed_at` and `caught`: whether a flagged row foresaw it. One that a row
+        may foresee whose span was not over is left out.
     unjudged : int
         Rows whose span was not over.
     """
@@ -56,9 +57,17 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
     covered = failures["failed_at"].gt(rows["window_end"].min()) & failures["failed_at"].le(
         rows["valid_until"].max()
     )
+    covered &= ~_still_open(lists[~over], failures)
     mine = failures[covered].drop_duplicates(["gpu_serial", "failed_at"])
     mine = mine.sort_values(["failed_at", "gpu_serial"]).reset_index(drop=True)
     return Judged(rows, mine.assign(caught=_caught(rows, mine)), int((~over).sum()))
+
+
+def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Tell which failures lie in the span of a row that is not judged and may foresee them."""
+    since = rows.groupby("gpu_serial")["window_end"].min().to_dict()
+    told = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
+    return np.array([gpu in since and failed > since[gpu] for gpu, failed in told], dtype=bool)
 
 
 def _next_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> pd.Series[pd.Timestamp]:

@@ -17,7 +17,6 @@ def retraining_times(
     horizon: int,
     every: int,
     start: int | None = None,
-    end: int | None = None,
 ) -> list[int]:
     """Return the retraining times of a backtest (CONTRACTS, section 3), in nanoseconds.
 
@@ -27,8 +26,8 @@ def retraining_times(
     longest : int
         Longest training length.
     horizon, every : int
-    start, end : int, optional
-        Limits asked for: no earlier, and before.
+    start : int, optional
+        Asked for: no earlier.
 
     Returns
     -------
@@ -38,8 +37,7 @@ def retraining_times(
     """
     earliest = first_record + longest + horizon
     moment = -(-earliest // DAY) * DAY if start is None else start
-    stop = last_record if end is None else min(end - 1, last_record)
-    return list(range(moment, stop + 1, every))
+    return list(range(moment, last_record + 1, every))
 
 
 def finished(window: int, moment: int, *, every: int, horizon: int) -> bool:

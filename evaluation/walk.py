@@ -23,6 +23,7 @@ from forewarn.features.instances import (
     Instances,
     find_instances,
     label,
+    seen_whole,
     untouched,
 )
 from forewarn.features.ordering import sampling_hash
@@ -150,7 +151,7 @@ class WindowScores:
     hashes : ndarray of shape (n,)
         For sampling.
     tested : ndarray of shape (n,), bool
-        In the end known to be instances, with a known label.
+        In the end known to be instances, with a known label and a horizon that was seen whole.
     by_length, by_strategy : dict
     """
 
@@ -218,6 +219,18 @@ class Walk:
     fixed: Trained | None = None
     memory: Memory | None = None
     current: int | None = None
+
+    @property
+    def last_tested(self) -> int:
+        """The last end of an instance whose horizon the records hold whole."""
+        return self.records.last - self.terms.recipe.horizon
+
+    @property
+    def unseen_from(self) -> int | None:
+        """The first end of an instance that is not tested since the records end; None: none is."""
+        ends = self.instances.end
+        later = ends[ends > self.last_tested]
+        return int(later.min()) if len(later) else None
 
     def train(
         self, timeline: Timeline, moment: int, length: int, names: Sequence[str]
@@ -323,9 +336,12 @@ class Walk:
     def _labels(self, window: WindowScores, timeline: Timeline) -> npt.NDArray[np.int8]:
         """Return the labels of a window's instances as far as the timeline knows, else -1."""
         plan, found = self.terms.recipe.plan, window.instances
-        labels = label(timeline, found.gpu, found.end, self.terms.recipe.horizon)
+        horizon = self.terms.recipe.horizon
+        labels = label(timeline, found.gpu, found.end, horizon)
         reach = (plan.length - 1) * plan.interval
         clean = untouched(timeline.failures, found.gpu, found.end, reach)
+        # A finished window may still lack records: those that collect them may be late.
+        clean &= seen_whole(timeline, found.end, horizon)
         return np.where(clean, labels, UNKNOWN).astype(np.int8)
 
     def has_finished_window(self, moment: int) -> bool:
@@ -399,7 +415,7 @@ class Walk:
         plan = self.terms.recipe.plan
         reach = (plan.length - 1) * plan.interval
         clean = untouched(self.failures.episodes(), mine.gpu, mine.end, reach)
-        tested = (mine.label >= 0) & clean
+        tested = (mine.label >= 0) & clean & (mine.end <= self.last_tested)
         if not tested.any():
             return None
         hashes = sampling_hash(self.terms.recipe.seed, self.records.serials, mine.gpu, mine.end)

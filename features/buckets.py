@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,6 +19,7 @@ _MOST = 62
 _TAILS = (0.001, 0.005, 0.995, 0.999)
 _LEVELS = np.sort([*np.linspace(0, 1, _MOST - len(_TAILS) + 1)[1:-1], *_TAILS])
 _SAMPLE = 200_000
+_MOST_NUMBERED = 253  # edges that a byte can number, beside what is below them and "missing"
 
 
 def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -34,6 +36,7 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     edges = _quantiles(source, _LEVELS).astype(np.float32)
     if source is moving:
         edges = np.append(edges, np.nextafter(np.float32(middle), np.float32(np.inf)))
+    edges = edges[np.isfinite(edges)]  # nothing follows the largest number there is
     edges.sort()
     return np.asarray(edges[np.append(True, edges[1:] != edges[:-1])])
 
@@ -76,6 +79,21 @@ class Buckets:
 
         in_parallel(fit, len(columns))
         return cls(tuple(edges))
+
+    @classmethod
+    def of_lists(cls, saved: Sequence[Sequence[float]]) -> Self:
+        """Return saved edges.
+
+        Raises
+        ------
+        ValueError
+            If edges do not rise, or are more than a byte can number.
+        """
+        edges = tuple(np.array(column, dtype=np.float32) for column in saved)
+        for column in edges:
+            if column.ndim != 1 or len(column) > _MOST_NUMBERED or not (np.diff(column) > 0).all():
+                raise ValueError(f"edges {column[:5]} ..., expected at most 253 that rise")
+        return cls(edges)
 
     def encode(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
         """Return the bucket numbers, of the shape of `values`.

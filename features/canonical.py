@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from forewarn.features.compiled import compiled
 from forewarn.features.records import (
     FAILURE,
+    MACHINE,
     SERIAL,
     TIMESTAMP,
     BoolArray,
@@ -36,6 +37,7 @@ __all__ = [
     "is_text",
     "moments",
     "numbers_of",
+    "plain_text",
 ]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
@@ -48,6 +50,9 @@ _AS_THEY_ARE = {
     pa.int32(): np.int32,
     pa.int64(): np.int64,
 }
+
+# Binary digits that a float of so many bits holds.
+_DIGITS = {16: 11, 32: 24, 64: 53}
 
 # Numbers below it that serve as text, such as slots, are counted rather than looked up.
 _SMALL = 1024
@@ -161,15 +166,60 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
+def plain_text(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
+    """Return a column as text; numbers that are whole are written in plain digits.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+    name : bool
+        It names a thing, so that digits that are lost would make another thing of it.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If it cannot be text, or names things by numbers that are not whole or not exact.
+    """
+    return _plain(_digits(column, name=name)).cast(pa.string())
+
+
+def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
+    """Return floats as integers where all of them are whole: a serial is not 7.55e+12."""
+    if pa.types.is_dictionary(column.type) and pa.types.is_floating(column.type.value_type):
+        column = _plain(column)
+    if not pa.types.is_floating(column.type):
+        return column
+    numbers = pc.if_else(pc.is_nan(column), None, column)
+    exact = 2.0 ** _DIGITS[column.type.bit_width]
+    values = numbers.drop_null().cast(pa.float64()).to_numpy()
+    odd = values[(values != np.floor(values)) | ~(np.abs(values) <= exact)]
+    if not len(odd):
+        return numbers.cast(pa.int64())
+    if name:
+        raise pa.ArrowInvalid(f"{odd[0]:.17g} is no whole number with all its digits")
+    return numbers
+
+
 def _text(column: pa.ChunkedArray) -> Column:
     """Return a text column."""
     return _text_into(np.empty(len(column), dtype=np.int32), column)
+
+
+def _name(column: pa.ChunkedArray) -> Column:
+    """Return a text column that names things."""
+    return _name_into(np.empty(len(column), dtype=np.int32), column)
+
+
+def _name_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
+    """Return a text column that names things, in the room that is given."""
+    return _text_into(codes, _digits(column, name=True))
 
 
 def _text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
     """Return a text column whose codes lie in the room that is given."""
     if pa.types.is_nested(column.type):
         raise pa.ArrowInvalid("not text")
+    column = _digits(column)
     if pa.types.is_integer(column.type) and column.null_count == 0 < len(column):
         values = column.to_numpy()
         if values.min() >= 0 and values.max() < _SMALL:
@@ -341,7 +391,12 @@ def _convert(
     column = table[name]
     try:
         return work(column)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+        pa.ArrowTypeError,
+        UnicodeDecodeError,
+    ) as error:
         detail = str(error).splitlines()[0]
         kind = column.type
         raise RecordsError(
@@ -369,7 +424,7 @@ def check_keys(
         If a column is missing or cannot be converted.
     """
     times, naive = _convert(table, TIMESTAMP, _moments_and_zone, "a timestamp", file)
-    serial = _convert(table, SERIAL, _text, "text", file)
+    serial = _convert(table, SERIAL, _name, "text", file)
     failed = np.zeros(len(table), dtype=bool)
     if FAILURE in table.column_names:
         failed = _convert(table, FAILURE, _number, "0 or 1", file) > 0
@@ -428,7 +483,8 @@ def check_values(
     counts = {name: room_of(name, np.float64) for name in kinds.counter}
     present = [name for name in optional if name in table.column_names]
     for name in dict.fromkeys((*kinds.categorical, *present)):
-        into = partial(_text_into, room_of(name, np.int32))
+        put_text = _name_into if name == MACHINE else _text_into
+        into = partial(put_text, room_of(name, np.int32))
         texts[name] = _convert(table, name, into, "text", file)
     for name, values in (numbers | counts).items():
         put, expected = (_number_into, "a number")

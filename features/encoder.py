@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-
 from forewarn.features.buckets import Buckets
-from forewarn.features.inputs import Inputs, InstanceValues
+from forewarn.features.inputs import Columns, Inputs, InstanceValues
 from forewarn.features.instances import Instances
 from forewarn.features.measures import Measures, Plan
 from forewarn.features.timeline import Timeline
@@ -19,11 +17,20 @@ __all__ = ["Encoder"]
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Measures and the buckets of their values, both fitted on training instances only."""
+    """Measures and the buckets of their values, both fitted on training instances only.
+
+    Attributes
+    ----------
+    measures : Measures
+    sequence, context : Buckets
+    columns : Columns
+        What the buckets are of.
+    """
 
     measures: Measures
     sequence: Buckets
     context: Buckets
+    columns: Columns
 
     @classmethod
     def fit(
@@ -32,10 +39,18 @@ class Encoder:
         """Fit to the training instances; return their measured values too."""
         measures = Measures.fit(plan, timeline, instances)
         values = measures.values(timeline, instances)
-        return cls(measures, Buckets.fit(values.sequence), Buckets.fit(values.context)), values
+        buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
+        return cls(measures, *buckets, values.columns), values
 
     def encode(self, values: InstanceValues) -> Inputs:
-        """Put measured values into buckets."""
+        """Put measured values into buckets.
+
+        Raises
+        ------
+        InputError
+            If they are of other columns, or in another order.
+        """
+        self.columns.refuse_others(values.columns)
         return Inputs(
             self.sequence.encode(values.sequence),
             self.context.encode(values.context),
@@ -49,6 +64,7 @@ class Encoder:
         """Return what JSON can hold."""
         return {
             "measures": self.measures.to_dict(),
+            "columns": self.columns.to_dict(),
             "sequence_edges": [edges.tolist() for edges in self.sequence.edges],
             "context_edges": [edges.tolist() for edges in self.context.edges],
         }
@@ -57,7 +73,10 @@ class Encoder:
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """Read what `to_dict` gave."""
         sequence, context = (
-            Buckets(tuple(np.array(edges, dtype=np.float32) for edges in saved[name]))
-            for name in ("sequence_edges", "context_edges")
+            Buckets.of_lists(saved[name]) for name in ("sequence_edges", "context_edges")
         )
-        return cls(Measures.from_dict(saved["measures"]), sequence, context)
+        columns = Columns.from_dict(saved["columns"])
+        for names, buckets in ((columns.sequence, sequence), (columns.context, context)):
+            if len(names) != len(buckets.edges):
+                raise ValueError(f"{len(buckets.edges)} columns have edges, {len(names)} a name")
+        return cls(Measures.from_dict(saved["measures"]), sequence, context, columns)

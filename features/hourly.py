@@ -102,6 +102,14 @@ class Spans:
 
 
 @compiled
+def _rest_of_sum(a: float, b: float) -> float:
+    """Return what the rounding of a + b leaves out."""
+    added = a + b
+    second = added - a
+    return (a - (added - second)) + (b - second)
+
+
+@compiled
 def _add_halves(
     hourly: FloatArray | CountArray,
     line: IntArray,
@@ -109,17 +117,25 @@ def _add_halves(
     edges: IntArray,
     gained: FloatArray,
 ) -> None:
-    """Run up each line once; each has its own sums, so that no rounding carries over to another."""
-    so_far, mine = np.zeros(hourly.shape[1] + 1), -1
+    """Run up each line once; each has its own sums, so that no rounding carries over to another.
+
+    What rounding leaves out is run up beside: a span has the same sum wherever the line begins.
+    """
+    so_far, left_out = np.zeros(hourly.shape[1] + 1), np.zeros(hourly.shape[1] + 1)
+    mine = -1
     for i in visit:
         if line[i] != mine:
             mine = line[i]
             for hour in range(hourly.shape[1]):
-                so_far[hour + 1] = so_far[hour] + hourly[mine, hour]
+                value = np.float64(hourly[mine, hour])
+                so_far[hour + 1] = so_far[hour] + value
+                left_out[hour + 1] = left_out[hour] + _rest_of_sum(so_far[hour], value)
         for k in range(edges.shape[1]):
-            start, middle, end = edges[0, k, i], edges[1, k, i], edges[2, k, i]
-            gained[0, k, i] = so_far[middle] - so_far[start]
-            gained[1, k, i] = so_far[end] - so_far[middle]
+            for half in range(2):
+                start, end = edges[half, k, i], edges[half + 1, k, i]
+                rest = left_out[end] - left_out[start]
+                rest += _rest_of_sum(so_far[end], -so_far[start])
+                gained[half, k, i] = (so_far[end] - so_far[start]) + rest
 
 
 @dataclass(frozen=True, slots=True)

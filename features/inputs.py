@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Inputs", "InstanceValues"]
+from forewarn.features.errors import InputError
+
+__all__ = ["Columns", "Inputs", "InstanceValues"]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names of the columns of instances, in order: kept with all that was fitted to them.
+
+    Attributes
+    ----------
+    sequence, context : tuple of str
+        Channels of the window, and what does not change over it.
+    """
+
+    sequence: tuple[str, ...]
+    context: tuple[str, ...]
+
+    def refuse_others(self, found: Columns) -> None:
+        """Refuse columns that are not these, in this order.
+
+        Raises
+        ------
+        InputError
+            Names the first that differs.
+        """
+        for part in ("sequence", "context"):
+            pairs = zip_longest(getattr(found, part), getattr(self, part), fillvalue="nothing")
+            for number, (name, expected) in enumerate(pairs):
+                if name != expected:
+                    raise InputError(
+                        f"column {number} of the {part} is `{name}`, expected `{expected}`, "
+                        "which the model was trained with."
+                    )
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """Return what JSON can hold."""
+        return {"sequence": list(self.sequence), "context": list(self.context)}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Sequence[str]]) -> Self:
+        """Read what `to_dict` gave."""
+        return cls(tuple(saved["sequence"]), tuple(saved["context"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +73,11 @@ class InstanceValues:
     context: npt.NDArray[np.float32]
     sequence_names: tuple[str, ...]
     context_names: tuple[str, ...]
+
+    @property
+    def columns(self) -> Columns:
+        """Names of all columns."""
+        return Columns(self.sequence_names, self.context_names)
 
     def __len__(self) -> int:
         return len(self.context)
@@ -52,6 +102,11 @@ class Inputs:
     context_names: tuple[str, ...]
     sequence_levels: tuple[int, ...]
     context_levels: tuple[int, ...]
+
+    @property
+    def columns(self) -> Columns:
+        """Names of all columns."""
+        return Columns(self.sequence_names, self.context_names)
 
     def __len__(self) -> int:
         return len(self.context)

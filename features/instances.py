@@ -20,6 +20,7 @@ __all__ = [
     "hours_to_failure",
     "label",
     "latest_instances",
+    "seen_whole",
     "untouched",
 ]
 
@@ -98,6 +99,26 @@ def label(
     labels = np.where(end + horizon <= last[gpu], 0, UNKNOWN).astype(np.int8)
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
     return labels
+
+
+def seen_whole(
+    timeline: Timeline, end: npt.NDArray[np.int64], horizon: int
+) -> npt.NDArray[np.bool_]:
+    """Tell whose horizon ends before the records do.
+
+    Of the others only failures can be known, so that all whose label is known have failed.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    end : ndarray of shape (n,)
+    horizon : int
+        Nanoseconds.
+    """
+    if not len(timeline.records):
+        return np.zeros(len(end), dtype=bool)
+    whole: npt.NDArray[np.bool_] = end + horizon <= timeline.records.last
+    return whole
 
 
 def hours_to_failure(

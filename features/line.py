@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.duration import duration_in_words
 from forewarn.features.records import BoolArray, CodeArray, FloatArray, IntArray, RecordsError
 
 __all__ = ["Line", "add_increases", "goes_back"]
@@ -63,8 +64,8 @@ class Line(NamedTuple):
             order = np.argsort(won, kind="stable")
             apart = np.diff(time[order])[(np.diff(won[order]) == 0) & (won[order][1:] >= 0)]
             raise RecordsError(
-                f"records are {np.median(apart) / 1e9:g} s apart (median), expected "
-                f"`records.interval` = {interval / 1e9:g} s within one half."
+                f"records are {duration_in_words(np.median(apart) / 1e9)} apart (median), expected "
+                f"`records.interval` = {duration_in_words(interval / 1e9)} within one half."
             )
         room, n_rows, gaps = _rooms(won, time, failed, interval, n_gpus)
         n, counted = int(n_rows.sum()), room > 0

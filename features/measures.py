@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.failures import NEVER
 from forewarn.features.inputs import InstanceValues
 from forewarn.features.instances import Instances
 from forewarn.features.past import Past
@@ -203,15 +204,16 @@ class Measures:
         if self.plan.history or self.plan.peers or self.plan.residuals:
             yield from Past.of(self, timeline, instances).columns()
         if self.plan.history:
-            yield from _earlier_failures(timeline, instances)
+            yield from _earlier_failures(timeline, instances, self.plan.reach)
 
     def _categories(
         self, timeline: Timeline, instances: Instances
     ) -> Iterator[tuple[str, FloatArray]]:
-        for name, texts in self.categories.items():
+        # In the order of the plan: that of a dict may change when it is saved and loaded.
+        for name in self.plan.kinds.categorical:
             known = timeline.records.texts[name].texts
             codes = timeline.records.codes(name, instances.row)
-            for text in texts:
+            for text in self.categories[name]:
                 number = known.index(text) if text in known else -2
                 yield f"category:{name}={text}", (codes == number).astype(np.float32)
 
@@ -273,22 +275,21 @@ def _frequent_codes(timeline: Timeline, name: str) -> tuple[int, ...]:
     return tuple(int(code) for code in np.sort(found[most]))
 
 
-def _earlier_failures(timeline: Timeline, instances: Instances) -> Iterator[tuple[str, FloatArray]]:
+def _earlier_failures(
+    timeline: Timeline, instances: Instances, reach: int
+) -> Iterator[tuple[str, FloatArray]]:
     """Count the failures known before the end of each instance, of its serial and of its slot."""
-    yield (
-        "failures:serial",
-        _count_known(
-            timeline,
-            instances,
-            instances.gpu.astype(np.int64),
-            timeline.failures.gpu.astype(np.int64),
-        ),
-    )
+    serial, failed = (one.gpu.astype(np.int64) for one in (instances, timeline.failures))
+    always = np.full(len(failed), NEVER)
+    yield "failures:serial", _count_known(timeline, instances, serial, failed, always)
     count = np.full(len(instances), np.nan, dtype=np.float32)
     # Records without slots are missing something, but measured alike: a model may meet both.
     if {MACHINE, SLOT} <= set(timeline.records.texts):
-        mine = _place(timeline, instances.row)
-        count = _count_known(timeline, instances, mine, _places_of_failures(timeline))
+        slot = _place(timeline, instances.row)
+        failed_slot, seen = _places_of_failures(timeline)
+        # Where a GPU sat is known from records only. Every timeline goes back by `reach`, some go
+        # farther: what only those show must not count, or a list would differ from a backtest.
+        count = _count_known(timeline, instances, slot, failed_slot, seen + reach)
     yield "failures:slot", count
 
 
@@ -300,8 +301,13 @@ def _place(timeline: Timeline, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.in
     return np.where((machine < 0) | (slot < 0), -1, place)
 
 
-def _places_of_failures(timeline: Timeline) -> npt.NDArray[np.int64]:
-    """Return where each failed GPU sat: at its last record before the failure; -1 if none."""
+def _places_of_failures(
+    timeline: Timeline,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where each failed GPU sat at its last record before the failure, and when that was.
+
+    The place is -1 where there is no such record.
+    """
     failures, bounds = timeline.failures, timeline.bounds
     rows = np.full(len(failures), -1, dtype=np.int64)
     for i, (gpu, failed) in enumerate(
@@ -310,10 +316,11 @@ def _places_of_failures(timeline: Timeline) -> npt.NDArray[np.int64]:
         low, high = bounds[gpu], bounds[gpu + 1]
         before = int(np.searchsorted(timeline.records.time[low:high], failed))
         rows[i] = low + before - 1 if before else -1
-    seen = rows >= 0
-    places = np.full(len(rows), -1, dtype=np.int64)
-    places[seen] = _place(timeline, rows[seen])
-    return places
+    known = rows >= 0
+    places, seen = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    places[known] = _place(timeline, rows[known])
+    seen[known] = timeline.records.time[rows[known]]
+    return places, seen
 
 
 def _count_known(
@@ -321,15 +328,21 @@ def _count_known(
     instances: Instances,
     key: npt.NDArray[np.int64],
     failure_key: npt.NDArray[np.int64],
+    until: npt.NDArray[np.int64],
 ) -> FloatArray:
-    """Count, per instance, the failures of its key that were known before its end."""
+    """Count, per instance, the failures of its key that were known before its end.
+
+    A failure counts for instances that end at its `until` at the latest.
+    """
     count = np.zeros(len(instances), dtype=np.float32)
     order = np.argsort(key, kind="stable")
     sorted_key = key[order]
     known = timeline.failures.known_at
-    for name, moment in zip(failure_key.tolist(), known.tolist(), strict=True):
+    for name, moment, latest in zip(
+        failure_key.tolist(), known.tolist(), until.tolist(), strict=True
+    ):
         if name >= 0:
             low, high = np.searchsorted(sorted_key, [name, name + 1])
             mine = order[low:high]
-            count[mine] += instances.end[mine] > moment
+            count[mine] += (instances.end[mine] > moment) & (instances.end[mine] <= latest)
     return count

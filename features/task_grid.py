@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 
 __all__ = ["LONGEST_GAP", "TaskGrid", "TaskGridError", "lay_task"]
@@ -136,8 +137,8 @@ def lay_task(
     n_ticks = end - begin + 1
     if n_ticks * len(names) > _MOST_CELLS:
         raise TaskGridError(
-            f"spans {n_ticks:,} intervals of {interval / 1e9:g} s with {len(names)} machines, "
-            "expected a shorter time or a longer `detection.interval`."
+            f"spans {n_ticks:,} intervals of {duration_in_words(interval / 1e9)} with "
+            f"{len(names)} machines, expected a shorter time or a longer `detection.interval`."
         )
     inside = (tick >= begin) & (tick <= end)
     cell = np.where(inside, machine * n_ticks + tick - begin, -1)

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.inputs import Inputs
+from forewarn.features.inputs import Columns, Inputs
 from forewarn.models.bucket_scaling import InputScaling
 from forewarn.models.logits import sigmoid
 from forewarn.models.loss_weights import loss_weights
@@ -80,12 +80,15 @@ class LastValueRule:
 
     Attributes
     ----------
+    columns_ : Columns
+        Of the instances it was fitted to.
     channel_ : str
         Name of the chosen channel.
     rising_ : bool
         Whether high values mean risk.
     """
 
+    columns_: Columns
     channel_: str
     rising_: bool
     _column: int
@@ -104,6 +107,7 @@ class LastValueRule:
     ) -> Self:
         """Choose channel and direction by the weighted area under the ROC curve."""
         del ends
+        self.columns_ = inputs.columns
         weighted = loss_weights(labels, weights, self.positive_weight).astype(np.float64)
         last, positive = inputs.sequence[:, -1], labels == 1
         areas = {
@@ -122,12 +126,14 @@ class LastValueRule:
 
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
+        self.columns_.refuse_others(inputs.columns)
         return _risks(self._levels, rising=self.rising_)[inputs.sequence[:, -1, self._column]]
 
     def save(self, folder: Path) -> None:
         """Write JSON into an existing `folder`."""
         parameters = {
             "positive_weight": self.positive_weight,
+            "columns": self.columns_.to_dict(),
             "channel": self.channel_,
             "rising": self.rising_,
             "column": self._column,
@@ -142,6 +148,7 @@ class LastValueRule:
         model = cls(seed=0, positive_weight=saved["positive_weight"])
         model.channel_, model.rising_ = saved["channel"], saved["rising"]
         model._column, model._levels = saved["column"], saved["levels"]
+        model.columns_ = Columns.from_dict(saved["columns"])
         return model
 
 
@@ -184,12 +191,15 @@ class LogisticModel:
 
     Attributes
     ----------
+    columns_ : Columns
+        Of the instances it was fitted to.
     scaling_ : InputScaling
     coefficients_ : ndarray of shape (n_columns,)
         Of the scaled last record, its share of missing channels, the scaled context and its share.
     intercept_ : float
     """
 
+    columns_: Columns
     scaling_: InputScaling
     coefficients_: npt.NDArray[np.float64]
     intercept_: float
@@ -210,7 +220,7 @@ class LogisticModel:
         from sklearn.linear_model import LogisticRegression
 
         weighted = loss_weights(labels, weights, self.positive_weight)
-        self.scaling_ = InputScaling.fit(inputs)
+        self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
         regression = LogisticRegression(solver="newton-cholesky")
         regression.fit(self._table(inputs), labels, sample_weight=weighted)
         self.coefficients_ = regression.coef_[0].astype(np.float64)
@@ -219,6 +229,7 @@ class LogisticModel:
 
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
+        self.columns_.refuse_others(inputs.columns)
         return sigmoid(self._table(inputs) @ self.coefficients_ + self.intercept_)
 
     def _table(self, inputs: Inputs) -> npt.NDArray[np.float64]:
@@ -230,6 +241,7 @@ class LogisticModel:
         """Write JSON into an existing `folder`."""
         parameters = {
             "positive_weight": self.positive_weight,
+            "columns": self.columns_.to_dict(),
             "scaling": self.scaling_.to_dict(),
             "coefficients": self.coefficients_.tolist(),
             "intercept": self.intercept_,
@@ -241,7 +253,8 @@ class LogisticModel:
         """Read what `save` wrote."""
         saved = read_parameters(folder)
         model = cls(seed=0, positive_weight=saved["positive_weight"])
-        model.scaling_ = InputScaling.from_dict(saved["scaling"])
+        model.columns_ = Columns.from_dict(saved["columns"])
+        model.scaling_ = InputScaling.from_dict(saved["scaling"], model.columns_)
         model.coefficients_ = np.array(saved["coefficients"], dtype=np.float64)
         model.intercept_ = saved["intercept"]
         return model

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.inputs import Inputs
+from forewarn.features.inputs import Columns, Inputs
 
 __all__ = ["BucketScaling", "InputScaling"]
 
@@ -88,6 +88,12 @@ class BucketScaling:
         """Read what `to_dict` returned."""
         return cls(tuple(saved["levels"]), tuple(saved["centres"]), tuple(saved["varied"]))
 
+    def check(self, n_columns: int) -> None:
+        """Refuse the scaling of another number of columns."""
+        found = len(self.levels), len(self.centres), len(self.varied)
+        if found != (n_columns, n_columns + 1, n_columns + 1):
+            raise ValueError(f"scaling is of {found} columns, expected {n_columns}")
+
 
 def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:
     """Place of each column's buckets in [-1, 1], NaN for missing; (n_columns, 256)."""
@@ -138,8 +144,11 @@ class InputScaling:
         return {"sequence": self.sequence.to_dict(), "context": self.context.to_dict()}
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Read what `to_dict` returned."""
-        return cls(
+    def from_dict(cls, saved: dict[str, Any], columns: Columns) -> Self:
+        """Read what `to_dict` returned, of instances with these columns."""
+        scaling = cls(
             BucketScaling.from_dict(saved["sequence"]), BucketScaling.from_dict(saved["context"])
         )
+        scaling.sequence.check(len(columns.sequence))
+        scaling.context.check(len(columns.context))
+        return scaling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -49,8 +50,10 @@ class Calibration:
     intercept: float
 
     def __post_init__(self) -> None:
-        if not self.slope > 0:
-            raise ValueError(f"`slope` must be positive, got {self.slope}.")
+        if not 0 < self.slope < math.inf:
+            raise ValueError(f"`slope` must be positive and finite, got {self.slope}.")
+        if not math.isfinite(self.intercept):
+            raise ValueError(f"`intercept` must be finite, got {self.intercept}.")
 
     def apply(self, scores: npt.ArrayLike) -> Floats:
         """Return the probabilities of scores in [0, 1]."""

@@ -15,6 +15,7 @@ from forewarn.features.metric_limits import MetricLimits
 from forewarn.models.detection_rules import Rules
 from forewarn.models.detection_threshold import Threshold
 from forewarn.models.detector import Detector, MetricModel
+from forewarn.models.finite_json import finite_json
 from forewarn.models.lstm_vae import LstmVae
 from forewarn.models.machine_past import Usual
 
@@ -93,10 +94,10 @@ def load_detector(folder: Path) -> StoredDetector:
     Raises
     ------
     DetectorFileError
-        If a file is missing or holds something else.
+        If a file is missing or holds something else, such as a number that is not finite.
     """
     try:
-        described = json.loads((folder / _JSON).read_text(encoding="utf-8"))
+        described = finite_json((folder / _JSON).read_text(encoding="utf-8"))
         with (folder / _NPZ).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return _read(described, {name: arrays[name] for name in arrays.files})
     except FileNotFoundError as error:

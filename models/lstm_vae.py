@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import vectorised
+from forewarn.features.errors import InputError
 from forewarn.features.threads import in_parallel
 
 __all__ = ["HIDDEN", "LATENT", "LstmVae", "windows_of"]
@@ -162,6 +163,23 @@ def windows_of(series: Floats, length: int) -> Floats:
     return np.ascontiguousarray(ordered)
 
 
+def _shapes(n_parts: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights; the loops take hidden and latent sizes for granted."""
+    gates = 4 * HIDDEN
+    return {
+        "encoder_kernel": (n_parts, gates),
+        "encoder_recurrent": (HIDDEN, gates),
+        "encoder_bias": (gates,),
+        "mean_kernel": (HIDDEN, LATENT),
+        "mean_bias": (LATENT,),
+        "decoder_kernel": (LATENT, gates),
+        "decoder_recurrent": (HIDDEN, gates),
+        "decoder_bias": (gates,),
+        "output_kernel": (HIDDEN, n_parts),
+        "output_bias": (n_parts,),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class LstmVae:
     """A denoiser: windows in, what a healthy machine would have shown out.
@@ -179,6 +197,21 @@ class LstmVae:
 
     length: int
     weights: Mapping[str, Floats]
+
+    def __post_init__(self) -> None:
+        """Refuse weights of another shape, which compiled loops would read past, and no numbers.
+
+        Raises
+        ------
+        InputError
+            Names the first that is wrong: what NaN denoises never stands out.
+        """
+        for name, shape in _shapes(self.weights["output_bias"].size).items():
+            found = self.weights[name]
+            if found.shape != shape:
+                raise InputError(f"`{name}` of a denoiser is {found.shape}, expected {shape}")
+            if not np.isfinite(found).all():
+                raise InputError(f"`{name}` of a denoiser is not finite, expected finite weights")
 
     @property
     def n_parts(self) -> int:

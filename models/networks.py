@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.inputs import Inputs
+from forewarn.features.inputs import Columns, Inputs
 from forewarn.models.bucket_scaling import InputScaling
 from forewarn.models.keras_archive import load_network, save_network
 from forewarn.models.keras_training import Examples, train
@@ -37,10 +37,13 @@ class NetworkModel:
 
     Attributes
     ----------
+    columns_ : Columns
+        Of the instances it was fitted to.
     n_epochs_ : int
         Epochs of the fit on the whole span, as early stopping chose them.
     """
 
+    columns_: Columns
     n_epochs_: int
     scaling_: InputScaling
     network_: Any
@@ -63,7 +66,7 @@ class NetworkModel:
     ) -> Self:
         """Fit on n instances, stopping early on the later part of the span; see `train`."""
         weighted = loss_weights(labels, weights, self.positive_weight)
-        self.scaling_ = InputScaling.fit(inputs)
+        self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
         examples = Examples(inputs, self.scaling_, labels.astype(np.float32), weighted)
         sequence, context = self.scaling_.apply(inputs.take(slice(0, 1)))
         self.network_ = self.build(
@@ -77,6 +80,7 @@ class NetworkModel:
 
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
+        self.columns_.refuse_others(inputs.columns)
         return sigmoid(self._log_odds(inputs))
 
     def save(self, folder: Path) -> None:
@@ -86,6 +90,7 @@ class NetworkModel:
             "purge": self.purge,
             "positive_weight": self.positive_weight,
             "n_epochs": self.n_epochs_,
+            "columns": self.columns_.to_dict(),
             "scaling": self.scaling_.to_dict(),
         }
         save_network(self.network_, folder / _NETWORK_FILE)
@@ -93,13 +98,31 @@ class NetworkModel:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If a weight is not finite, or the network is of other columns.
+        """
         saved = read_parameters(folder)
         model = cls(
             seed=saved["seed"], purge=saved["purge"], positive_weight=saved["positive_weight"]
         )
-        model.n_epochs_ = saved["n_epochs"]
-        model.scaling_ = InputScaling.from_dict(saved["scaling"])
+        model.n_epochs_, model.columns_ = saved["n_epochs"], Columns.from_dict(saved["columns"])
+        model.scaling_ = InputScaling.from_dict(saved["scaling"], model.columns_)
         model.network_ = load_network(folder / _NETWORK_FILE)
+        _check_network(model.network_, model.columns_)
         model._log_odds = LogOdds(model.network_, model.scaling_)
         return model
+
+
+def _check_network(network: Any, columns: Columns) -> None:
+    """Refuse a network of other columns, or one whose scores would mean nothing."""
+    widths = tuple(part.shape[-1] for part in network.inputs)
+    expected = len(columns.sequence) + 1, len(columns.context) + 1  # and the share of missing ones
+    if widths != expected:
+        raise ValueError(f"the network takes {widths} columns, expected {expected}")
+    for weight in network.weights:
+        if not np.isfinite(np.asarray(weight)).all():
+            raise ValueError(f"weight {weight.path} is not finite")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from forewarn.models.finite_json import finite_json
+
 __all__ = ["read_parameters", "write_parameters"]
 
 _FILE = "parameters.json"
@@ -19,6 +21,12 @@ def write_parameters(folder: Path, parameters: Mapping[str, Any]) -> None:
 
 
 def read_parameters(folder: Path) -> dict[str, Any]:
-    """Read what `write_parameters` wrote."""
-    parameters: dict[str, Any] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    """Read what `write_parameters` wrote.
+
+    Raises
+    ------
+    ValueError
+        If it is no JSON, or holds a number that is not finite.
+    """
+    parameters: dict[str, Any] = finite_json((folder / _FILE).read_text(encoding="utf-8"))
     return parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,18 +15,25 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.encoder import Encoder
+from forewarn.features.errors import InputError
 from forewarn.features.inputs import InstanceValues
 from forewarn.models.calibration import Calibration
 from forewarn.models.committee import CASCADE_FIRST, Committee
 from forewarn.models.ensembles import blend
+from forewarn.models.finite_json import finite_json
+from forewarn.models.predictor_files import DESCRIPTION, digest_of, digests_in, models_folder
 from forewarn.models.protocol import FailureModel
 from forewarn.models.registry import load_model
 
-__all__ = ["Predictor"]
+__all__ = ["PREDICTOR_FORMAT", "Predictor", "PredictorError"]
 
 Floats = npt.NDArray[np.float64]
-_FILE = "predictor.json"
-_FORMAT = 1
+# 1 did not hold the names and the order of its columns: what it scored was not what it had learned.
+PREDICTOR_FORMAT = 2
+
+
+class PredictorError(InputError):
+    """A folder that holds no predictor, one of another format, or a damaged one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,8 @@ class Predictor:
     @property
     def version(self) -> str:
         """Name of exactly this predictor: the day it was trained to and a digest of what it is."""
-        digest = hashlib.blake2b(self._described(self._digests).encode(), digest_size=4)
+        described = json.dumps(self._described(self._digests), sort_keys=True)
+        digest = hashlib.blake2b(described.encode(), digest_size=4)
         return f"{str(self.facts.get('trained_at', ''))[:10]}-{digest.hexdigest()}"
 
     @cached_property
@@ -80,26 +88,35 @@ class Predictor:
         for name, model in self.models.items():
             (folder / name).mkdir()
             model.save(folder / name)
-        return _digests_in(folder, self.models)
+        return digests_in(folder)
 
-    def _described(self, digests: Mapping[str, str]) -> str:
-        described = {
-            "format": _FORMAT,
+    def _described(self, digests: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "format": PREDICTOR_FORMAT,
             "encoder": self.encoder.to_dict(),
             "models": list(self.models),
-            "digests": digests,
+            "files": dict(digests),
             "parallel": list(self.committee.parallel),
             "cascade": [list(stage) for stage in self.committee.cascade],
             "calibration": self.calibration.to_dict(),
             "cascade_model": self.cascade_model,
             "facts": self.facts,
         }
-        return json.dumps(described, indent=1, sort_keys=True) + "\n"
 
     def save(self, folder: Path) -> None:
-        """Write everything into an existing `folder`, in native formats."""
-        described = self._described(self._save_models(folder))
-        (folder / _FILE).write_text(described, encoding="utf-8")
+        """Write everything into an existing, empty `folder`, in native formats.
+
+        `predictor.json` says what there is, with a digest of every file and one of itself; the
+        models are in a sub-folder whose name tells what is in it.
+        """
+        models = folder / "models"
+        models.mkdir()
+        digests = self._save_models(models)
+        models.rename(folder / models_folder(digests))
+        described = self._described(digests)
+        described["digest"] = digest_of(described)
+        text = json.dumps(described, indent=1, sort_keys=True, allow_nan=False)
+        (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -107,20 +124,31 @@ class Predictor:
 
         Raises
         ------
-        ValueError
+        PredictorError
             If the folder holds no predictor, one of another format, or a damaged one.
         """
-        path = folder / _FILE
-        if not path.is_file():
-            raise ValueError(f"{folder}: holds no `{_FILE}` as `forewarn train` writes it.")
+        path = folder / DESCRIPTION
+        while True:
+            if not path.is_file():
+                raise PredictorError(f"{folder}: holds no `{DESCRIPTION}` of `forewarn train`.")
+            text = path.read_bytes()
+            try:
+                return cls._of_text(text, path)
+            except PredictorError:
+                # A training may have put a new predictor in its place meanwhile: then read that.
+                if path.is_file() and path.read_bytes() == text:
+                    raise
+
+    @classmethod
+    def _of_text(cls, text: bytes, path: Path) -> Self:
+        saved = _checked(text, path)
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            if saved["format"] != _FORMAT:
-                raise ValueError(f"{path}: format is {saved['format']!r}, expected {_FORMAT}.")
-            _check_digests(folder, saved["models"], saved["digests"])
+            digests = saved["files"]
+            models = path.parent / models_folder(digests)
+            _check_files(models, digests)
             loaded = cls(
                 encoder=Encoder.from_dict(saved["encoder"]),
-                models=_load_models(folder, saved["models"], saved["cascade_model"]),
+                models=_load_models(models, saved["models"], saved["cascade_model"]),
                 committee=Committee(
                     tuple(saved["parallel"]),
                     tuple((name, share) for name, share in saved["cascade"]),
@@ -129,33 +157,55 @@ class Predictor:
                 cascade_model=saved["cascade_model"],
                 facts=saved["facts"],
             )
-        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: is no whole predictor ({error!r}).") from None
+        except PredictorError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
         # Known from the file: the models need not be written again to name the version.
-        loaded.__dict__["_digests"] = saved["digests"]
+        loaded.__dict__["_digests"] = digests
         return loaded
 
 
-def _digests_in(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the digest of every file of the named models, by its path in the folder."""
-    paths = sorted(path for name in names for path in (folder / name).rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): hashlib.blake2b(
-            path.read_bytes(), digest_size=16
-        ).hexdigest()
-        for path in paths
-    }
+def _checked(text: bytes, path: Path) -> dict[str, Any]:
+    """Return a description of this format that is what was saved."""
+    try:
+        saved = finite_json(text.decode())
+        found = saved["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
+    if found != PREDICTOR_FORMAT:
+        raise PredictorError(
+            f"{path}: format is {found!r}, expected {PREDICTOR_FORMAT}: another version of "
+            "forewarn saved it, train again."
+        )
+    if saved.pop("digest", None) != digest_of(saved):
+        raise PredictorError(
+            f"{path}: is no whole predictor (found another content than its digest says, expected "
+            "what `forewarn train` wrote)."
+        )
+    return dict(saved)
 
 
-def _check_digests(folder: Path, names: Iterable[str], expected: Mapping[str, str]) -> None:
-    """Refuse a folder whose model files are not those that were saved, before reading one."""
-    found = _digests_in(folder, names)
+def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
+    """Refuse model files that are not those that were saved, before reading one."""
+    found = digests_in(folder)
     for path in sorted(found.keys() | expected.keys()):
         if found.get(path) != expected.get(path):
             state = "is not there" if path not in found else "is damaged or of another model"
-            raise ValueError(f"{folder / path}: {state}, expected what `forewarn train` wrote.")
+            raise PredictorError(f"{folder / path}: {state}, expected what `forewarn train` wrote.")
 
 
 def _load_models(folder: Path, names: list[str], cascade_model: str) -> dict[str, FailureModel]:
     kinds = {name: cascade_model if name == CASCADE_FIRST else name for name in names}
-    return {name: load_model(kind, folder / name) for name, kind in kinds.items()}
+    return {name: _load_model(kind, folder / name) for name, kind in kinds.items()}
+
+
+def _load_model(kind: str, folder: Path) -> FailureModel:
+    try:
+        return load_model(kind, folder)
+    except Exception as error:  # what a damaged archive makes Keras raise is written nowhere
+        detail = " ".join(str(error).split())[:160]
+        raise PredictorError(
+            f"{folder}: is no {kind} that can score ({type(error).__name__}: {detail}), expected "
+            "what `forewarn train` wrote."
+        ) from None

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.inputs import Inputs
+from forewarn.features.inputs import Columns, Inputs
 from forewarn.models.loss_weights import loss_weights
 from forewarn.models.parameter_file import read_parameters, write_parameters
+from forewarn.models.tree_text import check_tree_text
 
 __all__ = ["TreeModel"]
 
@@ -44,12 +45,15 @@ class TreeModel:
 
     Attributes
     ----------
+    columns_ : Columns
+        Of the instances it was fitted to.
     feature_names : tuple of str
-        Names of the columns.
+        Names of the columns of the table.
     booster_ : lightgbm.Booster
     """
 
     parameters: ClassVar[Mapping[str, float]] = {}
+    columns_: Columns
     feature_names: tuple[str, ...]
     booster_: Any
 
@@ -81,11 +85,12 @@ class TreeModel:
         data = lightgbm.Dataset(self.table(inputs), label=labels, weight=weighted)
         parameters = {**_PARAMETERS, **self.parameters, "seed": self.seed}
         self.booster_ = lightgbm.train(parameters, data, _TREES)
-        self.feature_names = self.names(inputs)
+        self.columns_, self.feature_names = inputs.columns, self.names(inputs)
         return self
 
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
+        self.columns_.refuse_others(inputs.columns)
         scores = np.empty(len(inputs), dtype=np.float64)
         for rows, table in self._tables(inputs):
             scores[rows] = self.booster_.predict(table)
@@ -115,6 +120,7 @@ class TreeModel:
             "seed": self.seed,
             "purge": self.purge,
             "positive_weight": self.positive_weight,
+            "columns": self.columns_.to_dict(),
             "feature_names": self.feature_names,
         }
         (folder / _TREES_FILE).write_text(self.booster_.model_to_string(), encoding="utf-8")
@@ -122,14 +128,22 @@ class TreeModel:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the trees are damaged.
+        """
         import lightgbm
 
         saved = read_parameters(folder)
         model = cls(
             seed=saved["seed"], purge=saved["purge"], positive_weight=saved["positive_weight"]
         )
+        model.columns_ = Columns.from_dict(saved["columns"])
         model.feature_names = tuple(saved["feature_names"])
         text = (folder / _TREES_FILE).read_text(encoding="utf-8")
+        check_tree_text(text, len(model.feature_names))
         model.booster_ = lightgbm.Booster(model_str=text)
         return model

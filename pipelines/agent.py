@@ -7,12 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from forewarn.features.telemetry.blind import BlindWatch
-from forewarn.features.telemetry.kernel_log import parse_event, read_line
+from forewarn.features.telemetry.kernel_log import EventReader, KernelEvent, read_line
 from forewarn.features.telemetry.proc import HostReading
-from forewarn.features.telemetry.reading import GpuReading
 from forewarn.features.telemetry.rows import (
     HostState,
     event_id,
@@ -20,7 +20,10 @@ from forewarn.features.telemetry.rows import (
     finding_row,
     reading_row,
 )
+from forewarn.pipelines.agent_state import AgentState, GpuFile, LogFile, ScheduleFile, StoredGpu
 from forewarn.pipelines.clock import Clock
+from forewarn.pipelines.fault_storm import FaultStorm
+from forewarn.pipelines.gpu_roll import GpuRoll, RollCall, gpu_key
 from forewarn.pipelines.gpu_sources import (
     Answer,
     GpuSource,
@@ -29,14 +32,16 @@ from forewarn.pipelines.gpu_sources import (
 )
 from forewarn.pipelines.log_follower import Followed, Follower, follower_of
 from forewarn.pipelines.policy import AgentPolicy, Collection
-from forewarn.pipelines.spool import Spool, write_whole
+from forewarn.pipelines.spool import Spool, SpoolError
 
 __all__ = ["Agent"]
 
 _SECOND = 10**9
 _LOOK = 1.0  # seconds between two looks at the kernel log
 _LINES, _READINGS = 30, 3  # context of a fault report
-_BATCH = 1000  # events in one batch, however fast a log grows
+_BATCH = 1000  # lines of the log taken at once, however fast it grows
+_CONTEXTS = 3  # fault reports of a GPU in an interval that bring readings and lines along
+_HELD = 500  # batches held in memory while the spool cannot be written: three days at ten minutes
 _LATE = 4  # a reading begun within this part of the interval is the scheduled one
 _JUMP = 6  # intervals by which a clock may fall back before the schedule begins anew
 
@@ -74,25 +79,32 @@ class Agent:
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     _follower: Follower | None = None
+    _reader: EventReader = field(default_factory=EventReader)
     _log_read: bool | None = None
     _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
     _recent: dict[str, deque[dict[str, Any]]] = field(default_factory=dict)
-    _known: dict[str, GpuReading] = field(default_factory=dict)
-    _missing: dict[str, GpuReading] = field(default_factory=dict)
+    _roll: GpuRoll = field(default_factory=GpuRoll)
+    _storm: FaultStorm = field(default_factory=FaultStorm)
+    _reports: dict[str | None, tuple[int, int]] = field(default_factory=dict)
+    _held: deque[tuple[dict[str, Any], bool]] = field(default_factory=lambda: deque(maxlen=_HELD))
     _trouble: str = ""
+    _unwritten: bool = False
+    _dropped: int = 0
     _blind: BlindWatch = field(default_factory=BlindWatch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _state: AgentState = field(init=False)
 
     def __post_init__(self) -> None:
-        stored = self._load("gpus.json")
-        for name, store in (("known", self._known), ("missing", self._missing)):
-            for key, gpu in stored.get(name, {}).items():
-                store[key] = GpuReading(**gpu)
+        self._state = AgentState(self.policy.state, self.say)
+        stored = self._state.load("gpus.json", GpuFile) or GpuFile()
+        self._roll.known = {key: gpu.reading() for key, gpu in stored.known.items()}
+        self._roll.missing = {key: gpu.reading() for key, gpu in stored.missing.items()}
 
     def close(self) -> None:
-        """Close the kernel log."""
+        """Close the kernel log; it goes on from the last position that was written down."""
         if self._follower is not None:
             self._follower.close()
+        self._follower = None
 
     # --- readings ------------------------------------------------------------------------------
 
@@ -111,72 +123,104 @@ class Agent:
             time = scheduled
         host = HostState(self.policy.machine_id, time, proc, bool(self._log_read))
         answer = self._answer(host)
-        if answer is None:
-            return []
-        with self._lock:
-            rows = [reading_row(reading, host) for reading in answer.readings]
-            for reading, row in zip(answer.readings, rows, strict=True):
-                self._recent.setdefault(_key(reading), deque(maxlen=_READINGS)).append(row)
-            events = self._compare(answer, host)
-            events += self._blind_sensors(answer, host)
-        if rows or events:
-            self.spool.put({"readings": rows, "events": events})
-            self.wake.set()
-        for why, count in answer.unread.counts.items():
-            self.say(f"left out: {count} times {why}, such as {answer.unread.examples[why]!r}")
+        rows: list[dict[str, Any]] = []
+        if answer is not None:
+            with self._lock:
+                rows = [reading_row(reading, host) for reading in answer.readings]
+                for reading, row in zip(answer.readings, rows, strict=True):
+                    recent = self._recent.setdefault(gpu_key(reading), deque(maxlen=_READINGS))
+                    recent.append(row)
+                events = self._blind_sensors(answer, host)
+            events = self._call_roll(answer, host) + events
+            if rows or events:
+                self._hold({"readings": rows, "events": events})
+            for why, count in answer.unread.counts.items():
+                self.say(f"left out: {count} times {why}, such as {answer.unread.examples[why]!r}")
+        self._spool_held()
         return rows
 
     def learn(self) -> None:
         """Learn which GPUs are here, so that what the kernel says of an address has a name."""
         host = HostState(self.policy.machine_id, self.clock.now())
         answer = self._answer(host)
-        if answer is not None:
-            with self._lock:
-                back = self._compare(answer, host)
-            if back:
-                self.spool.put({"events": back})
+        back = self._call_roll(answer, host) if answer is not None else []
+        if back:
+            self._hold({"events": back})
+        self._spool_held()
 
     def _answer(self, host: HostState) -> Answer | None:
-        """Ask the GPUs; that they do not answer is a finding, reported once until they do."""
+        """Ask the GPUs; that they do not answer is a finding, and says nothing of any of them."""
         try:
-            answer = self.source.read(self.collection.timeout / _SECOND)
+            return self.source.read(self.collection.timeout / _SECOND)
         except (HangError, NoSourceError) as error:
-            kind = "hang" if isinstance(error, HangError) else "blind"
-            if self._trouble != kind:
-                self._fault([finding_row(kind, str(error), host)])
-            self._trouble = kind
-            self.say(f"{kind}: {error}")
+            self._roll.unanswered()
+            self._find_trouble("hang" if isinstance(error, HangError) else "blind", error, host)
             return None
-        self._trouble = ""
-        return answer
 
-    def _compare(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
-        """Find GPUs that were here and are not; one whose place another one took was replaced."""
-        here = {_key(reading): reading for reading in answer.readings}
-        taken = {reading.pci for reading in answer.readings}
-        gone = {k: g for k, g in self._known.items() if k not in here and g.pci not in taken}
-        by_place = {gpu.pci: gpu for gpu in self._known.values()}
-        gone |= {
-            _key(gpu): gpu
-            for pci in answer.lost
-            if (gpu := by_place.get(pci, GpuReading(pci=pci))) and _key(gpu) not in here
-        }
-        for key in gone.keys() - self._missing.keys():
-            self._fault(
-                [finding_row("lost", "not among the GPUs of the host", host, gone[key])], key
-            )
-        back = [self._missing[key] for key in self._missing.keys() & here.keys()]
-        self._known = {key: _identity(gpu) for key, gpu in here.items()}
-        self._missing = {key: _identity(gpu) for key, gpu in gone.items()}
-        self._known |= self._missing
-        self._store("gpus.json", {"known": _plain(self._known), "missing": _plain(self._missing)})
-        return [finding_row("back", "among the GPUs of the host again", host, g) for g in back]
+    def _find_trouble(self, kind: str, why: object, host: HostState) -> None:
+        """Report once, until it is over, that GPUs do not answer."""
+        if self._trouble != kind:
+            self._hold_fault([finding_row(kind, str(why), host)])
+        self._trouble = kind
+        self.say(f"{kind}: {why}")
+
+    def _call_roll(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
+        """Report GPUs that are gone; return the events of those that are back."""
+        with self._lock:
+            told: RollCall = self._roll.call(answer, host.time)
+            roll = [self._roll.known, self._roll.missing]
+        known, missing = ({k: StoredGpu.of(g) for k, g in gpus.items()} for gpus in roll)
+        for gpu, since in told.lost:
+            state = replace(host, time=since)
+            row = finding_row("lost", "not among the GPUs of the host", state, gpu)
+            self._hold_fault([row], gpu_key(gpu))
+        if told.blind:
+            self._find_trouble("blind", told.blind, host)
+        else:
+            self._trouble = ""
+        self._state.store("gpus.json", GpuFile(known=known, missing=missing).model_dump_json())
+        return [finding_row("back", "among the GPUs of the host again", host, g) for g in told.back]
+
+    def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
+        self._hold(self._fault_batch(events, gpu), fault=True)
+        self._note_fault(events, gpu)
+
+    def _hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
+        if len(self._held) == _HELD:
+            self.say(f"more than {_HELD} batches are held: the oldest one is lost")
+        self._held.append((batch, fault))
+
+    def _spool_held(self) -> None:
+        """Spool what the readings brought; what cannot be written is held, and tried again."""
+        while self._held:
+            batch, fault = self._held[0]
+            if not self._put(batch, fault=fault):
+                return
+            self._held.popleft()
+
+    def _put(self, batch: Mapping[str, Any], *, fault: bool = False) -> bool:
+        """Spool a batch; tell whether it is on disk, and people when that changes."""
+        try:
+            self.spool.put(batch, fault=fault)
+        except SpoolError as error:
+            if not self._unwritten:
+                self.say(f"{error}; held until it can be")
+            self._unwritten = True
+            return False
+        if self._unwritten:
+            self.say("the spool can be written again")
+        self._unwritten = False
+        if self.spool.dropped > self._dropped:
+            self.say(f"the spool is full: {self.spool.dropped} batches gave way since the start")
+        self._dropped = self.spool.dropped
+        self.wake.set()
+        return True
 
     def _blind_sensors(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
         return [
             finding_row("blind", text, host, reading)
             for reading in answer.readings
-            for text in self._blind.update(_key(reading), reading.numbers)
+            for text in self._blind.update(gpu_key(reading), reading.numbers)
         ]
 
     # --- the kernel log ------------------------------------------------------------------------
@@ -185,91 +229,146 @@ class Agent:
         """Read what the kernel log has new and spool its events; return how many."""
         if "kernel_log" not in self.collection.sources:
             return 0
+        count = 0
         try:
-            if self._follower is None:
-                self._follower = follower_of(self.policy.kernel_log, self._load("log.json"))
-            followed = list(self._follower.lines())
+            lines = self._open_log().lines()
+            while some := list(islice(lines, _BATCH)):
+                events = self._events(some)
+                if not self._report(events):
+                    self.close()  # read again from where the last position stands
+                    return count
+                count += len(events)
+                # Only now: lines read again give the same events, lines that are not are lost.
+                self._store_position()
+                if self.stop.is_set():
+                    return count
         except OSError as error:
             self._log_unread(error)
-            return 0
+            return count
         self._log_read = True
-        if not followed:
-            return 0
-        boot = self.proc().boot_time
-        with self._lock:
-            events = [row for line in followed if (row := self._event(line, boot)) is not None]
-        self._report(events)
-        # Only now: lines that are read again give the same events, lines that are not are lost.
-        self._store("log.json", self._follower.position())
-        return len(events)
+        self._report_ended(self.clock.now())
+        return count
+
+    def _open_log(self) -> Follower:
+        if self._follower is None:
+            stood = self._state.load("log.json", LogFile) or LogFile()
+            self._follower = follower_of(self.policy.kernel_log, stood.model_dump())
+        return self._follower
+
+    def _store_position(self) -> None:
+        if self._follower is not None:
+            self._state.store("log.json", json.dumps(self._follower.position()))
 
     def _log_unread(self, error: OSError) -> None:
         """Report once, until it can be read again, that the kernel log cannot."""
+        self.close()
         if self._log_read is not False:
-            text = f"the kernel log {self.policy.kernel_log} cannot be read: {error.strerror}"
+            why = error.strerror or type(error).__name__
+            text = f"the kernel log {self.policy.kernel_log} cannot be read: {why}"
             host = HostState(self.policy.machine_id, self.clock.now())
-            self._fault([finding_row("blind", text, host)])
+            if not self._spool_fault([finding_row("blind", text, host)]):
+                return
         self._log_read = False
 
-    def _event(self, followed: Followed, boot: int | None) -> dict[str, Any] | None:
-        """Return the row of a line that tells one, with the GPU that sits at its address."""
+    def _events(self, lines: list[Followed]) -> list[dict[str, Any]]:
+        boot = self.proc().boot_time
+        with self._lock:
+            return [row for line in lines for row in self._line_events(line, boot)]
+
+    def _line_events(self, followed: Followed, boot: int | None) -> list[dict[str, Any]]:
+        """Return the rows of what a line tells, each with the GPU that sits at its address."""
         now = self.clock.now()
         host = HostState(self.policy.machine_id, now)
         if followed.gap:
-            return finding_row("gap", followed.text, host)
+            name = event_id(host.machine_id, "gap", followed.place)
+            return [finding_row("gap", followed.text, host) | {"id": name}]
         line = read_line(followed.text, boot_time=boot, before=now)
         self._lines.append(line.message[:400])
-        event = parse_event(line)
-        if event is None:
-            return None
-        if line.time is None:
-            event = replace(event, line=replace(line, time=now))
-        name = event_id(host.machine_id, event.line.message, followed.place)
+        events = self._reader.events(line)
+        return [self._event_row(event, followed.place, host) for event in events]
+
+    def _event_row(self, event: KernelEvent, place: str, host: HostState) -> dict[str, Any]:
+        if event.line.time is None:
+            event = replace(event, line=replace(event.line, time=host.time))
+        name = event_id(host.machine_id, event.line.message, place)
         row = event_row(event, host.machine_id, name)
-        gpu = next((g for g in self._known.values() if g.pci and g.pci == event.pci), None)
-        if gpu is not None:
+        if (gpu := self._roll.at(event.pci)) is not None:
             row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}
         return row
 
-    def _report(self, events: list[dict[str, Any]]) -> None:
-        """Spool events: those that the policy calls fatal as a fault report, ahead of the rest."""
-        fatal = [e for e in events if e["kind"] == "lost" or self._is_fatal(e)]
-        others = [e for e in events if e not in fatal]
+    def _report(self, events: list[dict[str, Any]]) -> bool:
+        """Spool events: those that the policy calls fatal as a fault report, ahead of the rest.
+
+        Tell whether all of them are on disk.
+        """
+        others = [event for event in events if not self._is_fatal(event)]
+        fatal = (event for event in events if self._is_fatal(event))
         by_gpu: dict[str | None, list[dict[str, Any]]] = {}
-        for event in fatal:
-            by_gpu.setdefault(event.get("gpu_serial") or event.get("gpu_uuid"), []).append(event)
-        for gpu, some in by_gpu.items():
-            self._fault(some, gpu)
-        for start in range(0, len(others), _BATCH):
-            self.spool.put({"events": others[start : start + _BATCH]})
-            self.wake.set()
+        storm = self._storm.copy()
+        for event in storm.thinned(fatal, self.collection.interval):
+            if event["kind"] == "suppressed":
+                others.append(event)
+            else:
+                gpu = event.get("gpu_serial") or event.get("gpu_uuid")
+                by_gpu.setdefault(gpu, []).append(event)
+        if not all(self._spool_fault(some, gpu) for gpu, some in by_gpu.items()):
+            return False
+        if others and not self._put({"events": others}):
+            return False
+        self._storm = storm
+        return True
+
+    def _report_ended(self, now: int | None) -> None:
+        """Spool how often fatal lines were repeated in intervals that are over."""
+        storm = self._storm.copy()
+        ended = list(storm.ended(now, self.collection.interval))
+        if not ended or self._put({"events": ended}):
+            self._storm = storm
 
     def _is_fatal(self, event: Mapping[str, Any]) -> bool:
-        return event["kind"] == "xid" and event.get("code") in self.collection.report_xids
+        reported = event["kind"] == "xid" and event.get("code") in self.collection.report_xids
+        return event["kind"] == "lost" or reported
 
-    def _fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
-        """Spool a fault report: the events with the last readings and log lines before them."""
-        context = {"readings": list(self._recent.get(gpu or "", ())), "log": list(self._lines)}
-        told = [events[0] | {"context": json.dumps(context)}, *events[1:]]
-        for start in range(0, len(told), _BATCH):
-            self.spool.put({"events": told[start : start + _BATCH]}, fault=True)
-        self.wake.set()
-        first, more = told[0], f" and {len(told) - 1} more" if len(told) > 1 else ""
+    def _spool_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> bool:
+        """Spool a fault report; tell whether it is on disk."""
+        if not self._put(self._fault_batch(events, gpu), fault=True):
+            return False
+        self._note_fault(events, gpu)
+        return True
+
+    def _fault_batch(self, events: list[dict[str, Any]], gpu: str | None) -> dict[str, Any]:
+        """Return a fault report: events with the last readings and log lines before them.
+
+        Not every report of a GPU that never stops brings them along.
+        """
+        tick, reports = self._reports.get(gpu, (0, 0))
+        if tick == self._tick() and reports >= _CONTEXTS:
+            return {"events": events}
+        with self._lock:
+            readings, lines = list(self._recent.get(gpu or "", ())), list(self._lines)
+        context = json.dumps({"readings": readings, "log": lines})
+        return {"events": [events[0] | {"context": context}, *events[1:]]}
+
+    def _note_fault(self, events: list[dict[str, Any]], gpu: str | None) -> None:
+        tick, reports = self._reports.get(gpu, (0, 0))
+        self._reports[gpu] = (self._tick(), 1 + (reports if tick == self._tick() else 0))
+        first, more = events[0], f" and {len(events) - 1} more" if len(events) > 1 else ""
         self.say(f"fault: {first['kind']} {first.get('code', '')} {first['raw'][:200]}{more}")
+
+    def _tick(self) -> int:
+        return self.clock.now() // self.collection.interval
 
     # --- running -------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Collect on schedule until `stop`; the kernel log is looked at every second."""
-        reader = threading.Thread(target=self._collect_on_schedule, name="readings", daemon=True)
-        reader.start()
+    def follow_log(self) -> None:
+        """Look at the kernel log every second until `stop`."""
         while not self.stop.is_set():
             self.follow()
             self.clock.wait(_LOOK, self.stop)
-        reader.join(timeout=1)
-        self.close()
+        self._report_ended(None)
 
-    def _collect_on_schedule(self) -> None:
+    def collect_on_schedule(self) -> None:
+        """Collect on the full interval until `stop`."""
         self.learn()
         due = self._first_due(self.clock.now())
         while not self.stop.is_set():
@@ -278,11 +377,14 @@ class Agent:
                 if due - now > _JUMP * self.collection.interval:  # the clock was set back far
                     due = _next_tick(now, self.collection.interval)
                     continue
-                self.clock.wait(min((due - now) / _SECOND, 60.0), self.stop)
+                self._spool_held()
+                most = _LOOK if self._held else 60.0
+                self.clock.wait(min((due - now) / _SECOND, most), self.stop)
                 continue
             if "gpu" in self.collection.sources:
                 self.collect(due)
-            self._store("schedule.json", {"last": due})
+            if not self._held:
+                self._state.store("schedule.json", ScheduleFile(last=due).model_dump_json())
             # Never the same moment twice, though a clock may fall back.
             told = self.ask()
             self.collection = told or self.collection
@@ -291,36 +393,9 @@ class Agent:
     def _first_due(self, now: int) -> int:
         """Return the next moment to read at: one that has just passed counts if it was missed."""
         interval = self.collection.interval
-        last = int(self._load("schedule.json").get("last", 0))
+        last = (self._state.load("schedule.json", ScheduleFile) or ScheduleFile()).last
         due = _next_tick(now - interval // _LATE, interval)
         return due if due > last or last - now > _JUMP * interval else last + interval
-
-    # --- what outlives the process --------------------------------------------------------------
-
-    def _load(self, name: str) -> dict[str, Any]:
-        try:
-            stored = json.loads((self.policy.state / name).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return {}
-        return stored if isinstance(stored, dict) else {}
-
-    def _store(self, name: str, value: Mapping[str, Any]) -> None:
-        write_whole(self.policy.state / name, json.dumps(value).encode())
-
-
-def _key(reading: GpuReading) -> str:
-    return reading.serial or reading.uuid or reading.pci or f"slot {reading.slot}"
-
-
-def _identity(gpu: GpuReading) -> GpuReading:
-    return GpuReading(serial=gpu.serial, uuid=gpu.uuid, pci=gpu.pci, slot=gpu.slot)
-
-
-def _plain(gpus: Mapping[str, GpuReading]) -> dict[str, dict[str, Any]]:
-    return {
-        key: {"serial": g.serial, "uuid": g.uuid, "pci": g.pci, "slot": g.slot}
-        for key, g in gpus.items()
-    }
 
 
 def _next_tick(now: int, interval: int) -> int:

@@ -8,25 +8,26 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
-
-from pydantic import ValidationError
 
 from forewarn.features.errors import InputError
 from forewarn.features.telemetry.proc import HostReading, parse_proc
 from forewarn.pipelines.agent import Agent
+from forewarn.pipelines.agent_state import AgentState, set_bad_aside
 from forewarn.pipelines.clock import Clock, SystemClock
 from forewarn.pipelines.gpu_sources import NoSourceError, open_source
 from forewarn.pipelines.policy import AgentPolicy, Collection
 from forewarn.pipelines.sender import Sender, UnsentError
-from forewarn.pipelines.spool import Spool, write_whole
+from forewarn.pipelines.spool import FOLDERS, Spool
 
 __all__ = ["AgentError", "run_agent"]
 
 _SECOND = 10**9
+_COLLECTION = "collection.json"
 
 
 class AgentError(InputError):
@@ -47,33 +48,49 @@ def _read_proc() -> HostReading:
     )[0]
 
 
-def _remembering(sender: Sender, place: Path) -> Callable[[], Collection | None]:
+def _remembering(sender: Sender, state: AgentState) -> Callable[[], Collection | None]:
     """Return a question to the collector whose last answer is kept for the next start."""
 
     def ask() -> Collection | None:
         told = sender.policy()
         if told is not None:
-            write_whole(place, json.dumps(told.as_told()).encode())
+            state.store(_COLLECTION, json.dumps(told.as_told()))
         return told
 
     return ask
 
 
-def _told_before(place: Path) -> Collection | None:
-    try:
-        return Collection.model_validate_json(place.read_text(encoding="utf-8"))
-    except (OSError, ValidationError):
-        return None
+def _clean_token(token: str | None) -> str:
+    """Return a token as a header can carry it; what is wrong with it is said without it."""
+    clean = (token or "").strip()
+    if not clean:
+        raise AgentError("FOREWARN_TOKEN is not set, expected the token of the site's collector.")
+    if not (clean.isascii() and clean.isprintable()) or " " in clean:
+        raise AgentError(
+            "FOREWARN_TOKEN holds a character that is not shown here, expected letters, digits "
+            "and signs of ASCII without blanks."
+        )
+    return clean
+
+
+def _clear_way(state: Path, say: Callable[[str], None]) -> None:
+    """Set aside what stands where the agent has a file or a folder of its own."""
+    if (state / "lock").is_dir():
+        set_bad_aside(state / "lock", "it is a folder", say)
+    for folder in (state / "spool", *(state / "spool" / name for name in FOLDERS)):
+        if folder.exists() and not folder.is_dir():
+            set_bad_aside(folder, "it is no folder", say)
 
 
 @contextmanager
-def _state_of(policy: AgentPolicy) -> Iterator[AgentPolicy]:
+def _state_of(policy: AgentPolicy, say: Callable[[str], None]) -> Iterator[AgentPolicy]:
     """Hold the folder of an agent; one that sends nowhere leaves nothing behind."""
     if policy.collector is None:
         with tempfile.TemporaryDirectory(prefix="forewarn-agent-") as folder:
             yield policy.model_copy(update={"state": Path(folder)})
         return
     policy.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _clear_way(policy.state, say)
     with (policy.state / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,26 +127,37 @@ def run_agent(
     """
 
     def say(text: str) -> None:
-        sys.stderr.write(f"forewarn agent: {text}\n")
+        with suppress(OSError):  # stderr may be a file on the disk that is full
+            shown = "".join(
+                char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text
+            )
+            sys.stderr.write(f"forewarn agent: {shown}\n")
+            sys.stderr.flush()
 
     clock = clock or SystemClock()
     if policy.collector is None and not once:
         raise AgentError("the policy has no `collector`, expected an address, or `--once`.")
-    if policy.collector is not None and not token:
-        raise AgentError("FOREWARN_TOKEN is not set, expected the token of the site's collector.")
-    with _state_of(policy) as held:
+    token = _clean_token(token) if policy.collector is not None else ""
+    with _state_of(policy, say) as held:
+        state = AgentState(held.state, say)
+        state.sweep()
         spool = Spool(held.state / "spool", held.spool_mib << 20)
-        sender = held.collector and Sender(held.collector, token or "", spool, clock, held.ca)
-        place = held.state / "collection.json"
-        ask = _remembering(sender, place) if sender else lambda: None
-        collection = ask() or _told_before(place) or held.collection
+        for stray in spool.strays:
+            say(f"{stray}: is no batch of this agent, and is left alone")
+        sender = (
+            Sender(held.collector, token, spool, clock, held.ca, say=say)
+            if held.collector is not None
+            else None
+        )
+        ask = _remembering(sender, state) if sender else lambda: None
+        collection = ask() or state.load(_COLLECTION, Collection) or held.collection
         try:
             source = open_source(held.gpu, collection.timeout / _SECOND)
         except NoSourceError as error:
             raise AgentError(f"`gpu` is {held.gpu!r}, but {error}.") from None
         agent = Agent(held, collection, source, spool, clock, say, _read_proc, ask)
         with closing(sender) if sender else nullcontext():
-            return _once(agent, sender or None, out) if once else _forever(agent, sender or None)
+            return _once(agent, sender, out) if once else _forever(agent, sender)
 
 
 def _once(agent: Agent, sender: Sender | None, out: TextIO) -> int:
@@ -143,24 +171,48 @@ def _once(agent: Agent, sender: Sender | None, out: TextIO) -> int:
     try:
         if sender is not None:
             sender.send_all()
-    except UnsentError as error:
+    except (UnsentError, OSError) as error:
         agent.say(f"not sent, kept: {error}")
     return 0
 
 
 def _forever(agent: Agent, sender: Sender | None) -> int:
+    """Run until a signal; 1 if a part of the agent failed, so that it is started again."""
     assert sender is not None
     sender.wake = agent.wake
+    failed: list[str] = []
 
     def finish(*_: object) -> None:
         agent.stop.set()
         sender.stop.set()
         agent.wake.set()
 
+    def watched(work: Callable[[], object], name: str) -> None:
+        try:
+            work()
+        except Exception as error:  # a half of an agent would look like a whole one
+            failed.append(name)
+            agent.say(f"{name} failed, and with it the agent: {_where(error)}")
+            finish()
+
     signal.signal(signal.SIGTERM, finish)
     signal.signal(signal.SIGINT, finish)
-    sending = threading.Thread(target=sender.run, args=(agent.say,), name="sender", daemon=True)
-    sending.start()
-    agent.run()
-    sending.join(timeout=5)
-    return 0
+    threads = [
+        threading.Thread(target=watched, args=(work, name), name=name, daemon=True)
+        for work, name in ((agent.collect_on_schedule, "readings"), (sender.run, "sender"))
+    ]
+    # First: a reading says that there was no Xid only where the log was read up to it.
+    watched(agent.follow, "kernel log")
+    for thread in threads:
+        thread.start()
+    watched(agent.follow_log, "kernel log")
+    for thread, seconds in zip(threads, (1, 5), strict=True):
+        thread.join(timeout=seconds)
+    agent.close()
+    return 1 if failed else 0
+
+
+def _where(error: Exception) -> str:
+    """Return an error and the line of the program that it comes from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 
@@ -30,8 +31,11 @@ def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> No
     address = os.environ.get("FOREWARN_ALERT_URL")
     if not address:
         return
+    # The address is a secret, and httpx logs it: a scheduler's own logging shows INFO and more.
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         sent = {"alert": what, "text": text, **(facts or {})}
         httpx.post(address, json=sent, timeout=_TIMEOUT).raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         note(f"the alert was not taken: {type(error).__name__}")

@@ -20,6 +20,8 @@ from forewarn.features.records import MACHINE, SLOT
 from forewarn.features.timeline import Timeline
 from forewarn.models.ensembles import top_k_count
 from forewarn.pipelines.at_risk_page import render_at_risk
+from forewarn.pipelines.csv_table import write_csv
+from forewarn.pipelines.leftovers import remove_leftovers
 from forewarn.pipelines.moments import iso, to_timestamps
 from forewarn.pipelines.reasons import reasons_of
 from forewarn.pipelines.store import replacing
@@ -43,6 +45,8 @@ class AtRiskList:
         GPUs left out, and why.
     share, horizon_hours : float
     model_version : str
+    hindsight : bool
+        The model was trained after `at`: it knows what followed.
     """
 
     at: int
@@ -51,10 +55,13 @@ class AtRiskList:
     share: float
     horizon_hours: float
     model_version: str
+    hindsight: bool = False
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
         folder = out / f"date={iso(self.at)[:10]}"
+        for day in out.glob("date=*"):
+            remove_leftovers(day)
         page = render_at_risk(
             self.table,
             self.unscored,
@@ -63,20 +70,21 @@ class AtRiskList:
             horizon_hours=self.horizon_hours,
             model_version=self.model_version,
             n_flagged=int(self.table["flagged"].sum()),
+            hindsight=self.hindsight,
         )
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
             pq.write_table(pa.Table.from_pandas(self.table, preserve_index=False), path)
             texts = self._as_text()
             path = files.enter_context(replacing(folder / "at_risk.csv"))
-            texts.to_csv(path, index=False)
+            write_csv(texts, path)
             path = files.enter_context(replacing(folder / "at_risk.json"))
             rows = texts.to_json(orient="records", indent=1, force_ascii=False)
             path.write_text(rows + "\n", encoding="utf-8")
             path = files.enter_context(replacing(folder / "at_risk.html"))
             path.write_text(page, encoding="utf-8")
             path = files.enter_context(replacing(folder / "unscored.csv"))
-            self.unscored.to_csv(path, index=False)
+            write_csv(self.unscored, path)
         return folder
 
     def _as_text(self) -> pd.DataFrame:
@@ -105,6 +113,8 @@ class Candidates:
     share : float
         Of the GPUs that is flagged.
     version : str
+    hindsight : bool
+        The model was trained after `at`; every row says so then.
     """
 
     timeline: Timeline
@@ -116,6 +126,7 @@ class Candidates:
     horizon: int
     share: float
     version: str
+    hindsight: bool = False
 
     def ranked(
         self,
@@ -142,6 +153,8 @@ class Candidates:
             "model_version": np.full(len(row), self.version, dtype=object),
             "valid_until": to_timestamps(self.instances.end[row] + self.horizon),
         }
+        if self.hindsight:
+            columns["hindsight"] = np.ones(len(row), dtype=bool)
         return AtRiskList(
             self.at,
             pd.DataFrame(columns),
@@ -149,6 +162,7 @@ class Candidates:
             self.share,
             self.horizon / 3.6e12,
             self.version,
+            self.hindsight,
         )
 
     def _serials(self) -> npt.NDArray[np.object_]:

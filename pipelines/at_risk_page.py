@@ -60,6 +60,7 @@ def render_at_risk(
     horizon_hours: float,
     model_version: str,
     n_flagged: int,
+    hindsight: bool = False,
 ) -> str:
     """Write the at-risk list as a page that stands alone.
 
@@ -80,6 +81,8 @@ def render_at_risk(
         What made the list.
     n_flagged : int
         How many rows of `table` are flagged.
+    hindsight : bool
+        The model was trained after `at`; the page says so.
 
     Returns
     -------
@@ -107,6 +110,7 @@ def render_at_risk(
         "share": share,
         "horizon_hours": horizon_hours,
         "model_version": model_version,
+        "hindsight": hindsight,
         "last_record": _latest(table["window_end"]),
         "machines": _first(machines, _SHOWN_FLAGGED),
         "shown_flagged": min(n_flagged, _SHOWN_FLAGGED),

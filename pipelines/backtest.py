@@ -8,15 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forewarn.evaluation.daily_list import lists_of
 from forewarn.evaluation.report import ScoreTable, report_strategy
 from forewarn.evaluation.resampling import INTERVAL_LEVEL
 from forewarn.evaluation.schedule import retraining_times
 from forewarn.evaluation.walk import FEWEST_POSITIVES, Walk, scorable
-from forewarn.features.instances import Instances
 from forewarn.features.records import DAY, Records
 from forewarn.features.timeline import Timeline, lay_out
 from forewarn.pipelines.job import Job, JobError
@@ -46,7 +47,7 @@ def run_backtest(
     job : Job
     out : Path
     start, end : int, optional
-        First retraining no earlier than `start`, all before `end`; nanoseconds.
+        First retraining no earlier than `start`; nothing from `end` on is read; nanoseconds.
     strategies : sequence of str
         Of `fixed`, `sliding`, `variable` and `steady`.
 
@@ -62,21 +63,22 @@ def run_backtest(
     """
     stages = Stages()
     with stages("read records"):
-        records, failures = job.store.read_known()
+        records, failures = job.store.read_known(end=end)
     with stages("find instances"):
         timeline = lay_out(records, failures)
         instances = scorable(records, failures, job.terms)
     walk = Walk(job.terms, records, failures, instances, stage=stages)
-    _walk_through(walk, job, _times(job, records, start, end), strategies)
+    times = _times(job, records, start)
+    _walk_through(walk, job, times, strategies)
     with stages("evaluate"):
         tables = {name: _table(walk, timeline, name, job) for name in strategies}
-        report = _report(job, records, instances, tables)
+        report = _report(job, walk, tables) | {"left_out": _left_out(walk, times)}
     report |= {"notes": [*records.seen.notes(), *job.notes, *walk.notes], **stages.figures()}
     _write(out, tables, report)
     return report
 
 
-def _times(job: Job, records: Records, start: int | None, end: int | None) -> list[int]:
+def _times(job: Job, records: Records, start: int | None) -> list[int]:
     first, last = records.first, records.last
     times = retraining_times(
         first,
@@ -85,7 +87,6 @@ def _times(job: Job, records: Records, start: int | None, end: int | None) -> li
         horizon=job.terms.recipe.horizon,
         every=job.terms.every,
         start=start,
-        end=end,
     )
     if not times:
         need = (max(job.terms.lengths) + job.terms.recipe.horizon) / DAY
@@ -103,7 +104,8 @@ def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[s
             if walk.retrain(moment, strategies) is None:
                 walk.notes.append(
                     f"retraining of {iso(moment)} skipped: fewer than {FEWEST_POSITIVES} positives "
-                    "known, no negatives, or no known label after it"
+                    "known, no negatives, or no known label after it (records must go on for a "
+                    "horizon)"
                 )
                 note(walk.notes[-1])
             bar.update()
@@ -111,20 +113,33 @@ def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[s
         raise JobError(
             f"{job.store.folder}: no retraining is left, all {len(times)} had fewer than "
             f"{FEWEST_POSITIVES} positives known (failures within the horizon after an instance), "
-            "no negatives, or no known label after them."
+            "no negatives, or no known label after them (records must go on for a horizon)."
         )
 
 
 def _table(walk: Walk, timeline: Timeline, strategy: str, job: Job) -> ScoreTable:
     """Return the table of scores of a strategy (CONTRACTS, section 3)."""
     frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
-    return ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
+    return ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
 
 
-def _report(
-    job: Job, records: Records, instances: Instances, tables: dict[str, ScoreTable]
-) -> dict[str, Any]:
+def _left_out(walk: Walk, times: Sequence[int]) -> dict[str, Any]:
+    """Return what would have been tested, had the records gone on for a horizon."""
+    instances = walk.instances.between(times[0], times[-1] + walk.terms.every)
+    instances = instances.take(instances.end > walk.last_tested)
+    _, midnights = lists_of(instances.end, step=walk.terms.recipe.step, day=DAY)
+    return {
+        "last_record": iso(walk.records.last),
+        "from": iso(int(instances.end.min())) if len(instances) else None,
+        "instances": len(instances),
+        "positives": int((instances.label == 1).sum()),
+        "days": [iso(moment)[:10] for moment in np.unique(midnights).tolist()],
+    }
+
+
+def _report(job: Job, walk: Walk, tables: dict[str, ScoreTable]) -> dict[str, Any]:
     """Return the figures of all strategies, and what they were made from."""
+    records, instances = walk.records, walk.instances
     report: dict[str, Any] = {"methods": {}, "fleet": {}, "calibration": {}}
     with progress_bar(len(tables), "evaluate", "strategy") as bar:
         for strategy, table in tables.items():
@@ -133,7 +148,7 @@ def _report(
                 report[part] |= {f"{n}_{strategy}": f for n, f in found[part].items()}
             report["calibration"][strategy] = found["calibration"]
             bar.update()
-    known = instances.label >= 0
+    known = (instances.label >= 0) & (instances.end <= walk.last_tested)
     return report | {
         "prevalence": float((instances.label[known] == 1).mean()) if known.any() else None,
         "share": job.settings.list.share,

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import logging
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,9 +29,11 @@ from forewarn.pipelines.command import (
     settings_of,
     whole,
 )
+from forewarn.pipelines.terminal import complain, say
 
 __all__ = ["main"]
 
+_LONGEST = 500  # characters of what is wrong
 _STRATEGIES = ("fixed", "sliding", "variable", "steady")
 
 
@@ -44,22 +51,24 @@ def _simulate_fleet(args: argparse.Namespace) -> int:
     from forewarn.pipelines.simulate import simulate_fleet_to
 
     simulate_fleet_to(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed)
-    print(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
+    say(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
     return 0
 
 
 def _backtest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.backtest import run_backtest
     from forewarn.pipelines.job import open_job
+    from forewarn.pipelines.report_words import left_out_words
     from forewarn.pipelines.stages import note
     from forewarn.pipelines.summary import backtest_summary
 
     job = open_job(args.records, settings_of(args), args.models)
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
-    for text in report["notes"]:
-        note(text)
-    print(backtest_summary(report))
-    print(f"\nwrote {args.out}/report.html, report.json and the scores")
+    for text in (*report["notes"], left_out_words(report)):
+        if text:
+            note(text)
+    print(backtest_summary(report), end="\n\n")
+    say(f"wrote {args.out}/report.html, report.json and the scores")
     return 0
 
 
@@ -73,22 +82,25 @@ def _train(args: argparse.Namespace) -> int:
         note(text)
     predictor = train_predictor(job, args.at, args.model)
     days = predictor.facts["train_length_days"]
-    print(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
+    say(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
     return 0
 
 
 def _score(args: argparse.Namespace) -> int:
     from forewarn.pipelines.score import BUILTIN_RULES, load_predictor, score_with, score_with_rules
+    from forewarn.pipelines.stages import note
     from forewarn.pipelines.summary import list_summary
 
     if args.model == BUILTIN_RULES:
         made = score_with_rules(settings_of(args), args.records, args.at)
     else:
         predictor = load_predictor(args.model, settings_of(args).registry)
-        made = score_with(predictor, args.model, args.records, args.at)
+        made = score_with(predictor, args.model, args.records, args.at, hindsight=args.hindsight)
+    if made.hindsight:
+        note("made in hindsight: the model was trained after that moment and knows what followed")
     folder = made.write(args.out)
-    print(list_summary(made))
-    print(f"\nwrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
+    print(list_summary(made), end="\n\n")
+    say(f"wrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
     return 0
 
 
@@ -109,7 +121,7 @@ def _doctor(args: argparse.Namespace) -> int:
     print(json.dumps(found) if args.json else doctor_text(found))
     if args.out is not None:
         write_report(args.out, found)
-        print(f"wrote {args.out}/doctor.html and doctor.json", file=sys.stderr)
+        complain(f"wrote {args.out}/doctor.html and doctor.json")
     return 0
 
 
@@ -121,8 +133,8 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _fleet_options(command: Parser, gpus: int, days: int) -> None:
-    command.add_argument("--gpus", type=whole(1), default=gpus, metavar="N", help="GPUs")
-    command.add_argument("--days", type=whole(1), default=days, metavar="D", help="days")
+    command.add_argument("--gpus", type=whole(1, 1_000_000), default=gpus, metavar="N", help="GPUs")
+    command.add_argument("--days", type=whole(1, 10_000), default=days, metavar="D", help="days")
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
 
 
@@ -153,7 +165,7 @@ def _add_backtest(commands: argparse._SubParsersAction[Parser]) -> None:
     add_config(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write")
     command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
-    command.add_argument("--end", type=moment, metavar="DATE", help="retrainings end before")
+    command.add_argument("--end", type=moment, metavar="DATE", help="nothing from then on is read")
     command.add_argument(
         "--models",
         type=_models,
@@ -203,6 +215,11 @@ def _add_score(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_at(command)
     command.add_argument("--out", type=Path, required=True, help="folder to write date=... into")
+    command.add_argument(
+        "--hindsight",
+        action="store_true",
+        help="also if the model was trained after TIME; the list says so then",
+    )
 
 
 def _add_review(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -289,19 +306,39 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return 0, or 2 after one line that says what is wrong with the input."""
-    args = _parser().parse_args(argv)
+    """Run one command; return its exit code, after one line where the input is wrong."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that an old terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     try:
+        args = _parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int] = args.run
-        return run(args)
-    except InputError as error:
-        print(f"forewarn: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"forewarn: error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        code = run(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here an error of it can be said; at the exit it cannot
+    except BrokenPipeError:  # whoever read our output has enough, such as `head`
+        _drop_output()
+        return 128 + signal.SIGPIPE
+    except (InputError, OSError) as error:
+        said = _described(error)  # a cell may be a file's worth of text
+        complain(f"forewarn: error: {said if len(said) <= _LONGEST else said[:_LONGEST] + '...'}")
         return 2
     except KeyboardInterrupt:
-        print("forewarn: interrupted", file=sys.stderr)
-        return 130
+        complain("forewarn: interrupted")
+        return 128 + signal.SIGINT
+    return code
+
+
+def _described(error: InputError | OSError) -> str:
+    """Say in one line what is wrong, and with which file."""
+    if not isinstance(error, OSError):
+        return str(error)
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return f"{error.filename or 'the output'}: {why}."
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere, or the exit would complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.command import Parser, add_command, add_config, moment, settings_of
+from forewarn.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from forewarn.features.telemetry.reading import Unread
@@ -99,14 +101,15 @@ def _ingest(args: argparse.Namespace) -> int:
         tickets, left_out = read_tickets(args.repairs)
         if left_out:
             note(
-                f"{args.repairs}: {left_out} tickets left out (no serial or time, or out of order)"
+                f"{args.repairs}: {left_out} tickets left out (no serial or time, out of order, or "
+                "of the future)"
             )
     if args.prometheus is not None:
         landed = _pull(args, landing, tickets)
     else:
         landed = _raw(args, landing, tickets)
     _notes(landed)
-    print(
+    say(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
         f"there; wrote {landed.records} records to {args.out}, which knows {landed.failures} "
         "failures"
@@ -124,6 +127,7 @@ def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(done.files.items())) or "none"
     note(f"{args.raw}: files of {done.hosts} hosts: {kinds}")
     _note_unread(done.unread)
+    _note_doubled(done.doubled)
     return done.landed
 
 
@@ -134,12 +138,12 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
     from forewarn.pipelines.prometheus import Server, pull
     from forewarn.pipelines.stages import note
 
-    end = time.time_ns() if args.end is None else args.end
+    now = time.time_ns()
+    # What is asked of the future is not there, and would never be asked again.
+    end = now if args.end is None else min(args.end, now)
     with closing(Server.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=args.start, end=end)
-    note(
-        f"{args.prometheus}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}"
-    )
+    note(f"{server.url}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}")
     if done.instances:
         note(f"left out: {done.instances} series of parts of split GPUs (MIG)")
     _note_unread(done.unread)
@@ -155,14 +159,38 @@ def _note_unread(unread: Unread) -> None:
         note(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
 
 
+def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:
+    """Say which rows stand twice in what was read; each counts once."""
+    from forewarn.pipelines.stages import note
+
+    for (name, first), rows in doubled.most_common(_EXAMPLES):
+        where = "in it twice" if name == first else f"in {first}, too"
+        note(f"{name}: {rows} of its rows are {where}; each counts once")
+    if len(doubled) > _EXAMPLES:
+        rows = sum(count for _, count in doubled.most_common()[_EXAMPLES:])
+        note(f"{rows} more rows are doubled, in {len(doubled) - _EXAMPLES} more pairs of files")
+
+
 def _notes(landed: Landed) -> None:
     from forewarn.pipelines.stages import note
 
     if landed.unknown:
         some = ", ".join(sorted(landed.unknown)[:_EXAMPLES])
         note(f"{len(landed.unknown)} serials are not in the CMDB and kept without it: {some}, ...")
+    for rival, rows in sorted(landed.rivals.items(), key=lambda item: str(item[0]))[:_EXAMPLES]:
+        note(
+            f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}: "
+            f"{rival.holder} had it and keeps it, {rows} readings of {rival.machine_id} make no "
+            "record"
+        )
+    if (more := len(landed.rivals) - _EXAMPLES) > 0:
+        note(f"{more} more such pairs of hosts")
     if landed.nameless:
         note(f"{landed.nameless} readings name no GPU (no serial, no UUID) and make no record")
+    if landed.ahead:
+        note(f"left out: {landed.ahead} rows of the future; the clock that wrote them is wrong")
+    for moved in landed.quarantined:
+        note(moved)
     if landed.unplaced:
         note(f"{landed.unplaced} events are of an address at which no GPU was ever seen")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,16 @@ from forewarn.pipelines.command import (
     settings_of,
     whole,
 )
+from forewarn.pipelines.terminal import complain, plain, say
 
 if TYPE_CHECKING:
+    from forewarn.models.detector_file import StoredDetector
+    from forewarn.pipelines.detect import Detected, NotJudged
     from forewarn.pipelines.host_events import HostEvents
 
 __all__ = ["add_detect", "add_simulate_incidents"]
+
+_MOST_PULLS = 100_000
 
 
 def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -48,7 +53,11 @@ def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument("--out", type=Path, required=True, help="folder to write")
     for name in ("faulty", "healthy"):
         command.add_argument(
-            f"--{name}", type=whole(0), default=20, metavar="N", help=f"{name} pulls (default: 20)"
+            f"--{name}",
+            type=whole(0, _MOST_PULLS),
+            default=20,
+            metavar="N",
+            help=f"{name} pulls (default: 20)",
         )
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
     command.add_argument(
@@ -64,7 +73,7 @@ def _simulate_incidents(args: argparse.Namespace) -> int:
     counts = {"n_faulty": args.faulty, "n_healthy": args.healthy}
     simulate_incidents_to(args.out, **counts, seed=args.seed, vary=args.vary)
     config = f", {args.out}/detect.toml" if args.vary else ""
-    print(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
+    say(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
     return 0
 
 
@@ -171,28 +180,60 @@ def _fit(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures))
     else:
-        print(f"{len(names)} metrics, in order: {', '.join(names)}")
-        print("\n".join(fit_words(figures)))
-        print(f"wrote {args.model}")
+        say(f"{len(names)} metrics, in order: {', '.join(names)}")
+        for line in fit_words(figures):
+            say(line)
+        say(f"wrote {args.model}")
     return 0 if judgement.passed else 1
 
 
 def _run(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
     from forewarn.pipelines.detect import detect_pulls
-    from forewarn.pipelines.detect_words import verdict_words
+    from forewarn.pipelines.stored_detector import open_detector
 
     settings_of(args)
-    stored = load_detector(args.model)
+    stored = open_detector(args.model)
     known = {"at_risk": args.at_risk, "state": args.state, "events": _events(args)}
-    for one in detect_pulls(args.metrics, stored, **known):
-        line = one.line()
-        print(json.dumps(line) if args.json else verdict_words(line), flush=True)
-        if args.plot is not None:
+    _print_call(_drawn(detect_pulls(args.metrics, stored, **known), stored, args.plot), args.json)
+    return 0
+
+
+def _drawn(
+    found: Iterable[Detected | NotJudged], stored: StoredDetector, plot: Path | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the line of every task; draw those that were judged, if there is a folder for it."""
+    from forewarn.pipelines.detect import Detected
+
+    for one in found:
+        yield one.line()
+        if plot is not None and isinstance(one, Detected):
             from forewarn.pipelines.verdict_plot import plot_verdict
 
-            plot_verdict(one, stored, args.plot)
-    return 0
+            plot_verdict(one, stored, plot)
+
+
+def _print_line(line: dict[str, Any], as_json: bool) -> None:
+    from forewarn.pipelines.detect_words import verdict_words
+
+    if as_json:
+        print(json.dumps(line), flush=True)
+    else:
+        say(verdict_words(line))
+
+
+def _print_call(lines: Iterable[dict[str, Any]], as_json: bool) -> None:
+    """Print all lines of a call, for people those of bad tasks last.
+
+    Where all tasks are bad the call ends in an error, and that one line is enough for people.
+    """
+    bad = []
+    for line in lines:
+        if line["not_judged"] is None or as_json:
+            _print_line(line, as_json)
+        else:
+            bad.append(line)
+    for line in bad:
+        _print_line(line, as_json)
 
 
 def _events(args: argparse.Namespace) -> HostEvents | None:
@@ -205,13 +246,12 @@ def _watch(args: argparse.Namespace) -> int:
     import signal
     import threading
 
-    from forewarn.models.detector_file import load_detector
-    from forewarn.pipelines.detect_words import verdict_words
     from forewarn.pipelines.live_metrics import LiveMetrics
     from forewarn.pipelines.prometheus import Server
+    from forewarn.pipelines.stored_detector import open_detector
     from forewarn.pipelines.watch import Watch
 
-    settings, stored, stop = settings_of(args).watch, load_detector(args.model), threading.Event()
+    settings, stored, stop = settings_of(args).watch, open_detector(args.model), threading.Event()
     with ExitStack() as resources:
         source: Path | LiveMetrics = args.metrics
         if args.prometheus is not None:
@@ -223,23 +263,26 @@ def _watch(args: argparse.Namespace) -> int:
         watch = Watch(stored, settings, source, args.state, args.at_risk, _events(args))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-        for line in watch.call() if args.once else watch.run(stop):
-            print(json.dumps(line) if args.json else verdict_words(line), flush=True)
+        if args.once:
+            _print_call(watch.call(), args.json)
+        else:
+            for line in watch.run(stop):
+                _print_line(line, args.json)
     return 0
 
 
 def _metrics(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
     from forewarn.pipelines.detect_fit import save_fitted
     from forewarn.pipelines.detect_words import metric_lines, reordered
+    from forewarn.pipelines.stored_detector import open_detector
 
-    stored = load_detector(args.model)
+    stored = open_detector(args.model)
     if args.order is not None:
         stored = reordered(stored, [name.strip() for name in args.order.split(",")])
         save_fitted(stored, args.model)
-        print(f"wrote {args.model}", file=sys.stderr)
+        complain(f"wrote {args.model}")
     lines = metric_lines(stored)
-    print("\n".join(map(json.dumps, lines) if args.json else _table(lines)))
+    print("\n".join(map(json.dumps, lines) if args.json else map(plain, _table(lines))))
     return 0
 
 

@@ -17,6 +17,7 @@ from forewarn.pipelines.command import (
     settings_of,
     whole,
 )
+from forewarn.pipelines.terminal import say
 
 if TYPE_CHECKING:
     from forewarn.pipelines.registry import Registry, Version
@@ -58,18 +59,18 @@ def _retrain(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(done.as_dict()))
         return 0 if done.promoted else 1
-    print(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
+    say(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
     if done.comparison is not None:
         found = done.comparison
         bounds = "" if found.interval is None else " [{:.3f}, {:.3f}]".format(*found.interval)
-        print(
+        say(
             f"average precision on {found.windows} finished windows {found.challenger:.3f}, "
             f"champion {found.champion:.3f}, difference {found.difference:+.3f}{bounds}"
         )
     if done.promoted:
         print("promoted: it is the champion now")
     else:
-        print(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
+        say(f"refused, version {done.champion or 'none'} stays: {'; '.join(done.reasons)}")
     return 0 if done.promoted else 1
 
 
@@ -93,6 +94,9 @@ def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
         command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
 
 
+_port = whole(1, 65535)
+
+
 def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add `forewarn up`."""
     command = add_command(
@@ -103,10 +107,10 @@ def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
         "forewarn up --folder /tmp/up",
     )
     command.add_argument("--folder", type=Path, default=Path("up"), help="folder (default: up)")
-    command.add_argument("--gpus", type=whole(1), default=300, metavar="N", help="GPUs")
+    command.add_argument("--gpus", type=whole(1, 1_000_000), default=300, metavar="N", help="GPUs")
     command.add_argument("--seed", type=whole(0), default=0, metavar="S", help="seed")
-    command.add_argument("--airflow-port", type=whole(1), default=8080, metavar="P", help="port")
-    command.add_argument("--mlflow-port", type=whole(1), default=5000, metavar="P", help="port")
+    command.add_argument("--airflow-port", type=_port, default=8080, metavar="P", help="port")
+    command.add_argument("--mlflow-port", type=_port, default=5000, metavar="P", help="port")
 
 
 def _up(args: argparse.Namespace) -> int:
@@ -136,26 +140,32 @@ def _told(version: Version) -> dict[str, object]:
         "version": version.number,
         "name": version.name,
         "aliases": list(version.aliases),
-        "trained_at": iso(version.trained_at),
-        "train_length_days": version.length / DAY,
+        "trained_at": None if version.trained_at is None else iso(version.trained_at),
+        "train_length_days": None if version.length is None else version.length / DAY,
         "gate": version.tags.get("forewarn.gate", ""),
     }
 
 
 def _say(version: Version, as_json: bool) -> None:
+    from forewarn.features.records import DAY
+    from forewarn.pipelines.moments import iso
+
     told = _told(version)
     if as_json:
         print(json.dumps(told))
         return
-    aliases = ", ".join(version.aliases)
-    print(
-        f"{version.number:>4}  {version.name}  {told['trained_at']}  "
-        f"{told['train_length_days']:g} days  {told['gate']}  {aliases}"
-    )
+    words = [f"{version.number:>4}"]
+    if version.trained_at is None or version.length is None:
+        words.append("not registered by forewarn")
+    else:
+        words += [version.name, iso(version.trained_at), f"{version.length / DAY:g} days"]
+    say("  ".join([*words, str(told["gate"]), ", ".join(version.aliases)]))
 
 
 def _list(args: argparse.Namespace) -> int:
-    versions = _registry(args).versions()
+    registry = _registry(args)
+    with registry.in_one_line():
+        versions = registry.versions()
     for version in versions:
         _say(version, args.json)
     if not versions and not args.json:
@@ -164,29 +174,36 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.registry import RegistryError
-
     registry = _registry(args)
-    found = [one for one in registry.versions() if one.number == args.version]
-    if not found:
-        raise RegistryError(
-            f"registered model {registry.table.model}: no version {args.version!r}."
-        )
-    told = _told(found[0]) | {"facts": registry.load_version(found[0]).facts}
+    with registry.in_one_line():
+        version = registry.version(args.version)
+        told = _told(version) | {"facts": registry.load_version(version).facts}
     print(json.dumps(told, indent=None if args.json else 1))
     return 0
 
 
 def _promote(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.moments import iso
+    from forewarn.pipelines.stages import note
+
     registry = _registry(args)
-    registry.promote(args.version)
-    return _champion(registry, args.json)
+    with registry.in_one_line(), registry.locked("promotion"):
+        before, version = registry.champion(), registry.version(args.version)
+        registry.load_version(version)  # a champion that cannot be loaded makes no list
+        registry.promote(version.number)
+        if before and (before.trained_at or 0) > (version.trained_at or 0):
+            note(
+                f"version {version.number} was trained to {iso(version.trained_at or 0)}, before "
+                f"version {before.number} ({iso(before.trained_at or 0)}), whose place it takes"
+            )
+        return _champion(registry, args.json)
 
 
 def _rollback(args: argparse.Namespace) -> int:
     registry = _registry(args)
-    registry.rollback()
-    return _champion(registry, args.json)
+    with registry.in_one_line(), registry.locked("promotion"):
+        registry.rollback()
+        return _champion(registry, args.json)
 
 
 def _champion(registry: Registry, as_json: bool) -> int:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from forewarn.pipelines.command import Parser, add_command, add_fitted, names_of, whole
+from forewarn.pipelines.terminal import say
 
 __all__ = ["add_study"]
 
@@ -120,21 +121,21 @@ def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _study_alarms(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.stored_detector import open_detector
     from forewarn.pipelines.study_prior import alarm_figures, alarm_text
 
-    found = alarm_figures(load_detector(args.model).detector, args.days, args.seed)
+    found = alarm_figures(open_detector(args.model).detector, args.days, args.seed)
     print(json.dumps(found) if args.json else alarm_text(found))
     return 0
 
 
 def _study_several(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.stored_detector import open_detector
     from forewarn.pipelines.study import StudySet
     from forewarn.pipelines.study_several import several_figures, several_text
     from forewarn.pipelines.study_variants import Variants
 
-    stored = load_detector(args.model)
+    stored = open_detector(args.model)
     given = StudySet.open(args.data, stored.interval)
     variants = Variants.of(stored, given.train, args.false_alarms)
     found = several_figures(variants, args.methods, args.tasks, args.seed)
@@ -157,11 +158,11 @@ def _study_thresholds(args: argparse.Namespace) -> int:
 
 
 def _study_prior(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.stored_detector import open_detector
     from forewarn.pipelines.study import StudySet
     from forewarn.pipelines.study_prior import prior_figures, prior_text
 
-    stored = load_detector(args.model)
+    stored = open_detector(args.model)
     given = StudySet.open(args.data, stored.interval)
     found = prior_figures(given, stored.detector, args.seed)
     print(json.dumps(found) if args.json else prior_text(found))
@@ -175,12 +176,12 @@ def _methods(text: str) -> tuple[str, ...]:
 
 
 def _study(args: argparse.Namespace) -> int:
-    from forewarn.models.detector_file import load_detector
+    from forewarn.pipelines.stored_detector import open_detector
     from forewarn.pipelines.study import StudySet, run_study, study_text
 
-    stored = load_detector(args.model)
+    stored = open_detector(args.model)
     given = StudySet.open(args.data, stored.interval)
     study = run_study(given, stored, args.out, args.methods, args.false_alarms)
-    print(study_text(study))
-    print(f"\nwrote {args.out}/study.json, study.csv and study.png")
+    print(study_text(study), end="\n\n")
+    say(f"wrote {args.out}/study.json, study.csv and study.png")
     return 0

@@ -6,7 +6,10 @@ import threading
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["MOST_AHEAD", "Clock", "SystemClock"]
+
+# Clocks drift and batches travel: what is further ahead of ours than this is a clock that is wrong.
+MOST_AHEAD = 300 * 10**9
 
 
 class Clock(Protocol):

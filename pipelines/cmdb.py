@@ -10,13 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
+from forewarn.features.canonical import plain_text
 from forewarn.features.records import RecordsError
 from forewarn.features.telemetry.tables import newest
-from forewarn.pipelines.store import open_parquet
+from forewarn.pipelines.store import check_regular, read_parquet
 
 __all__ = ["Cmdb", "read_cmdb", "read_texts"]
 
-_SERIAL, _UUID = "gpu_serial", "gpu_uuid"
+_SERIAL, _UUID, _MACHINE = "gpu_serial", "gpu_uuid", "machine_id"
+_LAST_SLOT = 2**31 - 1
+# What is left of a serial that a table program took for a number.
+_NUMBER = r"^\d+\.\d+(?:[eE][+-]?\d+)?$|^\d+[eE][+]?\d+$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +58,54 @@ def read_texts(path: Path) -> pa.Table:
     Raises
     ------
     RecordsError
-        If it is neither, or a column cannot be text.
+        If it is neither, a column comes twice or cannot be text, or serials are no text.
     """
-    table = open_parquet(path).read() if path.suffix == ".parquet" else _read_csv(path)
+    check_regular(path)
+    table = read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     columns = {}
     for name in table.column_names:
         try:
-            text = table[name].cast(pa.string())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            text = plain_text(table[name], name=name in (_SERIAL, _MACHINE))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            detail = str(error).splitlines()[0]
             raise RecordsError(
-                f"{path}: column `{name}` is {table[name].type}, expected text."
+                f"{path}: column `{name}` is {table[name].type}, expected text ({detail})."
             ) from None
         stripped = pc.utf8_trim_whitespace(text)
         columns[name] = pc.if_else(pc.equal(stripped, ""), None, stripped)
+    _check_serials(columns.get(_SERIAL), path)
     return pa.table(columns)
+
+
+def _check_serials(serials: pa.ChunkedArray | None, path: Path) -> None:
+    if serials is not None:
+        numbers = serials.filter(pc.match_substring_regex(serials, _NUMBER))
+        if len(numbers):
+            raise RecordsError(
+                f"{path}: column `{_SERIAL}` holds {numbers[0].as_py()[:40]!r}, expected the "
+                "serial as text: as a number it loses digits."
+            )
 
 
 def _read_csv(path: Path) -> pa.Table:
     options = csv.ConvertOptions(strings_can_be_null=False)
     try:
         names = csv.open_csv(path).schema.names
+        doubled = [name for name in names if names.count(name) > 1]
+        if doubled:
+            raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
         options.column_types = dict.fromkeys(names, pa.string())
         return csv.read_csv(path, convert_options=options)
     except FileNotFoundError:
         raise RecordsError(f"{path}: no such file, expected CSV or Parquet.") from None
+    except OSError as error:
+        detail = error.strerror or str(error).splitlines()[0]
+        raise RecordsError(f"{path}: cannot be read ({detail}).") from None
+    except UnicodeDecodeError:
+        raise RecordsError(f"{path}: holds text that is not UTF-8, expected UTF-8.") from None
     except pa.ArrowInvalid as error:
+        if "UTF8" in str(error):
+            raise RecordsError(f"{path}: holds text that is not UTF-8, expected UTF-8.") from None
         detail = str(error).splitlines()[0]
         raise RecordsError(f"{path}: is no CSV file with a header ({detail}).") from None
 
@@ -95,8 +122,6 @@ def read_cmdb(path: Path) -> Cmdb:
     if _SERIAL not in table.column_names:
         found = ", ".join(table.column_names)
         raise RecordsError(f"{path}: column `{_SERIAL}` is missing, found {found}.")
-    if len(set(table.column_names)) < len(table.column_names):
-        raise RecordsError(f"{path}: a column comes twice in {', '.join(table.column_names)}.")
     table = table.filter(pc.is_valid(table[_SERIAL]))
     _check_slots(table, path)
     attributes = newest(table, [_SERIAL])
@@ -111,6 +136,13 @@ def read_cmdb(path: Path) -> Cmdb:
 def _check_slots(table: pa.Table, path: Path) -> None:
     if "slot" in table.column_names:
         slots = table["slot"].drop_null().to_pylist()
-        wrong = [slot for slot in slots if not (slot.isascii() and slot.isdigit())]
+        wrong = [slot for slot in slots if not _is_slot(slot)]
         if wrong:
-            raise RecordsError(f"{path}: column `slot` holds {wrong[0]!r}, expected a number.")
+            raise RecordsError(
+                f"{path}: column `slot` holds {wrong[0][:40]!r}, expected a number from 0 to "
+                f"{_LAST_SLOT}."
+            )
+
+
+def _is_slot(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= _LAST_SLOT

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,19 +17,25 @@ import pyarrow as pa
 import uvicorn
 
 from forewarn.features.errors import InputError
+from forewarn.pipelines.bounded_http import Bounds, bounded
 from forewarn.pipelines.clock import Clock, SystemClock
 from forewarn.pipelines.cmdb import Cmdb, read_cmdb
-from forewarn.pipelines.collector import Collector, parse_tokens
-from forewarn.pipelines.inbox import Inbox
+from forewarn.pipelines.collector import Collector
+from forewarn.pipelines.collector_metrics import CollectorMetrics
+from forewarn.pipelines.inbox import Inbox, Taken
 from forewarn.pipelines.ingest import read_tickets
 from forewarn.pipelines.intake import Intake
-from forewarn.pipelines.landing import Landing
+from forewarn.pipelines.landing import Landed, Landing
+from forewarn.pipelines.quarantine import Quarantine, is_broken
 from forewarn.pipelines.settings import CollectorTable, Settings
+from forewarn.pipelines.tokens import Tokens, parse_tokens
 
-__all__ = ["CollectError", "Publisher", "Watched", "run_collector"]
+__all__ = ["CollectError", "Health", "Publisher", "Watched", "run_collector"]
 
 _log = logging.getLogger("forewarn.collect")
 _MOST = 5_000  # batches landed at once: a round of 2,500 hosts, and memory stays bounded
+_PATIENCE, _ROUNDS = 300.0, 12  # seconds without a landing that are no trouble, or rounds
+_HEAD, _DEADLINE = 16 << 10, 30.0  # bytes of the head of a request, seconds for all of it
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _Content = TypeVar("_Content")
 
@@ -59,9 +67,13 @@ class Watched(Generic[_Content]):
                 return None
             self._stamp = stamp
             return self.read(self.path)
-        except (InputError, OSError) as error:
+        except Exception as error:  # whatever is wrong with it: batches have to land
             _log.warning("the last good content of %s holds: %s", self.path, error)
             return None
+
+    def forget(self) -> None:
+        """Let the next call return the content, though it did not change."""
+        self._stamp = None
 
 
 @dataclass(slots=True)
@@ -73,6 +85,9 @@ class Publisher:
     inbox : Inbox
     landing : Landing
     cmdb, repairs : Watched or None
+    stop : threading.Event
+    more : bool
+        More waited than was landed at once.
     """
 
     inbox: Inbox
@@ -80,35 +95,136 @@ class Publisher:
     cmdb: Watched[Cmdb] | None = None
     repairs: Watched[tuple[pa.Table, int]] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
+    more: bool = False
     _told: set[str] = field(default_factory=set)
+    _landed_at: float = field(default_factory=time.monotonic)
 
     def publish(self) -> int:
         """Land what waits; return how many batches. Interrupted, it does the same once more."""
         known = self.cmdb.changed() if self.cmdb is not None else None
         self.landing.cmdb = known or self.landing.cmdb
-        tickets = self.repairs.changed() if self.repairs is not None else None
+        tickets = self._tickets()
         taken = self.inbox.take(_MOST)
-        if not taken.files and tickets is None:
-            return 0
-        landed = self.landing.land(taken.readings, taken.events, tickets and tickets[0])
+        self.more = taken.more
+        for path, reason in taken.broken.items():
+            self._set_aside(path, reason)
+        if taken.files or tickets is not None:
+            try:
+                self._land(taken, tickets)
+            except Exception as error:
+                if not is_broken(error) or not taken.files:
+                    raise
+                _log.warning("not landed together, now one by one: %s", error)
+                self._land_singly(taken.files, tickets)
+        self._landed_at = time.monotonic()
+        return len(taken.files)
+
+    def age(self) -> float:
+        """Return the seconds since all that waited had landed, or there was nothing to land."""
+        return time.monotonic() - self._landed_at
+
+    def _tickets(self) -> pa.Table | None:
+        """Return the repair tickets if there are new ones, or those landed before were lost."""
+        if self.repairs is None:
+            return None
+        if self.landing.lacks_tickets():
+            self.repairs.forget()
+        content = self.repairs.changed()
+        return None if content is None else content[0]
+
+    def _land(self, taken: Taken, tickets: pa.Table | None) -> None:
+        landed = self.landing.land(taken.readings, taken.events, tickets)
         self.inbox.clear(taken.files)
+        for moved in landed.quarantined:
+            _log.error("%s", moved)
+        if landed.ahead:
+            _log.warning("%d rows of the future left out: was this clock set back?", landed.ahead)
         new = landed.unknown - self._told
         if new:
             _log.warning("%d serials not in the CMDB: %s ...", len(new), ", ".join(sorted(new)[:5]))
             self._told |= new
-        return len(taken.files)
+        self._tell_rivals(landed)
+
+    def _tell_rivals(self, landed: Landed) -> None:
+        for rival in landed.rivals:
+            pair = f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}"
+            if pair not in self._told:
+                _log.warning("%s: %s had it and keeps it", pair, rival.holder)
+                self._told.add(pair)
+
+    def _land_singly(self, files: tuple[Path, ...], tickets: pa.Table | None) -> None:
+        """Land batch by batch; one that cannot be landed while no rows at all can is set aside."""
+        self._land(self.inbox.read(()), tickets)
+        for path in files:
+            try:
+                self._land(self.inbox.read([path]), None)
+            except Exception as error:
+                if not is_broken(error):
+                    raise
+                self._set_aside(path, f"{type(error).__name__}: {error}")
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        moved = Quarantine(self.landing.folder).take(path, (reason.splitlines() or [""])[0])
+        _log.error("%s", moved)
 
     def run(self, every: float) -> None:
         """Publish until `stop`, and once more; what cannot be landed now is tried again."""
         while True:
             last = self.stop.wait(every)
             try:
-                while self.publish() == _MOST:
-                    pass
-            except (InputError, OSError, pa.ArrowException):
+                self.publish()
+                while self.more:
+                    self.publish()
+            except Exception:  # whatever it is: the next batch may land
                 _log.exception("not landed, tried again")
             if last:
                 return
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether what is taken also lands.
+
+    Attributes
+    ----------
+    publisher : Publisher
+    intake : Intake
+    patience : float
+        Seconds that a landing may take, and a batch may wait.
+    """
+
+    publisher: Publisher
+    intake: Intake
+    patience: float
+
+    def trouble(self) -> str | None:
+        """Return what is wrong; None if nothing is."""
+        if not self.intake.is_alive():
+            return "nothing is taken any more"
+        if self.publisher.age() > self.patience:
+            return f"nothing has landed for {self.publisher.age():.0f} s"
+        if self.waiting() > self.patience:
+            return f"a batch has waited for {self.waiting():.0f} s"
+        return None
+
+    def waiting(self) -> float:
+        """Return the seconds for which the oldest batch has waited to be landed."""
+        since = self.publisher.inbox.since()
+        return 0.0 if since is None else max(0.0, (self.intake.clock.now() - since) / 1e9)
+
+    def measure(self, metrics: CollectorMetrics) -> None:
+        """Add what is known here to the metrics."""
+        quarantine = Quarantine(self.publisher.landing.folder)
+        metrics.gauge(
+            "landing_age_seconds",
+            "Since all that waited had landed, or there was nothing to land.",
+            self.publisher.age,
+        )
+        metrics.gauge("inbox_age_seconds", "The oldest batch not landed.", self.waiting)
+        metrics.gauge(
+            "inbox_files", "Batches not landed.", lambda: len(self.publisher.inbox.files())
+        )
+        metrics.gauge("quarantined_files", "Files set aside.", lambda: len(quarantine))
 
 
 def run_collector(
@@ -144,10 +260,11 @@ def run_collector(
     """
     logging.basicConfig(level=logging.INFO, format="forewarn collect: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    sites = parse_tokens(tokens)
     table = settings.collector
+    known = Tokens.of(parse_tokens(tokens), table.hosts)
+    clock = clock or SystemClock()
     address = (host or table.host, table.port if port is None else port)
-    landing = Landing(out, settings.records.interval, settings.failures.rules)
+    landing = Landing(out, settings.records.interval, settings.failures.rules, clock=clock)
     inbox = Inbox(out / "_inbox")
     publisher = Publisher(
         inbox,
@@ -158,12 +275,12 @@ def run_collector(
     for path, read in ((cmdb, read_cmdb), (repairs, read_tickets)):
         if path is not None:
             read(path)
-    collector = Collector(
-        sites,
-        settings.collection.as_told(),
-        Intake(inbox, clock or SystemClock()),
-        table.max_batch_mib << 20,
-    )
+    intake = Intake(inbox, clock, Inbox(Quarantine(out).folder / "too_old"))
+    patience = max(_PATIENCE, _ROUNDS * table.publish_every / 1e9)
+    health = Health(publisher, intake, patience)
+    limit = table.max_batch_mib << 20
+    collector = Collector(known, settings.collection.as_told(), intake, limit, health.trouble)
+    health.measure(collector.metrics)
     _serve(collector, publisher, settings, address)
 
 
@@ -187,6 +304,12 @@ def _bound(address: tuple[str, int], table: CollectorTable) -> socket.socket:
         raise CollectError(f"{host}:{port}: cannot be listened at ({error.strerror}).") from None
 
 
+def _open_many_files() -> None:
+    """Let every agent of a fleet keep its connection: the usual limit is 1,024 files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _serve(
     collector: Collector, publisher: Publisher, settings: Settings, address: tuple[str, int]
 ) -> None:
@@ -194,8 +317,12 @@ def _serve(
     bound = _bound(address, table)
     if address[0] not in _LOOPBACK and not table.certificate:
         _log.warning("no `collector.certificate`: tokens travel in the clear on %s", address[0])
+    bounds = Bounds(_HEAD, 2 * collector.limit + _HEAD, _DEADLINE)
+    _open_many_files()
     config = uvicorn.Config(
         collector.app(),
+        http=bounded(bounds, collector.metrics.refuse),
+        ws="none",
         log_level="warning",
         access_log=False,
         ssl_certfile=table.certificate or None,

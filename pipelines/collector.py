@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,40 +14,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from forewarn.features.errors import InputError
-from forewarn.pipelines.intake import Intake, RefusedError
+from forewarn.pipelines.collector_metrics import CollectorMetrics
+from forewarn.pipelines.intake import ClockError, Intake, RefusedError
+from forewarn.pipelines.tokens import Speaker, Tokens
 
-__all__ = ["Collector", "TokenError", "parse_tokens"]
+__all__ = ["Collector"]
 
 _log = logging.getLogger("forewarn.collect")
-
-
-class TokenError(InputError):
-    """Tokens that cannot be used."""
-
-
-def parse_tokens(text: str) -> dict[str, str]:
-    """Return the site of each token, from `site-a=TOKEN,site-b=TOKEN`.
-
-    Raises
-    ------
-    TokenError
-        If there is none, or one has no site or is there twice.
-
-    Examples
-    --------
-    >>> parse_tokens("berlin=s3cret")
-    {'s3cret': 'berlin'}
-    """
-    sites: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        site, _, token = part.partition("=")
-        if not site or not token or token in sites:
-            raise TokenError("FOREWARN_TOKENS: expected SITE=TOKEN,..., each token once.")
-        sites[token] = site
-    if not sites:
-        raise TokenError("FOREWARN_TOKENS is not set, expected SITE=TOKEN,...")
-    return sites
+_BODIES = 8  # of the longest kind: what all requests together may hold in memory
 
 
 @dataclass(slots=True)
@@ -57,68 +30,80 @@ class Collector:
 
     Attributes
     ----------
-    sites : mapping of str to str
-        Site of each token.
+    tokens : Tokens
     policy : mapping
         What agents are told, as JSON can hold it.
     intake : Intake
     limit : int
         Bytes of a batch, as sent and unpacked.
+    trouble : callable
+        Returns what is wrong with the service; None if nothing is.
+    metrics : CollectorMetrics
     """
 
-    sites: Mapping[str, str]
+    tokens: Tokens
     policy: Mapping[str, Any]
     intake: Intake
     limit: int
+    trouble: Callable[[], str | None] = lambda: None
+    metrics: CollectorMetrics = field(default_factory=CollectorMetrics)
+    _held: int = 0
 
     def app(self) -> Starlette:
         """Return the service as an ASGI application."""
         return Starlette(
             routes=[
                 Route("/health", self._health),
+                Route("/metrics", self._metrics),
                 Route("/v1/policy", self._policy),
                 Route("/v1/batches", self._batches, methods=["POST"]),
             ]
         )
 
     async def _health(self, _: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        trouble = self.trouble()
+        if trouble is None:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"{trouble}\n", status_code=503)
+
+    async def _metrics(self, _: Request) -> Response:
+        return PlainTextResponse(self.metrics.text())
 
     async def _policy(self, request: Request) -> Response:
         try:
-            self._site(request)
+            self._speaker(request)
         except RefusedError as refused:
-            return _refusal(request, refused)
+            return self._refusal(request, refused)
         return JSONResponse(dict(self.policy))
 
     async def _batches(self, request: Request) -> Response:
         """Take a batch: it is on disk before the answer."""
+        room = _Room(self)
         try:
-            site = self._site(request)
-            body = await self._body(request)
+            speaker = self._speaker(request)
+            body = await self._body(request, room)
             kind = request.headers.get("content-type", "").split(";")[0].strip()
-            taken = await asyncio.wrap_future(self.intake.offer(body, kind, site))
+            answer = await asyncio.wrap_future(self.intake.offer(body, kind, speaker))
         except RefusedError as refused:
-            return _refusal(request, refused)
+            return self._refusal(request, refused)
         except ClientDisconnect:
             return Response(status_code=400)
-        return JSONResponse(taken)
+        finally:
+            room.leave()
+        self.metrics.take(answer["rows"], answer["too_old"])
+        return JSONResponse(answer)
 
-    def _site(self, request: Request) -> str:
-        """Return the site whose token this is; every token is compared, at the same speed."""
+    def _speaker(self, request: Request) -> Speaker:
+        """Return whose token this is."""
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not given:
             raise RefusedError(401, "no token")
-        found = [
-            site
-            for token, site in self.sites.items()
-            if hmac.compare_digest(token.encode(), given.strip().encode())
-        ]
-        if not found:
+        speaker = self.tokens.speaker(given.strip())
+        if speaker is None:
             raise RefusedError(403, "a wrong token")
-        return found[0]
+        return speaker
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, room: _Room) -> bytes:
         """Return the unpacked body, of which never more than the limit is in memory."""
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self.limit:
@@ -127,29 +112,53 @@ class Collector:
         if packing not in ("identity", "gzip"):
             raise RefusedError(415, f"content-encoding {packing!r}, expected gzip or none")
         unpack = zlib.decompressobj(wbits=31) if packing == "gzip" else None
-        parts, size = [], 0
+        body = bytearray()
         async for part in request.stream():
-            for piece in _pieces(unpack, part, self.limit - size + 1):
-                size += len(piece)
-                parts.append(piece)
-                if size > self.limit:
-                    raise RefusedError(413, f"more than {self.limit} bytes unpacked")
-        if unpack is not None and size and not unpack.eof:
+            piece = _piece(unpack, part, self.limit - len(body) + 1)
+            room.take(len(piece))
+            body += piece
+            if len(body) > self.limit:
+                raise RefusedError(413, f"more than {self.limit} bytes unpacked")
+        if unpack is not None and body and not unpack.eof:
             raise RefusedError(400, "a gzip stream that is cut off")
-        return b"".join(parts)
+        return bytes(body)
+
+    def _refusal(self, request: Request, refused: RefusedError) -> Response:
+        client = request.client.host if request.client else "unknown"
+        _log.warning(
+            "refused %s from %s: %d, %s", request.url.path, client, refused.status, refused
+        )
+        self.metrics.refuse(refused.status)
+        if isinstance(refused, ClockError):
+            self.metrics.skews.note(refused.host, refused.ahead / 1e9)
+        return JSONResponse(refused.answer(), status_code=refused.status)
 
 
-def _pieces(unpack: Any, part: bytes, most: int) -> list[bytes]:
+@dataclass(slots=True)
+class _Room:
+    """What one request holds of the memory that all of them share."""
+
+    collector: Collector
+    size: int = 0
+
+    def take(self, size: int) -> None:
+        """Hold more, or refuse the request: whoever sent it keeps it and comes again."""
+        self.size += size
+        self.collector._held += size
+        if self.collector._held > _BODIES * self.collector.limit:
+            raise RefusedError(503, "too many batches at once, expected it later")
+
+    def leave(self) -> None:
+        """Give it back."""
+        self.collector._held -= self.size
+
+
+def _piece(unpack: Any, part: bytes, most: int) -> bytes:
     """Return what a part of the body unpacks to, at most so much of it."""
     if unpack is None:
-        return [part]
+        return part
     try:
-        return [unpack.decompress(part, most)]
+        piece: bytes = unpack.decompress(part, most)
+        return piece
     except zlib.error as error:
         raise RefusedError(400, f"no gzip stream ({error})") from None
-
-
-def _refusal(request: Request, refused: RefusedError) -> Response:
-    client = request.client.host if request.client else "unknown"
-    _log.warning("refused %s from %s: %d, %s", request.url.path, client, refused.status, refused)
-    return JSONResponse({"error": str(refused)}, status_code=refused.status)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from forewarn.pipelines.terminal import plain
+
 if TYPE_CHECKING:
     from forewarn.pipelines.settings import Settings
 
@@ -24,12 +26,20 @@ __all__ = [
 ]
 
 
+_LONGEST = 300  # characters of what is wrong: an option may be a file's worth of text
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
         """Say it and leave with exit code 2."""
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+        self.exit(2, f"{self.prog}: error: {plain(said)} (see {self.prog} --help)\n")
 
 
 def moment(text: str) -> int:
@@ -40,21 +50,24 @@ def moment(text: str) -> int:
         return parse_moment(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"found {text!r}, expected a date or time such as 2025-03-01 or 2025-03-01T06:00:00Z"
+            f"found {_short(text)!r}, expected a date or time such as 2025-03-01 or "
+            "2025-03-01T06:00:00Z"
         ) from None
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers of at least `least`."""
+def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """Return a reader of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
             number = int(text)
-        except ValueError:
+        except ValueError:  # also of thousands of digits
             number = least - 1
-        if number < least:
+        if not least <= number <= most:
+            found = repr(text) if len(text) <= 20 else f"{text[:20]!r}..."
+            bound = "" if number <= most else f" and at most {most}"
             raise argparse.ArgumentTypeError(
-                f"found {text!r}, expected a whole number of at least {least}"
+                f"found {found}, expected a whole number of at least {least}{bound}"
             )
         return number
 

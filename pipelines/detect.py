@@ -18,15 +18,22 @@ from forewarn.models.machine_past import Past
 from forewarn.models.peers import FEWEST
 from forewarn.models.running_task import Task
 from forewarn.models.verdict import Finding, Jitter, Verdict
-from forewarn.pipelines.detect_state import load_state, save_state
+from forewarn.pipelines.detect_state import known_pasts, save_state
 from forewarn.pipelines.evidence import evidence_of
 from forewarn.pipelines.host_events import HostEvents, HostEventsError
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.prior import Prior
-from forewarn.pipelines.pulls import FilePull, Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.pulls import (
+    FilePull,
+    Pull,
+    PullError,
+    find_pulls,
+    open_pull,
+    task_name,
+)
 from forewarn.pipelines.stages import note
 
-__all__ = ["Detected", "detect", "detect_pulls", "opened", "warm_up"]
+__all__ = ["Detected", "NotJudged", "detect", "detect_pulls", "none_judged", "opened", "warm_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,41 @@ class Detected:
             "examined": list(self.verdict.examined),
             "too_small": [self.pull.grid.machines[i] for i in self.verdict.too_small],
             "observe_only": self.verdict.observe_only,
+            "not_judged": None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A task of which nothing can be said.
+
+    Attributes
+    ----------
+    task : str
+    reason : str
+    seconds : float
+    observe_only : bool
+        Of the detector.
+    """
+
+    task: str
+    reason: str
+    seconds: float
+    observe_only: bool = False
+
+    def line(self) -> dict[str, Any]:
+        """Return the same keys as those of a task that was judged."""
+        lists = ("also", "blind", "jitters", "examined", "too_small")
+        nothing: dict[str, Any] = {name: [] for name in lists}
+        return {
+            "task": self.task,
+            **dict.fromkeys((*_FIELDS, "detected_at", "kind", "evidence")),
+            **nothing,
+            "machines": 0,
+            "seconds": round(self.seconds, 3),
+            "helped_by_list": False,
+            "observe_only": self.observe_only,
+            "not_judged": self.reason,
         }
 
 
@@ -100,8 +142,10 @@ def detect_pulls(
     at_risk: Path | None = None,
     state: Path | None = None,
     events: HostEvents | None = None,
-) -> Iterator[Detected]:
+) -> Iterator[Detected | NotJudged]:
     """Look for the faulty machine of every task in a folder, one task after another.
+
+    A task that breaks the contract is given with its reason and stops no other.
 
     Parameters
     ----------
@@ -118,18 +162,35 @@ def detect_pulls(
     Raises
     ------
     PullError
-        If the metrics break the contract, or a task has none that the detector knows.
+        If the folder holds no task, or, after their reasons, if none could be judged.
     """
     lists = Prior.open(at_risk) if at_risk is not None else None
     warm_up(stored)
-    for folder in find_pulls(metrics):
+    folders, refused = find_pulls(metrics), list[PullError]()
+    for folder in folders:
         started = time.perf_counter()
-        pull = opened(folder, stored)
-        before = load_state(state, pull.name) if state is not None else {}
-        found, pasts = detect(pull, stored.detector, lists, before, events)
+        try:
+            pull = opened(folder, stored)
+            before = known_pasts(state, pull.name)
+            found, pasts = detect(pull, stored.detector, lists, before, events)
+        except PullError as error:
+            refused.append(error)
+            seconds = time.perf_counter() - started
+            observe_only = stored.detector.observe_only
+            yield NotJudged(task_name(folder), str(error), seconds, observe_only)
+            continue
         if state is not None:
             save_state(state, pull.name, pasts)
         yield replace(found, seconds=time.perf_counter() - started)
+    if len(refused) == len(folders):
+        raise none_judged(refused)
+
+
+def none_judged(refused: Sequence[PullError]) -> PullError:
+    """Say of tasks that are all bad why the first one is."""
+    if len(refused) == 1:
+        return refused[0]
+    return PullError(f"none of {len(refused)} tasks can be judged; the first: {refused[0]}")
 
 
 def warm_up(stored: StoredDetector) -> None:

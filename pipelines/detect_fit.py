@@ -31,7 +31,8 @@ from forewarn.models.detector_training import (
 )
 from forewarn.models.lstm_vae_training import fit_lstm_vae
 from forewarn.models.metric_priority import largest_z, ranked_metrics
-from forewarn.pipelines.pulls import FilePull, PullError, find_pulls, open_pull
+from forewarn.pipelines.pulls import FilePull, PullError, open_pull, sound_pulls, task_name
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.settings import DetectionTable
 from forewarn.pipelines.stages import note, progress_bar
 from forewarn.pipelines.store import replacing
@@ -40,6 +41,7 @@ __all__ = ["Incident", "fit_detector", "read_incidents", "save_fitted"]
 
 _WINDOWS = 40_000  # that a denoiser is trained on
 _COLUMNS = ("task", "machine", "start", "end")
+_TIMES = (pd.Timestamp("1700-01-01", tz="UTC"), pd.Timestamp("2262-01-01", tz="UTC"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def read_incidents(path: Path) -> list[Incident]:
     PullError
         If the file cannot be read, or a column is missing or no time.
     """
+    refuse_irregular(path)
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
@@ -70,9 +73,10 @@ def read_incidents(path: Path) -> list[Incident]:
     times = {}
     for name in ("start", "end"):
         parsed = pd.to_datetime(table[name], utc=True, errors="coerce", format="ISO8601")
+        parsed = parsed.where(parsed.between(*_TIMES))  # of which there are nanoseconds
         wrong = table.index[parsed.isna() & (table["machine"] != "")]
         if len(wrong):
-            found = table[name][wrong[0]]
+            found = table[name][wrong[0]][:40]
             raise PullError(
                 f"{path}: column `{name}` of row {wrong[0] + 2} is {found!r}, expected a time."
             )
@@ -98,10 +102,11 @@ def fit_detector(
     Raises
     ------
     PullError
-        If the metrics break the contract, or none of those that the settings name is there.
+        If no task keeps the contract, or none of the metrics that the settings name is there.
     """
     faulty = frozenset(one.task for one in incidents if one.machine)
-    tasks = _Tasks(find_pulls(metrics), settings, faulty)
+    folders = sound_pulls(metrics, settings.interval, [one.name for one in settings.metrics])
+    tasks = _Tasks(folders, settings, faulty)
     limits = _present(metrics, tasks, [one.limits for one in settings.metrics])
     names = [one.name for one in limits]
     activity = settings.activity if settings.activity in names else None
@@ -207,7 +212,7 @@ class _Tasks:
     def healthy(self) -> Iterator[FilePull]:
         """Open those in which nothing is known to be wrong."""
         for folder in self.folders:
-            if folder.name.removeprefix("task=") not in self.known_faulty:
+            if task_name(folder) not in self.known_faulty:
                 yield open_pull(folder, self.settings.interval)
 
     def all(self) -> Iterator[FilePull]:

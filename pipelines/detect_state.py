@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,18 @@ import numpy as np
 
 from forewarn.features.errors import InputError
 from forewarn.models.machine_past import Past
+from forewarn.pipelines.file_names import file_name
+from forewarn.pipelines.stages import note
 from forewarn.pipelines.store import replacing
 
-__all__ = ["StateError", "load_state", "save_state"]
+__all__ = ["StateError", "known_pasts", "load_state", "save_state", "set_aside"]
 
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
+_PARTS = ("blocks", "offset", "spread", "level")
+# What a file that is cut, spoiled or of something else makes its readers raise.
+_SPOILED = (
+    *(ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile, zlib.error),
+    *(NotImplementedError, RecursionError),
+)
 
 
 class StateError(InputError):
@@ -26,10 +32,7 @@ class StateError(InputError):
 
 
 def _path(folder: Path, task: str) -> Path:
-    """Return the file of a task; a name that is no plain file name is replaced by its digest."""
-    plain = _PLAIN.fullmatch(task) is not None
-    name = task if plain else "task." + hashlib.sha256(task.encode()).hexdigest()[:32]
-    return folder / f"{name}.npz"
+    return folder / f"{file_name(task)}.npz"
 
 
 def save_state(folder: Path, task: str, pasts: Mapping[str, Past]) -> None:
@@ -38,7 +41,7 @@ def save_state(folder: Path, task: str, pasts: Mapping[str, Past]) -> None:
     for number, (metric, past) in enumerate(pasts.items()):
         names = json.dumps({"metric": metric, "machines": past.machines}).encode()
         arrays[f"{number}/names"] = np.frombuffer(names, dtype=np.uint8)
-        for part in ("blocks", "offset", "spread", "level"):
+        for part in _PARTS:
             arrays[f"{number}/{part}"] = getattr(past, part)
     with replacing(_path(folder, task)) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
@@ -56,19 +59,54 @@ def load_state(folder: Path, task: str) -> dict[str, Past]:
     if not path.exists():
         return {}
     try:
+        if not path.is_file():  # opening a FIFO would wait for ever
+            raise ValueError("no regular file")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(_pasts(arrays))
-    except (ValueError, KeyError, OSError, EOFError, BadZipFile) as error:
+    except _SPOILED as error:
         raise StateError(
             f"{path}: cannot be used ({type(error).__name__}: {str(error)[:80]}), expected what "
-            "`--state` wrote; remove it to begin anew."
+            "`--state` wrote"
         ) from None
+
+
+def known_pasts(folder: Path | None, task: str) -> dict[str, Past]:
+    """Read the pasts of a task; a file that cannot be used is set aside, with a note."""
+    if folder is None:
+        return {}
+    try:
+        return load_state(folder, task)
+    except StateError as error:
+        set_aside(_path(folder, task), error)
+        return {}
+
+
+def set_aside(path: Path, why: Exception) -> None:
+    """Give a file another name, so that what it held is begun anew and somebody can look at it."""
+    aside = path.with_name(f"{path.name}.unusable")
+    try:
+        path.replace(aside)
+    except OSError as error:
+        note(f"{why}; begun anew, though it cannot be set aside ({error.strerror})")
+    else:
+        note(f"{why}; set aside as {aside.name} and begun anew")
 
 
 def _pasts(arrays: Any) -> list[tuple[str, Past]]:
     found = []
     for number in range(sum(name.endswith("/names") for name in arrays.files)):
         names = json.loads(arrays[f"{number}/names"].tobytes().decode())
-        parts = (arrays[f"{number}/{part}"] for part in ("blocks", "offset", "spread", "level"))
-        found.append((names["metric"], Past(tuple(names["machines"]), *parts)))
+        past = Past(tuple(names["machines"]), *(arrays[f"{number}/{part}"] for part in _PARTS))
+        _check(past)
+        found.append((names["metric"], past))
     return found
+
+
+def _check(past: Past) -> None:
+    """Refuse parts that do not fit each other: compiled loops would read beside them."""
+    n_machines, n_blocks = len(past.machines), past.blocks.size
+    if past.blocks.shape != (n_blocks,) or past.blocks.dtype != np.int64:
+        raise ValueError("block numbers of another form")
+    for values in (past.offset, past.spread, past.level):
+        if values.shape != (n_machines, n_blocks) or values.dtype != np.float32:
+            raise ValueError(f"a part of {values.shape} numbers for {n_machines} machines")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.models.detector_file import StoredDetector
 
@@ -26,6 +27,8 @@ def verdict_words(line: Mapping[str, Any]) -> str:
     line : mapping
         As `--json` prints it.
     """
+    if line["not_judged"] is not None:
+        return f"{line['task']}: not judged: {line['not_judged']}"
     blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
     if line["too_small"]:
         blind += f", in groups too small to compare: {', '.join(line['too_small'])}"
@@ -45,7 +48,7 @@ def verdict_words(line: Mapping[str, Any]) -> str:
 
 def _short(jitters: Sequence[Mapping[str, Any]]) -> str:
     """Say who stood out for a while and is back."""
-    told = [f"{one['machine']} did for {one['seconds']:g} s" for one in jitters[:3]]
+    told = [f"{one['machine']} did for {duration_in_words(one['seconds'])}" for one in jitters[:3]]
     more = f" and {len(jitters) - 3} others" if len(jitters) > 3 else ""
     return f" for long enough ({', '.join(told)}{more})" if told else ""
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from forewarn.features.canonical import Columns, Keys, Values, check_keys, check_values
 from forewarn.features.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.failures import Failures
-from forewarn.features.instances import find_instances
+from forewarn.features.instances import find_instances, seen_whole
 from forewarn.features.key_survey import KeySurvey, survey_keys
 from forewarn.features.ordering import stable_order
-from forewarn.features.records import DAY, MACHINE, SERIAL, FeatureKinds, RecordsError
+from forewarn.features.records import DAY, MACHINE, FeatureKinds, RecordsError
 from forewarn.features.timeline import lay_out
 from forewarn.pipelines.doctor_page import render_doctor
 from forewarn.pipelines.job import open_store
@@ -30,8 +30,9 @@ from forewarn.pipelines.store import (
     RecordStore,
     moments_of,
     of_columns,
-    open_parquet,
+    read_parquet,
     replacing,
+    serials_of,
 )
 
 __all__ = ["examine", "write_report"]
@@ -187,9 +188,10 @@ def _causes(folder: Path) -> dict[str, list[tuple[int, str]]]:
     """Return moment and cause of the reported failures of each serial."""
     path, causes = folder / "failures.parquet", defaultdict(list)
     if path.exists():
-        table = open_parquet(path).read()
+        table = read_parquet(path)
         if "cause" in table.column_names:
-            columns = (table[SERIAL], moments_of(table, "failed_at", path), table["cause"])
+            failed = moments_of(table, "failed_at", path)
+            columns = (serials_of(table, path), failed, table["cause"])
             for serial, moment, cause in zip(*(c.to_pylist() for c in columns), strict=True):
                 if moment is not None and cause:
                     causes[str(serial)].append((moment, str(cause)))
@@ -225,18 +227,21 @@ def _usable(store: RecordStore, settings: Settings, keys: KeySurvey) -> dict[str
     if not 0.5 * interval <= keys.cadence <= 1.5 * interval:
         return None
     plain = replace(store, kinds=FeatureKinds(), groups=())
+    timeline = lay_out(*plain.read_known())
     found = find_instances(
-        lay_out(*plain.read_known()),
+        timeline,
         length=settings.windows.length,
         step=settings.windows.step,
         horizon=settings.horizon,
     )
-    labelled = int((found.label >= 0).sum())
+    # Of those that end later only failures are known, and nothing is trained on them.
+    label = found.label[seen_whole(timeline, found.end, settings.horizon)]
+    labelled = int((label >= 0).sum())
     expected = max(1, (keys.records + keys.missing) // settings.windows.step)
     return {
         "instances": len(found),
         "labelled": labelled,
-        "positives": int((found.label == 1).sum()),
+        "positives": int((label == 1).sum()),
         "share": min(1.0, labelled / expected),
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from forewarn.features.duration import duration_in_words
 from forewarn.pipelines.doctor_words import findings, verdict
 from forewarn.pipelines.drawing import inline_svg
 from forewarn.pipelines.fleet_pictures import failures_figure, records_figure
@@ -22,7 +23,7 @@ def render_doctor(found: Mapping[str, Any]) -> str:
         (count(found["gpus"]), "GPUs"),
         (count(found["machines"] or None), "machines"),
         (f"{found['days']:g}", "days"),
-        (f"{found['cadence_seconds']:g} s", "from record to record"),
+        (duration_in_words(found["cadence_seconds"]), "from record to record"),
         (f"{per_hundred(found['coverage'])} %", "of the expected records are there"),
         (count(found["failures"]["count"]), "failures"),
         (f"{per_hundred(usable.get('share'))} %", "of the possible instances are usable"),

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forewarn.features.duration import duration_in_words
 from forewarn.pipelines.pages import plural, visible
+from forewarn.pipelines.terminal import plain
 
 __all__ = ["Finding", "doctor_text", "findings", "half_width", "verdict"]
 
@@ -69,7 +71,8 @@ def _of_keys(found: Mapping[str, Any]) -> Iterator[Finding]:
     if cadence and not 0.5 * wanted <= cadence <= 1.5 * wanted:
         yield Finding(
             True,
-            f"Records come every {cadence:g} s, the configuration says {wanted:g} s.",
+            f"Records come every {duration_in_words(cadence)}, the configuration says "
+            f"{duration_in_words(wanted)}.",
             f'Set `records.interval = "{cadence:g}s"`, and think about `windows` anew.',
         )
     if found["coverage"] < 0.9:
@@ -157,7 +160,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         "",
         f"GPUs       {found['gpus']:,}{_machines(found)}",
         f"span       {found['first']} to {found['last']}, {found['days']:g} days",
-        f"records    {found['records']:,} every {found['cadence_seconds']:g} s, "
+        f"records    {found['records']:,} every {duration_in_words(found['cadence_seconds'])}, "
         f"{found['coverage']:.1%} of those expected, {plural(found['gaps'], 'gap')}",
         f"moves      {plural(found['serials_moved'], 'GPU')} changed the machine",
         f"resets     {_resets(found)}",
@@ -172,7 +175,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         lines.append(f"failures   {month}: {sum(causes.values())} ({told})")
     for one in findings(found):
         lines += ["", f"{'!!' if one.grave else ' !'} {one.what}", f"   {one.todo}"]
-    return "\n".join(lines)
+    return "\n".join(map(plain, lines))
 
 
 def _machines(found: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from forewarn.features.telemetry.nvidia_smi_csv import (
+    DAMAGED,
     lost_gpus,
     parse_query_gpu,
     query_fields,
@@ -18,10 +19,21 @@ from forewarn.features.telemetry.nvidia_smi_csv import (
 from forewarn.features.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
 
-__all__ = ["Answer", "GpuSource", "HangError", "NoSourceError", "NvidiaSmi", "Nvml", "open_source"]
+__all__ = [
+    "Answer",
+    "GpuSource",
+    "HangError",
+    "NoSourceError",
+    "NvidiaSmi",
+    "Nvml",
+    "NvmlElseSmi",
+    "open_source",
+]
 
 
 _LAST_WAIT = 0.5  # seconds
+_SHOWN = 200  # characters of what a program said
+_UNREAD = "a GPU that NVML names and cannot read"
 
 
 class HangError(Exception):
@@ -42,19 +54,43 @@ class Answer:
     lost : tuple of str
         PCI addresses of GPUs that are called lost.
     unread : Unread
+    trouble : str
+        Why a GPU that is not among the readings may be there all the same; empty if the source
+        had none.
     """
 
     readings: list[GpuReading]
     lost: tuple[str, ...] = ()
     unread: Unread = field(default_factory=Unread)
+    trouble: str = ""
 
 
 class GpuSource(Protocol):
     """Anything that can read the GPUs of this host."""
 
     def read(self, timeout: float) -> Answer:
-        """Return all GPUs within so many seconds; raises HangError or NoSourceError."""
+        """Return all GPUs within so many seconds; raises HangError or NoSourceError.
+
+        No GPU at all is a NoSourceError, and no statement on any of them.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a program printed, and how it ended."""
+
+    text: str
+    code: int
+
+    def end(self) -> str:
+        if self.code < 0:
+            return f"was ended by signal {-self.code}"
+        return f"ended with exit code {self.code}"
+
+    def first_line(self) -> str:
+        lines = (line.strip() for line in self.text.splitlines())
+        return next((line[:_SHOWN] for line in lines if line), "it printed nothing")
 
 
 @dataclass(slots=True)
@@ -67,23 +103,37 @@ class NvidiaSmi:
     def read(self, timeout: float) -> Answer:
         """Return all GPUs, by a query of fields where the driver knows them, else by XML."""
         said = self._ask(timeout)
-        readings, unread = parse_query_gpu(said)
-        if not readings and "not a valid field" in said:
-            known = supported_fields(self._run(timeout, "--help-query-gpu"))
+        if "not a valid field" in said.text and not parse_query_gpu(said.text)[0]:
+            known = supported_fields(self._run(timeout, "--help-query-gpu").text)
             self._fields = tuple(name for name in self._fields if name in known)
             said = self._ask(timeout)
-            readings, unread = parse_query_gpu(said)
-        lost = lost_gpus(said)
+        readings, unread = parse_query_gpu(said.text)
+        lost = lost_gpus(said.text)
         if not readings:
             document = self._run(timeout, "-q", "-x")
-            readings, unread = parse_nvidia_smi_xml(document[document.find("<") :])
-            lost = lost + lost_gpus(document)
-        return Answer(readings, lost, unread)
+            readings, unread = parse_nvidia_smi_xml(document.text[document.text.find("<") :])
+            lost = tuple(dict.fromkeys(lost + lost_gpus(document.text)))
+            said = document if readings else said
+        readings = [reading for reading in readings if reading.pci not in lost]
+        if said.code < 0:  # whatever it printed is cut off somewhere
+            readings = []
+        trouble = self._trouble(said, readings, unread)
+        if not readings and not lost:
+            raise NoSourceError(trouble)
+        return Answer(readings, lost, unread, trouble)
 
-    def _ask(self, timeout: float) -> str:
+    def _trouble(self, said: _Said, readings: list[GpuReading], unread: Unread) -> str:
+        """Say why an absent GPU proves nothing: all fail while the driver is replaced."""
+        if said.code != 0:
+            return f"{self.program} {said.end()}: {said.first_line()!r}"
+        if not readings:
+            return f"{self.program} printed no table of GPUs: {said.first_line()!r}"
+        return f"{self.program}: {DAMAGED}" if unread.counts[DAMAGED] else ""
+
+    def _ask(self, timeout: float) -> _Said:
         return self._run(timeout, f"--query-gpu={','.join(self._fields)}", "--format=csv")
 
-    def _run(self, timeout: float, *arguments: str) -> str:
+    def _run(self, timeout: float, *arguments: str) -> _Said:
         """Return what it prints, whatever its exit code: it fails where one of eight GPUs does."""
         try:
             running = subprocess.Popen(
@@ -99,7 +149,7 @@ class NvidiaSmi:
         except subprocess.TimeoutExpired:
             _abandon(running)
             raise HangError(f"{self.program} gave no answer in {timeout:g} s") from None
-        return said.decode(errors="replace")
+        return _Said(said.decode(errors="replace"), running.returncode)
 
 
 def _abandon(running: subprocess.Popen[bytes]) -> None:
@@ -141,6 +191,8 @@ class Nvml:
         self._stuck.join(timeout)
         if not result:
             raise HangError(f"NVML gave no answer in {timeout:g} s")
+        if isinstance(result[0], NoSourceError):
+            raise result[0]
         if isinstance(result[0], Exception):
             raise NoSourceError(f"NVML: {result[0]}") from result[0]
         return result[0]
@@ -149,16 +201,26 @@ class Nvml:
         nvml = self.library
         nvml.nvmlInit()
         try:
-            driver, readings, lost = _text(nvml.nvmlSystemGetDriverVersion()), [], []
-            for slot in range(nvml.nvmlDeviceGetCount()):
-                try:
-                    handle = nvml.nvmlDeviceGetHandleByIndex(slot)
-                    readings.append(_device(nvml, handle, slot, driver))
-                except nvml.NVMLError_GpuIsLost:
-                    lost.append(_address_of(nvml, slot))
-            return Answer(readings, tuple(pci for pci in lost if pci))
+            answer = self._all_gpus(_text(nvml.nvmlSystemGetDriverVersion()))
         finally:
-            nvml.nvmlShutdown()
+            with suppress(nvml.NVMLError):
+                nvml.nvmlShutdown()
+        if not answer.readings and not answer.lost:
+            raise NoSourceError(answer.trouble or "NVML: it names no GPU")
+        return answer
+
+    def _all_gpus(self, driver: str) -> Answer:
+        nvml, readings, lost, unread = self.library, [], [], Unread()
+        for slot in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(slot)
+                readings.append(_device(nvml, handle, slot, driver))
+            except nvml.NVMLError_GpuIsLost:
+                lost.append(_address_of(nvml, slot))
+            except nvml.NVMLError as error:
+                unread.add(_UNREAD, str(error))
+        trouble = f"NVML: {_UNREAD} ({unread.examples[_UNREAD]})" if unread else ""
+        return Answer(readings, tuple(pci for pci in lost if pci), unread, trouble)
 
 
 def _address_of(nvml: Any, slot: int) -> str | None:
@@ -224,6 +286,28 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class NvmlElseSmi:
+    """NVML, and where it fails the program: a process keeps the library of the driver before.
+
+    After an upgrade of the driver NVML fails until the agent is started again; a program that is
+    started anew has the new library.
+    """
+
+    nvml: Nvml
+    smi: NvidiaSmi
+
+    def read(self, timeout: float) -> Answer:
+        """Return all GPUs; raises what NVML said where the program cannot read them either."""
+        try:
+            return self.nvml.read(timeout)
+        except NoSourceError as error:
+            try:
+                return self.smi.read(timeout)
+            except NoSourceError:
+                raise error from None
+
+
 def open_source(kind: str, timeout: float) -> GpuSource:
     """Return the source that a policy asks for: "nvml", "nvidia-smi", or "auto" for what works."""
     if kind == "nvidia-smi":
@@ -231,8 +315,10 @@ def open_source(kind: str, timeout: float) -> GpuSource:
     library = _nvml()
     if library is not None:
         source = Nvml(library)
-        if kind == "nvml" or _works(source, timeout):
+        if kind == "nvml":
             return source
+        if _works(source, timeout):
+            return NvmlElseSmi(source, NvidiaSmi())
     if kind == "nvml":
         raise NoSourceError("the library of NVML is not there")
     return NvidiaSmi()

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from forewarn.features.telemetry.tables import EVENTS, READINGS
+from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table
+from forewarn.pipelines.quarantine import is_broken
 from forewarn.pipelines.spool import write_whole
 
 __all__ = ["Inbox", "Taken"]
 
+_TOGETHER = 128 << 20  # bytes of what lands at once: a round of 2,500 hosts has a tenth of it
 _TABLES = {"readings": READINGS, "events": EVENTS}
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """All that waits, as two tables, and the files that it came from."""
+    """All that waits, as two tables, and the files that it came from.
+
+    Attributes
+    ----------
+    readings, events : pyarrow.Table
+    files : tuple of Path
+    broken : dict of Path to str
+        Files that hold no rows, and why.
+    more : bool
+        Others wait, too.
+    """
 
     readings: pa.Table
     events: pa.Table
     files: tuple[Path, ...]
+    broken: dict[Path, str]
+    more: bool = False
 
 
 @dataclass(slots=True)
@@ -37,7 +52,7 @@ class Inbox:
 
     folder: Path
 
-    def put(self, readings: pa.Table, events: pa.Table, received: int) -> None:
+    def put(self, readings: pa.Table, events: pa.Table, received: int) -> list[Path]:
         """Keep a batch: when this returns it outlives the process and a loss of power.
 
         Parameters
@@ -46,28 +61,61 @@ class Inbox:
             READINGS and EVENTS.
         received : int
             Nanoseconds since 1970 UTC; events are known since then.
+
+        Returns
+        -------
+        list of Path
+            The files; none of an empty table.
         """
         known = pa.array([received] * len(events), pa.int64()).cast(EVENTS.field("known_at").type)
         place = EVENTS.get_field_index("known_at")
         events = events.set_column(place, EVENTS.field(place), known)
+        paths = []
         for name, table in (("readings", readings), ("events", events)):
             if len(table):
-                data = _packed(table)
-                digest = hashlib.sha256(data).hexdigest()[:16]
-                write_whole(self.folder / f"{received:020d}-{digest}.{name}", data)
+                packed = _packed(table)
+                paths.append(self.folder / f"{received:020d}-{_digest(packed)}.{name}")
+                write_whole(paths[-1], packed)
+        return paths
+
+    def files(self) -> list[Path]:
+        """Return what waits, the oldest first."""
+        files = (path for name in _TABLES for path in self.folder.glob(f"[0-9]*.{name}"))
+        return sorted(files, key=lambda path: path.name)
+
+    def since(self) -> int | None:
+        """Return when the oldest batch came, in nanoseconds since 1970 UTC; None of no batch."""
+        numbers = (path.name.partition("-")[0] for path in self.files())
+        return next((int(number) for number in numbers if number.isdecimal()), None)
 
     def take(self, most: int) -> Taken:
-        """Return what waits, at most so many files, the oldest first; it stays until `clear`."""
-        files = sorted(path for name in _TABLES for path in self.folder.glob(f"[0-9]*.{name}"))
-        files = sorted(files, key=lambda path: path.name)[:most]
+        """Return what waits, at most so many files, the oldest first; it stays until `clear`.
+
+        Of long files fewer are taken, so that memory stays bounded.
+        """
+        files = self.files()
+        sizes = np.cumsum([path.stat().st_size for path in files[:most]])
+        fit = max(1, int(np.searchsorted(sizes, _TOGETHER, side="right")))
+        return replace(self.read(files[:fit]), more=len(files) > fit)
+
+    def read(self, files: Iterable[Path]) -> Taken:
+        """Return what some files hold."""
         parts: dict[str, list[pa.Table]] = {name: [] for name in _TABLES}
+        whole, broken = [], {}
         for path in files:
-            parts[path.suffix[1:]].append(_unpacked(path))
+            kind = path.suffix[1:]
+            try:
+                parts[kind].append(_unpacked(path, _TABLES[kind]))
+                whole.append(path)
+            except Exception as error:
+                if not is_broken(error):
+                    raise
+                broken[path] = (str(error).splitlines() or [""])[0][:200]
         tables = {
             name: pa.concat_tables([schema.empty_table(), *parts[name]])
             for name, schema in _TABLES.items()
         }
-        return Taken(tables["readings"], tables["events"], tuple(files))
+        return Taken(tables["readings"], tables["events"], tuple(whole), broken)
 
     def clear(self, files: Iterable[Path]) -> None:
         """Forget batches that have landed."""
@@ -83,5 +131,14 @@ def _packed(table: pa.Table) -> bytes:
     return packed
 
 
-def _unpacked(path: Path) -> pa.Table:
-    return pa.ipc.open_stream(path.read_bytes()).read_all()
+def _digest(packed: bytes) -> str:
+    return hashlib.sha256(packed).hexdigest()[:16]
+
+
+def _unpacked(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read a file whose name says what has to be in it."""
+    packed = path.read_bytes()
+    digest = path.stem.partition("-")[2]
+    if _digest(packed) != digest:
+        raise TableError(f"{len(packed)} bytes with digest {_digest(packed)}, expected {digest}")
+    return check_table(pa.ipc.open_stream(packed).read_all(), schema)

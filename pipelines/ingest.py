@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from forewarn.features.telemetry.identity import PLACES
 from forewarn.features.telemetry.reading import Unread
 from forewarn.features.telemetry.rows import is_host_name
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.pipelines.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.cmdb import Cmdb, read_cmdb, read_texts
 from forewarn.pipelines.landing import Landed, Landing
 from forewarn.pipelines.moments import parse_moment
@@ -47,6 +48,8 @@ class Ingested:
     unread : Unread
     landed : Landed
     tickets : int
+    doubled : Counter of (str, str)
+        Rows of a file that stand in another one, or in the same one, before.
     """
 
     files: dict[str, int] = field(default_factory=dict)
@@ -54,10 +57,16 @@ class Ingested:
     unread: Unread = field(default_factory=Unread)
     landed: Landed = field(default_factory=Landed)
     tickets: int = 0
+    doubled: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def ingest_raw(
-    folder: Path, landing: Landing, tickets: pa.Table | None = None, *, offset: int = 0
+    folder: Path,
+    landing: Landing,
+    tickets: pa.Table | None = None,
+    *,
+    offset: int = 0,
+    now: int | None = None,
 ) -> Ingested:
     """Read every file below a folder and land what it holds.
 
@@ -70,22 +79,28 @@ def ingest_raw(
         TICKETS.
     offset : int
         Nanoseconds by which clocks without a zone are ahead of UTC.
+    now : int, optional
+        Nanoseconds since 1970 UTC, by default those of this machine: what is more than five
+        minutes later was written by a clock that is wrong, and counts as unread.
 
     Raises
     ------
     RecordsError
         If the folder is not there or holds no file. What cannot be read is counted.
     """
+    until = (SystemClock().now() if now is None else now) + MOST_AHEAD
     by_host = _files_by_host(folder)
     done, parts = Ingested(hosts=len(by_host)), []
     with progress_bar(sum(map(len, by_host.values())), "read", "file") as bar:
         for host, paths in sorted(by_host.items(), key=lambda one: one[0] or ""):
-            found = read_host(host, _texts(folder, paths, done.unread), offset=offset)
+            texts = _texts(folder, paths, done.unread)
+            found = read_host(host, texts, offset=offset, until=until)
             parts.append(_tables(found))
             _count(done, found)
             bar.update(len(paths))
     readings, events, boards = (pa.concat_tables(tables) for tables in zip(*parts, strict=True))
     done.landed = landing.land(readings, events, tickets, boards)
+    done.landed.doubled -= done.doubled.total()  # what is left was there before
     done.tickets = 0 if tickets is None else len(tickets)
     return done
 
@@ -151,6 +166,7 @@ def _count(done: Ingested, found: Dropped) -> None:
     for kind, count in found.files.items():
         done.files[kind] = done.files.get(kind, 0) + count
     done.unread.join(found.unread)
+    done.doubled += found.doubled
 
 
 def _moments(table: pa.Table, name: str, path: Path) -> pa.Array:
@@ -175,7 +191,8 @@ def read_tickets(path: Path) -> tuple[pa.Table, int]:
     pyarrow.Table
         TICKETS.
     int
-        Tickets left out: without a serial or a time, or repaired before they failed.
+        Tickets left out: without a serial or a time, repaired before they failed, or of a failure
+        to come.
 
     Raises
     ------
@@ -197,6 +214,8 @@ def read_tickets(path: Path) -> tuple[pa.Table, int]:
             columns[column.name] = table[column.name]
     tickets = pa.table(columns, schema=TICKETS)
     in_order = pc.less_equal(tickets["failed_at"], tickets["repaired_at"])
-    whole = pc.and_(pc.is_valid(tickets["gpu_serial"]), pc.is_valid(tickets["failed_at"]))
+    latest = pa.scalar(SystemClock().now() + MOST_AHEAD, TICKETS.field("failed_at").type)
+    past = pc.fill_null(pc.less_equal(tickets["failed_at"], latest), False)
+    whole = pc.and_(pc.is_valid(tickets["gpu_serial"]), past)
     kept = tickets.filter(pc.and_(whole, pc.fill_null(in_order, True)))
     return kept, len(tickets) - len(kept)

@@ -6,7 +6,7 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forewarn.features.telemetry.tables import (
     EVENTS,
@@ -23,15 +24,21 @@ from forewarn.features.telemetry.tables import (
     table_of,
 )
 from forewarn.pipelines.arrow_body import read_stream
-from forewarn.pipelines.clock import Clock
+from forewarn.pipelines.clock import MOST_AHEAD, Clock
 from forewarn.pipelines.inbox import Inbox
+from forewarn.pipelines.moments import iso
+from forewarn.pipelines.tokens import Speaker
 
-__all__ = ["ARROW", "JSON", "Intake", "RefusedError"]
+__all__ = ["ARROW", "JSON", "ClockError", "Intake", "RefusedError"]
 
 _log = logging.getLogger("forewarn.collect")
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
-_AHEAD = 86_400 * 10**9  # a clock that is a day ahead is wrong, and would make partitions to come
-_MOST = 200  # batches kept at once
+_MOST = 200  # batches kept at once,
+_TOGETHER = 8 << 20  # and bytes of them, unless one alone is longer: rows take many times as much
+_ROWS = 100_000  # of one batch: an hour of hosts has a few hundred
+# Objects and lists that a few bytes of JSON can hold take a hundred times as much memory.
+_NESTED = 2 * _ROWS
+_OLDEST = 30 * 86_400 * 10**9  # every hour that a batch reaches into is written anew
 
 
 class RefusedError(Exception):
@@ -41,6 +48,32 @@ class RefusedError(Exception):
         super().__init__(why)
         self.status = status
 
+    def answer(self) -> dict[str, str]:
+        """Return what the sender is told, as JSON holds it."""
+        return {"error": str(self)}
+
+
+class ClockError(RefusedError):
+    """A batch of the future: it is taken when its time has come, or the clock is set right.
+
+    Nothing of it is taken, fault reports neither: a time that we made up would be a label that
+    nobody measured. The sender keeps it, so nothing is lost either.
+
+    Attributes
+    ----------
+    host : str
+    ahead : int
+        Nanoseconds.
+    """
+
+    def __init__(self, host: str, ahead: int, now: int) -> None:
+        self.host, self.ahead, self.now = host, ahead, now
+        super().__init__(409, f"{host}: a row is {ahead / 1e9:.0f} s ahead of this clock")
+
+    def answer(self) -> dict[str, str]:
+        """Return what the sender is told, as JSON holds it."""
+        return {"error": "clock", "detail": str(self), "now": iso(self.now)}
+
 
 @dataclass(slots=True)
 class _Offer:
@@ -48,7 +81,7 @@ class _Offer:
 
     body: bytes
     kind: str
-    site: str
+    speaker: Speaker
     kept: Future[dict[str, int]] = field(default_factory=Future)
 
 
@@ -77,10 +110,13 @@ class Intake:
     ----------
     inbox : Inbox
     clock : Clock
+    outdated : Inbox
+        Keeps rows older than 30 days, for a person to look at; they make no records.
     """
 
     inbox: Inbox
     clock: Clock
+    outdated: Inbox
     _offers: queue.SimpleQueue[_Offer | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
 
@@ -95,8 +131,8 @@ class Intake:
         if self._thread is not None:
             self._thread.join()
 
-    def offer(self, body: bytes, kind: str, site: str) -> Future[dict[str, int]]:
-        """Offer a batch; the result comes when it is on disk: rows taken, and of the future.
+    def offer(self, body: bytes, kind: str, speaker: Speaker) -> Future[dict[str, int]]:
+        """Offer a batch; the result comes when it is on disk: rows taken, and rows too old.
 
         The future raises RefusedError if the batch is none.
 
@@ -105,22 +141,21 @@ class Intake:
         body : bytes
         kind : str
             Content type: JSON or ARROW.
-        site : str
-            For the log.
+        speaker : Speaker
+            Whose token came with it.
         """
-        one = _Offer(body, kind, site)
+        one = _Offer(body, kind, speaker)
         self._offers.put(one)
         return one.kept
 
+    def is_alive(self) -> bool:
+        """Tell whether batches are kept."""
+        return self._thread is not None and self._thread.is_alive()
+
     def _run(self) -> None:
-        while (first := self._offers.get()) is not None:
-            group = [first]
-            while len(group) < _MOST and not self._offers.empty():
-                more = self._offers.get()
-                if more is None:
-                    self._offers.put(None)  # for the loop above, after this group
-                    break
-                group.append(more)
+        left: list[_Offer | None] = []
+        while (first := left.pop() if left else self._offers.get()) is not None:
+            group = [first, *self._more(len(first.body), left)]
             try:
                 self._keep(group)
             except Exception as error:  # a full disk: whoever waits has to hear of it
@@ -128,32 +163,117 @@ class Intake:
                     if not one.kept.done():
                         one.kept.set_exception(error)
 
+    def _more(self, size: int, left: list[_Offer | None]) -> Iterator[_Offer]:
+        """Yield what is kept together with an offer; what is not goes into `left`."""
+        for _ in range(_MOST - 1):
+            if self._offers.empty():
+                return
+            offer = self._offers.get()
+            size += 0 if offer is None else len(offer.body)
+            if offer is None or size > _TOGETHER:
+                left.append(offer)
+                return
+            yield offer
+
     def _keep(self, group: Sequence[_Offer]) -> None:
         """Check and write a group, then answer each of it."""
         opened = [one for offer in group if (one := _opened(offer)) is not None]
         # Arrow comes after JSON, whose rows become one table.
         opened.sort(key=lambda one: isinstance(one.readings, pa.Table))
         opened, readings, events = _joined(opened)
-        if not opened:
-            return
         now = self.clock.now()
-        in_time = [_until(table, now + _AHEAD) for table in (readings, events)]
-        self.inbox.put(readings.filter(in_time[0]), events.filter(in_time[1]), now)
-        for one, (taken, ahead) in zip(opened, _counts(opened, in_time), strict=True):
-            if ahead:
-                _log.warning("%s: %d rows of the future: a clock is wrong", one.offer.site, ahead)
-            one.offer.kept.set_result({"rows": taken, "of_the_future": ahead})
+        tables = [_Rows.of(readings), _Rows.of(events)]
+        answers = []
+        for one in opened:
+            lengths = (len(one.readings), len(one.events))
+            parts = [rows.following(length) for rows, length in zip(tables, lengths, strict=True)]
+            try:
+                answers.append((one.offer.kept, _checked(one.offer, parts, now)))
+            except RefusedError as refused:
+                for part in parts:
+                    part.rows.taken[part.place] = False
+                one.offer.kept.set_exception(refused)
+        old, new = zip(*(rows.split(now - _OLDEST) for rows in tables), strict=True)
+        self.outdated.put(old[0], old[1], now)
+        self.inbox.put(new[0], new[1], now)
+        for kept, answer in answers:
+            kept.set_result(answer)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of several batches, and which of them are taken."""
+
+    table: pa.Table
+    times: npt.NDArray[np.int64]
+    taken: npt.NDArray[np.bool_]
+    end: int = 0
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _Rows:
+        times = table["timestamp"].cast(pa.int64()).to_numpy()
+        return cls(table, times, np.ones(len(table), dtype=np.bool_))
+
+    def following(self, length: int) -> _Part:
+        """Return the rows of the next batch."""
+        start, self.end = self.end, self.end + length
+        return _Part(self, slice(start, self.end))
+
+    def split(self, moment: int) -> tuple[pa.Table, pa.Table]:
+        """Return the rows taken before a moment, and those since."""
+        old = self.times < moment
+        new = self.taken & ~old
+        since = self.table if new.all() else self.table.filter(new)
+        return self.table.filter(self.taken & old), since
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of one batch among those of several."""
+
+    rows: _Rows
+    place: slice
+
+    def times(self) -> npt.NDArray[np.int64]:
+        return self.rows.times[self.place]
+
+    def hosts(self) -> list[str | None]:
+        column = self.rows.table["machine_id"].slice(self.place.start, len(self.times()))
+        names: list[str | None] = pc.unique(column).to_pylist()
+        return names
+
+    def newest(self) -> tuple[int, str]:
+        """Return the time and the host of the newest row."""
+        row = self.place.start + int(self.times().argmax())
+        return int(self.rows.times[row]), self.rows.table["machine_id"][row].as_py() or "no host"
+
+
+def _checked(offer: _Offer, parts: Sequence[_Part], now: int) -> dict[str, int]:
+    """Return what the sender of a batch is told, or refuse it."""
+    parts = [part for part in parts if len(part.times())]
+    for host in {host for part in parts for host in part.hosts()}:
+        if not offer.speaker.speaks_for(host):
+            raise RefusedError(403, f"the token of {offer.speaker.site} does not speak for {host}")
+    time, host = max((part.newest() for part in parts), default=(now, ""))
+    if time > now + MOST_AHEAD:
+        raise ClockError(host, time - now, now)
+    total = sum(len(part.times()) for part in parts)
+    old = sum(int((part.times() < now - _OLDEST).sum()) for part in parts)
+    if old:
+        _log.warning("%s: %d rows older than 30 days, set aside", offer.speaker.site, old)
+    return {"rows": total - old, "too_old": old}
 
 
 def _opened(offer: _Offer) -> _Opened | None:
     """Open a body, or refuse it."""
     try:
-        if offer.kind == JSON:
-            return _Opened(offer, *batch_rows(_json(offer.body)))
-        if offer.kind == ARROW:
-            return _Opened(offer, *read_stream(offer.body))
-        why = f"content-type {offer.kind!r}, expected {JSON} or {ARROW}"
-        offer.kept.set_exception(RefusedError(415, why))
+        if offer.kind not in (JSON, ARROW):
+            raise RefusedError(415, f"content-type {offer.kind!r}, expected {JSON} or {ARROW}")
+        parts = batch_rows(_json(offer.body)) if offer.kind == JSON else read_stream(offer.body)
+        rows = sum(map(len, parts))
+        if rows > _ROWS:
+            raise RefusedError(413, f"a batch of {rows} rows, expected at most {_ROWS}")
+        return _Opened(offer, *parts)
     except RefusedError as refused:
         offer.kept.set_exception(refused)
     except TableError as error:
@@ -166,7 +286,7 @@ def _joined(opened: list[_Opened]) -> tuple[list[_Opened], pa.Table, pa.Table]:
     try:
         rows = [one for one in opened if not isinstance(one.readings, pa.Table)]
         one_table = _Opened(
-            _Offer(b"", JSON, ""),
+            _Offer(b"", JSON, Speaker("")),
             [row for one in rows for row in one.readings],
             [row for one in rows for row in one.events],
         )
@@ -187,28 +307,10 @@ def _json(body: bytes) -> Any:
     def refuse(text: str) -> None:
         raise ValueError(f"{text} is no JSON")
 
+    nested = body.count(b"{") + body.count(b"[")
+    if nested > _NESTED:
+        raise RefusedError(413, f"a batch of {nested} objects, expected at most {_NESTED}")
     try:
         return json.loads(body, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"no JSON ({str(error)[:80]})") from None
-
-
-def _until(table: pa.Table, moment: int) -> npt.NDArray[np.bool_]:
-    before: npt.NDArray[np.bool_] = table["timestamp"].cast(pa.int64()).to_numpy() <= moment
-    return before
-
-
-def _counts(
-    opened: Sequence[_Opened], in_time: Sequence[npt.NDArray[np.bool_]]
-) -> list[tuple[int, int]]:
-    """Return for each batch how many of its rows are taken, and how many are of the future."""
-    found, starts = [], [0, 0]
-    for one in opened:
-        taken = rows = 0
-        for place, part in enumerate((one.readings, one.events)):
-            end = starts[place] + len(part)
-            taken += int(in_time[place][starts[place] : end].sum())
-            rows += len(part)
-            starts[place] = end
-        found.append((taken, rows - taken))
-    return found

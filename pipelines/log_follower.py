@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -13,7 +16,9 @@ __all__ = ["FileFollower", "Followed", "KmsgFollower", "follower_of"]
 
 _RECORD = 8192  # bytes: the longest record of /dev/kmsg
 _HEAD = 256
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+_LINE = 8192  # bytes of a line: a kernel prints less than 1024, a daemon adds little
+_PIECE = re.compile(rb"\0+|[^\0\n]*+\n|[^\0\n]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,11 @@ class KmsgFollower:
 
 
 class FileFollower:
-    """Follows a file that a log daemon writes, renames or cuts off."""
+    """Follows a file that a log daemon writes, renames or cuts off.
+
+    Never more than a chunk of it is in memory. NULs, which a file can hold after a loss of power,
+    end a line.
+    """
 
     def __init__(self, path: Path, position: dict[str, Any]) -> None:
         self.path = path
@@ -112,13 +121,19 @@ class FileFollower:
         self.inode = int(position.get("inode", 0))
         self.offset = int(position.get("offset", 0))
         self.head = str(position.get("head", ""))
+        self.skipping = bool(position.get("skipping", False))  # within a line that is too long
+        self._begin = b""
+        self._gaps: set[str] = set()
 
     def lines(self) -> Iterator[Followed]:
         """Yield the whole lines that were not read yet, those of the renamed file first."""
+        self._gaps.clear()
         if self._file is None:
             yield from self._open()
+        if self._is_cut_off():
+            yield from self._after_cut()
         yield from self._rest()
-        if self._replaced():
+        if self._is_replaced():
             self._start_anew()
             yield from self._rest()
 
@@ -128,52 +143,87 @@ class FileFollower:
             self._start_anew()
             return
         for path in (self.path, *sorted(self.path.parent.glob(f"{self.path.name}?*"))):
-            file = path.open("rb")
-            if (
-                os.fstat(file.fileno()).st_ino == self.inode
-                and _head(file, self.offset) == self.head
-            ):
-                self._file = file
-                return
-            file.close()
+            with suppress(OSError):
+                file = _open_file(path)
+                if _inode(file) == self.inode and _head(file, self.offset) == self.head:
+                    self._file, self._begin = file, _first_bytes(file, self.offset)
+                    return
+                file.close()
+        place = f"{self.inode}:{self.offset}:gap"
         self._start_anew()
-        yield Followed("the log was renamed away while nobody read it", f"{self.inode}:gap", True)
+        yield Followed("the log was cut off or renamed away while nobody read it", place, True)
 
     def _start_anew(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file = self.path.open("rb")
-        self.inode, self.offset, self.head = os.fstat(self._file.fileno()).st_ino, 0, ""
+        self.close()
+        self._file = _open_file(self.path)
+        self.inode, self.offset, self.head = _inode(self._file), 0, ""
+        self.skipping, self._begin = False, b""
 
-    def _replaced(self) -> bool:
-        """Tell whether the name stands for another file, or the file was cut off."""
+    def _is_replaced(self) -> bool:
+        """Tell whether the name stands for another file."""
         try:
-            now = self.path.stat()
+            return self.path.stat().st_ino != self.inode
         except FileNotFoundError:
             return False
-        return now.st_ino != self.inode or now.st_size < self.offset
+
+    def _is_cut_off(self) -> bool:
+        """Tell whether the file lost what was read of it, also where it has grown again since."""
+        assert self._file is not None
+        cut = os.fstat(self._file.fileno()).st_size < self.offset
+        return cut or _first_bytes(self._file, len(self._begin)) != self._begin
+
+    def _after_cut(self) -> Iterator[Followed]:
+        """Begin anew; what was written between the last look and the cut is nowhere."""
+        assert self._file is not None
+        # The size tells two cuts after as many bytes apart.
+        size = os.fstat(self._file.fileno()).st_size
+        place = f"{self.inode}:{self.offset}:{size}:cut"
+        text = f"the log was cut off after {self.offset} bytes: lines that came last may be lost"
+        self.offset, self.head, self.skipping, self._begin = 0, "", False, b""
+        yield Followed(text, place, True)
 
     def _rest(self) -> Iterator[Followed]:
         """Yield whole lines; one without its end is still being written."""
         assert self._file is not None
-        if os.fstat(self._file.fileno()).st_size < self.offset:
-            return
         while True:
             self._file.seek(self.offset)
             chunk = self._file.read(_CHUNK)
-            whole = chunk[: chunk.rfind(b"\n") + 1]
-            if not whole:
+            before = self.offset
+            yield from self._pieces(chunk)
+            if len(self._begin) < _HEAD:
+                self._begin = _first_bytes(self._file, self.offset)
+            if self.offset == before:
                 return
-            for line in whole.splitlines(keepends=True):
-                place = f"{self.inode}:{self.offset}"
-                self.offset += len(line)
-                yield Followed(line.decode(errors="replace").rstrip("\r\n"), place)
+
+    def _pieces(self, chunk: bytes) -> Iterator[Followed]:
+        """Yield the lines of a chunk, and go on to behind the last whole one."""
+        for found in _PIECE.finditer(chunk):
+            piece, place = found[0], f"{self.inode}:{self.offset}"
+            whole = piece.endswith(b"\n") or found.end() < len(chunk)
+            if piece.startswith(b"\0"):
+                self.offset += len(piece)
+                self.skipping = False
+                yield from self._gap("NULs in the log: a loss of power may have cost lines", place)
+            elif len(piece) > _LINE or self.skipping:
+                self.offset += len(piece)
+                self.skipping = not whole
+                yield from self._gap(f"lines of more than {_LINE} bytes are left out", place)
+            elif whole:
+                self.offset += len(piece)
+                yield Followed(piece.decode(errors="replace").rstrip("\r\n"), place)
+
+    def _gap(self, text: str, place: str) -> Iterator[Followed]:
+        """Yield a gap, once in a look however many there are."""
+        if text not in self._gaps:
+            self._gaps.add(text)
+            yield Followed(text, f"{place}:gap", True)
 
     def position(self) -> dict[str, Any]:
         """Return file and offset, and its first bytes: numbers of files are used again."""
         if self._file is not None:
             self.head = _head(self._file, self.offset)
-        return {"inode": self.inode, "offset": self.offset, "head": self.head}
+        at = {"inode": self.inode, "offset": self.offset, "head": self.head}
+        return at | ({"skipping": True} if self.skipping else {})
 
     def close(self) -> None:
         """Close the log."""
@@ -182,6 +232,21 @@ class FileFollower:
             self._file = None
 
 
-def _head(file: BinaryIO, offset: int) -> str:
+def _open_file(path: Path) -> BinaryIO:
+    """Open a log without a buffer: it may be cut off and written anew between two looks."""
+    if path.exists() and not path.is_file():  # a pipe would wait for a writer
+        raise OSError(errno.EINVAL, "no file", str(path))
+    return path.open("rb", buffering=0)
+
+
+def _inode(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_ino
+
+
+def _first_bytes(file: BinaryIO, offset: int) -> bytes:
     file.seek(0)
-    return hashlib.sha256(file.read(min(offset, _HEAD))).hexdigest()[:16]
+    return file.read(min(offset, _HEAD))
+
+
+def _head(file: BinaryIO, offset: int) -> str:
+    return hashlib.sha256(_first_bytes(file, offset)).hexdigest()[:16]

@@ -11,6 +11,9 @@ import pandas as pd
 __all__ = ["iso", "parse_moment", "to_timestamps"]
 
 
+_ISO = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?"
+
+
 def parse_moment(text: str) -> int:
     """Return the nanoseconds since 1970 of a date or time; without a zone it means UTC.
 
@@ -24,11 +27,9 @@ def parse_moment(text: str) -> int:
     >>> parse_moment("1970-01-02") == parse_moment("1970-01-02T01:00:00+01:00")
     True
     """
-    if not re.match(r"\d{4}-", text):
-        raise ValueError(f"{text!r} does not begin with a date")
-    moment = pd.to_datetime(text, errors="raise")
-    if pd.isna(moment):
-        raise ValueError(f"{text!r} is no moment")
+    if not re.fullmatch(_ISO, text, re.ASCII):
+        raise ValueError(f"{text!r} is no date or time of ISO 8601")
+    moment = pd.Timestamp(text)
     moment = moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
     return int(moment.as_unit("ns").value)
 

@@ -57,7 +57,7 @@ class AgentPolicy(StrictTable):
     state : Path
         Folder for the spool and for how far the kernel log was read.
     spool_mib : int
-        Of what could not be sent yet; the oldest readings give way, fault reports never.
+        Of what could not be sent yet; the oldest readings give way, then the oldest fault reports.
     kernel_log : Path
         /dev/kmsg, or a file that a log daemon writes.
     gpu : {"auto", "nvml", "nvidia-smi"}
@@ -84,6 +84,11 @@ class AgentPolicy(StrictTable):
 
     @model_validator(mode="after")
     def _address(self) -> Self:
+        if "@" in (self.collector or ""):
+            raise ValueError(
+                "`collector` holds a user name or a password (not shown), expected an address "
+                "alone: the token comes from FOREWARN_TOKEN"
+            )
         if self.collector is not None and not self.collector.startswith(("http://", "https://")):
             raise ValueError(
                 f"`collector` is {self.collector!r}, expected an address such as "

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from forewarn.features.errors import InputError
+from forewarn.pipelines.stages import note
 from forewarn.pipelines.store import open_parquet
 
 __all__ = ["Prior", "PriorError", "list_weights"]
@@ -34,23 +35,26 @@ class Prior:
 
     @classmethod
     def open(cls, folder: Path) -> Prior:
-        """Read all lists of a folder (CONTRACTS, section 4).
+        """Read all lists of a folder (CONTRACTS, section 4); a note names each that is bad.
 
         Raises
         ------
         PriorError
-            If there is no list, or one cannot be read.
+            If there is no list, or none can be read.
         """
         paths = sorted(folder.glob("date=*/at_risk.parquet"))
         if not paths:
             raise PriorError(f"{folder}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
-        parts = []
+        parts, problems = [], list[InputError]()
         for path in paths:
-            file = open_parquet(path)
-            missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
-            if missing:
-                raise PriorError(f"{path}: column `{missing[0]}` is missing.")
-            parts.append(_flagged(file.read(columns=list(_COLUMNS))))
+            try:
+                parts.append(_read(path))
+            except InputError as error:
+                problems.append(error)
+        if not parts:
+            raise problems[0]
+        for problem in problems:
+            note(f"a list is left out: {problem}")
         table = pd.concat(parts)
         return cls(
             tuple(table["machine_id"]),
@@ -67,6 +71,23 @@ class Prior:
     def weights(self, machines: Sequence[str], moment: int) -> npt.NDArray[np.float64]:
         """Return `list_weights` of the machines of a task."""
         return list_weights(self.listed(machines, moment))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """Read the flagged machines of one list."""
+    file = open_parquet(path)
+    missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
+    if missing:
+        raise PriorError(f"{path}: column `{missing[0]}` is missing.")
+    for name in ("window_end", "valid_until"):
+        kind = file.schema_arrow.field(name).type
+        if not pa.types.is_timestamp(kind):
+            raise PriorError(f"{path}: column `{name}` is {kind}, expected a timestamp.")
+    try:
+        return _flagged(file.read(columns=list(_COLUMNS)))
+    except (pa.ArrowException, ValueError, TypeError, OSError) as error:
+        detail = (str(error).splitlines() or [""])[0][:100]
+        raise PriorError(f"{path}: cannot be used as an at-risk list ({detail}).") from None
 
 
 def _flagged(table: pa.Table) -> pd.DataFrame:

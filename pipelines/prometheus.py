@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import logging
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
+from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.features.telemetry.dcgm import BLANK, METRICS, Metric
-from forewarn.features.telemetry.prometheus import GpuLabels, Series, gpu_labels, parse_matrix
+from forewarn.features.telemetry.prometheus import (
+    GpuLabels,
+    Series,
+    gpu_labels,
+    parse_matrix,
+    why_not_whole,
+)
 from forewarn.features.telemetry.reading import GpuReading, Unread
 from forewarn.features.telemetry.rows import HostState, event_id, is_host_name, reading_row
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
 from forewarn.pipelines.landing import Landed, Landing
-from forewarn.pipelines.stages import progress_bar
+from forewarn.pipelines.stages import note, progress_bar
 from forewarn.pipelines.store import replacing
 
 __all__ = ["PrometheusError", "Pulled", "Server", "pull"]
@@ -29,6 +40,10 @@ _SECOND = 10**9
 _KEPT = 15 * 86_400 * _SECOND
 _CHUNK = 12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
 _RETRIES = 3
+_BUSY = (502, 503, 504)  # a server that starts, or a proxy before it
+_PAGE = 65_536  # bytes read of an answer that is an error
+_TOKEN = "FOREWARN_PROMETHEUS_TOKEN"
+_USER = re.compile(r"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*://)?)(?P<user>[^/?#]*)@(?P<host>.*)")
 
 
 class PrometheusError(InputError):
@@ -68,29 +83,48 @@ class Server:
     Attributes
     ----------
     url : str
-        Without /api.
+        Without /api. `USER:PASSWORD@` is taken out of it and sent as basic authentication, so that
+        messages and files can name the server.
     token : str or None
         Sent as a bearer token.
+    most_bytes, most_seconds : int and float
+        Of one answer: a longer one is too much, a later one is none.
+    pause : float
+        Seconds before a server that is not ready is asked again, at most three times.
     """
 
     url: str
-    token: str | None = None
-    _client: httpx.Client = field(init=False, repr=False)
+    token: str | None = field(default=None, repr=False)
+    most_bytes: int = 256 << 20
+    most_seconds: float = 300.0
+    pause: float = 1.0
+    _client: httpx.AsyncClient = field(init=False, repr=False)
+    # Only so does a limit hold for all of an exchange, from the connection to the last byte.
+    _runner: asyncio.Runner = field(default_factory=asyncio.Runner, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        self._client = httpx.Client(
-            headers=headers, timeout=120, transport=httpx.HTTPTransport(retries=_RETRIES)
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it prints addresses
+        self.url, auth = _without_user(self.url)
+        if self.token and not (self.token.isascii() and self.token.isprintable()):
+            raise PrometheusError(
+                f"{_TOKEN}: holds a character that no header can, expected ASCII."
+            )
+        self._client = httpx.AsyncClient(
+            auth=None if self.token else auth,
+            headers={"Authorization": f"Bearer {self.token}"} if self.token else {},
+            timeout=120,
+            transport=httpx.AsyncHTTPTransport(retries=_RETRIES),
         )
 
     @classmethod
     def from_environment(cls, url: str) -> Server:
         """Return a server whose token, if it wants one, is in FOREWARN_PROMETHEUS_TOKEN."""
-        return cls(url, os.environ.get("FOREWARN_PROMETHEUS_TOKEN"))
+        return cls(url, os.environ.get(_TOKEN, "").strip() or None)
 
     def close(self) -> None:
         """Close its connections."""
-        self._client.close()
+        self._runner.run(self._client.aclose())
+        self._runner.close()
 
     def ask(self, query: str, first: int, last: int, step: int) -> Any:
         """Return the answer to a range query, as JSON was decoded.
@@ -114,27 +148,83 @@ class Server:
             If there is no server, or it refuses.
         """
         query = f"{selector}[{span // 1_000_000}ms]"
-        return self._answer("query", {"query": query, "time": end / _SECOND})
+        try:
+            return self._answer("query", {"query": query, "time": end / _SECOND})
+        except _TooMuchError:
+            raise PrometheusError(f"{self.url}: the answer to {query} is too large.") from None
 
     def _answer(self, path: str, asked: Mapping[str, Any]) -> Any:
-        try:
-            answer = self._client.post(f"{self.url.rstrip('/')}/api/v1/{path}", data=asked)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
-        if answer.status_code == 422 and "too many samples" in answer.text:
+        status, body = self._said(f"{self.url.rstrip('/')}/api/v1/{path}", asked)
+        if status == 422 and b"too many samples" in body:
             raise _TooMuchError
-        if answer.status_code != 200:
-            said = " ".join(answer.text.split())[:200]
+        if status != 200:
+            said = " ".join(body.decode(errors="replace").split())[:200]
             raise PrometheusError(
-                f"{self.url}: answered {answer.status_code} ({said}), expected an answer of the "
-                "API of Prometheus."
+                f"{self.url}: answered {status} ({said}), expected an answer of the API of "
+                "Prometheus."
             )
         try:
-            return answer.json()
-        except ValueError:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
             raise PrometheusError(
                 f"{self.url}: answered no JSON, expected an answer of the API of Prometheus."
             ) from None
+        if why := why_not_whole(answer):
+            raise PrometheusError(f"{self.url}: answered {why}, expected a whole matrix.")
+        return answer
+
+    def _said(self, address: str, asked: Mapping[str, Any]) -> tuple[int, bytes]:
+        """Return status and body of an answer."""
+        try:
+            return self._runner.run(self._exchange(address, asked))
+        except TimeoutError:
+            raise PrometheusError(
+                f"{self.url}: gave no whole answer in {duration_in_words(self.most_seconds)}."
+            ) from None
+        except httpx.InvalidURL:  # its text may hold a part of a password
+            raise PrometheusError(
+                f"{self.url}: is no address, expected such as http://localhost:9090."
+            ) from None
+        except httpx.HTTPError as error:
+            raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
+
+    async def _exchange(self, address: str, asked: Mapping[str, Any]) -> tuple[int, bytes]:
+        async with asyncio.timeout(self.most_seconds):
+            for attempt in range(_RETRIES + 1):
+                if attempt:
+                    await asyncio.sleep(self.pause)
+                async with self._client.stream("POST", address, data=dict(asked)) as answer:
+                    status, body = answer.status_code, await self._body(answer)
+                if status not in _BUSY:
+                    break
+        return status, body
+
+    async def _body(self, answer: httpx.Response) -> bytes:
+        """Return what an answer holds, of an error only its begin."""
+        parts, size = [], 0
+        async for part in answer.aiter_bytes():
+            parts.append(part)
+            size += len(part)
+            if answer.status_code != 200 and size > _PAGE:
+                break
+            if size > self.most_bytes:
+                raise _TooMuchError
+        return b"".join(parts)
+
+
+def _without_user(url: str) -> tuple[str, httpx.BasicAuth | None]:
+    """Take user and password out of an address."""
+    found = _USER.fullmatch(url)
+    rest = f"{found['scheme']}{found['host']}" if found else url
+    if "@" in rest:
+        raise PrometheusError(
+            "the address of Prometheus holds a `@` behind its first `/`; in a password write / as "
+            "%2F, ? as %3F, # as %23 and @ as %40."
+        )
+    if found is None:
+        return url, None
+    user, _, password = found["user"].partition(":")
+    return rest, httpx.BasicAuth(unquote(user), unquote(password))
 
 
 def query_of(metric: Metric, part: int, seconds: int) -> str:
@@ -189,6 +279,7 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
     """
     interval = landing.interval
     place = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
+    _adopt_mark(place, server.url)
     done = _done(place) if start is None else 0
     begin = end - _KEPT if start is None else start
     first = max(-(-begin // interval) * interval, done + interval if done else 0)
@@ -208,8 +299,30 @@ def _short(url: str) -> str:
     return hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
 
 
+def _adopt_mark(place: Path, url: str) -> None:
+    """Take over the mark of an older release, which kept user and password of the address."""
+    for old in sorted(place.parent.glob("prometheus-*.json")):
+        try:
+            mark = json.loads(old.read_text(encoding="utf-8"))
+            found = _USER.fullmatch(mark["url"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if found and f"{found['scheme']}{found['host']}".rstrip("/") == url.rstrip("/"):
+            if not place.exists():
+                with replacing(place) as path:
+                    path.write_text(json.dumps(mark | {"url": url}), encoding="utf-8")
+            old.unlink()
+
+
 def _done(place: Path) -> int:
-    return int(json.loads(place.read_text(encoding="utf-8"))["done"]) if place.exists() else 0
+    """Return the end of the last interval that was landed, 0 where nobody knows."""
+    try:
+        return int(json.loads(place.read_text(encoding="utf-8"))["done"])
+    except FileNotFoundError:
+        return 0
+    except (ValueError, KeyError, TypeError, RecursionError):
+        note(f"{place}: does not tell how far the server was asked, begun anew")
+        return 0
 
 
 def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled: Pulled) -> int:
@@ -229,7 +342,11 @@ def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled:
             size //= 2
     readings = [row for gpu in gpus for row in gpu.readings()]
     events = [row for gpu in gpus for row in gpu.events(landing.interval)]
-    pulled.landed.join(landing.land(table_of(readings, READINGS), table_of(events, EVENTS)))
+    try:
+        tables = table_of(readings, READINGS), table_of(events, EVENTS)
+    except TableError as error:
+        raise PrometheusError(f"{server.url}: {error}.") from None
+    pulled.landed.join(landing.land(*tables))
     return upto
 
 
@@ -268,6 +385,7 @@ class _Gpu:
 
     def events(self, interval: int) -> Iterator[dict[str, Any]]:
         """Yield the Xid that the gauge changed to; it says no more than in which interval."""
+        length = duration_in_words(interval / 1e9)
         for time, changes in sorted(self.changes.items()):
             code = self.xids.get(time, 0.0)
             if changes > 0 and code > 0:
@@ -282,7 +400,7 @@ class _Gpu:
                     "gpu_uuid": self.labels.uuid,
                     "pci": self.labels.pci,
                     "count": int(changes),
-                    "raw": f"the Xid gauge changed to {code:g} within {interval // _SECOND} s",
+                    "raw": f"the Xid gauge changed to {code:g} within {length}",
                 }
                 yield {name: value for name, value in row.items() if value is not None}
 

@@ -17,8 +17,9 @@ from forewarn.features.canonical import is_text, moments
 from forewarn.features.errors import InputError
 from forewarn.features.task_grid import TaskGrid, TaskGridError, lay_task
 from forewarn.models.running_task import Task
+from forewarn.pipelines.stages import note
 
-__all__ = ["FilePull", "Pull", "PullError", "find_pulls", "open_pull"]
+__all__ = ["FilePull", "Pull", "PullError", "find_pulls", "open_pull", "sound_pulls", "task_name"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -142,18 +143,56 @@ def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
     except TaskGridError as error:
         raise PullError(f"{folder}: {error}") from None
     groups, group_names = _groups(table, codes, names, grid.machines)
-    return FilePull(folder.name.removeprefix("task="), grid, groups, group_names, files, kept)
+    return FilePull(task_name(folder), grid, groups, group_names, files, kept)
+
+
+def task_name(folder: Path) -> str:
+    """Return the task whose folder this is."""
+    return folder.name.removeprefix("task=")
+
+
+def sound_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path]:
+    """Return the folders of the tasks whose metrics can be read; a note says why of the others.
+
+    Parameters
+    ----------
+    metrics : Path
+        `task=NAME/*.parquet`.
+    interval : int
+        Nanoseconds between two samples of a machine.
+    names : sequence of str
+        The metrics that will be read.
+
+    Raises
+    ------
+    PullError
+        If none is left; it says what is wrong with the first one.
+    """
+    folders, problems = find_pulls(metrics), dict[Path, PullError]()
+    for folder in folders:
+        try:
+            pull = open_pull(folder, interval)
+            for name in names:
+                pull.series(name)
+        except PullError as error:
+            problems[folder] = error
+    if len(problems) == len(folders):
+        raise problems[folders[0]]
+    for problem in problems.values():
+        note(f"a task is left out: {problem}")
+    return [folder for folder in folders if folder not in problems]
 
 
 def _opened(path: Path) -> pq.ParquetFile:
+    if not path.is_file():  # opening a FIFO would wait for ever
+        raise PullError(f"{path}: is no regular file, expected Parquet.")
     try:
         schema = pq.read_schema(path)
         texts = [name for name in (_MACHINE, _GROUP) if name in schema.names]
         texts = [name for name in texts if is_text(schema.field(name).type)]
         file = pq.ParquetFile(path, read_dictionary=texts)
     except (pa.ArrowException, OSError) as error:
-        detail = str(error).splitlines()[0][:120]
-        raise PullError(f"{path}: cannot be read as Parquet ({detail}).") from None
+        raise PullError(f"{path}: cannot be read as Parquet ({_first_line(error)}).") from None
     names = schema.names
     for name in (_TIME, _MACHINE):
         if name not in names:
@@ -162,11 +201,23 @@ def _opened(path: Path) -> pq.ParquetFile:
 
 
 def _read(path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    for name in columns:
+        if file.schema_arrow.names.count(name) > 1:
+            raise PullError(f"{path}: column `{name}` is there twice, expected it once.")
     try:
-        return file.read(columns=list(columns), use_threads=True)
-    except (pa.ArrowException, OSError) as error:
-        detail = str(error).splitlines()[0][:120]
-        raise PullError(f"{path}: cannot be read ({detail}).") from None
+        table = file.read(columns=list(columns), use_threads=True)
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise PullError(f"{path}: cannot be read ({_first_line(error)}).") from None
+    if table.num_rows != file.metadata.num_rows:  # compiled loops trust these lengths
+        raise PullError(
+            f"{path}: holds {table.num_rows} rows, expected {file.metadata.num_rows} as its footer "
+            "says."
+        )
+    return table
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
 def _keys(path: Path, file: pq.ParquetFile) -> pa.Table:

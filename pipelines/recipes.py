@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
+import math
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
+
+from mlflow.exceptions import MlflowException
 
 from forewarn.evaluation.schedule import last_finished
 from forewarn.evaluation.walk import Trained, Walk, as_of, scorable
 from forewarn.features.records import DAY
-from forewarn.models.predictor import Predictor
+from forewarn.models.predictor import PREDICTOR_FORMAT, Predictor
 from forewarn.pipelines.job import Job
+from forewarn.pipelines.leftovers import scratch_folder, sweep_scratch
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.registry import Registry, digest_of
+from forewarn.pipelines.stages import note
 
 __all__ = ["Recipes", "train_recipe"]
 
@@ -31,7 +34,10 @@ def train_recipe(job: Job, moment: int, length: int, registry: Registry) -> str:
     """
     terms = job.terms
     start = last_finished(moment, every=terms.every, horizon=terms.recipe.horizon)
-    with registry.run(f"{iso(start)[:10]}, ahead", {"forewarn.kind": "ahead"}) as run:
+    tags = {"forewarn.kind": "ahead", "forewarn.at": str(start), "forewarn.length": str(length)}
+    sweep_scratch()
+    registry.abandon(tags)
+    with registry.run(f"{iso(start)[:10]}, ahead", tags) as run:
         recipes = Recipes(registry, job, run)
         records, failures = job.store.read_known(start - terms.reach, start)
         walk = Walk(terms, records, failures, scorable(records, failures, terms), memory=recipes)
@@ -65,7 +71,8 @@ class Recipes:
         """Names the recipe: what else than records, moment and length decides what is trained."""
         terms = self.job.terms
         recipe = json.loads(json.dumps(dataclasses.asdict(terms.recipe), default=list))
-        return digest_of([recipe, terms.names, terms.committee.parallel, version("forewarn")])
+        made_by = [version("forewarn"), PREDICTOR_FORMAT]
+        return digest_of([recipe, terms.names, terms.committee.parallel, *made_by])
 
     def _tags(self, moment: int, length: int) -> dict[str, str]:
         return {
@@ -77,14 +84,28 @@ class Recipes:
 
     def recall(self, moment: int, length: int) -> Trained | None:
         """Return what an earlier retraining, or an interrupted one, trained."""
-        found = self.registry.find(self._tags(moment, length))
-        if not found:
+        for run in self.registry.find(self._tags(moment, length)):
+            trained = self._read(run.info.run_id, moment, length)
+            if trained is not None:
+                self.recalled += 1
+                return trained
+        return None
+
+    def _read(self, run: str, moment: int, length: int) -> Trained | None:
+        """Return the recipe of a run; None, said in a note, where its files are not whole."""
+        try:
+            with self.registry.attached(run, "recipe") as folder:
+                kept = Predictor.load(folder)
+            shares = [float(kept.facts[name]) for name in ("balance", "prevalence")]
+            if not all(math.isfinite(share) for share in shares):
+                raise ValueError("`balance` or `prevalence` is no number")
+        except (ValueError, TypeError, LookupError, OSError, MlflowException) as error:
+            self.registry.end(run, "FAILED")  # so that nobody tries it again
+            reason = " ".join(str(error).split())[:160]
+            what = f"{length / DAY:g} days as of {iso(moment)}"
+            note(f"kept recipe of {what} cannot be used and is trained anew: {reason}")
             return None
-        with self.registry.attached(found[0].info.run_id, "recipe") as folder:
-            kept = Predictor.load(folder)
-        self.recalled += 1
-        facts = kept.facts
-        return Trained(length, kept.encoder, kept.models, facts["balance"], facts["prevalence"])
+        return Trained(length, kept.encoder, kept.models, *shares)
 
     def keep(self, moment: int, trained: Trained) -> None:
         """Keep what was trained: the run counts when it is finished."""
@@ -107,7 +128,7 @@ class Recipes:
         )
         with self.registry.run(name, tags, self.parent) as run:
             self.registry.log(run, params=facts)
-            with tempfile.TemporaryDirectory() as folder:
-                kept.save(Path(folder))
-                self.registry.attach(run, Path(folder), "recipe")
+            with scratch_folder() as folder:
+                kept.save(folder)
+                self.registry.attach(run, folder, "recipe")
         self.trained += 1

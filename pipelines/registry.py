@@ -7,7 +7,9 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +18,8 @@ from typing import Any
 
 from forewarn.features.errors import InputError
 from forewarn.models.predictor import Predictor
+from forewarn.pipelines.leftovers import scratch_folder
+from forewarn.pipelines.lock import locked
 from forewarn.pipelines.settings import RegistryTable
 
 # Read by MLflow when it is first imported: nothing is sent anywhere, no progress bars in logs.
@@ -26,10 +30,12 @@ import mlflow
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
 
 __all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError", "Version"]
 
 CHAMPION, CHALLENGER = "champion", "challenger"
+_ROLLED_BACK = "rolled back"
 _LOADER = "forewarn.pipelines.served"
 _PARTS = 200  # values that MLflow takes in one call
 
@@ -47,9 +53,9 @@ class Version:
     number : str
     name : str
         `Predictor.version`.
-    trained_at : int
-        Nanoseconds since 1970 UTC.
-    length : int
+    trained_at : int or None
+        Nanoseconds since 1970 UTC; None if forewarn did not register it.
+    length : int or None
         Training length in nanoseconds.
     aliases : tuple of str
     was_champion : bool
@@ -59,11 +65,16 @@ class Version:
 
     number: str
     name: str
-    trained_at: int
-    length: int
+    trained_at: int | None
+    length: int | None
     aliases: tuple[str, ...]
     was_champion: bool
     tags: Mapping[str, str]
+
+    @property
+    def rolled_back(self) -> bool:
+        """It failed in service."""
+        return self.tags.get("forewarn.champion") == _ROLLED_BACK
 
 
 @dataclass(slots=True)
@@ -101,9 +112,10 @@ class Registry:
                     )
                 self._made = not folder.exists()
                 folder.mkdir(parents=True, exist_ok=True)
-        mlflow.set_tracking_uri(self.uri)
-        mlflow.set_registry_uri(self.uri)
-        self._client = MlflowClient(self.uri, self.uri)
+        with self.in_one_line():
+            mlflow.set_tracking_uri(self.uri)
+            mlflow.set_registry_uri(self.uri)
+            self._client = MlflowClient(self.uri, self.uri)
 
     @property
     def uri(self) -> str:
@@ -111,6 +123,53 @@ class Registry:
         if "://" in self.table.store:
             return self.table.store
         return f"sqlite:///{Path(self.table.store).resolve()}/mlflow.db"
+
+    @property
+    def address(self) -> str:
+        """The store as messages may name it: without what comes before an @."""
+        scheme, separator, rest = self.table.store.rpartition("://")
+        return scheme + separator + rest.rpartition("@")[2] if separator else rest
+
+    @contextlib.contextmanager
+    def in_one_line(self) -> Iterator[None]:
+        """Say in one line what MLflow, or the database behind it, does not do.
+
+        Raises
+        ------
+        RegistryError
+            Instead of their errors.
+        """
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError) as error:
+            said = str(error).replace(self.table.store, self.address)
+            detail = " ".join(said.split())[:160].rstrip(".")
+            raise RegistryError(f"`registry.store` {self.address}: {detail}.") from None
+
+    @contextlib.contextmanager
+    def locked(self, what: str) -> Iterator[None]:
+        """Let one process at a time do something here, of all processes of this machine.
+
+        Parameters
+        ----------
+        what : str
+            "retraining", or "promotion" for a change of the champion.
+        """
+        with locked(self._lock_folder() / f".{what}.lock", f"another {what} of this registry"):
+            yield
+
+    def _lock_folder(self) -> Path:
+        """Return the folder of the registry; for a server, one of this user and that address."""
+        if "://" not in self.table.store:
+            return Path(self.table.store)
+        own = Path(tempfile.gettempdir()) / f"forewarn-{os.getuid()}"
+        own.mkdir(mode=0o700, exist_ok=True)
+        status = own.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise RegistryError(f"{own}: is of somebody else, expected a folder of this user.")
+        folder = own / digest_of([self.table.store, self.table.model])
+        folder.mkdir(exist_ok=True)
+        return folder
 
     @property
     def experiment(self) -> str:
@@ -121,7 +180,7 @@ class Registry:
 
     def _find_experiment(self) -> str:
         name = self.table.experiment
-        try:
+        with self.in_one_line():
             found = self._client.get_experiment_by_name(name)
             if found is not None:
                 return str(found.experiment_id)
@@ -129,9 +188,6 @@ class Registry:
             if "://" not in self.table.store:
                 place = (Path(self.table.store).resolve() / "artifacts").as_uri()
             return str(self._client.create_experiment(name, artifact_location=place))
-        except MlflowException as error:
-            detail = " ".join(str(error).split())[:160]
-            raise RegistryError(f"`registry.store` {self.table.store}: {detail}.") from None
 
     def discard(self) -> None:
         """Remove the folder if it was made for this: a refused run leaves nothing behind."""
@@ -153,15 +209,21 @@ class Registry:
             raise
         self._client.set_terminated(number, "FINISHED")
 
-    def abandon(self, tags: Mapping[str, str]) -> None:
-        """End the runs of these tags that a killed process left running."""
-        for run in self.find(tags, status="RUNNING"):
-            self._client.set_terminated(run.info.run_id, "KILLED")
+    def end(self, run: str, status: str = "FINISHED") -> None:
+        """End a run that an earlier process began."""
+        self._client.set_terminated(run, status)
 
-    def find(self, tags: Mapping[str, str], *, status: str = "FINISHED") -> list[Run]:
-        """Return the runs with these tags, the newest first."""
+    def abandon(self, tags: Mapping[str, str]) -> None:
+        """End the runs of these tags that a killed process left running, and those under them."""
+        for run in self.find(tags, status="RUNNING"):
+            self.abandon({"mlflow.parentRunId": run.info.run_id})
+            self.end(run.info.run_id, "KILLED")
+
+    def find(self, tags: Mapping[str, str], *, status: str | None = "FINISHED") -> list[Run]:
+        """Return the runs with these tags, the newest first; `status` None means any."""
         wanted = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
-        wanted.append(f"attributes.status = '{status}'")
+        if status is not None:
+            wanted.append(f"attributes.status = '{status}'")
         return list(
             self._client.search_runs(
                 [self.experiment], " and ".join(wanted), order_by=["attributes.start_time DESC"]
@@ -202,8 +264,8 @@ class Registry:
     @contextlib.contextmanager
     def attached(self, run: str, place: str) -> Iterator[Path]:
         """Yield a folder with what was attached to a run at `place`."""
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(self._client.download_artifacts(run, place, folder))
+        with scratch_folder() as folder:
+            yield Path(self._client.download_artifacts(run, place, str(folder)))
 
     # --- the registered model --------------------------------------------------------------------
 
@@ -224,8 +286,8 @@ class Registry:
 
         from forewarn.pipelines.served import Served
 
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name) / "predictor"
+        with scratch_folder() as scratch:
+            folder = scratch / "predictor"
             folder.mkdir()
             predictor.save(folder)
             signature = infer_signature(example, Served(predictor).predict(example))
@@ -238,6 +300,8 @@ class Registry:
                     input_example=example,
                     pip_requirements=["forewarn"],
                 )
+            # Leaving `start_run` has ended the run; only its owner may say that it is done.
+            self._client.update_run(run, status="RUNNING")
         with contextlib.suppress(MlflowException):
             self._client.create_registered_model(self.table.model)
         version = self._client.create_model_version(
@@ -262,12 +326,48 @@ class Registry:
 
     def champion_before(self, moment: int) -> Version | None:
         """Return the newest predictor that was champion and saw nothing from `moment` on."""
-        past = [one for one in self.versions() if one.was_champion and one.trained_at <= moment]
-        return max(past, key=lambda one: (one.trained_at, int(one.number)), default=None)
+        past = [
+            (one.trained_at, int(one.number), one)
+            for one in self.versions()
+            if one.was_champion and one.trained_at is not None and one.trained_at <= moment
+        ]
+        return max(past, key=lambda one: one[:2])[2] if past else None
+
+    def champion_for(self, moment: int) -> Version | None:
+        """Return who makes a list as of `moment`: the champion, or who was it before it was made.
+
+        The present champion has seen what followed an earlier moment, and its list would flatter.
+        """
+        champion = self.champion()
+        if champion is None or (champion.trained_at or 0) > moment:
+            return self.champion_before(moment)
+        return champion
 
     def name(self, alias: str, number: str) -> None:
         """Give a version an alias, which it alone has then."""
         self._client.set_registered_model_alias(self.table.model, alias, number)
+
+    def version(self, number: str) -> Version:
+        """Return a version by its number.
+
+        Raises
+        ------
+        RegistryError
+            If there is no such version.
+        """
+        versions = self.versions()
+        for version in versions:
+            if version.number == number:
+                return version
+        raise RegistryError(
+            f"registered model {self.table.model}: no version {number!r}, expected one of "
+            f"{', '.join(version.number for version in versions) or 'none yet'}."
+        )
+
+    def mark(self, number: str, tags: Mapping[str, str]) -> None:
+        """Tag a version."""
+        for name, value in tags.items():
+            self._client.set_model_version_tag(self.table.model, number, name, value)
 
     def promote(self, number: str) -> Version:
         """Make a version the champion, and write down which one it follows.
@@ -277,20 +377,12 @@ class Registry:
         RegistryError
             If there is no such version.
         """
-        mine = next((one for one in self.versions() if one.number == number), None)
-        if mine is None:
-            raise RegistryError(
-                f"registered model {self.table.model}: no version {number!r}, expected one of "
-                f"{', '.join(one.number for one in self.versions()) or 'none yet'}."
-            )
-        before = self.champion()
+        version, before = self.version(number), self.champion()
         if before is not None and before.number != number:
-            self._client.set_model_version_tag(
-                self.table.model, number, "forewarn.follows", before.number
-            )
-        self._client.set_model_version_tag(self.table.model, number, "forewarn.champion", "yes")
+            self.mark(number, {"forewarn.follows": before.number})
+        self.mark(number, {"forewarn.champion": "yes"})
         self.name(CHAMPION, number)
-        return mine
+        return version
 
     def rollback(self) -> Version:
         """Make the champion before the present one the champion again.
@@ -298,7 +390,7 @@ class Registry:
         Raises
         ------
         RegistryError
-            If there is none.
+            If there is none, or it cannot be loaded.
         """
         now = self.champion()
         before = now and now.tags.get("forewarn.follows")
@@ -306,12 +398,12 @@ class Registry:
             raise RegistryError(
                 f"registered model {self.table.model}: no champion before the present one."
             )
+        version = self.version(before)
+        self.load_version(version)  # a champion that cannot be loaded makes no list
         # What failed in service is no reference for the next challenger.
-        self._client.set_model_version_tag(
-            self.table.model, now.number, "forewarn.champion", "rolled back"
-        )
+        self.mark(now.number, {"forewarn.champion": _ROLLED_BACK})
         self.name(CHAMPION, before)
-        return next(one for one in self.versions() if one.number == before)
+        return version
 
     def load(self, uri: str) -> Predictor:
         """Return a registered predictor, such as models:/gpu-failure@champion.
@@ -322,18 +414,28 @@ class Registry:
             If there is none, or it is no predictor of forewarn.
         """
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                place = mlflow.artifacts.download_artifacts(uri, dst_path=folder)
+            with scratch_folder() as folder:
+                place = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
                 return Predictor.load(Path(place) / "data" / "predictor")
-        except MlflowException as error:
-            detail = " ".join(str(error).split())[:160]
-            raise RegistryError(f"{uri}: {detail} (`registry.store` {self.table.store}).") from None
+        except (MlflowException, SQLAlchemyError) as error:
+            detail = " ".join(str(error).replace(self.table.store, self.address).split())[:160]
+            raise RegistryError(f"{uri}: {detail} (`registry.store` {self.address}).") from None
         except (ValueError, OSError) as error:
-            raise RegistryError(f"{uri}: {error}") from None
+            raise RegistryError(f"{uri}: {' '.join(str(error).split())}") from None
+
+    def uri_of(self, version: Version) -> str:
+        """Return the name by which MLflow knows a version."""
+        return f"models:/{self.table.model}/{version.number}"
 
     def load_version(self, version: Version) -> Predictor:
-        """Return the predictor of a version."""
-        return self.load(f"models:/{self.table.model}/{version.number}")
+        """Return the predictor of a version.
+
+        Raises
+        ------
+        RegistryError
+            If it is damaged, or no predictor of forewarn.
+        """
+        return self.load(self.uri_of(version))
 
 
 def _version(found: Any, aliases: Sequence[str]) -> Version:
@@ -341,12 +443,19 @@ def _version(found: Any, aliases: Sequence[str]) -> Version:
     return Version(
         number=str(found.version),
         name=tags.get("forewarn.version", ""),
-        trained_at=int(tags.get("forewarn.at", 0)),
-        length=int(tags.get("forewarn.length", 0)),
+        trained_at=_nanoseconds(tags.get("forewarn.at", "")),
+        length=_nanoseconds(tags.get("forewarn.length", "")),
         aliases=tuple(sorted(aliases)),
         was_champion=tags.get("forewarn.champion") == "yes",
         tags=tags,
     )
+
+
+def _nanoseconds(text: str) -> int | None:
+    """Read a tag that anybody may have written."""
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) >= 2**63:
+        return None
+    return int(text)
 
 
 def digest_of(value: object) -> str:

@@ -25,6 +25,7 @@ from forewarn.pipelines.report_windows import days_since_training, over_time, te
 from forewarn.pipelines.report_words import (
     calibration_words,
     fleet_summary,
+    left_out_words,
     protocol_verdicts,
     strategy_words,
     verdicts,
@@ -78,6 +79,7 @@ def render_report(report: Mapping[str, Any]) -> str:
     context = {
         "summary": fleet_summary(report, fleet, lead),
         "tiles": _tiles(report, ranked(protocol, lead)),
+        "left_out": left_out_words(report),
         "lead": lead,
         "share": number(report.get("share")),
         "horizon": number(report.get("horizon_hours")),

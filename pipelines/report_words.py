@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from forewarn.pipelines.pages import amount, count, number, per_hundred, plural
+from forewarn.pipelines.pages import (
+    amount,
+    count,
+    moment,
+    number,
+    per_hundred,
+    plural,
+    visible,
+)
 from forewarn.pipelines.report_results import Estimate, Result, best, ranked
 
-__all__ = ["calibration_words", "fleet_summary", "protocol_verdicts", "strategy_words", "verdicts"]
+__all__ = [
+    "calibration_words",
+    "fleet_summary",
+    "left_out_words",
+    "protocol_verdicts",
+    "strategy_words",
+    "verdicts",
+]
 
 Writer = Callable[[Estimate], str]
 _GOOD_SLOPE = (0.8, 1.25)
@@ -101,6 +116,28 @@ def _by_chance(report: Mapping[str, Any], results: Sequence[Result], lead: str) 
     if prevalence is None:
         return ""
     return f"A list drawn at random would have about {per_hundred(prevalence)} of 100."
+
+
+def left_out_words(report: Mapping[str, Any]) -> str:
+    """Say which instances and daily lists are not judged since the records end; empty if none."""
+    left = report.get("left_out") or {}
+    instances, days = number(left.get("instances")), list(left.get("days") or ())
+    if not instances:
+        return ""
+    text = (
+        f"Left out: {plural(instances, 'instance')} ({count(left.get('positives'))} of them with a "
+        f"failure known) that end from {moment(left.get('from'))} on. The records end at "
+        f"{moment(left.get('last_record'))}, less than the horizon after them: by then failures "
+        "are known, but not who stays healthy."
+    )
+    if not days:
+        return text
+    span = visible(days[0]) if len(days) == 1 else f"{visible(days[0])} to {visible(days[-1])}"
+    return f"{text} So {plural(len(days), 'daily list')} ({span}) {_is(days)} not judged."
+
+
+def _is(things: Sequence[object]) -> str:
+    return "is" if len(things) == 1 else "are"
 
 
 def verdicts(results: Sequence[Result], lead: str) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from mlflow.entities import Run
 
 from forewarn.evaluation.gate import Verdict, judge
 from forewarn.evaluation.report import Comparison, ScoreTable, compare
@@ -19,12 +21,13 @@ from forewarn.features.timeline import Timeline, lay_out
 from forewarn.models.predictor import Predictor
 from forewarn.pipelines.alerts import alert
 from forewarn.pipelines.job import Job
+from forewarn.pipelines.leftovers import sweep_scratch
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.recipes import Recipes
-from forewarn.pipelines.registry import CHALLENGER, Registry, Version
+from forewarn.pipelines.registry import CHALLENGER, Registry, RegistryError, Version
 from forewarn.pipelines.retrain_log import log_drift, log_reasons, log_retraining, log_windows
 from forewarn.pipelines.scoring_day import ScoringDay, drift_between
-from forewarn.pipelines.stages import Stages
+from forewarn.pipelines.stages import Stages, note
 from forewarn.pipelines.train import trained_walk
 from forewarn.pipelines.window_frame import scores_frame
 
@@ -67,11 +70,44 @@ class Retrained:
         return dataclasses.asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What came of a retraining, and what is left to be done about it.
+
+    It is written down before anything is done, so that a process that is killed in between can be
+    followed by another one that does the same.
+
+    Attributes
+    ----------
+    outcome : Retrained
+    over : str or None
+        Number of the champion that the challenger was judged against.
+    alerts : tuple of (str, str)
+        What, and text.
+    """
+
+    outcome: Retrained
+    over: str | None
+    alerts: tuple[tuple[str, str], ...]
+
+    def as_text(self) -> str:
+        """Return it as a tag holds it."""
+        return json.dumps(self.outcome.as_dict() | {"over": self.over, "alerts": self.alerts})
+
+    @classmethod
+    def from_text(cls, text: str) -> _Decision:
+        """Read a tag; an older version wrote neither `over` nor `alerts`."""
+        stored = json.loads(text)
+        over = stored.pop("over", stored["champion"])
+        alerts = tuple((what, said) for what, said in stored.pop("alerts", ()))
+        return cls(_recorded(stored), over, alerts)
+
+
 def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
     """Retrain as of `moment`; the champion changes only if the challenger has earned it.
 
     A retraining that is done is not done again, and one that was killed goes on with what it had
-    trained.
+    trained, registered or decided. One at a time works on a registry.
 
     Parameters
     ----------
@@ -87,18 +123,32 @@ def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
     """
     tags = {"forewarn.kind": "retraining", "forewarn.at": str(moment)}
     tags["forewarn.recipe"] = Recipes(registry, job, "").digest
-    done = registry.find(tags)
-    if done:
-        return _recorded(done[0].data.tags["forewarn.outcome"])
-    registry.abandon({"forewarn.at": str(moment)})
-    with registry.run(f"retraining {iso(moment)[:16]}", tags) as run:
-        outcome = _retrain(job, moment, registry, run)
-        registry.tag(run, {"forewarn.outcome": json.dumps(outcome.as_dict())})
-    return outcome
+    with registry.in_one_line(), registry.locked("retraining"):
+        sweep_scratch()
+        for run in registry.find(tags, status=None):
+            decision = _decided(run)
+            if decision is not None:
+                return _resumed(registry, run, decision)
+            if run.info.status == "FINISHED":  # without an outcome it only looks like it
+                registry.end(run.info.run_id, "KILLED")
+        registry.abandon({"forewarn.at": str(moment)})
+        with registry.run(f"retraining {iso(moment)[:16]}", tags) as number:
+            return _carried_out(registry, _retrain(job, moment, registry, number))
 
 
-def _recorded(outcome: str) -> Retrained:
-    stored = json.loads(outcome)
+def _decided(run: Run) -> _Decision | None:
+    """Return what an earlier process decided in a run; None if it did not come so far."""
+    text = run.data.tags.get("forewarn.outcome")
+    if text is None:
+        return None
+    try:
+        return _Decision.from_text(text)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        note(f"MLflow run {run.info.run_id}: its outcome cannot be read, it is retrained anew")
+        return None
+
+
+def _recorded(stored: dict[str, Any]) -> Retrained:
     found = stored.pop("comparison")
     if found is not None:
         pairs = {
@@ -109,7 +159,49 @@ def _recorded(outcome: str) -> Retrained:
     return Retrained(**stored, reasons=reasons, comparison=found)
 
 
-def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Retrained:
+def _resumed(registry: Registry, run: Run, decision: _Decision) -> Retrained:
+    """Do what is left of a decision; nothing is left once its run is finished."""
+    if run.info.status == "FINISHED":
+        return decision.outcome
+    outcome = _carried_out(registry, decision)
+    registry.end(run.info.run_id)
+    return outcome
+
+
+def _carried_out(registry: Registry, decision: _Decision) -> Retrained:
+    """Write a decision down, promote, and tell who asked to be told; doing it twice is the same."""
+    with registry.locked("promotion"):
+        decision = _still_valid(registry, decision)
+        outcome = decision.outcome
+        registry.tag(outcome.run, {"forewarn.outcome": decision.as_text()})
+        gate = "passed" if outcome.promoted else "refused: " + "; ".join(outcome.reasons)
+        registry.mark(outcome.version, {"forewarn.gate": gate})
+        registry.name(CHALLENGER, outcome.version)
+        if outcome.promoted:
+            registry.promote(outcome.version)
+    for what, text in decision.alerts:
+        alert(what, text, {"version": outcome.version, "run": outcome.run})
+    return outcome
+
+
+def _still_valid(registry: Registry, decision: _Decision) -> _Decision:
+    """Refuse a promotion over somebody whom the challenger was not judged against."""
+    outcome, champion = decision.outcome, registry.champion()
+    number = None if champion is None else champion.number
+    if not outcome.promoted:
+        return decision
+    if registry.version(outcome.version).rolled_back:
+        reason = "it was rolled back before its retraining had ended"
+    elif number not in (decision.over, outcome.version):
+        before, now = decision.over or "none", number or "none"
+        reason = f"the champion changed meanwhile, from version {before} to {now}"
+    else:
+        return decision
+    outcome = replace(outcome, promoted=False, reasons=(reason,), champion=number)
+    return replace(decision, outcome=outcome, alerts=(_refusal(outcome), *decision.alerts))
+
+
+def _retrain(job: Job, moment: int, registry: Registry, run: str) -> _Decision:
     stages, champion = Stages(), registry.champion()
     recipes = Recipes(registry, job, run)
     current = champion.length if champion and champion.length in job.terms.lengths else None
@@ -119,16 +211,15 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Retrained:
         comparison = _compare(walk, timeline, registry, job)
         day = ScoringDay.of(walk, timeline, moment, predictor)
         drift = drift_between(walk, predictor, day)
-        verdict = _judge(job, predictor, day, registry, comparison, drift)
+        verdict = _judge(job, predictor, day, registry, champion, comparison, drift)
+        verdict = _not_older(verdict, champion, moment)
     with stages("log"):
         log_windows(registry, run, walk, timeline, job)
         log_retraining(registry, run, job, walk, predictor, verdict, stages)
         log_drift(registry, run, drift)
         log_reasons(registry, run, predictor, day)
-    number = _register(registry, run, predictor, walk, verdict)
-    if verdict.promoted:
-        registry.promote(number)
-    now = registry.champion()
+    number = _register(registry, run, predictor, walk, recipes.digest)
+    over = None if champion is None else champion.number
     outcome = Retrained(
         version=number,
         name=predictor.version,
@@ -136,24 +227,45 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Retrained:
         promoted=verdict.promoted,
         reasons=verdict.reasons,
         comparison=comparison,
-        champion=None if now is None else now.number,
+        champion=number if verdict.promoted else over,
         run=run,
     )
-    _alerts(job, outcome, now, moment, drift)
-    return outcome
+    return _Decision(outcome, over, tuple(_alerts(job, outcome, champion, moment, drift)))
+
+
+def _not_older(verdict: Verdict, champion: Version | None, moment: int) -> Verdict:
+    """Refuse a challenger that knows less of the past than the champion."""
+    if champion is None or champion.trained_at is None or champion.trained_at <= moment:
+        return verdict
+    reason = (
+        f"it was trained to {iso(moment)}, the champion (version {champion.number}) to "
+        f"{iso(champion.trained_at)}: only `forewarn models promote` goes back"
+    )
+    return replace(verdict, promoted=False, reasons=(*verdict.reasons, reason))
+
+
+def _loaded(registry: Registry, version: Version | None) -> Predictor | None:
+    """Return a champion to compare with; None, said in a note, where it cannot be loaded."""
+    if version is None:
+        return None
+    try:
+        return registry.load_version(version)
+    except RegistryError as error:
+        note(f"nothing is compared with version {version.number}: {error}")
+        return None
 
 
 def _compare(walk: Walk, timeline: Timeline, registry: Registry, job: Job) -> Comparison | None:
     """Compare recipe and champion on the finished windows, each as trained before the window."""
     frames = []
     for window in walk.windows:
-        champion = registry.champion_before(window.start)
+        champion = _loaded(registry, registry.champion_before(window.start))
         if champion is not None:
-            frames.append(_paired(walk, timeline, window, registry.load_version(champion)))
+            frames.append(_paired(walk, timeline, window, champion))
     there = [frame for frame in frames if frame is not None]
     if not there:
         return None
-    return compare(ScoreTable(pd.concat(there, ignore_index=True), job.protocol))
+    return compare(ScoreTable(pd.concat(there, ignore_index=True), job.protocol, walk.unseen_from))
 
 
 def _paired(
@@ -175,15 +287,15 @@ def _judge(
     predictor: Predictor,
     day: ScoringDay,
     registry: Registry,
+    champion: Version | None,
     comparison: Comparison | None,
     drift: dict[str, Any],
 ) -> Verdict:
-    champion, theirs = registry.champion(), None
-    if champion is not None:
-        other = registry.load_version(champion)
-        if other.encoder.measures.plan.kinds == predictor.encoder.measures.plan.kinds:
-            measured = other.encoder.measures.values(day.timeline, day.instances)
-            theirs = other.calibration.apply(other.scores(measured)["blend"])
+    other, theirs = _loaded(registry, champion), None
+    kinds = predictor.encoder.measures.plan.kinds
+    if other is not None and other.encoder.measures.plan.kinds == kinds:
+        measured = other.encoder.measures.values(day.timeline, day.instances)
+        theirs = other.calibration.apply(other.scores(measured)["blend"])
     return judge(
         comparison,
         margin=job.settings.gate.margin,
@@ -194,19 +306,19 @@ def _judge(
     )
 
 
-def _register(
-    registry: Registry, run: str, predictor: Predictor, walk: Walk, verdict: Verdict
-) -> str:
+def _register(registry: Registry, run: str, predictor: Predictor, walk: Walk, recipe: str) -> str:
+    """Register a predictor, unless a process that was killed has registered this very one."""
     facts = predictor.facts
     tags = {
         "forewarn.version": predictor.version,
         "forewarn.at": str(int(pd.Timestamp(facts["trained_at"]).value)),
         "forewarn.length": str(round(facts["train_length_days"] * DAY)),
-        "forewarn.gate": "passed" if verdict.promoted else "refused: " + "; ".join(verdict.reasons),
+        "forewarn.recipe": recipe,
     }
-    number = registry.register(run, predictor, _example(walk, predictor), tags)
-    registry.name(CHALLENGER, number)
-    return number
+    for version in registry.versions():
+        if tags.items() <= dict(version.tags).items() and _loaded(registry, version):
+            return version.number
+    return registry.register(run, predictor, _example(walk, predictor), tags)
 
 
 def _example(walk: Walk, predictor: Predictor) -> pd.DataFrame:
@@ -236,19 +348,26 @@ def _example(walk: Walk, predictor: Predictor) -> pd.DataFrame:
 
 
 def _alerts(
-    job: Job, outcome: Retrained, champion: Version | None, moment: int, drift: dict[str, Any]
-) -> None:
+    job: Job, outcome: Retrained, before: Version | None, moment: int, drift: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield what somebody has to be told of."""
     gate = job.settings.gate
-    facts = {"version": outcome.version, "run": outcome.run}
     if not outcome.promoted:
-        alert("refused", f"version {outcome.version}: {'; '.join(outcome.reasons)}", facts)
-    if champion is not None and moment - champion.trained_at > gate.champion_max_age:
-        days = (moment - champion.trained_at) / DAY
-        alert("stale champion", f"version {champion.number} was trained {days:g} days ago", facts)
+        yield _refusal(outcome)
+    stays = before if before is not None and not outcome.promoted else None
+    if stays is not None and stays.trained_at is not None:
+        age = moment - stays.trained_at
+        if age > gate.champion_max_age:
+            text = f"version {stays.number} was trained {age / DAY:g} days ago"
+            yield "stale champion", text
     moved = [
         f"{name} ({one.stability:.2f}, missing {one.missing_before:.0%} to {one.missing_now:.0%})"
         for name, one in sorted(drift.items())
         if one.stability > gate.drift or one.missing_now - one.missing_before > gate.missing
     ]
     if moved:
-        alert("drift", ", ".join(moved), facts)
+        yield "drift", ", ".join(moved)
+
+
+def _refusal(outcome: Retrained) -> tuple[str, str]:
+    return "refused", f"version {outcome.version}: {'; '.join(outcome.reasons)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from forewarn.features.records import DAY
 from forewarn.features.timeline import Timeline
 from forewarn.models.predictor import Predictor
 from forewarn.pipelines.job import Job
+from forewarn.pipelines.leftovers import scratch_folder
 from forewarn.pipelines.moments import iso
 from forewarn.pipelines.pictures import Series, precision_figure, reasons_figure, reliability_figure
 from forewarn.pipelines.reason_words import channel_of
@@ -47,7 +47,7 @@ def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, jo
             for window in walk.windows
             if length in window.by_length
         ]
-        table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
+        table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
         if table.windows:
             found[length] = dict(report_strategy(table))
             _log_length(registry, run, length, found[length])
@@ -119,17 +119,17 @@ def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any
     frames = [strategy_frame(walk, timeline, window, "steady") for window in walk.windows]
     if not frames:
         return []
-    table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol)
+    table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
     bins: list[dict[str, Any]] = calibration_figures(table)["bins"]
     return bins
 
 
 def _attach(registry: Registry, run: str, figures: Mapping[str, Figure]) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with scratch_folder() as folder:
         for file, figure in figures.items():
-            figure.savefig(Path(name) / file, dpi=120)
+            figure.savefig(folder / file, dpi=120)
         if figures:
-            registry.attach(run, Path(name), "plots")
+            registry.attach(run, folder, "plots")
 
 
 def log_retraining(

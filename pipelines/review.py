@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.evaluation.review import Judged, judge
+from forewarn.pipelines.cmdb import read_texts
 from forewarn.pipelines.job import JobError
 from forewarn.pipelines.moments import to_timestamps
-from forewarn.pipelines.store import moments_of, open_parquet
+from forewarn.pipelines.stages import note
+from forewarn.pipelines.store import moments_of, read_parquet, serials_of
 
 __all__ = ["read_lists", "review_lists", "review_text"]
 
@@ -21,54 +23,62 @@ _WANTED = (*_NEEDED, "machine_id", "probability", "model_version")
 
 
 def read_lists(at_risk: Path) -> pd.DataFrame:
-    """Read the lists of all days below `at_risk`.
+    """Read the lists of all days below `at_risk`; those that were made in hindsight judge nobody.
 
     Raises
     ------
     JobError
-        If there is none, or one lacks a column.
+        If there is none but in hindsight, or one lacks a column.
     """
     paths = sorted(at_risk.glob("date=*/at_risk.parquet"))
     if not paths:
         raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     frames = []
     for path in paths:
-        table = open_parquet(path).read()
+        table = read_parquet(path)
         absent = [name for name in _NEEDED if name not in table.column_names]
         if absent:
             raise JobError(f"{path}: column `{absent[0]}` is missing.")
+        _check_types(path, table)
+        if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
+            note(f"{path}: made in hindsight and left out")
+            continue
         wanted = [name for name in _WANTED if name in table.column_names]
         frames.append(table.select(wanted).to_pandas().assign(list=path.parent.name[5:]))
+    if not frames:
+        raise JobError(f"{at_risk}: every list was made in hindsight, expected one that was not.")
     lists: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return lists
 
 
+def _check_types(path: Path, table: pa.Table) -> None:
+    for name in ("window_end", "valid_until"):
+        if not pa.types.is_timestamp(table[name].type):
+            kind = table[name].type
+            raise JobError(f"{path}: column `{name}` is {kind}, expected a timestamp.")
+    if not pa.types.is_boolean(table["flagged"].type) or table["flagged"].null_count:
+        kind = table["flagged"].type
+        raise JobError(f"{path}: column `flagged` is {kind}, expected true or false in every row.")
+
+
 def read_failures(path: Path) -> pd.DataFrame:
-    """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at`, perhaps `known_at`.
+    """Read a failures table, Parquet or CSV: `gpu_serial` and `failed_at`.
 
     Raises
     ------
     RecordsError, JobError
         If it cannot be read or lacks a column.
     """
-    if path.suffix == ".csv":
-        try:
-            table = pa.Table.from_pandas(pd.read_csv(path, dtype=str), preserve_index=False)
-        except (OSError, ValueError) as error:
-            raise JobError(f"{path}: is no readable CSV file ({error}).") from None
-    else:
-        table = open_parquet(path).read()
+    table = read_texts(path) if path.suffix == ".csv" else read_parquet(path)
     for name in ("gpu_serial", "failed_at"):
         if name not in table.column_names:
             raise JobError(
                 f"{path}: column `{name}` is missing, found {', '.join(table.column_names)}."
             )
     failed = moments_of(table, "failed_at", path)
-    known = pc.coalesce(moments_of(table, "known_at", path), failed)
     columns = {
-        "gpu_serial": table["gpu_serial"].cast(pa.string()).to_pandas().astype(object),
+        "gpu_serial": serials_of(table, path).to_pandas().astype(object),
         "failed_at": to_timestamps(failed.to_pandas()),
-        "known_at": to_timestamps(known.to_pandas()),
     }
     return pd.DataFrame(columns).dropna(subset=["gpu_serial", "failed_at"])
 
@@ -80,14 +90,25 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Jud
     ----------
     at_risk, failures : Path
     until : int, optional
-        Up to when the failures are complete, nanoseconds; by default the newest one.
+        Up to when the failures are complete, nanoseconds; by default the newest one: of what
+        failed after it, nobody may know yet.
     """
     lists, known = read_lists(at_risk), read_failures(failures)
     if until is None and not len(known):
         raise JobError(f"{failures}: holds no failure, expected some, or `--until TIME`.")
-    newest = known["known_at"].max() if until is None else to_timestamps([until])[0]
+    newest = known["failed_at"].max() if until is None else to_timestamps([until])[0]
     lists["gpu_serial"] = lists["gpu_serial"].astype(object)
     return judge(lists, known, newest)
+
+
+def _notice(hits: int, lead: dict[str, float]) -> str:
+    """Say how early the hits were flagged."""
+    if hits == 1:
+        return f"It was flagged {lead['p50']:.1f} h before it failed."
+    return (
+        f"Half of these {hits} were flagged at least {lead['p50']:.1f} h before they failed, and "
+        f"one in ten {lead['p10']:.1f} h before or less."
+    )
 
 
 def review_text(figures: dict[str, Any]) -> str:
@@ -103,9 +124,8 @@ def review_text(figures: dict[str, Any]) -> str:
         f"{figures['caught']} of {figures['failures']} failures were foreseen, "
         f"{figures['missed']} missed; {figures['false_alarms']} false alarms.",
     ]
-    if figures["lead_time_hours"]["p50"] is not None:
-        lead = figures["lead_time_hours"]
-        lines.append(f"Warning: {lead['p50']:.1f} h (median), {lead['p10']:.1f} h (10 % less).")
+    if figures["hits"]:
+        lines.append(_notice(figures["hits"], figures["lead_time_hours"]))
     if figures["expected_hits"] is not None:
         lines.append(f"The probabilities promised {figures['expected_hits']:.1f} hits.")
     if figures["rows_not_over_yet"]:

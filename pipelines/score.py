@@ -18,6 +18,8 @@ from forewarn.models.predictor import Predictor
 from forewarn.models.rules import evidence, rule_scores
 from forewarn.pipelines.at_risk import AtRiskList, Candidates
 from forewarn.pipelines.job import JobError
+from forewarn.pipelines.moments import iso, parse_moment
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.settings import RegistryTable, Settings
 from forewarn.pipelines.store import RecordStore
 
@@ -40,17 +42,21 @@ def load_predictor(model: str, registry: RegistryTable | None = None) -> Predict
         from forewarn.pipelines.registry import Registry
 
         return Registry(registry or RegistryTable()).load(model)
+    refuse_irregular(Path(model))
     try:
         return Predictor.load(Path(model))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise JobError(f"--model {error}") from None
 
 
-def _timeline(store: RecordStore, plan: Plan, at: int) -> Timeline:
-    return lay_out(*store.read_known(at - plan.reach, at))
+def _timeline(store: RecordStore, plan: Plan, at: int, step: int) -> Timeline:
+    """Return what is needed to measure instances that end within a step before `at`."""
+    return lay_out(*store.read_known(at - step - plan.reach, at))
 
 
-def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRiskList:
+def score_with(
+    predictor: Predictor, model: str, records: Path, at: int, *, hindsight: bool = False
+) -> AtRiskList:
     """Make the list of a trained predictor as of `at`.
 
     Parameters
@@ -61,18 +67,28 @@ def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRi
     records : Path
     at : int
         Nothing from then on is read.
+    hindsight : bool
+        Make the list also of a moment before the predictor was trained, and mark it so.
 
     Raises
     ------
+    JobError
+        If the predictor was trained after `at`, and that was not asked for.
     RecordsError
         If the records lack a column of the model, or come at another interval.
     """
+    seen = at < parse_moment(predictor.facts["trained_at"])
+    if seen and not hindsight:
+        raise JobError(
+            f"--at {iso(at)}: {model} was trained to {predictor.facts['trained_at']}, expected a "
+            "time from then on (or --hindsight: a list of a model that knows what followed)."
+        )
     plan, facts = predictor.encoder.measures.plan, predictor.facts
     store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
-    timeline = _timeline(store, plan, at)
+    timeline = _timeline(store, plan, at, facts["step"])
     instances = latest_instances(timeline, length=plan.length, since=at - facts["step"])
     values = predictor.encoder.measures.values(timeline, instances)
     candidates = Candidates(
@@ -85,6 +101,7 @@ def score_with(predictor: Predictor, model: str, records: Path, at: int) -> AtRi
         horizon=facts["horizon"],
         share=facts["share"],
         version=predictor.version,
+        hindsight=seen,
     )
     scores = predictor.scores(values)
     return candidates.ranked(
@@ -101,7 +118,7 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
     Columns of the configuration that the records lack are left out; there is no probability.
     """
     store, plan = _rules_plan(settings, records)
-    timeline = _timeline(store, plan, at)
+    timeline = _timeline(store, plan, at, settings.step)
     instances = latest_instances(timeline, length=plan.length, since=at - settings.step)
     values = Measures.fit(plan, timeline, instances).values(timeline, instances)
     candidates = Candidates(

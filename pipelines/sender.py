@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import random
 import ssl
 import threading
@@ -21,6 +22,9 @@ __all__ = ["Sender", "UnsentError"]
 
 _PATIENCE = (1.0, 60.0)  # seconds between two attempts, at first and at most
 _TIMEOUT = 30.0
+_SLOW = 60 * 10**9  # nanoseconds between two attempts for what is of the future
+_SHOWN = 300  # characters of an answer
+_LARGEST = 64 << 20  # bytes: no batch of an agent is a tenth of it
 # The collector says that the batch itself is wrong: sending it again cannot help.
 _REFUSED = (400, 413, 415, 422)
 
@@ -45,6 +49,11 @@ class Sender:
         There is something to send; it is over.
     refused : int
         Batches that the collector called wrong; they are set aside.
+    ahead : set of Path
+        Batches that the collector called of the future: a clock is wrong, theirs or its own. They
+        stay, and none waits behind them.
+    say : callable
+        Takes a line for people.
     """
 
     url: str
@@ -55,9 +64,13 @@ class Sender:
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     refused: int = 0
+    ahead: set[Path] = field(default_factory=set)
+    say: Callable[[str], None] = lambda _: None
+    _asked_again: int = 0
     _client: httpx.Client = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # else every address is logged
         verify = ssl.create_default_context()
         if self.ca is not None:
             verify.load_verify_locations(self.ca)
@@ -83,31 +96,53 @@ class Sender:
 
     def send_all(self) -> None:
         """Send everything that waits; raises UnsentError with what stopped it."""
-        while waiting := self.spool.waiting():
+        self._ask_again()
+        while path := next((p for p in self.spool.waiting() if p not in self.ahead), None):
             # A fault report that came meanwhile goes first, so look again after each one.
-            self._send(waiting[0])
+            self._send(path)
+
+    def _ask_again(self) -> None:
+        """Try one batch of the future now and then; when it is taken all are tried."""
+        now = self.clock.now()
+        self.ahead &= set(self.spool.waiting())
+        if self.ahead and not 0 <= now - self._asked_again < _SLOW:
+            self._asked_again = now
+            path = random.choice(sorted(self.ahead))  # a clock may have been wrong in several ways
+            self._send(path)
+            if path not in self.spool.waiting():
+                self.ahead.clear()
 
     def _send(self, path: Path) -> None:
         try:
-            data = path.read_bytes()
+            data = _read(path)
         except FileNotFoundError:
-            return  # it gave way to newer ones
-        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-        try:
-            answer = self._client.post(
-                "/v1/batches", content=gzip.compress(data, 5), headers=headers
-            )
-        except httpx.HTTPError as error:
-            raise UnsentError(f"{self.url}: {error or type(error).__name__}") from None
-        if answer.status_code in _REFUSED:
+            self.spool.remove(path)  # it gave way to newer ones
+            return
+        except (OSError, ValueError) as error:
+            self.say(f"{path}: cannot be read ({error}); set aside")
+            self.spool.set_aside(path)
+            return
+        answer = self._post(data)
+        if clock := _says_clock(answer):
+            if not self.ahead:
+                self.say(f"kept: the clock of this host or of the collector is wrong: {clock!r}")
+            self.ahead.add(path)
+        elif answer.status_code in _REFUSED:
             self.refused += 1
             self.spool.set_aside(path)
         elif answer.status_code != 200:
             raise UnsentError(f"{self.url}: answered {answer.status_code}")
         else:
-            path.unlink(missing_ok=True)
+            self.spool.remove(path)
 
-    def run(self, say: Callable[[str], None]) -> None:
+    def _post(self, data: bytes) -> httpx.Response:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        try:
+            return self._client.post("/v1/batches", content=gzip.compress(data, 5), headers=headers)
+        except httpx.HTTPError as error:
+            raise UnsentError(f"{self.url}: {error or type(error).__name__}") from None
+
+    def run(self) -> None:
         """Send whenever there is something, with growing patience while the collector is away."""
         patience = _PATIENCE[0]
         while not self.stop.is_set():
@@ -116,8 +151,28 @@ class Sender:
                 self.send_all()
                 patience = _PATIENCE[0]
                 self.clock.wait(_PATIENCE[1], self.wake)
-            except UnsentError as error:
-                say(f"not sent, kept: {error}")
+            except (UnsentError, OSError) as error:
+                self.say(f"not sent, kept: {error}")
                 # Not all agents of a site at the same moment when the collector comes back.
                 self.clock.wait(patience * random.uniform(0.5, 1.5), self.stop)
                 patience = min(2 * patience, _PATIENCE[1])
+
+
+def _read(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise ValueError(f"{size} bytes, expected at most {_LARGEST}")
+    return path.read_bytes()
+
+
+def _says_clock(answer: httpx.Response) -> str:
+    """Return what a refusal says of clocks: then the batch itself is right; else nothing."""
+    if not answer.is_client_error:
+        return ""
+    try:
+        said = answer.json()
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(said, dict) or said.get("error") != "clock":
+        return ""
+    return f"{said.get('detail', '')} (there it is {said.get('now', 'unknown')})"[:_SHOWN]

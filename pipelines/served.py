@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from forewarn.models.predictor import Predictor
+from forewarn.pipelines.leftovers import scratch_folder
 from forewarn.pipelines.score import score_with
 
 __all__ = ["Served"]
@@ -45,13 +45,14 @@ class Served:
         del params
         records = model_input.reset_index(drop=True)
         times = pd.to_datetime(records["timestamp"], utc=True)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+        with scratch_folder() as folder:
             for date, rows in records.groupby(times.dt.date):
                 place = folder / f"date={date}"
                 place.mkdir()
                 rows.assign(timestamp=times[rows.index]).to_parquet(place / "part-0.parquet")
-            made = score_with(self.predictor, "the model", folder, int(times.max().value) + 1)
+            at = int(times.max().value) + 1
+            # Also of records that it was trained on: such are the input example that MLflow keeps.
+            made = score_with(self.predictor, "the model", folder, at, hindsight=True)
         found = made.table[["rank", "gpu_serial", "probability", "window_end"]]
         return found.astype({"rank": "float64"})  # a signature with integers allows no missing one
 

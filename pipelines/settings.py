@@ -34,7 +34,9 @@ __all__ = ["Settings", "SettingsError", "load_settings", "parse_duration"]
 
 Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0, strict=True)]
+Count = Annotated[int, Field(gt=0, le=10**9, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+_LONGEST = parse_duration("36000d")
 
 
 def _model_name(name: str) -> str:
@@ -125,7 +127,7 @@ class TrainingTable(StrictTable):
     cascade_positive_weight: Positive = 10.0
     select_by: str = "parallel"
     select_over: Count = 1
-    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -210,7 +212,7 @@ class DetectionTable(StrictTable):
     false_alarms: Positive = 0.02
     mode: Literal["forewarn", "minder"] = "forewarn"
     distance: Literal["euclidean", "manhattan", "chebyshev"] = "euclidean"
-    seed: Annotated[int, Field(ge=0, strict=True)] = 0
+    seed: Seed = 0
 
     @property
     def rules(self) -> Rules:
@@ -264,6 +266,7 @@ class CollectorTable(StrictTable):
     key: str = ""
     max_batch_mib: Count = 8
     publish_every: Duration = parse_duration("5s")
+    hosts: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -321,6 +324,12 @@ class Settings(StrictTable):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        windows = self.windows
+        reach = max(windows.length * max(self.features.history, default=1), windows.horizon)
+        if max(reach, windows.step) * self.records.interval > _LONGEST:
+            raise ValueError(
+                "`windows` and `features.history` reach over a hundred years, expected less"
+            )
         members = {*self.ensembles.parallel, *(name for name, _ in self.ensembles.cascade)}
         choices = {"parallel", "cascade", *members}
         if self.training.select_by not in choices:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -13,31 +11,21 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from forewarn.evaluation.fleet import simulate_fleet
+from forewarn.pipelines.csv_table import write_csv
+from forewarn.pipelines.store import replacing
 
 __all__ = ["simulate_fleet_to"]
 
 
-@contextmanager
-def _written(path: Path) -> Iterator[Path]:
-    """Yield a hidden file to write; it becomes `path` only if all went well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.tmp")
-    try:
-        yield hidden
-        hidden.replace(path)
-    finally:
-        hidden.unlink(missing_ok=True)
-
-
 def _write_records(records: pd.DataFrame, path: Path) -> None:
     table = pa.Table.from_pandas(records, preserve_index=False).replace_schema_metadata(None)
-    with _written(path) as hidden:
+    with replacing(path) as hidden:
         pq.write_table(table, hidden, compression="zstd")
 
 
 def _write_csv(table: pd.DataFrame, path: Path) -> None:
-    with _written(path) as hidden:
-        table.to_csv(hidden, index=False, date_format="%Y-%m-%dT%H:%M:%SZ")
+    with replacing(path) as hidden:
+        write_csv(table, hidden)
 
 
 def simulate_fleet_to(

@@ -16,6 +16,7 @@ from forewarn.evaluation.incident_conditions import Conditions, draw_conditions
 from forewarn.evaluation.incidents import SimulatedTask, draw_size, faulty_task, healthy_task
 from forewarn.evaluation.varied_incidents import varied_size, varied_task
 from forewarn.models.running_task import Task
+from forewarn.pipelines.csv_table import write_csv
 from forewarn.pipelines.settings import DetectionTable
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
@@ -184,7 +185,7 @@ def simulate_incidents_to(
             temporary.write_text(site.configuration(), encoding="utf-8")
     columns = ["task", "machine", "fault", "start_s", "machines"]
     with replacing(out / "truth.csv") as temporary:
-        pd.DataFrame(rows, columns=columns).to_csv(temporary, index=False)
+        write_csv(pd.DataFrame(rows, columns=columns), temporary)
 
 
 def _truth(

@@ -6,23 +6,33 @@ that a scheduler passes nothing else on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forewarn.features.records import DAY, TIMESTAMP
+import pandas as pd
+
+from forewarn.features.errors import InputError
+from forewarn.features.records import DAY, SERIAL, TIMESTAMP
+from forewarn.pipelines.clock import MOST_AHEAD
 from forewarn.pipelines.job import open_job
-from forewarn.pipelines.moments import parse_moment
+from forewarn.pipelines.moments import iso, parse_moment
 from forewarn.pipelines.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.at_risk import AtRiskList
 
 __all__ = [
     "Site",
     "complete_days",
     "ingest_site",
     "lengths_of",
+    "missing_days",
     "retrain_site",
     "review_site",
+    "score_missing",
     "score_site",
     "train_length",
 ]
@@ -77,21 +87,20 @@ class Site:
         return self.folder / text if text else None
 
 
-def ingest_site(config: str, now: str) -> str | None:
-    """Bring in what is new; return the newest complete day of records, None if there is none.
+def ingest_site(config: str, now: str) -> list[str]:
+    """Bring in what is new; return the complete days of records, the oldest first.
 
     Parameters
     ----------
     config : str
     now : str
-        Up to when Prometheus is asked.
+        Up to when Prometheus is asked, and what is past.
     """
     site, end = Site.of(config), parse_moment(now)
     table = site.settings.site
     if table.raw or table.prometheus or table.repairs:
         _ingest(site, end)
-    days = complete_days(site.records, site.settings.records.interval)
-    return days[-1] if days else None
+    return complete_days(site.records, site.settings.records.interval, end)
 
 
 def _ingest(site: Site, end: int) -> None:
@@ -111,19 +120,62 @@ def _ingest(site: Site, end: int) -> None:
             pull(server, landing, start=None, end=end)
 
 
-def complete_days(records: Path, interval: int) -> list[str]:
-    """Return the days that are over: their last interval, or a later day, has a record."""
-    from forewarn.pipelines.store import open_parquet
+def complete_days(records: Path, interval: int, now: int) -> list[str]:
+    """Return the days whose list can be made: past, and most of their GPUs were seen to their end.
 
+    What comes before a complete day is complete, too: nobody waits for it any more.
+
+    Parameters
+    ----------
+    records : Path
+    interval : int
+        Nanoseconds between two records.
+    now : int
+        A day that ends later is not over, whatever the records say.
+    """
     dates = sorted(path.name.removeprefix("date=") for path in records.glob("date=*"))
-    if not dates:
-        return []
-    newest = 0
-    for path in (records / f"date={dates[-1]}").glob("[!._]*.parquet"):
-        column = open_parquet(path).read(columns=[TIMESTAMP])[TIMESTAMP].to_pandas()
-        newest = max(newest, int(column.max().value))
-    midnight = parse_moment(dates[-1]) + DAY
-    return dates if newest >= midnight - interval else dates[:-1]
+    seen_later: set[str] = set()
+    for date in reversed(dates):
+        midnight = parse_moment(date) + DAY
+        times = _last_seen(records / f"date={date}", now + MOST_AHEAD)
+        ended = {gpu for gpu, time in times.items() if time >= midnight - interval}
+        if midnight <= now and 2 * len(times.keys() & (ended | seen_later)) > len(times):
+            return [before for before in dates if before <= date]
+        seen_later |= times.keys()
+    return []
+
+
+def _last_seen(partition: Path, latest: int) -> dict[str, int]:
+    """Return when each GPU was seen last in a partition; rows after `latest` are no knowledge."""
+    from forewarn.pipelines.store import moments_of, open_parquet
+
+    found: dict[str, int] = {}
+    for path in sorted(partition.glob("[!._]*.parquet")):
+        table = open_parquet(path).read(columns=[SERIAL, TIMESTAMP])
+        times = moments_of(table, TIMESTAMP, path).to_numpy(zero_copy_only=False)
+        frame = pd.DataFrame({"gpu": table[SERIAL].to_pandas().to_numpy(), "time": times})
+        newest = frame[frame["time"] <= latest].groupby("gpu", observed=True)["time"].max()
+        for gpu, time in newest.items():
+            found[str(gpu)] = max(found.get(str(gpu), 0), int(time))
+    return found
+
+
+def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
+    """Return which of the complete days are to be published, the oldest first.
+
+    Parameters
+    ----------
+    days : sequence of str
+        The oldest first.
+    published : str or None
+        The last one published. At the first time it is the newest day alone: the lists of a year
+        that came at once would be made by a model that has seen it.
+    today : str
+        What was published of a day that has not ended is no day to go on from.
+    """
+    if published is None or published >= today:
+        return list(days[-1:])
+    return [day for day in days if day > published]
 
 
 def train_length(config: str, at: str, length: int) -> str:
@@ -154,8 +206,33 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
     return retrain(job, parse_moment(at), Registry(site.settings.registry, create=True)).as_dict()
 
 
+def score_missing(config: str, days: Sequence[str]) -> str:
+    """Write the lists of complete days, the oldest first, and return the folder of the newest.
+
+    One that cannot be made of an earlier day is an alert: the newest list waits for no other.
+
+    Parameters
+    ----------
+    config : str
+    days : sequence of str
+        At least one.
+    """
+    from forewarn.pipelines.alerts import alert
+
+    for day in days[:-1]:
+        try:
+            score_site(config, day)
+        except InputError as error:
+            alert("no list", f"{day}: {error}")
+    return score_site(config, days[-1])
+
+
 def score_site(config: str, day: str) -> str:
-    """Write the list of a complete day with the champion, and return its folder.
+    """Write the list of a complete day, and return its folder.
+
+    The champion makes it; of a day before the champion was trained, the newest one of that time,
+    since a list of somebody who has seen what followed is no forecast. While there is none, the
+    built-in rules make it, and that is an alert.
 
     Parameters
     ----------
@@ -163,13 +240,24 @@ def score_site(config: str, day: str) -> str:
     day : str
         The list is made as of the midnight that ends it.
     """
-    from forewarn.pipelines.score import load_predictor, score_with
-
     site = Site.of(config)
-    model = f"models:/{site.settings.registry.model}@champion"
-    predictor = load_predictor(model, site.settings.registry)
-    at = parse_moment(day) + DAY
-    return str(score_with(predictor, model, site.records, at).write(site.lists))
+    return str(_list_as_of(site, parse_moment(day) + DAY).write(site.lists))
+
+
+def _list_as_of(site: Site, at: int) -> AtRiskList:
+    from forewarn.pipelines.alerts import alert
+    from forewarn.pipelines.registry import Registry
+    from forewarn.pipelines.score import score_with, score_with_rules
+
+    registry = Registry(site.settings.registry, create=True)
+    with registry.in_one_line():
+        version = registry.champion_for(at)
+    if version is None:
+        why = f"no champion was trained by {iso(at)}"
+        alert("built-in rules", f"{why}: they make the list, without probabilities")
+        return score_with_rules(site.settings, site.records, at)
+    predictor = registry.load_version(version)
+    return score_with(predictor, registry.uri_of(version), site.records, at)
 
 
 def review_site(config: str, day: str) -> dict[str, Any] | None:

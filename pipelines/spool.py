@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Spool", "write_whole"]
+__all__ = ["FOLDERS", "Spool", "SpoolError", "write_whole"]
 
 FAULTS, BATCHES = "1-faults", "2-batches"
+FOLDERS = (FAULTS, BATCHES, "refused")
+_DIGITS = 15
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that is there as a whole or not at all, also after a loss of power."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        _unlink(temporary)  # it would take of a disk that is full
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -31,63 +39,122 @@ def write_whole(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
+class SpoolError(Exception):
+    """The spool cannot be written, as on a full disk: what was to be kept is not."""
+
+
 @dataclass(slots=True)
 class Spool:
-    """A folder of batches that wait to be sent.
+    """A folder of batches that wait to be sent, for one process.
 
     Attributes
     ----------
     folder : Path
     limit : int
-        Bytes; beyond it the oldest readings give way, fault reports never.
+        Bytes of all that waits. Beyond it the oldest readings give way; when none are left, the
+        oldest fault reports.
     dropped : int
         Batches that gave way.
+    strays : list of Path
+        What lay among the batches and is none; it is left alone.
     """
 
     folder: Path
     limit: int
     dropped: int = 0
-    _next: int = 0
+    strays: list[Path] = field(default_factory=list)
+    _sizes: dict[str, dict[Path, int]] = field(default_factory=dict)
+    _used: int = 0
+    _next: int = 1
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._next = 1 + max((int(path.stem) for path in self.waiting()), default=0)
+        """Read the folders once: they are large where the collector was away for long."""
+        for kind in (FAULTS, BATCHES):
+            batches, strays = _batches(self.folder / kind)
+            self._sizes[kind] = batches
+            self._used += sum(batches.values())
+            self.strays += strays
+        self._next += max((int(path.stem) for path in self.waiting()), default=0)
 
     def put(self, batch: Mapping[str, Any], *, fault: bool = False) -> Path:
-        """Keep a batch until it is sent."""
+        """Keep a batch until it is sent.
+
+        Raises
+        ------
+        SpoolError
+            If it cannot be written.
+        """
+        data = json.dumps(batch, separators=(",", ":")).encode()
+        kind = FAULTS if fault else BATCHES
         with self._lock:
-            name = f"{self._next:015d}.json"
+            path = self.folder / kind / f"{self._next:0{_DIGITS}d}.json"
+            try:
+                write_whole(path, data)
+            except OSError as error:
+                raise SpoolError(f"{path.parent}: cannot be written ({error.strerror})") from None
             self._next += 1
-            path = self.folder / (FAULTS if fault else BATCHES) / name
-            write_whole(path, json.dumps(batch, separators=(",", ":")).encode())
+            self._sizes[kind][path] = len(data)
+            self._used += len(data)
             self._give_way()
         return path
 
     def waiting(self) -> list[Path]:
         """Return what is to be sent, in the order to send it."""
-        return [
-            p for kind in (FAULTS, BATCHES) for p in sorted((self.folder / kind).glob("*.json"))
-        ]
+        with self._lock:
+            return [*self._sizes[FAULTS], *self._sizes[BATCHES]]
+
+    def remove(self, path: Path) -> None:
+        """Forget what was sent."""
+        _unlink(path)
+        self._forget(path)
 
     def set_aside(self, path: Path) -> None:
         """Keep what a collector refused where a person can look at it."""
-        aside = self.folder / "refused"
+        aside = self.folder / FOLDERS[-1]
         aside.mkdir(parents=True, exist_ok=True)
         path.replace(aside / path.name)
+        self._forget(path)
+
+    def _forget(self, path: Path) -> None:
+        with self._lock:
+            for sizes in self._sizes.values():
+                self._used -= sizes.pop(path, 0)
 
     def _give_way(self) -> None:
-        batches = [(path, _size(path)) for path in sorted((self.folder / BATCHES).glob("*.json"))]
-        used = sum(size for _, size in batches)
-        for path, size in batches[:-1]:
-            if used <= self.limit:
+        """Make room: no reading takes the place of a fault report, the newest of which stays."""
+        while self._used > self.limit:
+            if batches := self._sizes[BATCHES]:
+                kind = batches
+            elif len(self._sizes[FAULTS]) > 1:
+                kind = self._sizes[FAULTS]
+            else:
                 return
-            path.unlink(missing_ok=True)
-            used -= size
+            path = next(iter(kind))
+            _unlink(path)
+            self._used -= kind.pop(path)
             self.dropped += 1
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # it was sent meanwhile
-        return 0
+def _unlink(path: Path) -> None:
+    """Remove a file; one that cannot be removed is found again at the next start."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _batches(folder: Path) -> tuple[dict[Path, int], list[Path]]:
+    """Return the sizes of the batches in a folder, in order, and what else lies there.
+
+    What a process that was killed had not finished is removed.
+    """
+    if not folder.is_dir():
+        return {}, [folder] if folder.exists() else []
+    strays, sizes = [], {}
+    for path in sorted(folder.iterdir()):
+        if re.fullmatch(r"\..*\.tmp", path.name):
+            _unlink(path)
+        elif re.fullmatch(rf"\d{{{_DIGITS}}}\.json", path.name) and path.is_file():
+            sizes[path] = path.stat().st_size
+        else:
+            strays.append(path)
+    return sizes, strays

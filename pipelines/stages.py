@@ -12,6 +12,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from forewarn.pipelines.terminal import plain
+
 __all__ = ["Stages", "note", "progress_bar"]
 
 # Linux counts the peak in KiB, macOS in bytes.
@@ -57,4 +59,4 @@ def progress_bar(total: int, what: str, unit: str) -> tqdm[Any]:
 
 def note(text: str) -> None:
     """Tell the user something, on stderr."""
-    tqdm.write(f"note: {text}", file=sys.stderr)
+    tqdm.write(f"note: {plain(text)}", file=sys.stderr)

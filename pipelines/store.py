@@ -27,6 +27,7 @@ from forewarn.features.canonical import (
     check_values,
     is_text,
     moments,
+    plain_text,
 )
 from forewarn.features.failures import NEVER, Failures
 from forewarn.features.records import (
@@ -40,17 +41,31 @@ from forewarn.features.records import (
     RecordsError,
 )
 from forewarn.features.threads import in_threads, n_threads
+from forewarn.pipelines.leftovers import remove_leftovers, temporary_beside
 
-__all__ = ["RecordStore", "moments_of", "of_columns", "open_parquet", "replacing"]
+__all__ = [
+    "RecordStore",
+    "check_regular",
+    "moments_of",
+    "of_columns",
+    "open_parquet",
+    "read_parquet",
+    "replacing",
+    "serials_of",
+]
 
 _FAILURES = "failures.parquet"
 _Result = TypeVar("_Result")
+_KEY_BYTES, _VALUE_BYTES = 32, 8  # a row takes at least so much while it is brought into line
 _TRIES = 10  # a collector replaces the file of the hour every few seconds
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path`; on success it takes its place, else it is removed.
+
+    What killed processes have left in the folder is removed, too. An error of the disk names the
+    file that was to be written.
 
     Parameters
     ----------
@@ -59,10 +74,15 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    remove_leftovers(path.parent)
+    temporary = temporary_beside(path)
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        if error.errno and error.filename in (None, temporary, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
         for folder in made:
@@ -174,6 +194,8 @@ class RecordStore:
         heads = dict(zip(paths, in_threads(_Head.of, paths), strict=True))
         columns = {path: set(head.names) for path, head in heads.items()}
         _check_labels(columns)
+        n_rows = sum(head.metadata.num_rows for head in heads.values())
+        _check_room(self.folder, n_rows, len(self.kinds.names))
         found = set().union(*columns.values())
         texts = dict.fromkeys((*self.kinds.categorical, *(n for n in optional if n in found)))
         draft = Draft([head.metadata.num_rows for head in heads.values()], self.kinds, tuple(texts))
@@ -231,7 +253,7 @@ def _older_keys(start: int | None, path: Path) -> Keys | None:
 
 def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
     """Read a failures table (CONTRACTS, section 1); a serial that is not asked for falls out."""
-    table = open_parquet(path).read()
+    table = read_parquet(path)
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:
             raise RecordsError(f"{path}: column `{name}` is missing.")
@@ -240,9 +262,20 @@ def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
     failed_at = failed.filter(there).to_numpy()
     known = pc.coalesce(moments_of(table, "known_at", path), failed).filter(there).to_numpy()
     repaired = pc.fill_null(moments_of(table, "repaired_at", path), NEVER).filter(there).to_numpy()
-    names = table[SERIAL].cast(pa.string()).filter(there).to_pylist()
+    names = serials_of(table, path).filter(there).to_pylist()
     numbered = Failures(np.arange(len(names), dtype=np.int32), failed_at, repaired, known)
     return _renumbered(numbered, names, serials)
+
+
+def serials_of(table: pa.Table, path: Path) -> pa.ChunkedArray:
+    """Return the serials of a table as text."""
+    try:
+        return plain_text(table[SERIAL], name=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(
+            f"{path}: column `{SERIAL}` is {table[SERIAL].type}, expected text ({detail})."
+        ) from None
 
 
 def moments_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
@@ -282,16 +315,63 @@ def _date(moment: int) -> dt.date:
     return dt.date(1970, 1, 1) + dt.timedelta(days=moment // DAY)
 
 
+def check_regular(path: Path) -> None:
+    """Refuse a pipe or alike, which would be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise RecordsError(f"{path}: is no regular file.")
+
+
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file, or say which one is none."""
+    """Open a Parquet file, or say which one is none, or cannot be worked with."""
+    check_regular(path)
     try:
-        return pq.ParquetFile(path, read_dictionary=[])
+        file = pq.ParquetFile(path, read_dictionary=[])
+        names = file.schema_arrow.names
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        raise _no_parquet(path, error) from None
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
+    _check_room(path, file.metadata.num_rows, 0)
+    return file
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """Read a whole Parquet file, or say which one is none.
+
+    Raises
+    ------
+    RecordsError
+        If it is none, has a column twice, or does not fit into memory.
+    """
+    file = open_parquet(path)
+    _check_room(path, file.metadata.num_rows, len(file.schema_arrow.names))
+    try:
+        table = file.read()
+        table.validate(full=True)  # text that is not UTF-8 is found here
     except (pa.ArrowInvalid, OSError) as error:
         raise _no_parquet(path, error) from None
+    return table
+
+
+def _check_room(path: Path, n_rows: int, n_columns: int) -> None:
+    """Refuse rows that memory cannot hold: a file of some kilobytes can claim a billion."""
+    need, room = n_rows * (_KEY_BYTES + _VALUE_BYTES * n_columns), _memory()
+    if not 0 <= need <= room:
+        raise RecordsError(
+            f"{path}: claims {n_rows:,} rows, which need {need / 2**30:,.1f} GiB, expected at most "
+            f"the {room / 2**30:,.1f} GiB of memory that there are."
+        )
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _no_parquet(path: Path, error: Exception) -> RecordsError:
-    return RecordsError(f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}).")
+    detail = (str(error).splitlines() or [type(error).__name__])[0]
+    return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -355,9 +435,15 @@ class _FileColumns:
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         try:
-            return self._file.reader.read_column(self.column_names.index(name))
+            column = self._file.reader.read_column(self.column_names.index(name))
         except (pa.ArrowInvalid, OSError) as error:
             raise _no_parquet(self._path, error) from None
+        if len(column) != len(self):
+            raise RecordsError(
+                f"{self._path}: is no whole Parquet file (column `{name}` has {len(column):,} of "
+                f"the {len(self):,} rows that it claims)."
+            )
+        return column
 
 
 @contextmanager
@@ -366,9 +452,8 @@ def _opened(path: Path, head: _Head) -> Iterator[_FileColumns]:
     schema = head.schema
     texts = [name for name in schema.names if is_text(schema.field(name).type)]
     try:
-        with pq.ParquetFile(
-            path, metadata=head.metadata, read_dictionary=texts, memory_map=True
-        ) as file:
+        # Not mapped into memory: a file that is cut while it is read would end the process.
+        with pq.ParquetFile(path, metadata=head.metadata, read_dictionary=texts) as file:
             yield _FileColumns(path, file, schema.names)
     except (RecordsError, pa.ArrowInvalid, OSError) as error:
         if _stamp(path) != head.stamp:

@@ -21,7 +21,9 @@ from forewarn.evaluation.detection import (
 )
 from forewarn.models.detector import Detector
 from forewarn.models.detector_file import StoredDetector
+from forewarn.pipelines.csv_table import write_csv
 from forewarn.pipelines.pulls import Pull, PullError, find_pulls, open_pull
+from forewarn.pipelines.regular_files import refuse_irregular
 from forewarn.pipelines.stages import progress_bar
 from forewarn.pipelines.store import replacing
 from forewarn.pipelines.study_variants import Variants
@@ -59,6 +61,7 @@ class StudySet:
             If it is not there or lacks a column.
         """
         path = folder / "truth.csv"
+        refuse_irregular(path)
         try:
             truth = pd.read_csv(path, keep_default_na=False, dtype={"task": str, "machine": str})
         except (OSError, ValueError) as error:
@@ -201,7 +204,7 @@ def _write(
     with ExitStack() as files:
         path = files.enter_context(replacing(out / "study.json"))
         path.write_text(json.dumps(study, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        table.to_csv(files.enter_context(replacing(out / "study.csv")), index=False)
+        write_csv(table, files.enter_context(replacing(out / "study.csv")))
         picture = files.enter_context(replacing(out / "study.png"))
         study_figure(study).savefig(picture, dpi=110, format="png")
 

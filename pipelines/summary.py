@@ -7,6 +7,7 @@ from typing import Any
 
 from forewarn.pipelines.at_risk import AtRiskList
 from forewarn.pipelines.report_results import STRATEGIES
+from forewarn.pipelines.terminal import plain
 
 __all__ = ["backtest_summary", "list_summary"]
 
@@ -63,4 +64,4 @@ def list_summary(made: AtRiskList) -> str:
     if len(counts):
         left = ", ".join(f"{count} {reason}" for reason, count in counts.items())
         lines.append(f"not scored: {left}")
-    return "\n".join(lines)
+    return "\n".join(map(plain, lines))

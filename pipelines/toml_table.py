@@ -20,6 +20,8 @@ __all__ = [
     "read_toml",
 ]
 
+_MOST_BYTES = 65_536  # the parser is quadratic in the depth of a key
+_LONGEST = 2**63 - 1  # moments are nanoseconds in 64 bits
 _UNITS = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 
 
@@ -44,8 +46,9 @@ def parse_duration(text: object) -> int:
     match = (
         re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
     )
-    length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if not 0 < length < 2**63:  # moments are nanoseconds in 64 bits
+    found = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    length = round(found) if found < _LONGEST else 0
+    if length <= 0:
         raise ValueError('expected a duration such as "10min", "4h" or "3d"')
     return length
 
@@ -57,14 +60,22 @@ def first_problem(error: ValidationError) -> str:
     """Say in one line which key is wrong, what was found and what was expected."""
     problem = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
-    found = repr(problem["input"])
-    found = found if len(found) < 60 else found[:57] + "..."
+    found = _shown(problem["input"])
     if problem["type"] == "extra_forbidden":
         return f"unknown key `{key}` (found {found}), expected a key of the example configuration"
     text: str = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if problem["type"] == "value_error" and not text.startswith("expected"):
         return text
     return f"key `{key}`: found {found}, expected {text.removeprefix('expected ')}"
+
+
+def _shown(value: object) -> str:
+    """Write a value as it was found, cut to what fits into a line."""
+    try:
+        found = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return "something very long"
+    return found if len(found) < 60 else found[:57] + "..."
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -76,8 +87,17 @@ def read_toml(path: Path) -> dict[str, Any]:
         If it cannot be read or is none.
     """
     try:
+        if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
+            raise SettingsError(f"{path}: cannot be read (no regular file).")
+        if path.stat().st_size > _MOST_BYTES:
+            raise SettingsError(f"{path}: has over {_MOST_BYTES} bytes, expected a configuration.")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: is no TOML file ({error}).") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: is nested too deeply, expected tables of keys.") from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+        if isinstance(error, SettingsError):
+            raise
+        detail = str(error).splitlines()[0][:200]
+        raise SettingsError(f"{path}: is no TOML file ({detail}).") from None

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,38 +13,13 @@ from forewarn.features.timeline import Timeline
 from forewarn.models.predictor import Predictor
 from forewarn.pipelines.job import Job, JobError
 from forewarn.pipelines.moments import iso
+from forewarn.pipelines.predictor_folder import save_predictor
 from forewarn.pipelines.stages import Stages, note, progress_bar
 
 __all__ = ["train_predictor", "trained_walk"]
 
 # Probabilities are fitted to so many finished test windows: one holds too few failures.
 _FINISHED_WINDOWS = 3
-
-
-@contextmanager
-def _replacing_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `folder`; on success it takes its place."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        if folder.exists():
-            _clear(folder)
-            for path in sorted(temporary.iterdir()):
-                path.replace(folder / path.name)
-        else:
-            temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _clear(folder: Path) -> None:
-    """Remove the predictor that is in `folder`, and nothing else."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink() and (folder / "predictor.json").exists():
-            shutil.rmtree(path)
-    (folder / "predictor.json").unlink(missing_ok=True)
 
 
 def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
@@ -67,8 +38,7 @@ def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
         If the records break the contract or hold too few known failures.
     """
     _, predictor = trained_walk(job, moment)
-    with _replacing_folder(folder) as temporary:
-        predictor.save(temporary)
+    save_predictor(predictor, folder)
     return predictor
 
 

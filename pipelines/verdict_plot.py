@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,6 +16,7 @@ from forewarn.models.detector_file import StoredDetector
 from forewarn.models.verdict import Finding
 from forewarn.pipelines.detect import Detected
 from forewarn.pipelines.drawing import COLOURS, legend_above, own_style
+from forewarn.pipelines.file_names import file_name
 from forewarn.pipelines.moments import to_timestamps
 from forewarn.pipelines.pulls import Pull
 from forewarn.pipelines.store import replacing
@@ -58,8 +58,7 @@ def plot_verdict(found: Detected, stored: StoredDetector, folder: Path) -> Path:
                 one.yaxis.set_major_formatter("{x:g}")
         title = _title(found) + ("\nobserve only" if found.verdict.observe_only else "")
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", found.pull.name).lstrip(".") or "task"
-        path = folder / f"{safe}.png"
+        path = folder / f"{file_name(found.pull.name)}.png"
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=110, format="png")
     return path

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from forewarn.evaluation.self_judgement import beyond_chance
+from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.models.adaptation import Adaptation, shares_reached
 from forewarn.models.detector_file import StoredDetector
 from forewarn.models.machine_past import Past
 from forewarn.pipelines.adaptation_state import load_adaptation, save_adaptation
 from forewarn.pipelines.clock import Clock, SystemClock
-from forewarn.pipelines.detect import Detected, detect, opened, warm_up
-from forewarn.pipelines.detect_state import load_state, save_state
+from forewarn.pipelines.detect import (
+    Detected,
+    NotJudged,
+    detect,
+    none_judged,
+    opened,
+    warm_up,
+)
+from forewarn.pipelines.detect_state import StateError, known_pasts, save_state, set_aside
 from forewarn.pipelines.host_events import HostEvents
 from forewarn.pipelines.live_metrics import LiveMetrics
 from forewarn.pipelines.prior import Prior
-from forewarn.pipelines.pulls import Pull, find_pulls
+from forewarn.pipelines.pulls import Pull, PullError, find_pulls, task_name
 from forewarn.pipelines.settings import WatchTable
 from forewarn.pipelines.stages import note
 from forewarn.pipelines.store import replacing
@@ -60,16 +70,16 @@ class Watch:
     clock: Clock = field(default_factory=SystemClock)
     _pasts: dict[str, dict[str, Past]] = field(default_factory=dict, init=False)
     _said: dict[str, int] = field(default_factory=dict, init=False)
+    _reasons: dict[str, str] = field(default_factory=dict, init=False)
+    _problems: dict[str, str] = field(default_factory=dict, init=False)
     _answered: int = field(default=0, init=False)
     _adapted: Adaptation = field(default_factory=Adaptation, init=False)
     _counted: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         warm_up(self.stored)
-        path = self.state / _SAID if self.state is not None else None
-        if path is not None and path.exists():
-            self._said = {key: int(at) for key, at in json.loads(path.read_text("utf-8")).items()}
         if self.state is not None:
+            self._said = _said_before(self.state / _SAID)
             self._adapted = load_adaptation(self.state, self.stored)
             self._counted = self._adapted.alarms
 
@@ -86,50 +96,112 @@ class Watch:
             try:
                 yield from self.call()
             except InputError as error:
-                note(str(error))
+                self._mention_once("call", str(error))
+            else:
+                self._problems.pop("call", None)
             left = self.settings.every - (self.clock.now() - began)
             self.clock.wait(max(left, 0) / 1e9, stop)
 
     def call(self) -> Iterator[dict[str, Any]]:
-        """Look at all tasks once; yield what has not been said before."""
-        lists = Prior.open(self.at_risk) if self.at_risk is not None else None
-        seen = set()
-        for pull in self._pulls():
-            seen.add(pull.name)
-            pasts = self._known(pull.name)
-            detector = self._adapted.raised(self.stored.detector, pull.name)
-            found, self._pasts[pull.name] = detect(
-                pull, detector, lists, pasts, self.events, go_on=True
-            )
+        """Look at all tasks once; yield what has not been said before.
+
+        A task that breaks the contract is given with its reason, and stops no other.
+
+        Raises
+        ------
+        InputError
+            If nobody can be asked, or, after their reasons, no task could be judged.
+        """
+        lists = self._lists()
+        seen: set[str] = set()
+        refused = []
+        for task, open_task in self._tasks():
+            seen.add(task)
+            began = time.perf_counter()
+            try:
+                found = self._judge(open_task(), lists)
+            except PullError as error:
+                refused.append(error)
+                seconds, observe_only = (
+                    time.perf_counter() - began,
+                    self.stored.detector.observe_only,
+                )
+                yield from self._refused(NotJudged(task, str(error), seconds, observe_only))
+                continue
+            self._reasons.pop(task, None)
             self._learn(found)
-            if self.state is not None:
-                save_state(self.state, pull.name, self._pasts[pull.name])
             for line in self._new(found):
                 self._adapted.alarms += 1
                 yield line
             self._mention(found)
-        self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
-        self._remember()
+        self._forget(seen)
         self._count()
+        if refused and len(refused) == len(seen):
+            raise none_judged(refused)
 
-    def _pulls(self) -> Iterator[Pull]:
+    def _lists(self) -> Prior | None:
+        """Read the lists anew; a watch goes on without them."""
+        if self.at_risk is None:
+            return None
+        try:
+            lists = Prior.open(self.at_risk)
+        except (InputError, OSError) as error:
+            self._mention_once("lists", f"{error} No list is used.")
+            return None
+        self._problems.pop("lists", None)
+        return lists
+
+    def _judge(self, pull: Pull, lists: Prior | None) -> Detected:
+        pasts = self._known(pull.name)
+        detector = self._adapted.raised(self.stored.detector, pull.name)
+        found, now = detect(pull, detector, lists, pasts, self.events, go_on=True)
+        self._pasts[pull.name] = now
+        self._keep(lambda state: save_state(state, pull.name, now))
+        return found
+
+    def _refused(self, task: NotJudged) -> Iterator[dict[str, Any]]:
+        """Yield why a task is not judged, unless that was said at the call before."""
+        if self._reasons.get(task.task) != task.reason:
+            self._reasons[task.task] = task.reason
+            yield task.line()
+
+    def _keep(self, save: Callable[[Path], None]) -> None:
+        """Write to the state; where that fails, verdicts are worth more."""
+        if self.state is None:
+            return
+        try:
+            save(self.state)
+        except OSError as error:
+            why = error.strerror or error
+            self._mention_once("state", f"{self.state}: cannot be written ({why})")
+        else:
+            self._problems.pop("state", None)
+
+    def _mention_once(self, what: str, text: str) -> None:
+        """Note a problem when it begins or changes, not at every call."""
+        if self._problems.get(what) != text:
+            self._problems[what] = text
+            note(text)
+
+    def _tasks(self) -> Iterator[tuple[str, Callable[[], Pull]]]:
+        """Yield the name of every task, and how it is opened."""
         interval, span = self.stored.interval, self.settings.span
         if isinstance(self.source, Path):
             for folder in find_pulls(self.source):
-                yield opened(folder, self.stored, span)
+                yield task_name(folder), partial(opened, folder, self.stored, span)
             return
         end = self.clock.now() - _LAG * interval
         if self._answered:  # what was missed is looked at, too
             missed = end - self._answered + span - self.settings.every
             span = min(max(span, missed), _LONGEST_SPAN * span)
         first = self.stored.detector.metrics[0].name
-        yield from self.source.pulls(first, end, span)
+        for pull in self.source.pulls(first, end, span):
+            yield pull.name, partial(_as_it_is, pull)
         self._answered = end
 
     def _known(self, task: str) -> Mapping[str, Past]:
         if task not in self._pasts:
-            stored = load_state(self.state, task) if self.state is not None else {}
-            self._pasts[task] = stored
+            self._pasts[task] = known_pasts(self.state, task)
         return self._pasts[task]
 
     def _new(self, found: Detected) -> Iterator[dict[str, Any]]:
@@ -173,15 +245,43 @@ class Watch:
             key = json.dumps([task, machine, "jitter"])
             if since > self._said.get(key, 0):
                 self._said[key] = grid.time(one.until)
-                seconds = (one.until - one.since + 1) * grid.interval / 1e9
-                note(f"{task}: {machine} stood out on {one.metric} for {seconds:g} s, and is back")
+                lasted = duration_in_words((one.until - one.since + 1) * grid.interval / 1e9)
+                note(f"{task}: {machine} stood out on {one.metric} for {lasted}, and is back")
 
-    def _remember(self) -> None:
-        """Keep what was said lately; nothing that is older can be said again."""
+    def _forget(self, seen: Set[str]) -> None:
+        """Forget tasks that are over; what was said of one that is seen can be said again."""
+        self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
+        self._reasons = {name: why for name, why in self._reasons.items() if name in seen}
         newest = max(self._said.values(), default=0)
         old = newest - 2 * _LONGEST_SPAN * self.settings.span
-        self._said = {key: at for key, at in self._said.items() if at >= old}
-        if self.state is not None:
-            with replacing(self.state / _SAID) as path:
-                path.write_text(json.dumps(self._said) + "\n", encoding="utf-8")
-            save_adaptation(self.state, self.stored, self._adapted)
+        self._said = {
+            key: at for key, at in self._said.items() if at >= old or json.loads(key)[0] in seen
+        }
+        self._keep(self._write)
+
+    def _write(self, state: Path) -> None:
+        with replacing(state / _SAID) as path:
+            path.write_text(json.dumps(self._said) + "\n", encoding="utf-8")
+        save_adaptation(state, self.stored, self._adapted)
+
+
+def _as_it_is(pull: Pull) -> Pull:
+    return pull
+
+
+def _said_before(path: Path) -> dict[str, int]:
+    """Read which verdicts were given; a file that cannot be used is set aside, with a note."""
+    if not path.exists():
+        return {}
+    try:
+        if not path.is_file():  # opening a FIFO would wait for ever
+            raise ValueError("no regular file")
+        said = json.loads(path.read_text("utf-8"))
+        for key in said:
+            task, *_ = json.loads(key)
+            if not isinstance(task, str):
+                raise ValueError(f"found {key!r:.40}")
+        return {key: int(at) for key, at in said.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
+        set_aside(path, StateError(f"{path}: cannot be used ({str(error)[:80]})"))
+        return {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from forewarn.features.telemetry.clock import clock_time
-from forewarn.features.telemetry.kernel_log import parse_kernel_log, read_line
-from forewarn.features.telemetry.nvidia_smi_csv import lost_gpus, parse_query_gpu
+from forewarn.features.telemetry.kernel_log import parse_kernel_log
+from forewarn.features.telemetry.log_line import is_kernel_log
+from forewarn.features.telemetry.nvidia_smi_csv import blindness, lost_gpus, parse_query_gpu
 from forewarn.features.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.proc import boot_times
 from forewarn.features.telemetry.prometheus import parse_metrics
@@ -39,7 +44,7 @@ _EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
 _WORDS = re.compile(
     r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
 )
-_ANY = 2**62  # a moment for logs without a year, where only whether there is a time matters
+_READING = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")  # what tells two apart
 _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+", re.MULTILINE)
 
 
@@ -74,6 +79,10 @@ class Dropped:
     files : dict of str to int
         Files by kind.
     unread : Unread
+    until : int or None
+        Rows that are later than this are of a clock that is wrong, and left out.
+    doubled : Counter of (str, str)
+        Rows of a file that stand in another one, or in the same one, before.
     """
 
     readings: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +90,45 @@ class Dropped:
     boards: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
     unread: Unread = field(default_factory=Unread)
+    until: int | None = None
+    doubled: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _first: dict[Hashable, str] = field(default_factory=dict, repr=False)
+
+    def take_reading(self, row: dict[str, Any], file: DroppedText) -> None:
+        """Add a row of READINGS."""
+        if self._is_new(row["timestamp"], tuple(row.get(name) for name in _READING), file):
+            self.readings.append(row)
+
+    def take_event(self, row: dict[str, Any], file: DroppedText) -> None:
+        """Add a row of EVENTS."""
+        if self._is_new(row["timestamp"], row["id"], file):
+            self.events.append(row)
+
+    def take_file(self, file: DroppedText) -> DroppedText:
+        """Return a file without the time of its name where that is of the future."""
+        if file.time is None or not self.is_ahead(file.time):
+            return file
+        self.unread.add("a time of the future in the name of a file", _at(file, file.time))
+        return replace(file, time=None)
+
+    def is_ahead(self, time: int) -> bool:
+        """Tell whether a time is of the future."""
+        return self.until is not None and time > self.until
+
+    def _is_new(self, time: int, key: Hashable, file: DroppedText) -> bool:
+        if self.is_ahead(time):
+            self.unread.add("a row of the future", _at(file, time))
+            return False
+        if key in self._first:
+            self.doubled[file.name, self._first[key]] += 1
+            return True  # the later row of two wins when it lands
+        self._first[key] = file.name
+        return True
+
+
+def _at(file: DroppedText, time: int) -> str:
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=time // 1000)
+    return f"{file.name}: {moment.isoformat()}Z"
 
 
 def time_in_name(name: str) -> int | None:
@@ -116,7 +164,9 @@ def host_in_name(name: str) -> str | None:
 
 def kind_of_text(text: str) -> Kind | None:
     """Return what a file is by what it holds; None if it is nothing that we know."""
-    head = text.lstrip("\ufeff \r\n")[:2000]
+    head = text.lstrip("\ufeff \r\n\0")[:2000]
+    if is_kernel_log(head):  # first: a log can hold any phrase, and a table no line like a log's
+        return "kernel_log"
     if head.startswith(("{", "[{")):
         return "batch"
     if "<nvidia_smi_log" in head:
@@ -126,15 +176,17 @@ def kind_of_text(text: str) -> Kind | None:
     if boot_times(text):
         return "stat"
     lines = [line for line in head.splitlines()[:-1] or head.splitlines() if line.strip()]
-    if lost_gpus(head) or any(
-        "," in line and parse_query_gpu(line)[1].counts == {} for line in lines
-    ):
-        return "csv"
-    timed = [line for line in lines if read_line(line, boot_time=0, before=_ANY).time is not None]
-    return "kernel_log" if 2 * len(timed) > len(lines) > 0 else None
+    headers = ("," in line and parse_query_gpu(line)[1].counts == {} for line in lines)
+    return "csv" if lost_gpus(head) or any(headers) else None
 
 
-def read_host(host: str | None, files: Sequence[DroppedText], *, offset: int = 0) -> Dropped:
+def read_host(
+    host: str | None,
+    files: Sequence[DroppedText],
+    *,
+    offset: int = 0,
+    until: int | None = None,
+) -> Dropped:
     """Read the files of one host, its kernel logs first: they say where silence means no Xid.
 
     Parameters
@@ -144,17 +196,21 @@ def read_host(host: str | None, files: Sequence[DroppedText], *, offset: int = 0
     files : sequence of DroppedText
     offset : int
         Nanoseconds by which clocks without a zone are ahead of UTC.
+    until : int, optional
+        Nanoseconds since 1970 UTC; what is later was written by a clock that is wrong.
 
     Returns
     -------
     Dropped
         What could not be read, or has no time, is counted in `unread`.
     """
-    found, spans = Dropped(), []
+    found, spans = Dropped(until=until), []
     sorted_files: dict[str, list[DroppedText]] = {}
-    for file in files:
+    for file in map(found.take_file, files):
         kind = kind_of_text(file.text)
-        if kind is None:
+        if kind is None and blindness(file.text):
+            _read_blindness(found, host, file)
+        elif kind is None:
             found.unread.add("a file of no known kind", file.name)
         else:
             sorted_files.setdefault(kind, []).append(file)
@@ -181,26 +237,25 @@ def _read_log(
     """Add the events of a log; return the spans that it covers."""
     log = parse_kernel_log(file.text, boot_time=boot, offset=offset, before=file.time)
     found.unread.join(log.unread)
-    lines = [
-        read_line(raw, boot_time=boot, offset=offset, before=file.time)
-        for raw in file.text.splitlines()
-    ]
-    times = [line.time for line in lines if line.time is not None]
     for event, number in numbered(log.events):
         time = event.line.time
         if time is None:
-            found.unread.add("an event without a time (no boot time of its host)", file.name)
+            found.unread.add(
+                "an event without a time (no year, or no boot time of its host)", file.name
+            )
             continue
         name = event_id(host, time, event.line.message, number)
         known = max(time, file.time or time)
-        found.events.append(event_row(event, host, name) | {"known_at": known})
-    if host is not None and times:
+        found.take_event(event_row(event, host, name) | {"known_at": known}, file)
+    if log.first is None or log.last is None or found.is_ahead(log.last):
+        return []
+    if host is not None:
         for pci, (uuid, serial) in log.boards.items():
-            span = {"first": min(times), "last": min(times)}
+            span = {"first": log.first, "last": log.last}
             found.boards.append(
                 {"machine_id": host, "pci": pci, "gpu_serial": serial or uuid, **span}
             )
-    return [(min(times), max(*times, file.time or 0))] if times else []
+    return [(log.first, max(log.last, file.time or 0))]
 
 
 def _read_gpus(
@@ -220,14 +275,23 @@ def _read_gpus(
             continue
         machine = host or (reading.host if reading.host and is_host_name(reading.host) else None)
         logged = any(first <= time <= last for first, last in covered)
-        found.readings.append(reading_row(reading, HostState(machine, time, log_read=logged)))
+        found.take_reading(reading_row(reading, HostState(machine, time, log_read=logged)), file)
     for pci in lost_gpus(file.text) if kind == "csv" else ():
         if file.time is None:
             found.unread.add("a lost GPU without a time in the name of its file", file.name)
         else:
             state = HostState(host, file.time)
             row = finding_row("lost", f"nvidia-smi: GPU {pci} is lost", state, GpuReading(pci=pci))
-            found.events.append(row | {"known_at": file.time})
+            found.take_event(row | {"known_at": file.time}, file)
+
+
+def _read_blindness(found: Dropped, host: str | None, file: DroppedText) -> None:
+    """Note that no GPU of a host could be read: that says nothing of any of them."""
+    said = blindness(file.text)
+    found.unread.add("a file in which nvidia-smi could read no GPU", f"{file.name}: {said}")
+    if file.time is not None:
+        row = finding_row("blind", f"nvidia-smi: {said}", HostState(host, file.time))
+        found.events.append(row | {"known_at": file.time})
 
 
 def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
@@ -262,5 +326,16 @@ def _read_batch(found: Dropped, file: DroppedText) -> None:
         except TableError as error:
             found.unread.add(f"JSON that is no batch of an agent ({error})", file.name)
             continue
-        found.readings += readings.to_pylist()
-        found.events += events.to_pylist()
+        for row in _with_whole_times(readings):
+            found.take_reading(row, file)
+        for row in _with_whole_times(events):
+            found.take_event(row, file)
+
+
+def _with_whole_times(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table, times as nanoseconds."""
+    kinds = [pa.int64() if pa.types.is_timestamp(kind) else kind for kind in table.schema.types]
+    rows: list[dict[str, Any]] = table.cast(
+        pa.schema(list(zip(table.column_names, kinds, strict=True)))
+    ).to_pylist()
+    return rows

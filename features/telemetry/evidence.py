@@ -154,9 +154,12 @@ def _ends(
 
 
 def _episodes(spans: list[_Span]) -> list[_Span]:
-    """Return spans by time, those that overlap made one; the cause of a ticket wins."""
+    """Return spans by time, those that overlap made one; the cause of a ticket wins.
+
+    An Xid says more than that the GPU was lost, which the driver prints right after it.
+    """
     kept: list[_Span] = []
-    for span in sorted(spans, key=lambda one: (one.failed, one.known, one.cause)):
+    for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause == "lost", s.cause)):
         last = kept[-1] if kept else None
         if last is not None and (last.repaired is None or span.failed <= last.repaired):
             last.join(span)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PLACES", "joined_places", "places_of", "with_event_serials", "with_serials"]
+from forewarn.features.telemetry.reading import ZEROS
+
+__all__ = [
+    "PLACES",
+    "Rival",
+    "joined_places",
+    "places_of",
+    "with_event_serials",
+    "with_one_host",
+    "with_serials",
+    "without_rivals",
+]
+
+_NEVER = 2**63
 
 # From the first to the last time that a GPU was seen at an address of a host, in nanoseconds.
 PLACES = pa.schema(
@@ -29,16 +45,105 @@ def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table
     Parameters
     ----------
     table : pyarrow.Table
-        With columns `gpu_serial` and `gpu_uuid`; a serial of zeros is none (`GpuReading`).
+        With columns `gpu_serial` and `gpu_uuid`; one of zeros is none (`GpuReading`).
     serial_of_uuid : mapping
     """
-    uuids = pc.unique(table["gpu_uuid"]).drop_null()
+    named = _without_zeros(table["gpu_uuid"])
+    uuids = pc.unique(named).drop_null()
     serials = pa.array([serial_of_uuid.get(u, u) for u in uuids.to_pylist()], pa.string())
-    of_uuid = serials.take(pc.index_in(table["gpu_uuid"], uuids).combine_chunks())
+    of_uuid = serials.take(pc.index_in(named, uuids).combine_chunks())
     place = table.schema.get_field_index("gpu_serial")
-    own = table["gpu_serial"]
-    own = pc.if_else(pc.match_substring_regex(own, "^0*$"), None, own)
+    own = _without_zeros(table["gpu_serial"])
     return table.set_column(place, table.schema.field(place), pc.coalesce(own, of_uuid))
+
+
+def _without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.match_substring_regex(names, f"^{ZEROS}$"), None, names)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A host whose readings of a GPU were left out, since another host had that GPU.
+
+    Attributes
+    ----------
+    gpu_serial, machine_id : str
+    holder : str
+        The host that had it.
+    """
+
+    gpu_serial: str
+    machine_id: str
+    holder: str
+
+
+def with_one_host(
+    readings: pa.Table, places: pa.Table, ticks: npt.NDArray[np.int64]
+) -> tuple[pa.Table, Counter[Rival]]:
+    """Leave out what other hosts report of a GPU in an interval than the one that had it.
+
+    Two hosts can report one UUID: a copied disk or a copied machine brings it along, and the rows
+    of two GPUs would become one record. The GPU is of the host that had it first.
+
+    Parameters
+    ----------
+    readings : pyarrow.Table
+        With serials.
+    places : pyarrow.Table
+        PLACES of all hosts.
+    ticks : ndarray of int64
+        Ends of the intervals of `readings`.
+
+    Returns
+    -------
+    pyarrow.Table
+        Rows that stay; one without a serial or host does.
+    Counter of Rival
+        Rows that do not.
+    """
+    shared = _shared_serials(readings)
+    if not len(shared):
+        return readings, Counter()
+    since: dict[tuple[str, str], int] = {}
+    for row in places.filter(pc.is_in(places["gpu_serial"], shared)).to_pylist():
+        key = row["gpu_serial"], row["machine_id"]
+        since[key] = min(row["first"], since.get(key, row["first"]))
+    columns = [readings[name].to_pylist() for name in ("gpu_serial", "machine_id")]
+    rows = list(zip(*columns, ticks.tolist(), strict=True))
+    claims: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for serial, host, tick in rows:
+        if serial is not None and host is not None:
+            claims[serial, tick].add(host)
+    holder = {
+        key: min(hosts, key=lambda host: (since.get((key[0], host), _NEVER), host))
+        for key, hosts in claims.items()
+    }
+    left_out: Counter[Rival] = Counter()
+    keep = np.ones(len(rows), dtype=bool)
+    for i, (serial, host, tick) in enumerate(rows):
+        if host is not None and holder.get((serial, tick), host) != host:
+            keep[i] = False
+            left_out[Rival(serial, host, holder[serial, tick])] += 1
+    return readings.filter(pa.array(keep)), left_out
+
+
+def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
+    """Leave out events that hosts report of a GPU that another host had."""
+    if not rivals:
+        return events
+    pairs = {(rival.gpu_serial, rival.machine_id) for rival in rivals}
+    keys = zip(events["gpu_serial"].to_pylist(), events["machine_id"].to_pylist(), strict=True)
+    return events.filter(pa.array([key not in pairs for key in keys], pa.bool_()))
+
+
+def _shared_serials(readings: pa.Table) -> pa.Array:
+    """Return the serials that several hosts report."""
+    hosts = readings.select(["gpu_serial", "machine_id"]).group_by("gpu_serial", use_threads=False)
+    counted = hosts.aggregate([("machine_id", "count_distinct")])
+    several = pc.and_(
+        pc.greater(counted["machine_id_count_distinct"], 1), pc.is_valid(counted["gpu_serial"])
+    )
+    return counted.filter(several)["gpu_serial"].combine_chunks()
 
 
 def places_of(readings: pa.Table) -> pa.Table:

@@ -8,10 +8,19 @@ from collections.abc import Mapping
 
 from forewarn.features.telemetry.clock import clock_time
 from forewarn.features.telemetry.quantity import is_absent, quantity
-from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
+from forewarn.features.telemetry.reading import GpuReading, Unread, name_of_gpu, pci_address
 
-__all__ = ["lost_gpus", "parse_query_gpu", "query_fields", "supported_fields"]
+__all__ = [
+    "DAMAGED",
+    "blindness",
+    "lost_gpus",
+    "parse_query_gpu",
+    "query_fields",
+    "supported_fields",
+]
 
+# Counted in `Unread` where a table is not whole: a GPU may be missing from it.
+DAMAGED = "a line with another number of fields than the header"
 # Record column -> names of the field over the drivers, best first. Where a column takes several
 # fields they are added up, and it is known only where all of them are.
 _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -41,10 +50,21 @@ _NAMES = {
 }
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
 # nvidia-smi says that a GPU is gone in more than one way, the address with and without a point.
+# What the driver says (NVRM) is of the kernel log, which also tells when.
 _LOST = re.compile(
-    r"GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
+    r"^(?!.*NVRM:).*?GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
     r"(?:Unknown Error|is lost|not found|fallen off)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
+)
+# In a table the fields of such a GPU say it.
+_LOST_ROW = re.compile(
+    r"^.*?\b(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]),.*\[GPU is lost\]",
+    re.MULTILINE,
+)
+# What it says instead of a table, of no GPU in particular.
+_BLIND = re.compile(
+    r"^(?:Failed to initialize NVML|NVIDIA-SMI has failed|No devices were found).*",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 
@@ -97,7 +117,7 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
             continue
         cells = _cells(line)
         if len(cells) != len(names):
-            unread.add("a line with another number of fields than the header", line)
+            unread.add(DAMAGED, line)
         else:
             readings.append(_reading(dict(zip(names, cells, strict=True)), units, unread))
     return readings, unread
@@ -127,8 +147,8 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
     return GpuReading(
         numbers=numbers,
         texts={key: text for key, text in named.items() if text is not None},
-        serial=texts["serial"],
-        uuid=texts["uuid"],
+        serial=name_of_gpu(texts["serial"]),
+        uuid=name_of_gpu(texts["uuid"]),
         pci=pci_address(texts["pci"] or ""),
         slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
         mig=texts["mig"] == "Enabled",
@@ -169,5 +189,18 @@ def lost_gpus(text: str) -> tuple[str, ...]:
     >>> lost_gpus("Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error")
     ('0000:3b:00',)
     """
-    found = (pci_address(match["pci"]) for match in _LOST.finditer(text))
+    lines = [match for pattern in (_LOST, _LOST_ROW) for match in pattern.finditer(text)]
+    found = (pci_address(match["pci"]) for match in lines)
     return tuple(dict.fromkeys(pci for pci in found if pci is not None))
+
+
+def blindness(text: str) -> str:
+    r"""Return what nvidia-smi says when it can read no GPU at all; empty if it says nothing alike.
+
+    Examples
+    --------
+    >>> blindness("Failed to initialize NVML: Driver/library version mismatch\nversion: 550.1")
+    'Failed to initialize NVML: Driver/library version mismatch'
+    """
+    found = _BLIND.search(text)
+    return found[0].strip()[:200] if found else ""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from forewarn.features.telemetry.clock import clock_time
 from forewarn.features.telemetry.quantity import is_absent, quantity
-from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
+from forewarn.features.telemetry.reading import GpuReading, Unread, name_of_gpu, pci_address
 
 __all__ = ["parse_nvidia_smi_xml"]
 
@@ -92,8 +92,8 @@ def _reading(gpu: ET.Element, place: int, driver: str | None, unread: Unread) ->
     return GpuReading(
         numbers=numbers,
         texts={key: text for key, text in texts.items() if text is not None},
-        serial=_text(gpu, "serial"),
-        uuid=_text(gpu, "uuid"),
+        serial=name_of_gpu(_text(gpu, "serial")),
+        uuid=name_of_gpu(_text(gpu, "uuid")),
         pci=pci_address(gpu.get("id", "")) or pci_address(_text(gpu, "pci/pci_bus_id") or ""),
         slot=place,
         mig=_text(gpu, "mig_mode/current_mig") == "Enabled",

@@ -14,7 +14,14 @@ from prometheus_client.parser import text_fd_to_metric_families
 from forewarn.features.telemetry.dcgm import BLANK, metric_of
 from forewarn.features.telemetry.reading import GpuReading, Unread, pci_address
 
-__all__ = ["GpuLabels", "Series", "gpu_labels", "parse_matrix", "parse_metrics"]
+__all__ = [
+    "GpuLabels",
+    "Series",
+    "gpu_labels",
+    "parse_matrix",
+    "parse_metrics",
+    "why_not_whole",
+]
 
 _HOST = ("Hostname", "hostname", "instance_hostname", "node")
 _SERIAL = ("DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_BOARD_SERIAL", "serial")
@@ -138,6 +145,32 @@ class Series:
     labels: Mapping[str, str]
     times: tuple[float, ...]
     values: tuple[float, ...]
+
+
+def why_not_whole(answer: Any) -> str | None:
+    """Return what a query got instead of a whole matrix, None if it got one.
+
+    Whoever takes a part for the whole never asks for the rest.
+
+    Examples
+    --------
+    >>> print(why_not_whole({"status": "error", "error": "query timed out"}))
+    status 'error' (query timed out)
+    """
+    if not isinstance(answer, dict):
+        return "no object"
+    if answer.get("status") != "success":
+        said = str(answer.get("error", "without a reason"))
+        return f"status {str(answer.get('status'))[:40]!r} ({' '.join(said.split())[:200]})"
+    data = answer.get("data")
+    if not isinstance(data, dict) or not isinstance(data.get("result"), list):
+        return "no data"
+    if data.get("resultType") != "matrix":
+        return f"a result of type {str(data.get('resultType'))[:40]!r}"
+    if warnings := answer.get("warnings"):
+        return f"a part, with warnings ({' '.join(str(warnings).split())[:200]})"
+    partial = answer.get("isPartial") or data.get("isPartial")
+    return "a part (`isPartial`)" if partial else None
 
 
 def parse_matrix(answer: Any) -> tuple[list[Series], Unread]:

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["GpuReading", "Unread", "pci_address"]
+__all__ = ["ZEROS", "GpuReading", "Unread", "name_of_gpu", "pci_address"]
+
+ZEROS = "(?:GPU-|MIG-)?[0-]*"  # a serial or UUID that names nothing
 
 _PCI = re.compile(
     r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.(?P<function>[0-7]))?",
@@ -28,7 +30,7 @@ class GpuReading:
         `gpu_type`, `driver_version`.
     serial, uuid : str or None
         As the board has them; consumer boards have no serial, and what a cloud hides is zeros,
-        which is none either: all its GPUs would be one.
+        which is none either: all its GPUs would be one (`ZEROS`).
     pci : str or None
         Address in the form of `pci_address`.
     slot : int or None
@@ -52,8 +54,10 @@ class GpuReading:
     host: str | None = None
 
     def __post_init__(self) -> None:
-        if self.serial is not None and not self.serial.strip("0"):
-            object.__setattr__(self, "serial", None)
+        for name in ("serial", "uuid"):
+            text = getattr(self, name)
+            if text is not None and re.fullmatch(ZEROS, text):
+                object.__setattr__(self, name, None)
 
 
 @dataclass(slots=True)
@@ -76,6 +80,17 @@ class Unread:
 
     def __bool__(self) -> bool:
         return bool(self.counts)
+
+
+def name_of_gpu(text: str | None) -> str | None:
+    """Return a serial or UUID; None for what a driver prints in its place when it cannot tell.
+
+    Examples
+    --------
+    >>> name_of_gpu("1563221009876"), name_of_gpu("[Unknown Error]"), name_of_gpu("GPU is lost")
+    ('1563221009876', None, None)
+    """
+    return text if text and not re.search(r"[\[\]\s]", text) else None
 
 
 def pci_address(text: str) -> str | None:

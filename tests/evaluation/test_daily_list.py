@@ -28,9 +28,13 @@ def fails(*values: float) -> Floats:
     return np.array([START + value * HOUR if value < NEVER else NEVER for value in values])
 
 
-def day_rows(gpu: list[int], ends: Ints, fails_at: Floats, step: int = 2) -> list[tuple[int, int]]:
+def day_rows(
+    gpu: list[int], ends: Ints, fails_at: Floats, step: int = 2, unseen_from: int | None = None
+) -> list[tuple[int, int]]:
     """Return row and day, in days after the start, of everything that is on no list yet."""
-    found = DayRows.of(np.array(gpu), ends, fails_at, step=step * HOUR, day=DAY)
+    found = DayRows.of(
+        np.array(gpu), ends, fails_at, step=step * HOUR, day=DAY, unseen_from=unseen_from
+    )
     return [
         (row, (day - START) // DAY)
         for row, day in zip(found.row.tolist(), found.day.tolist(), strict=True)
@@ -45,6 +49,27 @@ def test_an_instance_must_end_within_one_step_before_midnight() -> None:
 def test_an_instance_that_ends_at_midnight_is_not_known_at_midnight() -> None:
     assert day_rows([0], hours(24.0), fails(NEVER)) == []
     assert day_rows([0], hours(24.0), fails(NEVER), step=24) == [(0, 2)]
+
+
+def test_a_step_of_two_days_ranks_each_gpu_every_day_by_its_latest_instance() -> None:
+    # GPU 0 ends at noon of days 0 and 2, GPU 1 at noon of days 1 and 3: each midnight has both,
+    # the first has only GPU 0, as GPU 1 has no instance yet.
+    gpu, ends = [0, 1, 0, 1], hours(12, 36, 60, 84)
+    assert day_rows(gpu, ends, fails(*[NEVER] * 4), step=48) == [
+        (0, 1), (0, 2), (1, 2), (2, 3), (1, 3), (2, 4), (3, 4), (3, 5),
+    ]  # fmt: skip
+
+
+def test_with_a_long_step_a_failed_gpu_leaves_the_lists_after_it_failed() -> None:
+    assert day_rows([0], hours(12), fails(30), step=72) == [(0, 1)]
+    assert day_rows([0], hours(12), fails(50), step=72) == [(0, 1), (0, 2)]
+
+
+def test_a_list_made_after_the_first_instance_that_is_not_tested_is_left_out() -> None:
+    gpu, ends = [0, 0, 0], hours(23, 47, 71)
+    never = fails(NEVER, NEVER, NEVER)
+    assert day_rows(gpu, ends, never, unseen_from=START + 48 * HOUR) == [(0, 1), (1, 2)]
+    assert day_rows(gpu, ends, never, unseen_from=START + 48 * HOUR - 1) == [(0, 1)]
 
 
 def test_the_newest_instance_of_each_gpu_and_day_is_taken() -> None:
@@ -68,13 +93,13 @@ def instances(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return [gpu for gpu, _ in rows], [end for _, end in rows]
 
 
-@given(instances(), st.integers(1, 24))
+@given(instances(), st.integers(1, 80))
 def test_day_rows_are_what_looking_at_every_midnight_gives(
     case: tuple[list[int], list[int]], step: int
 ) -> None:
     gpu, ends = case
     expected = []
-    for day in range(1, 6):
+    for day in range(1, 9):
         for number in sorted(set(gpu)):
             near = [
                 (end, i)

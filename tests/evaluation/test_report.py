@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -336,3 +337,39 @@ def test_probabilities_that_were_not_fitted_yet_do_not_count_for_thecalibration_
     found = calibration_figures(ScoreTable(frame, protocol))
     assert sum(one["count"] for one in found["bins"]) == 2
     assert found["slope"] > 0
+
+
+def test_a_list_whose_horizon_is_not_seen_whole_counts_nowhere() -> None:
+    # The list of hour 24 is judged. From hour 40 on nothing more is tested: the list of hour 48
+    # and the failure of m1 at 60, which only that list could catch, are left out.
+    rows: list[Row] = [
+        *ONE_WINDOW,
+        (1, "m1", 39, 60, 0.9, 0.9),
+        (1, "n1", 39, NEVER, 0.1, 0.1),
+    ]
+    whole = table_of(rows, step=20 * HOUR)
+    cut = replace(whole, unseen_from=int((START + pd.Timedelta("40h")).value))
+    figures: list[dict[str, Any]] = [
+        dict(report_strategy(table)["fleet"]["a"]) for table in (whole, cut)
+    ]
+    assert [[one["date"] for one in found["days"]] for found in figures] == [
+        ["2025-03-02", "2025-03-03"], ["2025-03-02"],
+    ]  # fmt: skip
+    assert [found["failures"] for found in figures] == [2, 1]
+    assert [found["failures_caught"] for found in figures] == [2, 1]
+    assert [found["alerts"] for found in figures] == [2, 1]
+    assert [found["lead_time_hours"]["p50"] for found in figures] == [9.0, 6.0]
+
+
+def test_a_failure_whose_last_list_is_left_out_is_left_out_with_a_longer_horizon_too() -> None:
+    # m2 fails at 70 and is on the list of 24 already; the one of 48 is left out, and so is m2: a
+    # failure that is caught late only would be missing, and warnings would seem longer.
+    rows: list[Row] = [(0, "m2", 23, 70, 0.9, 0.9), (0, "n1", 23, NEVER, 0.1, 0.1)]
+    hours, labels = [47.0, NEVER], np.array([1, 0], "int8")
+    table = table_of(rows, hours_to_failure=hours, label=labels, horizon=48 * HOUR)
+    whole = dict(report_strategy(table)["fleet"]["a"])
+    assert (whole["failures"], whole["failures_caught"]) == (1, 1)
+    cut = replace(table, unseen_from=int((START + pd.Timedelta("30h")).value))
+    found = dict(report_strategy(cut)["fleet"]["a"])
+    assert (found["failures"], found["failures_caught"]) == (0, 0)
+    assert found["list_precision"] == 1.0

@@ -84,6 +84,15 @@ def test_rows_whose_span_is_not_over_are_not_judged() -> None:
     assert review_figures(found)["rows_not_over_yet"] == 2
 
 
+def test_a_failure_that_an_open_row_may_have_foreseen_is_not_missed_yet() -> None:
+    # The row of A at 10 is over at 34 and not judged at 30: whether A was foreseen is open.
+    rows = [("A", 0, False), ("A", 10, True), ("B", 2, False)]
+    open_yet = review_figures(judged(rows, [("A", 20)], until=30))
+    assert (open_yet["failures"], open_yet["missed"]) == (0, 0)
+    over = review_figures(judged(rows, [("A", 20)], until=34))
+    assert (over["failures"], over["caught"], over["missed"]) == (1, 1, 0)
+
+
 def test_nothing_that_can_be_judged() -> None:
     figures = review_figures(judged(LISTED, FAILED, until=23))
     assert (figures["rows"], figures["flagged"], figures["failures"]) == (0, 0, 0)
@@ -169,7 +178,12 @@ def test_judged_as_by_looking_at_every_row(
     }
     if over:
         first, last = min(end for _, end, _ in over), max(end for _, end, _ in over) + 24
-        covered = sorted((f, name) for name, f in failed if first < f <= last)
+        still = [(serial, end) for serial, end, _ in rows if end + 24 > until]
+        covered = sorted(
+            (f, name)
+            for name, f in failed
+            if first < f <= last and not any(name == s and end < f for s, end in still)
+        )
         assert found.failures["gpu_serial"].tolist() == [name for _, name in covered]
         assert found.failures["caught"].tolist() == [(name, f) in foreseen for f, name in covered]
     else:

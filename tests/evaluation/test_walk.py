@@ -407,6 +407,81 @@ def test_what_is_known_before_the_moment_does_change_the_calibration(base: Walk)
     assert calibration(told) != calibration(base)
 
 
+# --- where records end ---------------------------------------------------------------------------
+
+
+def labels_tested(walk: Walk, hour: int) -> dict[tuple[int, int], int]:
+    """Return the label of every instance that is tested in the window of `hour`."""
+    window = walk._window(at(hour))
+    if window is None:
+        return {}
+    mine = window.instances.take(window.tested)
+    keys = zip(mine.gpu.tolist(), mine.end.tolist(), strict=True)
+    return dict(zip(keys, mine.label.tolist(), strict=True))
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(200, N_HOURS),
+    st.lists(
+        st.tuples(st.integers(0, N_GPUS - 1), st.integers(150, N_HOURS), st.integers(0, 40)),
+        max_size=6,
+        unique_by=lambda one: one[0],
+    ),
+    st.lists(
+        st.tuples(st.integers(0, N_GPUS - 1), st.integers(150, N_HOURS), st.integers(2, 60)),
+        max_size=4,
+    ),
+)
+def test_at_any_cut_the_tested_are_those_of_the_uncut_run_whose_horizon_lies_before_it(
+    cut: int, failed: list[tuple[int, int, int]], gaps: list[tuple[int, int, int]]
+) -> None:
+    gone = np.zeros(len(FLEET), dtype=bool)
+    for gpu, start, hours in gaps:
+        mine = FLEET["gpu_serial"] == f"G{gpu:02d}"
+        gone |= mine & FLEET["hour"].between(start, start + hours - 1)
+    frame = FLEET[~gone]
+    tickets = tuple((gpu, float(hour), None, float(hour + late)) for gpu, hour, late in failed)
+    known = tuple(one for one in tickets if one[3] is not None and one[3] < cut)
+    whole, short = walk_of(tickets, frame), walk_of(known, frame[frame["hour"] < cut])
+    assert short.records.serials == whole.records.serials
+    last = frame.loc[frame["hour"] < cut].groupby("gpu_serial")["hour"].max()
+    horizon, newest = RECIPE.horizon, at(int(last.max()))
+    for hour in range(0, N_HOURS, 48):
+        found = labels_tested(short, hour)
+        for (gpu, end), label in labels_tested(whole, hour).items():
+            failure = next((one for one in known if one[0] == gpu), None)
+            seen_failed = failure is not None and end < at(failure[1]) <= end + horizon
+            seen_healthy = end + horizon <= at(int(last[f"G{gpu:02d}"]))
+            if end + horizon > newest or not (seen_failed or seen_healthy):
+                assert (gpu, end) not in found
+            else:
+                later = any(one[0] == gpu for one in tickets) and failure is None
+                assert found.pop((gpu, end)) == (0 if later else label)
+        # What is left was an instance for all that was known; of its failure one learned later.
+        assert {gpu for gpu, _ in found} <= {one[0] for one in tickets if one not in known}
+
+
+def test_a_failure_known_after_the_records_end_is_not_tested() -> None:
+    # Records end at 239. G02 fails at 236: of the instances after 227 only those would be tested.
+    frame = FLEET[FLEET["hour"] < 240]
+    found = labels_tested(walk_of(((2, 236, None, None),), frame), 192)
+    assert max(end for _, end in found) <= at(227)
+    assert sum(found.values()) == sum(1 for gpu, _ in found if gpu == 2 and found[gpu, _])
+    assert {gpu for (gpu, _), label in found.items() if label} == {2}
+    assert labels_tested(walk_of(((2, 236, None, None),), frame), 240) == {}
+
+
+def test_a_finished_window_whose_records_came_late_is_judged_as_far_as_they_go(base: Walk) -> None:
+    # At NOW the window from 240 on is finished, but no record came after 280.
+    window, walk = base.windows[2], walk_of(frame=FLEET[FLEET["hour"] < 280])
+    labels = base._labels(window, seen(walk))
+    late = window.instances.end + RECIPE.horizon > at(279)
+    assert late.any()
+    assert (labels[late] == -1).all()
+    assert (labels[~late] >= 0).any()
+
+
 # --- the choice of the length, on scores written by hand ------------------------------------------
 
 

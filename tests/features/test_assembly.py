@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from forewarn.features.assembly import Draft
 from forewarn.features.canonical import check_keys, check_values
+from forewarn.features.duration import duration_in_words
 from forewarn.features.records import FeatureKinds, Records, RecordsError
 
 Make = Callable[..., Records]
@@ -232,9 +233,8 @@ def test_records_of_another_interval_are_refused(
     spacing: float, assembled: Make, rows: Rows
 ) -> None:
     steady = [spacing * i for i in range(30)]
-    with pytest.raises(
-        RecordsError, match=rf"{60 * spacing:g} s apart .*`records\.interval` = 600"
-    ):
+    apart = duration_in_words(60 * spacing)
+    with pytest.raises(RecordsError, match=rf"{apart} apart .*`records\.interval` = 10 min"):
         assembled(rows("A", steady) + rows("B", steady))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.failures import Failures
-from forewarn.features.hourly import HourlyGrid, HourlySums, bucket_length
+from forewarn.features.hourly import HourlyGrid, HourlySums, Spans, bucket_length
 from forewarn.features.records import HOUR, FeatureKinds, Records
 from forewarn.features.timeline import lay_out
 
@@ -262,3 +262,15 @@ def test_sums_do_not_depend_on_the_order_of_rows_in_files(
         sums.append(timeline.grid.sums("value", "value"))
     assert sums[0].total.tobytes() == sums[1].total.tobytes()
     assert sums[0].squares.tobytes() == sums[1].squares.tobytes()
+
+
+@given(st.lists(st.floats(1, 1e3, width=32), min_size=30, max_size=60), st.integers(0, 20))
+def test_a_span_has_the_same_sum_wherever_the_line_begins(values: list[float], left: int) -> None:
+    def of(hours: list[float], start: int) -> list[float]:
+        edges = np.array([[[start]], [[start + 4]], [[start + 9]]])
+        line = np.zeros(1, dtype=np.int64)
+        spans = Spans(line, line, edges, np.ones((1, 1), dtype=bool))
+        squares = np.array([hours], dtype=np.float64) ** 2 / 3
+        return [*spans.halves(squares).ravel().tolist(), *spans.sums(squares).ravel().tolist()]
+
+    assert of(values, 20) == of(values[left:], 20 - left)

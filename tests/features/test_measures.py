@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forewarn.features.failures import Failures
+from forewarn.features.failures import NEVER, Failures
 from forewarn.features.inputs import InstanceValues
 from forewarn.features.instances import Instances, find_instances
 from forewarn.features.measures import Measures, Plan
@@ -293,6 +293,26 @@ def test_a_failure_counts_for_whatever_sits_in_its_slot(
     assert count("C", 60) == count("D", 60) == 0
 
 
+def test_how_far_back_records_go_does_not_change_the_failures_of_a_slot(
+    assembled: Make, rows: Rows, failures: Fail
+) -> None:
+    day = 1440
+    minutes = [*range(0, 60, 10), *range(day, day + 60, 10), *range(2 * day, 2 * day + 60, 10)]
+    listed = rows("A", minutes[:3], machine_id="m", slot=0)
+    listed += rows("B", minutes, machine_id="m", slot=0) + rows("C", minutes)
+    found = []
+    for since in (0, day):
+        records = assembled(listed, texts=("machine_id", "slot"))
+        seen = records.between(int(records.time.min()) + since * MINUTE, NEVER)
+        timeline = lay_out(seen, failures(records, ("A", 25)))
+        plan = _plan(FeatureKinds(), length=1, history=(1,))
+        instances = _find(timeline, plan)
+        late = instances.take(instances.end == records.time.max())
+        values = Measures.fit(plan, timeline, late).values(timeline, late)
+        found.append(_column(values, "failures:slot"))
+    assert found[0] == found[1] == [0.0, 0.0]
+
+
 def test_an_unknown_place_has_no_failures(assembled: Make, rows: Rows, failures: Fail) -> None:
     listed = _places(rows, A=(None, 0), B=("m", None), C=(None, 0))
     count = _counted(assembled, listed, lambda r: failures(r, ("A", 5, 8), ("B", 5, 8)), "slot")
@@ -316,6 +336,29 @@ def test_without_machine_or_slot_its_failures_are_missing(assembled: Make, rows:
 
 
 # --- saved and read ----------------------------------------------------------------------------
+
+
+def test_columns_come_in_the_order_of_the_plan_whatever_order_a_file_had(
+    assembled: Make, rows: Rows
+) -> None:
+    # Out of alphabetical order, as a file with sorted keys would not have them.
+    kinds = FeatureKinds(categorical=("kind", "driver", "centre"), code=("xid", "event"))
+    listed = rows("A", range(0, 80, 10), kind="T4", driver="5", centre="n", xid=13, event=2)
+    listed += rows("B", range(0, 80, 10), kind="P4", driver="4", centre="e", xid=0, event=1)
+    timeline = lay_out(assembled(listed, kinds=kinds), Failures.none())
+    plan = _plan(kinds)
+    instances = _find(timeline, plan)
+    measures = Measures.fit(plan, timeline, instances)
+    again = Measures.from_dict(json.loads(json.dumps(measures.to_dict(), sort_keys=True)))
+    one, other = (m.values(timeline, instances) for m in (measures, again))
+    assert one.columns == other.columns
+    assert one.context.tobytes() == other.context.tobytes()
+    categories = [name.partition("=")[0] for name in one.context_names if "category" in name]
+    assert list(dict.fromkeys(categories)) == [
+        "category:kind",
+        "category:driver",
+        "category:centre",
+    ]
 
 
 def test_measures_saved_and_read_measure_the_same(assembled: Make, rows: Rows) -> None:

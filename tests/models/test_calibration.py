@@ -44,7 +44,7 @@ def test_calibration_keeps_the_order(scores: list[float], slope: float, intercep
 
 
 def test_slope_that_turns_the_order_round_is_refused() -> None:
-    with pytest.raises(ValueError, match="`slope` must be positive, got -1"):
+    with pytest.raises(ValueError, match="`slope` must be positive and finite, got -1"):
         Calibration(slope=-1.0, intercept=0.0)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from forewarn.features.errors import InputError
 from forewarn.features.inputs import Inputs
 from forewarn.models.protocol import FailureModel
 from forewarn.models.registry import BASELINE_NAMES, MODEL_NAMES, load_model, make_model
@@ -266,3 +267,24 @@ keras().layers.Dense(1)(keras().ops.zeros((1, 1)))
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_columns_in_another_order_are_refused_also_when_loaded(name: str, tmp_path: Path) -> None:
+    model = shared(name)
+    model.save(tmp_path)
+    swapped = replace(HELD_OUT.inputs, context_names=HELD_OUT.inputs.context_names[::-1])
+    for one in (model, load_model(name, tmp_path)):
+        with pytest.raises(InputError, match="column 0 of the context is"):
+            one.score(swapped)
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
+def test_a_network_with_a_weight_that_is_no_number_is_refused(name: str, tmp_path: Path) -> None:
+    model: Any = fitted_again(name)
+    weights = model.network_.get_weights()
+    weights[0][0] = np.nan
+    model.network_.set_weights(weights)
+    model.save(tmp_path)
+    with pytest.raises(ValueError, match=r"weight .*kernel is not finite"):
+        load_model(name, tmp_path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from forewarn.features.buckets import Buckets
 from forewarn.features.encoder import Encoder
+from forewarn.features.errors import InputError
 from forewarn.features.inputs import InstanceValues
 from forewarn.features.measures import Measures, Plan
 from forewarn.features.records import FeatureKinds
@@ -20,6 +22,7 @@ from forewarn.models.calibration import Calibration
 from forewarn.models.committee import CASCADE_FIRST, Committee
 from forewarn.models.gbdt import GbdtModel
 from forewarn.models.predictor import Predictor
+from forewarn.models.predictor_files import digest_of, digests_in, models_folder
 
 HOUR = 3_600_000_000_000
 LENGTH = 4
@@ -55,7 +58,7 @@ def fitted(encoder: Encoder, values: InstanceValues, weight: float) -> GbdtModel
 def predictor() -> Predictor:
     values = values_of(300, seed=0)
     buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
-    encoder = Encoder(Measures(PLAN, {"gpu_type": ("A100", "H100")}), *buckets)
+    encoder = Encoder(Measures(PLAN, {"gpu_type": ("A100", "H100")}), *buckets, values.columns)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("forewarn.models.trees._TREES", 15)
         models = {
@@ -78,6 +81,19 @@ def folder(predictor: Predictor, tmp_path: Path) -> Path:
     folder.mkdir()
     predictor.save(folder)
     return folder
+
+
+def description_of(folder: Path) -> dict[str, Any]:
+    """Return `predictor.json` without its digest."""
+    saved: dict[str, Any] = json.loads((folder / "predictor.json").read_text())
+    del saved["digest"]
+    return saved
+
+
+def describe(folder: Path, saved: dict[str, Any]) -> None:
+    """Write `predictor.json` with the digest that fits."""
+    described = saved | {"digest": digest_of(saved)}
+    (folder / "predictor.json").write_text(json.dumps(described))
 
 
 def test_loaded_gives_the_same_scores(predictor: Predictor, folder: Path) -> None:
@@ -182,7 +198,7 @@ def test_a_folder_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
             Predictor.load(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"format": 1}', "3", '"x"'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"format": 2}', "3", '"x"'])
 def test_a_broken_description_is_refused_by_name(folder: Path, text: str) -> None:
     (folder / "predictor.json").write_text(text)
     with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
@@ -197,24 +213,95 @@ def test_bytes_that_are_no_text_are_refused_by_name(folder: Path) -> None:
 
 @pytest.mark.parametrize("left_out", ["encoder", "models", "parallel", "calibration", "facts"])
 def test_a_description_that_lacks_something_is_refused_by_name(folder: Path, left_out: str) -> None:
-    saved = json.loads((folder / "predictor.json").read_text())
+    saved = description_of(folder)
     del saved[left_out]
-    (folder / "predictor.json").write_text(json.dumps(saved))
+    describe(folder, saved)
     with pytest.raises(ValueError, match=f"predictor.json: is no whole predictor.*{left_out}"):
         Predictor.load(folder)
 
 
 def test_another_format_is_refused_with_what_was_expected(folder: Path) -> None:
-    saved = json.loads((folder / "predictor.json").read_text())
-    (folder / "predictor.json").write_text(json.dumps(saved | {"format": 99}))
-    with pytest.raises(ValueError, match=r"predictor.json: format is 99, expected 1"):
+    describe(folder, description_of(folder) | {"format": 99})
+    with pytest.raises(ValueError, match=r"predictor.json: format is 99, expected 2"):
         Predictor.load(folder)
+
+
+def test_a_model_saved_before_columns_were_named_is_told_apart_and_to_be_trained_again(
+    folder: Path,
+) -> None:
+    describe(folder, description_of(folder) | {"format": 1})
+    with pytest.raises(ValueError, match=r"predictor.json: format is 1, expected 2.*train again"):
+        Predictor.load(folder)
+
+
+def test_a_description_that_was_changed_is_refused(folder: Path) -> None:
+    path = folder / "predictor.json"
+    text = path.read_text()
+    assert '"share": 0.003' in text
+    path.write_text(text.replace('"share": 0.003', '"share": 0.03'))
+    with pytest.raises(ValueError, match=f"{path}: is no whole predictor .*its digest"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("part", ["slope", "edge", "knot"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_numbers_that_are_not_finite_are_refused(folder: Path, part: str, number: str) -> None:
+    # As whoever writes such a predictor would: with digests that fit.
+    saved, wrong = description_of(folder), "a number that is none"
+    if part == "slope":
+        saved["calibration"]["slope"] = wrong
+    elif part == "edge":
+        saved["encoder"]["sequence_edges"][0][0] = wrong
+    else:
+        fit = {"knots": [0.0, wrong], "weights": [0.0, 0.0], "offsets": []}
+        saved["encoder"]["measures"]["residuals"] = [fit]
+    describe(folder, saved)
+    path = folder / "predictor.json"
+    path.write_text(path.read_text().replace(f'"{wrong}"', number))
+    with pytest.raises(ValueError, match=f"{path}: is no whole predictor .*finite"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("file", ["gbdt/trees.txt", "cascade_first/parameters.json"])
+def test_one_other_byte_in_any_file_is_refused_by_name(folder: Path, file: str) -> None:
+    (models,) = folder.glob("models-*")
+    path = models / file
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"3", b"4", 1))
+    assert path.read_bytes() != content
+    with pytest.raises(ValueError, match=f"{path}: is damaged or of another model"):
+        Predictor.load(folder)
+
+
+def test_trees_with_a_leaf_that_is_none_are_refused_whatever_the_digests_say(folder: Path) -> None:
+    (models,) = folder.glob("models-*")
+    path = models / "gbdt" / "trees.txt"
+    wrong = re.sub(
+        r"(?<=leaf_value=)\S+", lambda leaf: "1e".ljust(len(leaf[0]), "9"), path.read_text()
+    )
+    path.write_text(wrong)
+    saved = description_of(folder)
+    saved["files"] = digests_in(models)
+    describe(folder, saved)
+    models.rename(folder / models_folder(saved["files"]))
+    with pytest.raises(ValueError, match=r"gbdt: is no gbdt that can score .*`leaf_value` holds"):
+        Predictor.load(folder)
+
+
+def test_columns_of_another_name_or_order_are_refused(folder: Path) -> None:
+    values = values_of(5, seed=1)
+    others = replace(values, context_names=CONTEXT[::-1])
+    with pytest.raises(InputError, match="column 0 of the context is `category:gpu_type=H100`"):
+        Predictor.load(folder).scores(others)
+    fewer = replace(values, sequence=values.sequence[..., :1], sequence_names=("temperature_gpu",))
+    with pytest.raises(InputError, match="column 1 of the sequence is `nothing`, expected `ecc`"):
+        Predictor.load(folder).scores(fewer)
 
 
 @pytest.mark.parametrize("damage", ["removed", "empty"])
 @pytest.mark.parametrize("file", ["trees.txt", "parameters.json"])
 def test_a_damaged_model_is_refused_by_name(folder: Path, file: str, damage: str) -> None:
-    path = folder / "gbdt" / file
+    (path,) = folder.glob(f"models-*/gbdt/{file}")
     if damage == "removed":
         path.unlink()
     else:
@@ -236,7 +323,7 @@ except ValueError as error:
 
 def test_a_model_that_was_copied_by_half_is_refused_by_name(folder: Path) -> None:
     # In a process of its own: LightGBM aborts the process on a text that ends too early.
-    path = folder / "gbdt" / "trees.txt"
+    (path,) = folder.glob("models-*/gbdt/trees.txt")
     text = path.read_text()
     path.write_text(text[: len(text) // 2])
     done = subprocess.run(

@@ -206,3 +206,98 @@ def test_shuffled_labels_score_like_random(
     found = report["fleet"]["gbdt_sliding"]["average_precision"]
     low, high = report["fleet"]["random_sliding"]["average_precision_interval"]
     assert low / 3 < found < 3 * high
+
+
+QUICK = ("--models", "gbdt", "--strategies", "sliding")
+CUT = pd.Timestamp("2025-01-18T10:00:00Z")
+
+
+def _judged(out: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    scores = pd.read_parquet(out / "scores_sliding.parquet")
+    return scores, json.loads((out / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def uncut(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("uncut")
+    assert _run(records, config, out, *QUICK) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def cut(
+    fleet: pd.DataFrame, config: Path, tmp_path_factory: pytest.TempPathFactory, write: Write
+) -> Path:
+    out = tmp_path_factory.mktemp("cut")
+    records = write(fleet[fleet["timestamp"] < CUT], out / "records")
+    assert _run(records, config, out / "out", *QUICK) == 0
+    return out / "out"
+
+
+def test_cut_records_test_what_the_uncut_run_tests_a_horizon_before_the_cut(
+    cut: Path, uncut: Path
+) -> None:
+    (found, report), (whole, _) = _judged(cut), _judged(uncut)
+    last = CUT - pd.Timedelta("1h")
+    expected = whole[whole["window_end"] + pd.Timedelta("24h") <= last].reset_index(drop=True)
+    assert CUT - found["window_end"].max() < pd.Timedelta("28h")
+    # Which negatives are drawn depends on the positives of the window, chance on its instances.
+    drawn = ("sampled", "flag_parallel", "flag_cascade", "score_random")
+    kept = [name for name in found if name not in drawn]
+    pd.testing.assert_frame_equal(found[kept], expected[kept], check_exact=True)
+    random = report["fleet"]["random_sliding"]
+    assert random["average_precision"] < 3 * report["prevalence"]
+
+
+def test_a_report_says_which_days_are_left_out_and_why(cut: Path) -> None:
+    _, report = _judged(cut)
+    left = report["left_out"]
+    assert left["last_record"] == "2025-01-18T09:00:00Z"
+    assert pd.Timestamp("2025-01-17T09:00:00Z") < pd.Timestamp(left["from"])
+    assert left["days"] == ["2025-01-18"]
+    assert left["instances"] > left["positives"] > 0
+    dates = [one["date"] for one in report["fleet"]["gbdt_sliding"]["days"]]
+    assert dates[-1] == "2025-01-17"
+    page = " ".join((cut / "report.html").read_text().split())
+    assert "Left out: " in page
+    assert "1 daily list (2025-01-18) is not judged" in page
+
+
+def test_an_end_is_a_cut(records: Path, config: Path, cut: Path, tmp_path: Path) -> None:
+    assert _run(records, config, tmp_path, *QUICK, "--end", CUT.isoformat()) == 0
+    ended, expected = (out / "scores_sliding.parquet" for out in (tmp_path, cut))
+    assert ended.read_bytes() == expected.read_bytes()
+    kept = ("methods", "fleet", "calibration", "records", "positives", "prevalence", "left_out")
+    reports = [json.loads((out / "report.json").read_text()) for out in (tmp_path, cut)]
+    assert [reports[0][name] for name in kept] == [reports[1][name] for name in kept]
+
+
+def test_with_a_step_of_two_days_every_gpu_is_ranked_every_day(
+    records: Path, config_text: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "sparse.toml"
+    config.write_text(
+        config_text.replace("step = 2", "step = 48").replace("horizon = 24", "horizon = 72")
+    )
+    assert _run(records, config, tmp_path / "out", *QUICK) == 0
+    scores, report = _judged(tmp_path / "out")
+    scores["fails"] = scores["window_end"] + pd.to_timedelta(
+        scores["hours_to_failure"].replace(np.inf, 10**4), unit="h"
+    )
+    unseen = pd.Timestamp(report["left_out"]["from"])
+    listed: list[dict[str, Any]] = []
+    hits, first = 0, pd.Timestamp("2025-01-11", tz="UTC")
+    for midnight in pd.date_range(first, unseen.floor("D"), freq="D"):
+        since = midnight - pd.Timedelta("48h")
+        rows = scores[(scores["window_end"] >= since) & (scores["window_end"] < midnight)]
+        rows = rows[rows["fails"] > midnight].sort_values("window_end")
+        rows = rows.groupby("gpu_serial").tail(1)
+        size = max(1, round(0.05 * len(rows)))
+        top = rows.sort_values(["score_gbdt", "gpu_serial"], ascending=[False, True])[:size]
+        caught = int(top["label"].sum())
+        listed.append({"date": str(midnight.date()), "listed": size, "hits": caught})
+        hits += caught
+    found = report["fleet"]["gbdt_sliding"]
+    assert len(listed) > 5
+    assert found["days"] == listed
+    assert found["list_precision"] == pytest.approx(hits / sum(one["listed"] for one in listed))

@@ -153,8 +153,8 @@ def test_wrong_cadence(
 ) -> None:  # fmt: skip
     sparse = fleet[fleet["timestamp"].dt.hour % 3 == 0]
     line = _refused(_backtest(write(sparse, tmp_path / "records"), config, out), capsys)
-    assert "10800 s apart" in line
-    assert "3600" in line
+    assert "3 h apart" in line
+    assert "= 1 h within" in line
 
 
 def test_training_with_too_few_failures_leaves_no_folder(

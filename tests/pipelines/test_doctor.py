@@ -107,6 +107,15 @@ def test_everything_that_is_wrong_is_found(
     assert "Mend what is marked below first" in verdict(found)
 
 
+def test_instances_whose_horizon_the_records_do_not_hold_are_no_training_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # B fails at record 280 of 288: six instances end before it, two of them by record 251.
+    frame = records()
+    frame["failure"] = ((frame["gpu_serial"] == "B") & (frame.index % 288 >= 280)).astype(int)
+    assert examined(capsys, write(frame, tmp_path))["usable"]["positives"] == 2
+
+
 def test_another_cadence_is_a_finding_and_no_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,7 +124,7 @@ def test_another_cadence_is_a_finding_and_no_error(
     frame["timestamp"] = start + (frame["timestamp"] - start) / 4
     found = examined(capsys, write(frame, tmp_path))
     assert found["usable"] is None
-    assert "Records come every 150 s, the configuration says 600 s" in said(found)
+    assert "Records come every 2.5 min, the configuration says 10 min" in said(found)
     assert 'Set `records.interval = "150s"`' in doctor_text(found)
 
 

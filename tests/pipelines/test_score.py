@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.cli import main
+from forewarn.pipelines.review import review_lists, review_text
 
 Write = Callable[[pd.DataFrame, Path], Path]
 AT = "2025-01-19"
@@ -123,8 +124,37 @@ def test_a_model_asks_for_its_columns_and_interval(
     assert "power_draw" in capsys.readouterr().err
     sparse = write(fleet[fleet["timestamp"].dt.hour % 3 == 0], tmp_path / "sparse")
     assert _score(sparse, model, tmp_path / "out") == 2
-    assert "10800 s apart" in capsys.readouterr().err
+    assert "3 h apart" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_makes_no_list_of_a_time_before_it_was_trained(
+    records: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert _score(records, model, tmp_path / "out", at="2025-01-18") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"--at 2025-01-18T00:00:00Z: {model} was trained to 2025-01-19T00:00:00Z" in said
+    assert "--hindsight" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_list_that_is_made_in_hindsight_says_so(
+    records: Path, model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert _score(records, model, tmp_path, "--hindsight", at="2025-01-18") == 0
+    assert "note: made in hindsight" in capsys.readouterr().err
+    made = tmp_path / "date=2025-01-18"
+    assert pd.read_parquet(made / "at_risk.parquet")["hindsight"].all()
+    assert all(row["hindsight"] for row in json.loads((made / "at_risk.json").read_text()))
+    assert "Made in hindsight" in (made / "at_risk.html").read_text()
+    # Asked for, but not needed: nothing is said, and nothing changes.
+    assert _score(records, model, tmp_path, "--hindsight") == 0
+    assert "hindsight" not in capsys.readouterr().err
+    for name in ("at_risk.csv", "at_risk.json", "at_risk.html"):
+        assert (tmp_path / f"date={AT}" / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_a_folder_that_is_no_model(
@@ -171,3 +201,85 @@ def test_review_counts_hits_and_misses(
     assert figures["caught"] + figures["missed"] == figures["failures"]
     assert main(["review", *arguments]) == 0
     assert "precision" in capsys.readouterr().out
+
+
+def test_with_a_step_of_two_days_a_gpu_is_ranked_by_an_instance_of_the_day_before(
+    fleet: pd.DataFrame, config_text: str, tmp_path: Path, write: Write
+) -> None:
+    # S004 is silent for 40 hours before the list, S008 for 50: only one of them within a step.
+    end, silent = pd.Timestamp(AT, tz="UTC"), {"S004": "40h", "S008": "50h"}
+    gone = [
+        (fleet["gpu_serial"] == serial) & (fleet["timestamp"] >= end - pd.Timedelta(hours))
+        for serial, hours in silent.items()
+    ]
+    records = write(fleet[~(gone[0] | gone[1])], tmp_path / "records")
+    config = tmp_path / "sparse.toml"
+    config.write_text(
+        config_text.replace("step = 2", "step = 48").replace("history = [4]", "history = []")
+    )
+    assert _score(records, "builtin:rules", tmp_path / "out", "--config", str(config)) == 0
+    folder = tmp_path / "out" / f"date={AT}"
+    table = pd.read_parquet(folder / "at_risk.parquet").set_index("gpu_serial")
+    assert table.loc["S004", "window_end"] == end - pd.Timedelta("41h")
+    assert table.loc["S000", "window_end"] == end - pd.Timedelta("1h")
+    unscored = pd.read_csv(folder / "unscored.csv").set_index("gpu_serial")
+    assert unscored.loc["S008", "reason"] == "stale"
+
+
+REVIEWED = {"random_precision": 0.01, "precision_interval": None, "expected_hits": None}
+
+
+def test_review_says_in_words_how_early_the_hits_were_flagged() -> None:
+    figures = REVIEWED | {
+        "flagged": 20, "hits": 10, "precision": 0.5, "caught": 10, "failures": 12, "missed": 2,
+        "false_alarms": 10, "rows_not_over_yet": 0, "lead_time_hours": {"p10": 24.0, "p50": 36.0},
+    }  # fmt: skip
+    text = review_text(figures)
+    assert (
+        "Half of these 10 were flagged at least 36.0 h before they failed, and one in ten 24.0 h "
+        "before or less." in text
+    )
+    one = review_text(figures | {"hits": 1, "lead_time_hours": {"p10": 9.0, "p50": 9.0}})
+    assert "It was flagged 9.0 h before it failed." in one
+    none = review_text(figures | {"hits": 0, "lead_time_hours": {"p10": None, "p50": None}})
+    assert "before" not in none
+
+
+def test_review_ends_where_the_newest_failure_happened(tmp_path: Path) -> None:
+    # It was found ten days later: of what failed meanwhile nobody may know yet.
+    ends = pd.to_datetime(["2025-01-01T00:00Z", "2025-01-05T00:00Z"])
+    lists = pd.DataFrame(
+        {
+            "gpu_serial": ["A", "B"],
+            "window_end": ends,
+            "valid_until": ends + pd.Timedelta("1D"),
+            "flagged": True,
+        }
+    )
+    (tmp_path / "date=2025-01-05").mkdir()
+    lists.to_parquet(tmp_path / "date=2025-01-05" / "at_risk.parquet")
+    failures = tmp_path / "failures.csv"
+    failures.write_text(
+        "gpu_serial,failed_at,known_at\nA,2025-01-01T06:00Z,\nC,2025-01-03T00:00Z,2025-01-13T00:00Z\n"
+    )
+    judged = review_lists(tmp_path, failures)
+    assert judged.rows["gpu_serial"].tolist() == ["A"]
+    assert judged.unjudged == 1
+
+
+def test_review_leaves_out_lists_that_were_made_in_hindsight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures = tmp_path / "failures.csv"
+    failures.write_text("gpu_serial,failed_at\nA,2025-01-01T06:00Z\nZ,2025-01-09T00:00Z\n")
+    for day, told in (("2025-01-01", {}), ("2025-01-02", {"hindsight": True})):
+        end = pd.Timestamp(day, tz="UTC")
+        row = {"gpu_serial": ["A"], "window_end": end, "valid_until": end + pd.Timedelta("1D")}
+        (tmp_path / f"date={day}").mkdir()
+        listed = pd.DataFrame({**row, "flagged": True, **told})
+        listed.to_parquet(tmp_path / f"date={day}" / "at_risk.parquet")
+    assert len(review_lists(tmp_path, failures).rows) == 1
+    assert "date=2025-01-02/at_risk.parquet: made in hindsight" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "date=2025-01-01")
+    with pytest.raises(ValueError, match="every list was made in hindsight"):
+        review_lists(tmp_path, failures)

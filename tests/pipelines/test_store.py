@@ -355,7 +355,7 @@ def test_a_file_that_was_cut_is_named(folder: Path) -> None:
 
 def test_another_interval_is_refused_by_folder(folder: Path) -> None:
     message = refused(store_of(folder, interval=HOUR // 6))
-    assert message.startswith(f"{folder}: records are 3600 s apart")
+    assert message.startswith(f"{folder}: records are 1 h apart")
 
 
 # --- failures in the records -------------------------------------------------------------------
@@ -597,7 +597,7 @@ def test_a_table_that_is_no_parquet_is_named(folder: Path) -> None:
 
 def test_what_is_no_parquet_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no")
-    for path in (tmp_path / "text.parquet", tmp_path / "none.parquet", tmp_path):
+    for path in (tmp_path / "text.parquet", tmp_path / "none.parquet"):
         with pytest.raises(RecordsError, match=f"{path}: is no whole Parquet file"):
             open_parquet(path)
 

@@ -220,3 +220,24 @@ def test_any_name_is_looked_at(name: str) -> None:
     time_in_name(name)
     host = host_in_name(name)
     assert host is None or "/" not in host
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.1\n",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+        "No devices were found\n",
+    ],
+)
+def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> None:
+    found = read_host("node-1", [file(CSV, "before"), file(text, "error", TIME)])
+    assert [(event["kind"], event.get("pci")) for event in found.events] == [("blind", None)]
+    assert len(found.readings) == 1
+    assert list(found.unread.counts) == ["a file in which nvidia-smi could read no GPU"]
+
+
+@pytest.mark.parametrize("text", ["", "\0\377\n", "Segmentation fault\n", "Killed\n"])
+def test_a_dropped_text_that_is_no_table_makes_no_event(text: str) -> None:
+    found = read_host("node-1", [file(text, "error", TIME)])
+    assert (found.events, list(found.unread.counts)) == ([], ["a file of no known kind"])

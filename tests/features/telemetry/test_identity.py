@@ -2,14 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forewarn.features.telemetry.identity import (
+    Rival,
     joined_places,
     places_of,
     with_event_serials,
+    with_one_host,
     with_serials,
 )
+from forewarn.features.telemetry.reading import GpuReading
 
 Rows = Callable[..., pa.Table]
 PLACE = {"pci": "0000:03:00"}
@@ -25,6 +30,36 @@ def test_a_serial_is_its_own_then_that_of_the_cmdb_then_the_uuid(readings: Rows)
     )
     named = with_serials(table, {"U1": "other", "U2": "S2"})
     assert named["gpu_serial"].to_pylist() == ["S1", "S2", "U3", None, "U5"]
+
+
+def test_a_uuid_of_zeros_is_none(readings: Rows) -> None:
+    for zeros in ("GPU-00000000-0000-0000-0000-000000000000", "MIG-00000000-0000", "GPU-", ""):
+        row = (0, "S1", {"gpu_serial": None, "gpu_uuid": zeros})
+        assert with_serials(readings(row), {zeros: "S1"})["gpu_serial"].to_pylist() == [None]
+        assert GpuReading(uuid=zeros).uuid is None
+    assert GpuReading(uuid="GPU-0000000a-0000").uuid == "GPU-0000000a-0000"
+
+
+def test_of_two_hosts_with_one_gpu_the_one_that_had_it_keeps_it(readings: Rows) -> None:
+    rows = [
+        (10, "S1", {"machine_id": "node-2"}),
+        (10, "S2", {"machine_id": "node-1"}),
+        (20, "S1", {"machine_id": "node-1"}),
+        (21, "S1", {"machine_id": "node-2"}),
+        (22, "S1", {"machine_id": "node-1"}),
+        (22, "S1", {"machine_id": None}),
+        (30, "S1", {"machine_id": "node-1"}),
+    ]
+    table = readings(*rows)
+    ticks = np.array([10, 10, 20, 20, 20, 20, 30])
+    for order in (slice(None), slice(None, None, -1)):
+        some = table.take(np.arange(len(rows))[order])
+        kept, left_out = with_one_host(some, places_of(table), ticks[order])
+        assert left_out == {Rival("S1", "node-1", "node-2"): 2}
+        assert len(kept) == 5
+        hosts = kept.filter(pc.equal(kept["gpu_serial"], "S1"))["machine_id"].to_pylist()
+        # A GPU that moved is of its new host where only that one reports it.
+        assert sorted(map(str, hosts)) == ["None", "node-1", "node-2", "node-2"]
 
 
 def test_an_event_is_of_the_gpu_that_sat_there(readings: Rows, events: Rows) -> None:

@@ -1,20 +1,32 @@
 from __future__ import annotations
 
+import datetime as dt
+import errno
 import json
+import logging
 import os
+import re
+import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pyarrow as pa
 import pytest
 
+from forewarn.features.telemetry.evidence import BOOTS, TICKETS, FailureRules, failures_of
 from forewarn.features.telemetry.proc import HostReading
 from forewarn.features.telemetry.reading import GpuReading
+from forewarn.features.telemetry.tables import EVENTS, table_of
 from forewarn.pipelines.agent import Agent
 from forewarn.pipelines.cli import main
-from forewarn.pipelines.gpu_sources import Answer, HangError, NoSourceError
+from forewarn.pipelines.gpu_sources import Answer, HangError, NoSourceError, NvidiaSmi
 from forewarn.pipelines.policy import AgentPolicy, Collection
+from forewarn.pipelines.sender import Sender
 from forewarn.pipelines.spool import Spool
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
@@ -41,13 +53,15 @@ class FakeSource:
     serials: list[str] = field(default_factory=lambda: ["S0", "S1"])
     lost: tuple[str, ...] = ()
     trouble: Exception | None = None
+    dumb: int = 0
     taken: list[float] = field(default_factory=list)
 
     def read(self, timeout: float) -> Answer:
         self.taken.append(timeout)
         if self.trouble is not None:
             raise self.trouble
-        return Answer([gpu(serial) for serial in self.serials], self.lost)
+        nameless = [GpuReading(slot=7 + number) for number in range(self.dumb)]
+        return Answer([gpu(serial) for serial in self.serials] + nameless, self.lost)
 
 
 def gpu(serial: str) -> GpuReading:
@@ -66,7 +80,7 @@ class Host:
 
     folder: Path
     clock: FakeClock = field(default_factory=FakeClock)
-    source: FakeSource = field(default_factory=FakeSource)
+    source: Any = field(default_factory=FakeSource)
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -128,6 +142,17 @@ def host(tmp_path: Path) -> Any:
 
 def xid(gpu: int, code: int) -> str:
     return f"NVRM: Xid (PCI:0000:1{gpu}:00): {code}, pid=7, name=python, text"
+
+
+def test_a_gpu_dead_when_the_driver_loads_is_reported_at_its_address(host: Host) -> None:
+    host.write("NVRM: The NVIDIA GPU 0000:b3:00.0")
+    host.write("NVRM: (PCI ID: 10de:2330) installed in this system has")
+    assert host.agent.follow() == 0
+    host.write("NVRM: fallen off the bus and is not responding to commands.")
+    assert host.agent.follow() == 1
+    ((kind, batch),) = host.spooled()
+    assert (kind, batch["events"][0]["kind"]) == ("faults", "lost")
+    assert batch["events"][0]["pci"] == "0000:b3:00"
 
 
 def test_a_reading_is_spooled_with_its_host(host: Host) -> None:
@@ -197,7 +222,7 @@ def test_a_kill_between_spool_and_position_repeats_the_same_event(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Agent, "_store", killed)
+        patched.setattr(Agent, "_store_position", killed)
         with pytest.raises(KeyboardInterrupt):
             host.agent.follow()
     host.restart()
@@ -208,10 +233,20 @@ def test_a_kill_between_spool_and_position_repeats_the_same_event(
 
 def test_a_gpu_that_is_gone_is_lost_once_and_back_once(host: Host) -> None:
     host.agent.collect(START)
-    for serials in (["S0"], ["S0"], ["S0", "S1"], ["S0", "S1"]):
+    for serials in (["S0"], ["S0"], ["S0"], ["S0", "S1"], ["S0", "S1"]):
         host.source.serials = serials
         host.agent.collect()
     assert host.events() == [("faults", "lost", "S1"), ("batches", "back", "S1")]
+
+
+def test_a_gpu_is_lost_since_the_first_answer_that_lacks_it(host: Host) -> None:
+    host.agent.collect(START)
+    host.source.serials = ["S0"]
+    for tick in (1, 2, 3):
+        host.clock.time = START + tick * 10 * MINUTE
+        host.agent.collect()
+    (event,) = host.spooled()[0][1]["events"]
+    assert (event["kind"], event["timestamp"]) == ("lost", START + 10 * MINUTE)
 
 
 def test_a_gpu_that_went_while_the_agent_was_away_is_lost(host: Host) -> None:
@@ -219,15 +254,19 @@ def test_a_gpu_that_went_while_the_agent_was_away_is_lost(host: Host) -> None:
     host.restart()
     host.source.serials = ["S0"]
     host.agent.learn()
-    assert host.events() == [("faults", "lost", "S1")]
+    assert host.events() == []
+    host.agent.collect()
+    assert [event for event in host.events() if event[1] == "lost"] == [("faults", "lost", "S1")]
     host.restart()
     host.agent.learn()
+    host.agent.collect()
     assert len(host.events()) == 1
 
 
 def test_a_gpu_whose_place_another_one_took_was_replaced(host: Host) -> None:
     host.agent.collect(START)
     host.source.serials = ["S0", "T1"]
+    host.agent.collect()
     host.agent.collect()
     assert host.events() == []
 
@@ -241,6 +280,105 @@ def test_a_gpu_that_the_driver_calls_lost(host: Host) -> None:
         ("faults", "lost", "S1"),
         ("faults", "lost", None),
     ]
+
+
+def test_a_gpu_that_one_answer_lacks_is_not_lost(host: Host) -> None:
+    for serials in (["S0", "S1"], ["S0"], ["S0", "S1"], ["S0"], [], ["S0"], ["S0", "S1"]):
+        host.source.serials = serials
+        host.agent.collect()
+    # No answer at all is between two that agree: they do not follow each other.
+    assert host.events() == [("faults", "blind", None)]
+
+
+def test_a_gpu_that_does_not_say_which_one_it_is_hides_another_one(host: Host) -> None:
+    host.agent.collect()
+    host.source.serials, host.source.dumb = ["S0"], 1
+    for _ in range(3):
+        host.agent.collect()
+    assert host.events() == [("faults", "blind", None)]
+    host.source.dumb = 0
+    host.source.serials = ["S0", "S1"]
+    for _ in range(3):
+        host.agent.collect()
+    assert host.events() == [("faults", "blind", None)]
+
+
+TABLE = "index, serial, uuid, pci.bus_id\\n" + "".join(
+    f"{slot}, S{slot}, GPU-{slot}, 00000000:1{slot}:00.0\\n" for slot in range(4)
+)
+LOST_3 = "Unable to determine the device handle for GPU0000:13:00.0: Unknown Error"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", "blind"),
+        ("exit 0", "blind"),
+        ("exit 14", "blind"),
+        ("kill -9 $$", "blind"),
+        (f"printf '{TABLE}' | head -3; kill -15 $$", "blind"),
+        (r"printf 'x\\000y,\\377\\n,,,'", "blind"),
+        (f"printf '{TABLE}' | head -3; exit 1", "blind"),
+        (f"printf '{TABLE}' | head -c 100", "blind"),
+        (f"printf '{TABLE}' | sed 's/^3.*/3, [Unknown Error], [Unknown Error], [N\\/A]/'", "blind"),
+        ("exec sleep 60", "hang"),
+        ("exec /nowhere/nvidia-smi", "blind"),
+    ],
+)
+def test_trouble_with_nvidia_smi_marks_no_gpu_as_failed(
+    tmp_path: Path, script: str, kind: str
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+
+    def program(text: str) -> None:
+        smi.write_text(f"#!/bin/sh\n{text}\n")
+        smi.chmod(0o755)
+
+    program(f"printf '{TABLE}'")
+    host = Host(tmp_path, source=NvidiaSmi(str(smi)))
+    assert len(host.agent.collect()) == 4
+    program(script)
+    host.agent.collection = Collection.model_validate({"timeout": "300ms"})
+    for _ in range(3):
+        host.agent.collect()
+    host.agent.collection = Collection()
+    program(f"printf '{TABLE}'")
+    assert len(host.agent.collect()) == 4
+    assert host.events() == [("faults", kind, None)]
+    host.agent.close()
+    events = table_of([e for _, batch in host.spooled() for e in batch["events"]], EVENTS)
+    serials = pa.array(["S1"] * len(events))  # even where it gets a GPU, it is no failure
+    events = events.set_column(EVENTS.get_field_index("gpu_serial"), "gpu_serial", serials)
+    none = failures_of(events, TICKETS.empty_table(), BOOTS.empty_table(), FailureRules())
+    assert len(none) == 0
+
+
+WITH_POWER = "".join(f"{line}, {{}}\\n" for line in TABLE.split("\\n")[:-1]).format(
+    "power.draw [W]", "90.00 W", "91.00 W", "92.00 W", "[GPU is lost]"
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "kinds"),
+    [
+        (f"echo '{LOST_3}'; exit 15", ["lost", "blind"]),
+        (f"printf '{TABLE}' | head -4; echo '{LOST_3}'; exit 15", ["lost"]),
+        (f"printf '{WITH_POWER}'", ["lost"]),
+    ],
+)
+def test_the_gpu_that_the_driver_calls_lost_is_the_only_one(
+    tmp_path: Path, script: str, kinds: list[str]
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\nprintf '{TABLE}'\n")
+    smi.chmod(0o755)
+    host = Host(tmp_path, source=NvidiaSmi(str(smi)))
+    host.agent.collect()
+    smi.write_text(f"#!/bin/sh\n{script}\n")
+    for _ in range(3):
+        host.agent.collect()
+    host.agent.close()
+    assert host.events() == [("faults", kind, "S3" if kind == "lost" else None) for kind in kinds]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +438,7 @@ def run_for(host: Host, minutes: float, *jumps: tuple[float, float]) -> list[flo
     clock = Clock(host.clock.time)
     host.clock = host.agent.clock = clock
     host.agent.stop.clear()
-    host.agent._collect_on_schedule()
+    host.agent.collect_on_schedule()
     for _, content in host.spooled():
         read += [(row["timestamp"] - START) / MINUTE for row in content.get("readings", [])[:1]]
     return read
@@ -337,6 +475,231 @@ def test_a_reading_that_a_kill_prevented_is_made_up_for(host: Host) -> None:
     assert run_for(host, 10) == [0, 10, 20, 30, 40]
 
 
+# --- a disk that is full --------------------------------------------------------------------------
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let nothing be written, as on a disk that is full."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        yield
+
+
+def test_readings_of_a_full_disk_are_held_and_written_later(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.agent.collect(START)
+    with full_disk(monkeypatch):
+        host.source.trouble = NoSourceError("none")
+        host.agent.collect(START + 10 * MINUTE)
+        host.source.trouble = None
+        for tick in (2, 3):
+            assert len(host.agent.collect(START + tick * 10 * MINUTE)) == 2
+        assert len(host.spooled()) == 1
+    host.agent.collect(START + 40 * MINUTE)
+    assert [batch for batch, _ in host.spooled()] == ["faults"] + ["batches"] * 4
+    assert [line for line in host.said if "spool" in line] == [
+        f"{host.folder}/state/spool/1-faults: cannot be written (No space left on device); "
+        "held until it can be",
+        "the spool can be written again",
+    ]
+
+
+def test_what_is_held_in_memory_is_bounded_and_its_loss_is_said(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with full_disk(monkeypatch):
+        for tick in range(502):
+            host.agent.collect(START + tick * 10 * MINUTE)
+    host.agent.collect(START + 502 * 10 * MINUTE)
+    assert sum("the oldest one is lost" in line for line in host.said) == 3
+    assert len(host.spooled()) == 500
+
+
+def test_the_schedule_goes_on_over_a_full_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    with full_disk(monkeypatch):
+        assert run_for(host, 25) == []
+    assert run_for(host, 15) == [0, 10, 20, 30, 40]
+
+
+def test_a_reading_that_is_only_in_memory_is_made_up_for_after_a_kill(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with full_disk(monkeypatch):
+        run_for(host, 5)
+    host.restart()
+    host.clock.time = START + 2 * MINUTE
+    assert run_for(host, 1) == [0]
+
+
+def test_lines_of_a_full_disk_are_read_again(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    with full_disk(monkeypatch):
+        for _ in range(6):
+            host.write(xid(0, 79))
+            host.write(xid(1, 13))
+            assert host.agent.follow() == 0
+    assert host.agent.follow() == 12
+    faults = [event for event in host.events() if event[0] == "faults"]
+    assert faults == [("faults", "xid", 79)] * 3
+    assert [event for event in host.events() if event[2] == 13] == [("batches", "xid", 13)] * 6
+    assert sum("fault: xid" in line for line in host.said) == 1
+    host.agent.follow()
+    assert len(host.spooled()) == 2
+
+
+def test_a_log_that_cannot_be_read_on_a_full_disk_is_told_later(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.log.unlink()
+    with full_disk(monkeypatch):
+        host.agent.follow()
+    host.agent.follow()
+    host.agent.follow()
+    assert host.events() == [("faults", "blind", None)]
+
+
+# --- bad state -----------------------------------------------------------------------------------
+
+STATE = ["gpus.json", "log.json", "schedule.json"]
+
+
+def _as_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "x").touch()
+
+
+SPOILT: dict[str, bytes | Callable[[Path], None]] = {
+    "empty": b"",
+    "truncated": b'{"last": 17',
+    "a list": b"[1]",
+    "null": b"null",
+    "no UTF-8": b'{"last": "\xff\xfe"}',
+    "deep": b"[" * 100_000,
+    "huge": b'{"x": "' + b" " * (2 << 20) + b'"}',
+    "a folder": _as_folder,
+    "a pipe": os.mkfifo,
+    "wrong values": json.dumps(
+        {"known": [], "missing": {"a": 1}, "inode": "x", "offset": -1, "last": None}
+    ).encode(),
+    "numbers without end": json.dumps({"last": 10**40, "offset": 10**40, "known": 1}).encode(),
+    "wrong GPUs": json.dumps(
+        {"known": {"S0": {"serial": 5}}, "offset": None, "inode": 1.5, "last": -1}
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("name", STATE)
+@pytest.mark.parametrize("content", SPOILT.values(), ids=SPOILT)
+def test_bad_state_is_set_aside_and_begins_anew(
+    host: Host, name: str, content: bytes | Callable[[Path], None]
+) -> None:
+    host.write(xid(0, 13))
+    host.agent.follow()
+    run_for(host, 5)
+    state = host.folder / "state"
+    for _ in range(2):  # what was set aside before gives way
+        (state / name).unlink()
+        content(state / name) if callable(content) else (state / name).write_bytes(content)
+        host.said.clear()
+        host.restart()
+        host.agent.follow()
+        run_for(host, 11)
+        (line,) = [line for line in host.said if "begins anew" in line]
+        assert line.startswith(f"{state / name}: cannot be used (")
+        assert len(line) < 300
+        assert (state / f"{name}.bad").exists()
+        assert json.loads((state / name).read_text())
+    assert {event for event in host.events() if event[1] == "lost"} == set()
+
+
+# --- a storm of lines ----------------------------------------------------------------------------
+
+
+def storm(host: Host, lines: int, code: int = 79, spacing: float = 0.0) -> None:
+    """Write fatal lines of two GPUs, so many seconds apart."""
+    start = dt.datetime.fromtimestamp(START / SECOND, dt.UTC)
+    with host.log.open("a") as file:
+        for number in range(lines):
+            time = start + dt.timedelta(seconds=number * spacing)
+            file.write(f"{time.isoformat('T', 'microseconds')} n kernel: {xid(number % 2, code)}\n")
+
+
+def used(host: Host) -> int:
+    return sum(path.stat().st_size for path in (host.folder / "state/spool").rglob("*.json"))
+
+
+def test_a_storm_of_fatal_lines_is_reported_and_counted(host: Host) -> None:
+    host.agent.collect()
+    storm(host, 5000)
+    host.agent.follow()
+    faults = [event for event in host.events() if event[0] == "faults"]
+    assert faults == [("faults", "xid", 79)] * 6
+    assert used(host) < 50_000
+    host.clock.time += 10 * MINUTE
+    host.agent.follow()
+    counted = [
+        event
+        for _, content in host.spooled()
+        for event in content["events"]
+        if event["kind"] == "suppressed"
+    ]
+    assert [event["count"] for event in counted] == [2497, 2497]
+    assert {event["gpu_serial"] for event in counted} == {"S0", "S1"}
+    assert counted[0]["raw"].startswith("2497 more of xid 79 in one interval")
+
+
+def test_a_gpu_that_never_stops_is_heard_in_every_interval(host: Host) -> None:
+    host.agent.collect()
+    storm(host, 600, spacing=6.0)  # an hour
+    host.clock.time += 60 * MINUTE
+    host.agent.follow()
+    events = [event for _, content in host.spooled() for event in content.get("events", [])]
+    heard = {
+        (e["gpu_serial"], e["timestamp"] // (10 * MINUTE)) for e in events if e["kind"] == "xid"
+    }
+    assert len(heard) == 12
+    assert sum(event["count"] for event in events) == 600
+
+
+@pytest.mark.parametrize("spacing", [0.0, 60.0])
+def test_the_spool_of_a_storm_keeps_to_its_limit(host: Host, spacing: float) -> None:
+    host.agent.collect()
+    storm(host, 20_000, spacing=spacing)
+    host.agent.follow()
+    assert 0 < used(host) <= 1 << 20
+
+
+def test_a_storm_takes_work_in_proportion_to_its_lines(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every fatal event was compared with every other one: 100,000 lines took three minutes."""
+    most: list[int] = []
+    report = Agent._report
+
+    def counted(agent: Agent, events: list[dict[str, Any]]) -> bool:
+        most.append(len(events))
+        return report(agent, events)
+
+    puts: list[int] = []
+    put = Spool.put
+
+    def put_counted(spool: Spool, batch: Any, *, fault: bool = False) -> Path:
+        puts.append(len(batch["events"]))
+        return put(spool, batch, fault=fault)
+
+    monkeypatch.setattr(Agent, "_report", counted)
+    monkeypatch.setattr(Spool, "put", put_counted)
+    storm(host, 10_000)
+    assert host.agent.follow() == 10_000
+    assert most == [1000] * 10
+    assert (len(puts), sum(puts)) == (1, 6)
+
+
 # --- the spool -----------------------------------------------------------------------------------
 
 
@@ -354,7 +717,7 @@ def test_the_spool_keeps_its_order_over_restarts(tmp_path: Path) -> None:
 
 
 def test_a_full_spool_gives_way_from_the_oldest_and_keeps_faults(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 350)
+    spool = Spool(tmp_path, 850)
     spool.put({"x": "f" * 500}, fault=True)
     for number in range(5):
         spool.put({"x": str(number) * 100})
@@ -402,6 +765,147 @@ def test_once_without_its_collector_keeps_what_it_read(
     assert "not sent, kept" in said.err
     assert "secret" not in said.err
     assert len(list((policy.parent / "state" / "spool").glob("*/*.json"))) == 1
+
+
+@pytest.fixture
+def daemon(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Return the command of an agent that has a collector, which is away."""
+    policy.write_text('collector = "http://127.0.0.1:9"\n' + policy.read_text())
+    monkeypatch.setenv("FOREWARN_TOKEN", "secret")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield ["agent", "--policy", str(policy)]
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("part", ["collect_on_schedule", "follow_log"])
+def test_an_agent_of_which_a_part_dies_ends_and_is_no_success(
+    daemon: list[str],
+    part: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def dies(*_: object) -> None:
+        raise ValueError("of all things")
+
+    monkeypatch.setattr(Agent, part, dies)
+    assert main(daemon) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
+    assert re.search(
+        r"and with it the agent: ValueError: of all things \(test_agent.py:\d+\)", line
+    )
+
+
+def test_a_service_reads_the_log_before_its_first_reading(
+    daemon: list[str], policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first record after each start would not know whether there was an Xid."""
+
+    def collect_once(agent: Agent) -> None:
+        agent.collect()
+        raise ValueError("that is enough")
+
+    monkeypatch.setattr(Agent, "collect_on_schedule", collect_once)
+    assert main(daemon) == 1
+    (path,) = (policy.parent / "state" / "spool" / "2-batches").glob("*.json")
+    assert json.loads(path.read_text())["readings"][0]["log_read"] is True
+
+
+def test_an_agent_whose_sender_dies_ends_and_is_no_success(
+    daemon: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise ValueError("of all things")
+
+    monkeypatch.setattr(Sender, "run", dies)
+    assert main(daemon) == 1
+
+
+@pytest.mark.parametrize("name", ["collection.json", *STATE])
+@pytest.mark.parametrize("content", SPOILT.values(), ids=SPOILT)
+def test_a_service_begins_anew_from_bad_state(
+    daemon: list[str], policy: Path, name: str, content: bytes | Callable[[Path], None]
+) -> None:
+    path = policy.parent / "state" / name
+    path.parent.mkdir()
+    content(path) if callable(content) else path.write_bytes(content)
+    assert main([*daemon, "--once"]) == 0
+
+
+def test_whatever_stands_in_the_way_of_a_service_is_set_aside(
+    daemon: list[str], policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = policy.parent / "state"
+    (state / "lock").mkdir(parents=True)
+    (state / "spool" / "2-batches").mkdir(parents=True)
+    (state / "spool" / "1-faults").touch()
+    (state / "spool" / "2-batches" / "notes.txt").touch()
+    (state / ".gpus.json.tmp").write_text("{")
+    assert main([*daemon, "--once"]) == 0
+    assert len(list((state / "spool" / "2-batches").glob("*.json"))) == 1
+    assert not list(state.rglob(".*"))
+    said = capsys.readouterr().err
+    for name in ("lock: cannot be used", "1-faults: cannot be used", "notes.txt: is no batch"):
+        assert name in said
+
+
+def test_what_a_kernel_log_holds_moves_no_terminal(
+    daemon: list[str], policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (policy.parent / "kern.log").write_text(
+        f"2025-03-01T00:00:00+00:00 n kernel: {xid(0, 79)} \x1b[2J \u202eevil\n", encoding="utf-8"
+    )
+    assert main([*daemon, "--once"]) == 0
+    said = capsys.readouterr().err
+    assert "fault: xid 79" in said
+    assert all(line.isprintable() for line in said.splitlines())
+
+
+@pytest.mark.parametrize("token", ["secret\n", " secret", "secret\r\n"])
+def test_blanks_around_a_token_are_taken_off_and_it_is_not_printed(
+    daemon: list[str], token: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("FOREWARN_TOKEN", token)
+    assert main([*daemon, "--once"]) == 0
+    said = capsys.readouterr()
+    assert "not sent, kept" in said.err
+    assert "secret" not in said.out + said.err
+
+
+@pytest.mark.parametrize("token", ["sec\nret", "sec ret", "sécret", "sec\x1bret", "\n"])
+def test_a_token_that_no_header_can_carry_is_refused_without_printing_it(
+    daemon: list[str], token: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("FOREWARN_TOKEN", token)
+    assert main(daemon) == 2
+    said = capsys.readouterr()
+    assert "FOREWARN_TOKEN" in said.err
+    assert "ret" not in said.out + said.err.replace("secret", "")
+
+
+@pytest.mark.parametrize("address", ["http://user:s3cret@host:1", "ftp://user:s3cret@host:1"])
+def test_an_address_with_a_password_is_refused_without_printing_it(
+    policy: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy.write_text(f'collector = "{address}"\n')
+    assert main(["agent", "--policy", str(policy)]) == 2
+    said = capsys.readouterr().err
+    assert "`collector`" in said
+    assert "s3cret" not in said
+
+
+def test_requests_of_an_agent_are_not_logged_with_their_address(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with caplog.at_level(logging.INFO):
+        sender = Sender("http://127.0.0.1:9", "secret", Spool(tmp_path, 1), FakeClock())
+        sender._client = httpx.Client(
+            base_url="http://collector",
+            transport=httpx.MockTransport(lambda _: httpx.Response(200)),
+        )
+        sender.policy()
+        sender.close()
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -12,16 +13,21 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.errors import InputError
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.pipelines import inbox, landing
 from forewarn.pipelines.cli import main
+from forewarn.pipelines.clock import SystemClock
 from forewarn.pipelines.cmdb import read_cmdb
-from forewarn.pipelines.collect import Publisher, Watched
+from forewarn.pipelines.collect import Health, Publisher, Watched
 from forewarn.pipelines.inbox import Inbox
 from forewarn.pipelines.ingest import read_tickets
-from forewarn.pipelines.landing import Landing
+from forewarn.pipelines.intake import Intake
+from forewarn.pipelines.landing import Landed, Landing
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9
@@ -112,18 +118,220 @@ def test_a_strange_serial_is_told_once(
 
 
 def test_what_cannot_be_landed_stays(
-    publisher: Publisher, caplog: pytest.LogCaptureFixture
+    publisher: Publisher, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A disk that does not answer is no broken file: nothing is set aside for it."""
     put(publisher, 10)
-    state = publisher.landing.folder / "_state"
-    state.mkdir()
-    (state / "places.parquet").write_text("no parquet")
-    publisher.stop.set()
-    publisher.run(0.0)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(landing, "_write", full)
+        publisher.stop.set()
+        publisher.run(0.0)
     assert "not landed, tried again" in caplog.text
-    (state / "places.parquet").unlink()
     assert publisher.publish() == 1
     assert len(records(publisher)) == 1
+    assert not set_aside(publisher)
+
+
+# --- one bad thing stops nobody -------------------------------------------------------------------
+
+
+def set_aside(publisher: Publisher) -> dict[str, str]:
+    """Return what is in quarantine, with its reason."""
+    folder = publisher.landing.folder / "_quarantine"
+    return {
+        str(path.relative_to(folder)).removesuffix(".reason.txt"): path.read_text()
+        for path in folder.rglob("*.reason.txt")
+    }
+
+
+def spoil(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    middle = len(data) // 2
+    spoiled = {
+        "cut": data[:middle],
+        "empty": b"",
+        "flipped": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
+        "zeros": bytes(len(data)),
+    }
+    path.write_bytes(spoiled[how])
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "flipped", "zeros"])
+def test_a_broken_batch_in_the_inbox_stops_no_other(publisher: Publisher, how: str) -> None:
+    for minute in (10, 20, 30):
+        put(publisher, minute)
+    (path, *_) = publisher.inbox.files()
+    spoil(path, how)
+    assert publisher.publish() == 2
+    assert len(records(publisher)) == 2
+    (name,) = set_aside(publisher)
+    assert name == f"_inbox/{path.name}"
+    assert "digest" in set_aside(publisher)[name]
+    assert not list(publisher.inbox.folder.iterdir())
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "zeros"])
+@pytest.mark.parametrize("name", ["places", "boots", "evidence"])
+def test_a_broken_state_is_made_again_of_what_came(
+    publisher: Publisher, name: str, how: str
+) -> None:
+    row = {"timestamp": START + 10 * MINUTE, "machine_id": "n", "gpu_serial": "S1"}
+    row |= {"pci": "0000:01:00", "boot_time": START}
+    fell = {"timestamp": START + 5 * MINUTE, "machine_id": "n", "kind": "xid", "code": 79}
+    fell |= {"pci": "0000:01:00", "id": "fell"}
+    publisher.inbox.put(table_of([row], READINGS), table_of([fell], EVENTS), START)
+    publisher.publish()
+    folder = publisher.landing.folder
+    state = folder / "_state" / f"{name}.parquet"
+    before = pq.read_table(state), pq.read_table(folder / "failures.parquet")
+    assert len(before[0]) == len(before[1]) == 1
+    spoil(state, how)
+    put(publisher, 70, "S2")
+    publisher.publish()
+    assert (folder / "_quarantine" / "_state" / f"{name}.parquet").exists()
+    assert f"_state/{name}.parquet" in set_aside(publisher)
+    kept = pq.read_table(state)
+    assert before[0].to_pylist() == [r for r in kept.to_pylist() if r["gpu_serial"] == "S1"]
+    assert pq.read_table(folder / "failures.parquet") == before[1]
+
+
+def test_broken_tickets_are_read_again(publisher: Publisher, tmp_path: Path) -> None:
+    replace(tmp_path / "repairs.csv", "gpu_serial,failed_at,cause\nS1,2025-03-01T00:30Z,fan\n")
+    publisher.publish()
+    spoil(publisher.landing.folder / "_state" / "tickets.parquet", "cut")
+    put(publisher, 10)
+    publisher.publish()
+    publisher.publish()
+    table = pq.read_table(publisher.landing.folder / "failures.parquet")
+    assert table["cause"].to_pylist() == ["fan"]
+
+
+@pytest.mark.parametrize("how", ["cut", "zeros"])
+def test_a_broken_hour_of_readings_loses_no_record(publisher: Publisher, how: str) -> None:
+    put(publisher, 10)
+    publisher.publish()
+    (hour,) = publisher.landing.folder.glob("_readings/*/*.parquet")
+    spoil(hour, how)
+    put(publisher, 20)
+    publisher.publish()
+    put(publisher, 30)
+    publisher.publish()
+    minutes = [(row["timestamp"].value - START) // MINUTE for row in records(publisher)]
+    assert sorted(minutes) == [10, 20, 30]
+    assert list(set_aside(publisher)) == ["_readings/date=2025-03-01/00.parquet"]
+
+
+def test_a_broken_hour_of_events_loses_no_xid(publisher: Publisher) -> None:
+    row = {"timestamp": START + 10 * MINUTE, "machine_id": "n", "gpu_serial": "S1"}
+    fell = {"timestamp": START + 5 * MINUTE, "kind": "xid", "code": 79, "gpu_serial": "S1"}
+    events = table_of([fell | {"id": "fell"}], EVENTS)
+    publisher.inbox.put(table_of([row | {"log_read": True}], READINGS), events, START)
+    publisher.publish()
+    (hour,) = publisher.landing.folder.glob("_events/*/*.parquet")
+    spoil(hour, "cut")
+    put(publisher, 20)
+    publisher.publish()
+    assert [row["xid"] for row in records(publisher)] == [79, None]
+    assert pq.read_table(hour)["code"].to_pylist() == [79]
+
+
+def test_a_batch_that_cannot_be_landed_is_set_aside_and_the_others_land(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land = Landing.land
+
+    def picky(self: Landing, readings: pa.Table, *rest: pa.Table) -> Landed:
+        if "poison" in readings["gpu_serial"].to_pylist():
+            raise OverflowError("a number too large")
+        return land(self, readings, *rest)
+
+    monkeypatch.setattr(Landing, "land", picky)
+    for minute, serial in ((10, "S1"), (20, "poison"), (30, "S1")):
+        put(publisher, minute, serial)
+    publisher.publish()
+    assert len(records(publisher)) == 2
+    (reason,) = set_aside(publisher).values()
+    assert reason == "OverflowError: a number too large\n"
+
+
+def test_what_no_batch_is_to_blame_for_sets_none_aside(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(Landing, "land", broken)
+    put(publisher, 10)
+    with pytest.raises(ValueError, match="ours"):
+        publisher.publish()
+    assert len(publisher.inbox.files()) == 1
+    assert not set_aside(publisher)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu_serial,slot\nS1,99999999999\n",
+        "gpu_serial,rack,rack\nS1,r1,r2\n",
+        "gpu_serial,gpu_serial\nS1,S1\n",
+        "",
+    ],
+)
+def test_a_cmdb_that_cannot_be_used_stops_no_landing(
+    publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    publisher.publish()
+    replace(tmp_path / "cmdb.csv", text)
+    with pytest.raises(InputError, match=r"cmdb\.csv"):
+        read_cmdb(tmp_path / "cmdb.csv")
+    put(publisher, 10)
+    publisher.publish()
+    assert [row["rack"] for row in records(publisher)] == ["r1"]
+    assert "the last good content" in caplog.text
+
+
+def test_rows_of_the_future_are_not_landed_whoever_wrote_them(publisher: Publisher) -> None:
+    """A dropped file named 2035 made every day of now on complete."""
+    ahead = {"timestamp": time.time_ns() + 10 * MINUTE, "machine_id": "n", "gpu_serial": "S1"}
+    landed = publisher.landing.land(table_of([ahead], READINGS), EVENTS.empty_table())
+    assert (landed.readings, landed.ahead) == (0, 1)
+    assert not records(publisher)
+
+
+def test_what_is_wrong_is_told_by_the_health(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intake = Intake(publisher.inbox, SystemClock(), publisher.inbox)
+    health = Health(publisher, intake, patience=60.0)
+    assert health.trouble() == "nothing is taken any more"
+    intake.start()
+    try:
+        assert health.trouble() is None
+        put(publisher, 10)  # received on 2025-03-01
+        assert "a batch has waited for" in str(health.trouble())
+        publisher.publish()
+        assert health.trouble() is None
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + 61)
+        assert "nothing has landed for 6" in str(health.trouble())
+        publisher.publish()
+        assert health.trouble() is None
+    finally:
+        intake.stop()
+
+
+def test_one_landing_takes_so_many_bytes_of_the_inbox(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for minute in (10, 20, 30):
+        put(publisher, minute)
+    monkeypatch.setattr(inbox, "_TOGETHER", publisher.inbox.files()[0].stat().st_size * 2)
+    assert (publisher.publish(), publisher.more) == (2, True)
+    assert (publisher.publish(), publisher.more) == (1, False)
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -20,15 +20,18 @@ import uvicorn
 
 from forewarn.features.telemetry.tables import READINGS, table_of
 from forewarn.pipelines.clock import SystemClock
-from forewarn.pipelines.collector import Collector, TokenError, parse_tokens
+from forewarn.pipelines.collector import Collector
 from forewarn.pipelines.inbox import Inbox
 from forewarn.pipelines.intake import Intake
 from forewarn.pipelines.policy import Collection
+from forewarn.pipelines.tokens import TokenError, Tokens, parse_tokens
 
 LIMIT = 100_000
 TOKEN = {"Authorization": "Bearer right"}
-READING = {"timestamp": 1_740_787_200 * 10**9, "machine_id": "node-1", "gpu_serial": "S1"}
-EVENT = {"timestamp": 1_740_787_200 * 10**9, "id": "a", "kind": "xid", "code": 79}
+NOW = 1_740_787_200 * 10**9  # 2025-03-01, on the collector's clock
+MINUTE = 60 * 10**9
+READING = {"timestamp": NOW, "machine_id": "node-1", "gpu_serial": "S1"}
+EVENT = {"timestamp": NOW, "machine_id": "node-1", "id": "a", "kind": "xid", "code": 79}
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
 
@@ -36,6 +39,7 @@ ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 class Service:
     client: httpx.Client
     inbox: Inbox
+    outdated: Inbox
 
     def post(self, content: bytes, **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -48,12 +52,19 @@ class Service:
 JSON = {"Content-Type": "application/json"}
 
 
+class StoppedClock(SystemClock):
+    """A clock at which it is always 2025-03-01."""
+
+    def now(self) -> int:
+        return NOW
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[Collector, str]]:
     collector = Collector(
-        {"right": "site-a", "other": "site-b"},
+        Tokens.of({"right": "a", "other": "b"}, {"a": ("node-*",), "b": ("b-*", "gpu-b")}),
         Collection().as_told(),
-        Intake(Inbox(Path("unset")), SystemClock()),
+        Intake(Inbox(Path("unset")), StoppedClock(), Inbox(Path("unset"))),
         LIMIT,
     )
     collector.intake.start()
@@ -74,8 +85,9 @@ def server() -> Iterator[tuple[Collector, str]]:
 def service(server: tuple[Collector, str], tmp_path: Path) -> Iterator[Service]:
     collector, url = server
     collector.intake.inbox = Inbox(tmp_path / "inbox")
+    collector.intake.outdated = Inbox(tmp_path / "too_old")
     with httpx.Client(base_url=url, timeout=20) as client:
-        yield Service(client, collector.intake.inbox)
+        yield Service(client, collector.intake.inbox, collector.intake.outdated)
 
 
 def body(**parts: Any) -> bytes:
@@ -96,7 +108,7 @@ def stream(table: pa.Table, **options: Any) -> bytes:
 
 def test_json_is_kept_before_the_answer(service: Service) -> None:
     answer = service.post(body(readings=[READING, READING | {"gpu_serial": "S2"}], events=[EVENT]))
-    assert (answer.status_code, answer.json()) == (200, {"rows": 3, "of_the_future": 0})
+    assert (answer.status_code, answer.json()) == (200, {"rows": 3, "too_old": 0})
     taken = service.inbox.take(10)
     assert taken.readings["gpu_serial"].to_pylist() == ["S1", "S2"]
     assert taken.events["code"].to_pylist() == [79]
@@ -119,14 +131,100 @@ def test_the_policy_is_what_an_agent_can_read(service: Service) -> None:
     assert Collection.model_validate(answer.json()) == Collection()
 
 
-def test_rows_of_the_future_are_left_out(
+@pytest.mark.parametrize("part", ["readings", "events"])
+def test_a_batch_of_the_future_is_refused_whole_so_that_the_agent_keeps_it(
+    service: Service, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = (READING if part == "readings" else EVENT) | {"timestamp": NOW + 660 * MINUTE}
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(body(**({"readings": [READING]} | {part: [ahead]})))
+    assert answer.status_code == 409
+    detail = "node-1: a row is 39600 s ahead of this clock"
+    assert answer.json() == {"error": "clock", "detail": detail, "now": "2025-03-01T00:00:00Z"}
+    assert service.files() == []
+    assert detail in caplog.text
+
+
+def test_a_batch_of_the_future_as_arrow_is_refused_too(service: Service) -> None:
+    table = table_of([READING | {"timestamp": NOW + 6 * MINUTE}], READINGS)
+    answer = service.post(stream(table), **ARROW)
+    assert (answer.status_code, answer.json()["error"]) == (409, "clock")
+    assert service.files() == []
+
+
+def test_a_clock_that_is_a_little_ahead_is_no_wrong_clock(service: Service) -> None:
+    near = READING | {"timestamp": NOW + 4 * MINUTE}
+    assert service.post(body(readings=[near])).json() == {"rows": 1, "too_old": 0}
+
+
+def test_a_batch_of_the_future_costs_no_other_that_is_kept_with_it(service: Service) -> None:
+    intake = Intake(service.inbox, StoppedClock(), service.outdated)
+    hosts = Tokens.of({"x": "a"}, {}).speaker("x")
+    assert hosts is not None
+    rows = [
+        READING | {"gpu_serial": f"S{n}", "timestamp": NOW + (60 * MINUTE if n % 2 else 0)}
+        for n in range(6)
+    ]
+    futures = [intake.offer(body(readings=[row]), "application/json", hosts) for row in rows]
+    intake.start()
+    intake.stop()
+    assert [future.exception() is None for future in futures] == [True, False] * 3
+    assert service.inbox.take(10).readings["gpu_serial"].to_pylist() == ["S0", "S2", "S4"]
+
+
+def test_rows_older_than_a_month_are_set_aside_and_the_rest_is_taken(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    late = READING | {"timestamp": time.time_ns() + 3 * 86_400 * 10**9}
+    """A batch over 3,000 hours would have all of them written anew."""
+    rows = [READING | {"timestamp": NOW - hours * 60 * MINUTE} for hours in range(3000)]
     with caplog.at_level(logging.WARNING):
-        answer = service.post(body(readings=[READING, late]))
-    assert answer.json() == {"rows": 1, "of_the_future": 1}
-    assert "a clock is wrong" in caplog.text
+        answer = service.post(gzip.compress(body(readings=rows)), Content_Encoding="gzip")
+    assert answer.json()["error"].startswith("more than")  # the limit of this test
+    half = [rows[hours] for hours in range(0, 3000, 5)]
+    with caplog.at_level(logging.WARNING):
+        answer = service.post(body(readings=half, events=[EVENT]))
+    assert answer.json() == {"rows": 146, "too_old": 455}
+    assert len(service.inbox.take(10).readings) == 145
+    assert len(service.outdated.take(10).readings) == 455
+    assert "a: 455 rows older than 30 days" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("token", "host", "status"),
+    [
+        ("right", "node-7", 200),
+        ("right", "b-1", 403),
+        ("right", None, 403),
+        ("other", "b-1", 200),
+        ("other", "gpu-b", 200),
+        ("other", "node-1", 403),
+    ],
+)
+def test_a_token_speaks_only_for_the_hosts_of_its_site(
+    service: Service, token: str, host: str | None, status: int
+) -> None:
+    """Else any site could mark a GPU of another one as failed."""
+    lost = EVENT | {"machine_id": host, "kind": "lost"}
+    answer = service.post(body(readings=[], events=[lost]), Authorization=f"Bearer {token}")
+    assert answer.status_code == status
+    assert len(service.files()) == (status == 200)
+
+
+def test_what_the_metrics_say(service: Service) -> None:
+    def value(name: str) -> float:
+        lines = service.client.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
+
+    before = value("forewarn_collector_rows_total")
+    service.post(body(readings=[READING] * 3))
+    service.post(
+        body(readings=[READING | {"timestamp": NOW + 90 * MINUTE, "machine_id": "node-3"}])
+    )
+    assert value("forewarn_collector_rows_total") == before + 3
+    assert value('forewarn_collector_refused_requests_total{status="409"}') >= 1
+    assert value("forewarn_collector_clock_skew_seconds") >= 5400
+    assert value("forewarn_collector_hosts_ahead") >= 1
+    assert "node-" not in service.client.get("/metrics").text  # no label that grows with the fleet
 
 
 def test_many_at_once_are_each_answered_for_themselves(service: Service) -> None:
@@ -283,8 +381,82 @@ def test_what_is_no_batch(
     refused(service, caplog.text, answer, status, why)
 
 
+def test_rows_without_end_in_few_bytes(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from forewarn.pipelines import intake
+
+    monkeypatch.setattr(intake, "_ROWS", 100)
+    monkeypatch.setattr(intake, "_NESTED", 200)
+    for content, why in (
+        (b'{"readings": [' + b"[]," * 300 + b"[]]}", "objects"),
+        (body(readings=[READING] * 101), "101 rows"),
+    ):
+        with caplog.at_level(logging.WARNING):
+            answer = service.post(content)
+        refused(service, caplog.text, answer, 413, why)
+
+
+def test_all_requests_together_hold_so_much_memory_and_no_more(
+    server: tuple[Collector, str], service: Service
+) -> None:
+    """What cannot be held now is refused so that whoever sent it keeps it."""
+    collector, _ = server
+    collector._held = 8 * LIMIT - 10
+    try:
+        answer = service.post(body(readings=[READING]))
+    finally:
+        collector._held -= 8 * LIMIT - 10
+    assert answer.status_code == 503
+    assert service.post(body(readings=[READING])).status_code == 200
+    assert collector._held == 0
+
+
+def test_bodies_that_are_kept_together_are_few_bytes(service: Service) -> None:
+    from forewarn.pipelines.tokens import Speaker
+
+    intake = Intake(service.inbox, StoppedClock(), service.outdated)
+    sizes: list[int] = []
+    keep = intake._keep
+    big = body(readings=[READING]) + b" " * (3 << 20)
+    for _ in range(9):
+        intake.offer(big, "application/json", Speaker("a"))
+
+    class Counting(Intake):
+        def _keep(self, group: Any) -> None:
+            sizes.append(len(group))
+            keep(group)
+
+    counting = Counting(service.inbox, StoppedClock(), service.outdated, intake._offers)
+    counting.start()
+    counting.stop()
+    assert sum(sizes) == 9
+    assert max(sizes) == 2  # of 3 MiB each, where 8 are kept at once
+
+
 def test_tokens_come_with_their_sites() -> None:
     assert parse_tokens("a=x, b=y=z") == {"x": "a", "y=z": "b"}
     for text in ("", " ", "token", "a=", "=x", "a=x,b=x"):
         with pytest.raises(TokenError, match="FOREWARN_TOKENS"):
             parse_tokens(text)
+
+
+def test_a_token_that_ends_in_a_line_break_works_and_a_broken_one_is_not_printed() -> None:
+    assert parse_tokens("a=x\n") == {"x": "a"}
+    assert parse_tokens("a = x ,\n b=y\n") == {"x": "a", "y": "b"}
+    for text in ("a=secr et", "a=secr\x07et", "a=secrét", "a=sec\nret"):
+        with pytest.raises(TokenError, match="FOREWARN_TOKENS") as caught:
+            parse_tokens(text)
+        assert "sec" not in str(caught.value)
+
+
+def test_of_several_sites_each_says_which_hosts_its_token_speaks_for() -> None:
+    alone = Tokens.of({"x": "a", "y": "a"}, {}).speaker("y")
+    assert alone is not None
+    assert alone.speaks_for("any")
+    assert alone.speaks_for(None)
+    assert Tokens.of({"x": "a"}, {}).speaker("z") is None
+    with pytest.raises(TokenError, match="no hosts of site 'b'"):
+        Tokens.of({"x": "a", "y": "b"}, {"a": ("a-*",)})
+    with pytest.raises(TokenError, match="names site 'c'"):
+        Tokens.of({"x": "a"}, {"c": ("*",)})

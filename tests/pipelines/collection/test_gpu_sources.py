@@ -13,6 +13,7 @@ from forewarn.pipelines.gpu_sources import (
     NoSourceError,
     NvidiaSmi,
     Nvml,
+    NvmlElseSmi,
     open_source,
 )
 
@@ -65,6 +66,37 @@ def test_lost_gpus_are_named_beside_the_others(smi: Smi) -> None:
     assert (len(answer.readings), answer.lost) == (1, ("0000:3b:00",))
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'Driver/library version mismatch'; exit 18", "exit code 18: 'Driver/library ver"),
+        ("exit 0", "no table of GPUs: 'it printed nothing'"),
+        ("exit 9", "ended with exit code 9"),
+        ("kill -9 $$", "ended by signal 9"),
+        (f"printf '{CSV}'; kill -11 $$", "ended by signal 11"),
+        (r"printf '\\377\\000,,\\001\\n<x>'", "no table of GPUs"),
+        ("echo 'No devices were found'; exit 6", "No devices were found"),
+    ],
+)
+def test_a_program_without_a_table_is_no_host_without_gpus(smi: Smi, script: str, why: str) -> None:
+    with pytest.raises(NoSourceError, match=why):
+        smi(script).read(5)
+
+
+def test_a_table_that_may_not_be_whole_says_so(smi: Smi) -> None:
+    assert smi(f"printf '{CSV}'").read(5).trouble == ""
+    assert "exit code 3" in smi(f"printf '{CSV}'; exit 3").read(5).trouble
+    damaged = smi(f"printf '{CSV}1, S1\\n'").read(5)
+    assert (len(damaged.readings), "number of fields" in damaged.trouble) == (1, True)
+
+
+def test_a_lost_gpu_is_named_where_nothing_else_is_printed(smi: Smi) -> None:
+    lost = "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost."
+    answer = smi(f"echo '{lost}'; exit 15").read(5)
+    assert (answer.readings, answer.lost) == ([], ("0000:3b:00",))
+    assert "exit code 15" in answer.trouble
+
+
 def test_a_program_that_hangs_is_a_finding(smi: Smi) -> None:
     started = time.monotonic()
     with pytest.raises(HangError, match=r"no answer in 0\.2 s"):
@@ -89,11 +121,16 @@ class FakeNvml:
     class NVMLError_GpuIsLost(NVMLError):
         pass
 
-    def __init__(self, *, lost: bool = False, hang: float = 0.0) -> None:
+    def __init__(
+        self, *, lost: bool = False, hang: float = 0.0, mismatch: bool = False, dumb: int = 0
+    ) -> None:
         self.lost, self.hang, self.open = lost, hang, 0
+        self.mismatch, self.dumb = mismatch, dumb  # the last so many GPUs give no handle
 
     def nvmlInit(self) -> None:
         time.sleep(self.hang)
+        if self.mismatch:
+            raise self.NVMLError("Driver/library version mismatch")
         self.open += 1
 
     def nvmlShutdown(self) -> None:
@@ -103,6 +140,8 @@ class FakeNvml:
         return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index >= 2 - self.dumb:
+            raise self.NVMLError("Unknown Error")
         return index
 
     def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:
@@ -173,6 +212,35 @@ def test_nvml_is_read_in_the_units_of_records() -> None:
 def test_a_lost_gpu_costs_no_other() -> None:
     answer = Nvml(FakeNvml(lost=True)).read(5)
     assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ("0000:11:00",))
+
+
+def test_nvml_that_cannot_read_one_gpu_reads_the_other_and_calls_none_lost() -> None:
+    answer = Nvml(FakeNvml(dumb=1)).read(5)
+    assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ())
+    assert "Unknown Error" in answer.trouble
+
+
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [
+        (FakeNvml(mismatch=True), "Driver/library version mismatch"),
+        (FakeNvml(dumb=2), "Unknown Error"),
+    ],
+)
+def test_nvml_that_reads_no_gpu_is_no_host_without_gpus(library: FakeNvml, why: str) -> None:
+    with pytest.raises(NoSourceError, match=why):
+        Nvml(library).read(5)
+
+
+def test_nvidia_smi_goes_on_where_a_new_driver_leaves_nvml_behind(smi: Smi) -> None:
+    library = FakeNvml()
+    source = NvmlElseSmi(Nvml(library), smi(f"printf '{CSV}'"))
+    assert [reading.serial for reading in source.read(5).readings] == ["S0", "S1"]
+    library.mismatch = True
+    assert [reading.numbers for reading in source.read(5).readings] == [{"temperature_gpu": 40.0}]
+    source = NvmlElseSmi(Nvml(library), smi("exit 9"))
+    with pytest.raises(NoSourceError, match="version mismatch"):
+        source.read(5)
 
 
 def test_a_library_that_hangs_keeps_one_thread() -> None:

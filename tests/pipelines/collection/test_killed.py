@@ -23,8 +23,9 @@ from forewarn.pipelines.settings import Settings
 from forewarn.pipelines.spool import Spool
 
 KILLS, GPUS = 100, 8
-START = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9
+# Whole hours of this week: what is of the future, or older than a month, is not taken.
+START = (time.time_ns() // (60 * MINUTE) - 6 * 24) * 60 * MINUTE
 SETTINGS = Settings.model_validate({"collector": {"publish_every": "10ms"}})
 
 

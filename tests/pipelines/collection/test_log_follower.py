@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,21 @@ from hypothesis import strategies as st
 
 from forewarn.pipelines.log_follower import FileFollower, KmsgFollower, follower_of
 
+CUT_OFF = "the log was cut off after 8 bytes: lines that came last may be lost"
+NULS = "NULs in the log: a loss of power may have cost lines"
+OVERLONG = "lines of more than 8192 bytes are left out"
 Follow = Callable[[Path, dict[str, Any]], FileFollower]
+
+
+class CountedFile(io.FileIO):
+    """A log that counts the bytes that were read of it."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.taken += len(data)
+        return data
 
 
 @pytest.fixture
@@ -99,7 +115,104 @@ def test_a_log_that_is_cut_off_begins_anew(log: Path, follow: Follow) -> None:
     read(follower)
     os.truncate(log, 0)
     write(log, "x\n")
-    assert read(follower) == ["x"]
+    assert [(line.gap, line.text) for line in follower.lines()] == [(True, CUT_OFF), (False, "x")]
+    assert read(follower) == []
+
+
+def test_a_log_that_is_cut_off_and_has_grown_again_is_a_gap(log: Path, follow: Follow) -> None:
+    """With copytruncate what came between the last look and the cut is in no file of ours."""
+    follower = follow(log, {})
+    read(follower)
+    write(log, "three\n")
+    log.with_name("kern.log.1").write_text(log.read_text())
+    os.truncate(log, 0)
+    write(log, "four\nfive\nsix\n")
+    assert log.stat().st_size > follower.offset
+    assert read(follower) == [CUT_OFF, "four", "five", "six"]
+
+
+def test_a_log_that_is_cut_off_under_a_writer_that_goes_on_behind(
+    log: Path, follow: Follow
+) -> None:
+    follower = follow(log, {})
+    read(follower)
+    os.truncate(log, 0)
+    with log.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"three\n")
+    assert read(follower) == [CUT_OFF, NULS, "three"]
+
+
+@pytest.mark.parametrize("size", [1, 1 << 10, 2 << 20])
+def test_nuls_after_a_loss_of_power_hide_no_line(log: Path, follow: Follow, size: int) -> None:
+    with log.open("ab") as file:
+        file.write(b"half a li" + b"\0" * size + b"NVRM: Xid 79\nlast\n")
+    follower = follow(log, {})
+    assert read(follower) == ["one", "two", "half a li", NULS, "NVRM: Xid 79", "last"]
+    assert follower.offset == log.stat().st_size
+
+
+@pytest.mark.parametrize("size", [8193, 2 << 20])
+def test_a_line_without_end_is_left_out_and_said(log: Path, follow: Follow, size: int) -> None:
+    write(log, "x" * size + "\nNVRM: Xid 79\n")
+    assert read(follow(log, {})) == ["one", "two", OVERLONG, "NVRM: Xid 79"]
+
+
+def test_a_line_without_end_is_left_out_over_looks_and_starts(log: Path, follow: Follow) -> None:
+    first = follow(log, {})
+    write(log, "x" * 10_000)
+    assert read(first) == ["one", "two", OVERLONG]
+    second = follow(log, first.position())
+    write(log, "x" * 100)
+    assert read(second) == [OVERLONG]
+    write(log, "xx\nthree\n")
+    assert read(follow(log, second.position())) == [OVERLONG, "three"]
+
+
+def test_no_more_than_a_chunk_of_a_log_is_in_memory(log: Path, follow: Follow) -> None:
+    """36 MiB of Xids, read as a whole, did not fit into what the unit allows."""
+    with log.open("a") as file:
+        for _ in range(8):
+            file.write(f"{'NVRM: Xid (PCI:0000:3b:00): 79, text'.ljust(127)}\n" * 8192)
+    follower = follow(log, {})
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in follower.lines())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 2 + 8 * 8192
+    assert peak < 3 << 20
+
+
+@pytest.mark.parametrize("line", [b"NVRM: Xid 79\n", b"a\0", b"\0", b"x", b"\n"])
+def test_reading_a_log_takes_as_many_bytes_as_it_has(
+    log: Path, follow: Follow, line: bytes
+) -> None:
+    log.write_bytes(line * ((3 << 18) // len(line)))
+    follower = follow(log, {})
+    counted = CountedFile(log)
+    follower.inode, follower._file = log.stat().st_ino, counted
+    for _ in follower.lines():
+        pass
+    assert follower.offset == log.stat().st_size
+    assert counted.taken < 1.1 * log.stat().st_size
+
+
+def test_what_is_no_log_beside_a_log_is_passed_by(log: Path, follow: Follow) -> None:
+    first = follow(log, {})
+    read(first)
+    log.rename(log.with_name("kern.log.2"))
+    log.with_name("kern.log.1").mkdir()
+    os.mkfifo(log.with_name("kern.log.0"))
+    write(log, "three\n")
+    assert read(follow(log, first.position())) == ["three"]
+
+
+def test_a_pipe_is_no_log_and_nobody_waits_for_its_writer(tmp_path: Path, follow: Follow) -> None:
+    os.mkfifo(tmp_path / "kern.log")
+    with pytest.raises(OSError, match="no file"):
+        read(follow(tmp_path / "kern.log", {}))
 
 
 def test_a_log_that_is_not_there_yet(tmp_path: Path, follow: Follow) -> None:

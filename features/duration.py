@@ -1,0 +1,40 @@
+"""Spans of time as people say them."""
+
+from __future__ import annotations
+
+__all__ = ["duration_in_words"]
+
+# Name, seconds, and the length from which on nobody counts in it.
+_UNITS = (
+    ("days", 86_400.0, float("inf")),
+    ("h", 3600.0, float("inf")),
+    ("min", 60.0, 86_400.0),
+    ("s", 1.0, 7200.0),
+    ("ms", 0.001, 1.0),
+)
+
+
+def duration_in_words(seconds: float) -> str:
+    """Write a span in the largest unit that needs at most one decimal, a long one rounded.
+
+    Parameters
+    ----------
+    seconds : float
+        At least 0.
+
+    Examples
+    --------
+    >>> [duration_in_words(seconds) for seconds in (86_400, 5400, 600, 90, 605, 0.25, 86_399.7)]
+    ['1 day', '1.5 h', '10 min', '1.5 min', '605 s', '250 ms', '24 h']
+    """
+    for name, unit, too_long in _UNITS:
+        amount = seconds / unit
+        if amount >= 1 and seconds < too_long and abs(amount - round(amount, 1)) < 1e-9 * amount:
+            return _with_unit(round(amount, 1), name)
+    fitting = (unit for unit in _UNITS[1::2] if seconds >= 2 * unit[1])
+    name, unit, _ = next(fitting, _UNITS[3])
+    return _with_unit(float(f"{seconds / unit:.3g}"), name)
+
+
+def _with_unit(amount: float, name: str) -> str:
+    return "1 day" if (amount, name) == (1, "days") else f"{amount:g} {name}"

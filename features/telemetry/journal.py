@@ -1,0 +1,96 @@
+"""Kernel messages in what `journalctl -o json` and `-o export` print."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from forewarn.features.telemetry.reading import Unread
+
+__all__ = ["is_journal", "kernel_messages"]
+
+_JSON = re.compile(r'\{[^\n]*"__REALTIME_TIMESTAMP"')
+_EXPORT = re.compile(r"(?:__[A-Z_]+=[^\n]*\n)*?__REALTIME_TIMESTAMP=\d")
+_FIELD = re.compile(r"[A-Z_][A-Z0-9_]*=")
+_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_SIZE = 8  # bytes of a length, in front of a value of several lines
+_LATEST = 2**63 - 1
+
+
+def is_journal(text: str) -> bool:
+    """Tell whether a text is a journal, as JSON or export, by the time of its first entry.
+
+    Examples
+    --------
+    >>> is_journal('{"__REALTIME_TIMESTAMP": "1"}'), is_journal('{"readings": []}')
+    (True, False)
+    """
+    return bool(_JSON.match(text) or _EXPORT.match(text))
+
+
+def kernel_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, str]]:
+    """Yield time and message of each entry that came from the kernel.
+
+    Parameters
+    ----------
+    text : str
+    unread : Unread
+        Counts what is no entry.
+
+    Yields
+    ------
+    int or None
+        Nanoseconds since 1970 UTC.
+    str
+        A message may have several lines.
+    """
+    entries = _of_json(text, unread) if text.startswith("{") else _of_export(text)
+    for entry in entries:
+        if "kernel" in (entry.get("_TRANSPORT"), entry.get("SYSLOG_IDENTIFIER")):
+            yield _time(entry.get("__REALTIME_TIMESTAMP")), _message(entry.get("MESSAGE"))
+
+
+def _of_json(text: str, unread: Unread) -> Iterator[dict[str, Any]]:
+    for line in filter(str.strip, text.split("\n")):  # a message may hold other ends of lines
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if isinstance(entry, dict):
+            yield entry
+        else:
+            unread.add("an entry that is no JSON", line)
+
+
+def _of_export(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each entry; a blank line ends one."""
+    for part in re.split(r"\n\n+", text):
+        fields: dict[str, list[str]] = {}
+        of_several_lines, name = set(), ""
+        for line in part.split("\n"):
+            if _FIELD.match(line):
+                name, _, value = line.partition("=")
+                fields[name] = [value]
+            elif _NAME.fullmatch(line):  # its value follows, behind its length
+                name, fields[line] = line, []
+                of_several_lines.add(line)
+            elif name:
+                fields[name].append(line)
+        values = {name: "\n".join(lines) for name, lines in fields.items()}
+        yield {n: text[_SIZE:] if n in of_several_lines else text for n, text in values.items()}
+
+
+def _time(text: Any) -> int | None:
+    if not isinstance(text, str) or not re.fullmatch("[0-9]{1,17}", text):
+        return None
+    time = int(text) * 1_000
+    return time if time <= _LATEST else None
+
+
+def _message(value: Any) -> str:
+    """Return a message; what is no UTF-8 comes as a list of bytes."""
+    if isinstance(value, list) and all(isinstance(n, int) and 0 <= n < 256 for n in value):
+        return bytes(value).decode(errors="replace")
+    return value if isinstance(value, str) else ""

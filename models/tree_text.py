@@ -1,0 +1,151 @@
+"""The check of LightGBM's text before LightGBM reads it: it trusts every index in there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["check_tree_text"]
+
+Numbers = npt.NDArray[np.float64]
+
+_FIXED = {
+    "version": "v4",
+    "num_class": "1",
+    "num_tree_per_iteration": "1",
+    "label_index": "0",
+    "objective": "binary sigmoid:1",
+}
+_BY_SPLIT = (
+    *("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child"),
+    *("internal_value", "internal_weight", "internal_count"),
+)
+_BY_LEAF = ("leaf_value", "leaf_weight", "leaf_count")
+_SINGLE = ("num_leaves", "num_cat", "is_linear", "shrinkage")
+_WHOLE = (
+    *("split_feature", "decision_type", "left_child", "right_child", "num_leaves", "num_cat"),
+    *("is_linear", "leaf_count", "internal_count"),
+)
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,10}")
+
+
+def check_tree_text(text: str, n_columns: int) -> None:
+    """Refuse a text of which an index points nowhere, a branch goes in a circle, or a leaf is NaN.
+
+    Parameters
+    ----------
+    text : str
+        Of a binary classifier on `n_columns` numeric columns, as LightGBM saves it.
+    n_columns : int
+
+    Raises
+    ------
+    ValueError
+        Says what was found.
+    """
+    head, begin = _head(text)
+    _check_head(head, n_columns)
+    sizes = _numbers("tree_sizes", head["tree_sizes"], whole=True).astype(int).tolist()
+    bounds = list(accumulate(sizes, initial=begin))
+    if min(sizes, default=0) < 1 or not text.startswith("end of trees\n", bounds[-1]):
+        raise ValueError("`tree_sizes` does not lead to the end of the trees")
+    for number, (start, end) in enumerate(pairwise(bounds)):
+        try:
+            _check_tree(_fields(text[start:end], f"Tree={number}"), n_columns)
+        except ValueError as error:
+            raise ValueError(f"tree {number}: {error}") from None
+
+
+def _head(text: str) -> tuple[dict[str, str], int]:
+    """Return the fields before the first tree, and where that begins."""
+    end = text.find("\n\nTree=0\n")
+    if not text.isascii() or end < 0:
+        raise ValueError("is no text of trees")
+    return _fields(text[:end], "tree"), end + 2
+
+
+def _fields(block: str, title: str) -> dict[str, str]:
+    """Return the fields of a block of lines, each of which may be there once."""
+    first, *lines = block.rstrip("\n").split("\n")
+    pairs = [line.partition("=")[::2] for line in lines]
+    fields = dict(pairs)
+    if first != title or len(fields) != len(pairs):
+        raise ValueError(f"found a block {first[:40]!r}, expected {title!r}, each field once")
+    return fields
+
+
+def _check_head(head: Mapping[str, str], n_columns: int) -> None:
+    expected = _FIXED | {"max_feature_idx": str(n_columns - 1)}
+    listed = {"feature_names", "feature_infos"}
+    _check_names(head, {*expected, *listed, "tree_sizes"})
+    for name, value in expected.items():
+        if head[name] != value:
+            raise ValueError(f"`{name}` is {head[name][:40]!r}, expected {value!r}")
+    for name in listed:
+        if len(head[name].split(" ")) != n_columns:
+            raise ValueError(f"`{name}` is not of {n_columns} columns")
+
+
+def _check_names(found: Mapping[str, str], expected: set[str]) -> None:
+    for name in sorted(found.keys() ^ expected):
+        raise ValueError(f"field `{name[:40]}` {'is not known' if name in found else 'is missing'}")
+
+
+def _check_tree(fields: Mapping[str, str], n_columns: int) -> None:
+    _check_names(fields, {*_BY_SPLIT, *_BY_LEAF, *_SINGLE})
+    tree = {name: _numbers(name, text, whole=name in _WHOLE) for name, text in fields.items()}
+    for name in _SINGLE:
+        _check_size(name, tree[name], 1)
+    n_leaves = int(tree["num_leaves"][0])
+    for name in _BY_SPLIT:
+        _check_size(name, tree[name], n_leaves - 1)
+    for name in _BY_LEAF:
+        # A tree that does not branch has a leaf without a weight.
+        alone = name == "leaf_weight" and n_leaves == 1
+        _check_size(name, tree[name], 0 if alone else n_leaves)
+    if tree["num_cat"][0] or tree["is_linear"][0] or (tree["decision_type"] % 2).any():
+        # The lowest bit of a decision type says that a split is on categories.
+        raise ValueError("has categorical splits or linear leaves")
+    _check_range("split_feature", tree["split_feature"], 0, n_columns - 1)
+    _check_range("decision_type", tree["decision_type"], 0, 15)
+    for name in ("leaf_count", "internal_count"):
+        _check_range(name, tree[name], 1, 2**31 - 1)
+    _check_branches(tree["left_child"], tree["right_child"])
+
+
+def _check_branches(left: Numbers, right: Numbers) -> None:
+    """Check that every split but the first, and every leaf, is the child of one earlier split."""
+    n_splits, children = len(left), np.concatenate([left, right])
+    # Leaf k is written as -1 - k.
+    expected = [*range(-n_splits - 1, 0), *range(1, n_splits)]
+    later = np.concatenate([np.arange(n_splits)] * 2) < children
+    if n_splits and (sorted(children.tolist()) != expected or not later[children >= 0].all()):
+        raise ValueError("`left_child` and `right_child` are no tree")
+
+
+def _check_size(name: str, values: Numbers, expected: int) -> None:
+    if len(values) != expected:
+        raise ValueError(f"`{name}` holds {len(values)} numbers, expected {expected}")
+
+
+def _check_range(name: str, values: Numbers, low: int, high: int) -> None:
+    outside = values[(values < low) | (values > high)]
+    if len(outside):
+        raise ValueError(f"`{name}` is {outside[0]:.0f}, expected {low} to {high}")
+
+
+def _numbers(name: str, text: str, *, whole: bool) -> Numbers:
+    """Read numbers; all are finite but thresholds, of which one may part what is missing off."""
+    words, form = text.split(" ") if text else [], _WHOLE_NUMBER if whole else _NUMBER
+    endless = ("inf", "-inf") if name == "threshold" else ()
+    for word in words:
+        usual = form.fullmatch(word) and math.isfinite(float(word))
+        if not usual and word not in endless:
+            raise ValueError(f"`{name}` holds {word[:40]!r}, expected finite numbers")
+    return np.array(words, dtype=np.float64)

@@ -1,0 +1,84 @@
+"""A storm of fatal events: the first few of each interval are reported, the rest is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from forewarn.features.telemetry.rows import event_id
+
+__all__ = ["FaultStorm"]
+
+_FEW = 3  # events of one kind, code and GPU in an interval
+_MOST = 1000  # kinds, codes and GPUs counted at once
+_SHOWN = 200  # characters of the last line
+_ROW = ("timestamp", "machine_id", "pci", "gpu_serial", "gpu_uuid")
+_Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    tick: int
+    events: int
+    last: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class FaultStorm:
+    """Lets a GPU that repeats itself be heard in every interval, at a bounded price.
+
+    A GPU that fell off the bus can write the same line a thousand times a second. A record needs
+    one of them in each interval, a person the first ones.
+    """
+
+    _counts: dict[_Key, _Count] = field(default_factory=dict)
+
+    def copy(self) -> FaultStorm:
+        """Return one that counts on from here: what it yields may not get onto the disk."""
+        return FaultStorm(self._counts.copy())
+
+    def thinned(self, rows: Iterable[dict[str, Any]], interval: int) -> Iterator[dict[str, Any]]:
+        """Yield the events to report, and one of kind `suppressed` for those of a past interval.
+
+        Parameters
+        ----------
+        rows : iterable of dict
+            Of EVENTS.
+        interval : int
+            Nanoseconds.
+        """
+        for row in rows:
+            key, tick = _key(row), row["timestamp"] // interval
+            count = self._counts.get(key)
+            if count is None or count.tick != tick:
+                yield from self._end(key)
+                if len(self._counts) >= _MOST:
+                    yield from self.ended(None, interval)
+            events = 1 + (count.events if count is not None and count.tick == tick else 0)
+            self._counts[key] = _Count(tick, events, row)
+            if events <= _FEW:
+                yield row
+
+    def ended(self, now: int | None, interval: int) -> Iterator[dict[str, Any]]:
+        """Yield what was counted in intervals that are over; in all of them where `now` is None."""
+        for key, count in [*self._counts.items()]:
+            if now is None or count.tick < now // interval:
+                yield from self._end(key)
+
+    def _end(self, key: _Key) -> Iterator[dict[str, Any]]:
+        count = self._counts.pop(key, None)
+        if count is None or count.events <= _FEW:
+            return
+        left, last = count.events - _FEW, count.last
+        kind = f"{last['kind']} {last.get('code', '')}".strip()
+        yield {name: last[name] for name in _ROW if name in last} | {
+            "id": event_id(last["id"], "suppressed"),
+            "kind": "suppressed",
+            "count": left,
+            "raw": f"{left} more of {kind} in one interval, the last one: {last['raw'][:_SHOWN]}",
+        }
+
+
+def _key(row: Mapping[str, Any]) -> _Key:
+    return row["kind"], row.get("code"), row.get("pci")

@@ -1,0 +1,95 @@
+"""A predictor's folder: a new predictor takes the old one's place in one step."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from forewarn.models.predictor import Predictor
+from forewarn.models.predictor_files import DESCRIPTION, digests_in, is_models_folder
+
+__all__ = ["save_predictor"]
+
+_TEMPORARY, _LOCK = ".predictor.tmp", ".predictor.lock"
+
+
+def save_predictor(predictor: Predictor, folder: Path) -> None:
+    """Save a predictor in `folder`, in place of the one that is there.
+
+    What replaces it is one renaming, of `predictor.json`: it names the sub-folder of its models,
+    which is there before. Whoever is killed at any step leaves a whole predictor, the old or the
+    new one, and the next saving clears away what else was left. Nothing but `predictor.json` and
+    sub-folders of models is touched.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    folder : Path
+        Made if needed.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _alone(folder), _temporary(folder) as temporary:
+            predictor.save(temporary)
+            _put_in_place(temporary, folder)
+    finally:
+        for path in made:
+            if path.exists() and not any(path.iterdir()):
+                path.rmdir()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process saves into the folder; the file of the lock does not stay."""
+    path = folder / _LOCK
+    lock = _locked(path)
+    try:
+        yield
+    finally:
+        path.unlink()
+        os.close(lock)
+
+
+def _locked(path: Path) -> int:
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Who had the lock before has removed the file: the name may be another file's by now.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        os.close(lock)
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    """Yield an empty sub-folder, without what a killed process left in it."""
+    path = folder / _TEMPORARY
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _put_in_place(temporary: Path, folder: Path) -> None:
+    (models,) = (path for path in temporary.iterdir() if path.is_dir())
+    there = folder / models.name
+    if not _same(models, there):
+        if there.exists():
+            there.rename(temporary / "damaged")
+        models.rename(there)
+    (temporary / DESCRIPTION).replace(folder / DESCRIPTION)
+    for number, path in enumerate(folder.iterdir()):
+        if path != there and is_models_folder(path):
+            path.rename(temporary / f"left-{number}")
+
+
+def _same(models: Path, there: Path) -> bool:
+    return there.is_dir() and digests_in(there) == digests_in(models)

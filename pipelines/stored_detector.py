@@ -1,0 +1,32 @@
+"""Opening the folder of a detector, whatever lies in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forewarn.models.detector_file import DetectorFileError, StoredDetector, load_detector
+from forewarn.pipelines.regular_files import refuse_irregular
+
+__all__ = ["open_detector"]
+
+
+def open_detector(folder: Path) -> StoredDetector:
+    """Read what `forewarn detect fit` wrote.
+
+    Raises
+    ------
+    DetectorFileError, IrregularFileError
+        If it cannot be used.
+    """
+    refuse_irregular(folder)
+    try:
+        stored = load_detector(folder)
+    except (EOFError, RecursionError) as error:
+        why = str(error)[:100]
+        raise DetectorFileError(f"{folder}: cannot be used as a detector ({why}).") from None
+    if stored.interval <= 0 or not isinstance(stored.facts, dict):
+        raise DetectorFileError(
+            f"{folder}: cannot be used as a detector (interval {stored.interval} and facts of "
+            f"type {type(stored.facts).__name__}), expected a number over 0 and a table."
+        )
+    return stored

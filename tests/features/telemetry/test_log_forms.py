@@ -1,0 +1,186 @@
+"""The same four kernel messages in every form that tools print logs in, in and out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from forewarn.features.telemetry.dropped import Dropped, DroppedText, kind_of_text, read_host
+
+SECOND = 10**9
+BOOT = 1_740_787_200 * SECOND  # 2025-03-01
+TAKEN = BOOT + 86_400 * SECOND
+# Seconds since the start of the host, and the message.
+FALLEN = (
+    "NVRM: The NVIDIA GPU 0000:b3:00.0\n"
+    "NVRM: (PCI ID: 10de:2330) installed in this system has\n"
+    "NVRM: fallen off the bus and is not responding to commands."
+)
+MESSAGES = (
+    (5, "eth0: up"),
+    (7, FALLEN),
+    (83_400, "NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off"),
+    (84_000, "NVRM: Xid (PCI:0000:3b:00): 48, pid=1, name=a, DBE"),
+)
+EXPECTED = [
+    ("lost", None, "0000:b3:00", 7),
+    ("xid", 79, "0000:9b:00", 83_400),
+    ("xid", 48, "0000:3b:00", 84_000),
+]
+JOURNAL = (
+    "-- Journal begins at Sat 2025-03-01 00:00:00 UTC, ends at Sun 2025-03-02 00:00:00 UTC. --\n"
+)
+
+
+def clock(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def since(seconds: int) -> str:
+    return f"{seconds:5}.000000"
+
+
+# How each tool begins a line; lines of one message are indented as far or begin the same way.
+PREFIXES = {
+    "dmesg": lambda s: f"[{since(s)}] ",
+    "dmesg -r": lambda s: f"<6>[{since(s)}] ",
+    "dmesg -d": lambda s: f"[{since(s)} <    0.000000>] ",
+    "dmesg -x": lambda s: f"kern  :warn  : [{since(s)}] ",
+    "dmesg -T": lambda s: f"[Sat Mar  1 {clock(s)} 2025] ",
+    "dmesg -T -x": lambda s: f"kern  :err   : [Sat Mar  1 {clock(s)} 2025] ",
+    "dmesg --time-format=iso": lambda s: f"2025-03-01T{clock(s)},000000+00:00 ",
+    "dmesg of a kernel that names callers": lambda s: f"[{since(s)}][ T1234] ",
+    "dmesg --color=always": lambda s: f"\x1b[32m[{since(s)}] \x1b[0m\x1b[33m",
+    "journalctl -k": lambda s: f"Mar 01 {clock(s)} node-1 kernel: ",
+    "journalctl -k -o short-precise": lambda s: f"Mar 01 {clock(s)}.000000 node-1 kernel: ",
+    "journalctl -k -o short-iso": lambda s: f"2025-03-01T{clock(s)}+0000 node-1 kernel: ",
+    "journalctl -k -o short-iso-precise": lambda s: (
+        f"2025-03-01T{clock(s)}.000000+00:00 node-1 kernel: "
+    ),
+    "journalctl -k -o short-full": lambda s: f"Sat 2025-03-01 {clock(s)} UTC node-1 kernel: ",
+    "journalctl -k -o short-monotonic": lambda s: f"[{since(s)}] node-1 kernel: ",
+    "journalctl -k -o short-delta": lambda s: f"[{since(s)} <    0.000000 >] node-1 kernel: ",
+    "journalctl -k -o short-unix": lambda s: f"{BOOT // SECOND + s}.000000 node-1 kernel: ",
+    "kern.log, RFC 3164": lambda s: f"Mar  1 {clock(s)} node-1 kernel: [{since(s)}] ",
+    "kern.log, ISO": lambda s: f"2025-03-01T{clock(s)}.000000+00:00 node-1 kernel: [{since(s)}] ",
+    "RFC 3164 with its priority": lambda s: f"<4>Mar  1 {clock(s)} node-1 kernel: ",
+    "RFC 5424": lambda s: f"<4>1 2025-03-01T{clock(s)}.000000Z node-1 kernel - - - ",
+}
+
+
+def written(tool: str, lines: str = "indented") -> str:
+    """Return the log as a tool prints it: later lines of a message indented, bare, or as others."""
+    text = JOURNAL + "-- Boot 0123456789abcdef --\n" if tool.startswith("journal") else ""
+    for seconds, message in MESSAGES:
+        prefix = PREFIXES[tool](seconds)
+        first, *more = message.split("\n")
+        before = {"indented": " " * len(prefix), "bare": "", "alike": prefix}[lines]
+        text += "".join(f"{line}\n" for line in (prefix + first, *(before + m for m in more)))
+    return text
+
+
+def read(text: str) -> Dropped:
+    assert kind_of_text(text) == "kernel_log"
+    stat = DroppedText("stat", f"cpu 1\nbtime {BOOT // SECOND}\n", None)
+    return read_host("node-1", [DroppedText("log", text, TAKEN), stat])
+
+
+def events_of(found: Dropped) -> list[tuple[str, int | None, str, int]]:
+    return [
+        (e["kind"], e.get("code"), e["pci"], (e["timestamp"] - BOOT) // SECOND)
+        for e in found.events
+    ]
+
+
+@pytest.mark.parametrize("lines", ["indented", "bare", "alike"])
+@pytest.mark.parametrize("tool", PREFIXES)
+def test_each_form_of_a_log_in_and_out(tool: str, lines: str) -> None:
+    found = read(written(tool, lines))
+    assert events_of(found) == EXPECTED
+    assert not found.unread
+
+
+def test_records_of_kmsg_with_several_lines_and_a_dictionary() -> None:
+    text = "".join(
+        f"4,{number},{seconds * 1_000_000},-;{message}\n".replace("\nNVRM", r"\x0aNVRM")
+        + " SUBSYSTEM=pci\n DEVICE=+pci:0000:b3:00.0\n"
+        for number, (seconds, message) in enumerate(MESSAGES)
+    )
+    assert events_of(read(text)) == EXPECTED
+
+
+def test_a_log_daemon_that_writes_the_end_of_a_line_as_a_number() -> None:
+    text = "".join(
+        f"Mar  1 {clock(seconds)} node-1 kernel: {message}\n".replace("\nNVRM", "#012NVRM")
+        for seconds, message in MESSAGES
+    )
+    assert events_of(read(text)) == EXPECTED
+
+
+def entry(seconds: int, message: str, **more: object) -> dict[str, object]:
+    time = str((BOOT // SECOND + seconds) * 1_000_000)
+    known = {"__REALTIME_TIMESTAMP": time, "_TRANSPORT": "kernel", "MESSAGE": message}
+    return {"__CURSOR": "s=1", **known, **more}
+
+
+def test_a_journal_as_json_without_what_other_programs_wrote() -> None:
+    entries = [entry(seconds, message) for seconds, message in MESSAGES]
+    entries.insert(0, entry(1, "NVRM: Xid (PCI:0000:3b:00): 79, x", _TRANSPORT="syslog"))
+    entries[3]["MESSAGE"] = list(str(entries[3]["MESSAGE"]).encode())
+    entries[1]["MESSAGE"] = "eth0:\u2028up"
+    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries)
+    found = read(text)
+    assert events_of(found) == EXPECTED
+    assert not found.unread
+    assert read(text + '{"__REALTIME_TIM').unread.counts == {"an entry that is no JSON": 1}
+
+
+def test_a_journal_as_export_with_messages_of_several_lines() -> None:
+    text = ""
+    for one in (entry(seconds, message) for seconds, message in MESSAGES):
+        message = str(one.pop("MESSAGE"))
+        text += "".join(f"{name}={value}\n" for name, value in one.items())
+        if "\n" in message:
+            size = len(message).to_bytes(8, "little").decode(errors="replace")
+            text += f"MESSAGE\n{size}{message}\n\n"
+        else:
+            text += f"MESSAGE={message}\n\n"
+    assert events_of(read(text)) == EXPECTED
+
+
+def test_a_journal_without_a_time_in_its_name_takes_the_year_from_its_first_line() -> None:
+    log = DroppedText("journal", written("journalctl -k"), None)
+    assert events_of(read_host("node-1", [log])) == EXPECTED
+
+
+def test_other_programs_in_a_log_are_no_kernel() -> None:
+    text = "".join(
+        f"Mar  1 {clock(s)} node-1 sshd[{s}]: session opened\n"
+        f"Mar  1 {clock(s)} node-1 logger: NVRM: Xid (PCI:0000:3b:00): 79, not of the kernel\n"
+        for s in range(20)
+    )
+    assert events_of(read(text + written("kern.log, RFC 3164"))) == EXPECTED
+    assert read(text).events == []
+
+
+def test_zeros_of_a_loss_of_power_hide_no_log() -> None:
+    assert events_of(read("\0" * 5000 + written("journalctl -k"))) == EXPECTED
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_driver_that_refuses_a_gpu_has_not_lost_it(log: bool) -> None:
+    prefix = "[Sat Mar  1 00:00:07 2025] " if log else ""
+    text = (
+        f"{prefix}NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:1180)\n"
+        f"{prefix}NVRM: installed in this system is not supported by this driver.\n"
+        f"{prefix}NVRM: something else has fallen off the bus\n"
+    )
+    found = read_host("node-1", [DroppedText("log", text, TAKEN)])
+    assert found.events == []
+
+
+def test_the_last_of_february_is_of_a_year_that_has_one() -> None:
+    text = "Feb 29 10:00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 48, x\n"
+    (event,) = read_host("node-1", [DroppedText("log", text, BOOT)]).events
+    assert event["timestamp"] == 1_709_200_800 * SECOND  # 2024

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.duration import duration_in_words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (86_400, "1 day"),
+        (3 * 86_400, "3 days"),
+        (129_600, "1.5 days"),
+        (10_800, "3 h"),
+        (600, "10 min"),
+        (100, "100 s"),
+        (93.33, "93.3 s"),
+        (86_399.7, "24 h"),
+        (0.2, "200 ms"),
+        (0, "0 s"),
+    ],
+)
+def test_a_duration_is_said_as_people_say_it(seconds: float, words: str) -> None:
+    assert duration_in_words(seconds) == words
+
+
+@given(st.floats(0.001, 1e9))
+def test_the_words_are_right_to_a_hundredth(seconds: float) -> None:
+    amount, unit = duration_in_words(seconds).split()
+    length = {"day": 86_400, "days": 86_400, "h": 3600, "min": 60, "s": 1, "ms": 0.001}[unit]
+    assert float(amount) * length == pytest.approx(seconds, rel=0.01)

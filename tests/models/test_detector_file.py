@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forewarn.features.metric_limits import MetricLimits
+from forewarn.models.detection_rules import Rules
+from forewarn.models.detection_threshold import Threshold
+from forewarn.models.detector import Detector, MetricModel
+from forewarn.models.detector_file import (
+    DetectorFileError,
+    StoredDetector,
+    load_detector,
+    save_detector,
+)
+from forewarn.models.lstm_vae import HIDDEN, LATENT, LstmVae
+from forewarn.models.machine_past import Usual
+
+GATES = 4 * HIDDEN
+SHAPES: dict[str, tuple[int, ...]] = {
+    "encoder_kernel": (1, GATES),
+    "encoder_recurrent": (HIDDEN, GATES),
+    "encoder_bias": (GATES,),
+    "mean_kernel": (HIDDEN, LATENT),
+    "mean_bias": (LATENT,),
+    "decoder_kernel": (LATENT, GATES),
+    "decoder_recurrent": (HIDDEN, GATES),
+    "decoder_bias": (GATES,),
+    "output_kernel": (HIDDEN, 1),
+    "output_bias": (1,),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    weights = {name: np.full(shape, 0.1, np.float32) for name, shape in SHAPES.items()}
+    metric = MetricModel(
+        (MetricLimits("cpu_usage"),),
+        LstmVae(8, weights),
+        Usual(0.125, 1.0, 1.0),
+        Threshold(0.5, 0.25, 0.75, 0.1),
+    )
+    detector = Detector(Rules(mode="minder"), (metric,))
+    save_detector(StoredDetector(detector, 10**9, {}), tmp_path)
+    return tmp_path
+
+
+def test_what_was_saved_is_loaded(folder: Path) -> None:
+    (metric,) = load_detector(folder).detector.metrics
+    assert metric.threshold == Threshold(0.5, 0.25, 0.75, 0.1)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize("saved", ["0.75", "0.125", "100.0"], ids=["margin", "usual", "limit"])
+def test_a_number_that_is_not_finite_is_refused(folder: Path, saved: str, number: str) -> None:
+    path = folder / "detector.json"
+    text = path.read_text()
+    assert text.count(f" {saved}") == 1
+    path.write_text(text.replace(f" {saved}", f" {number}"))
+    with pytest.raises(DetectorFileError, match=re.escape(f"{path}: cannot be used")) as refused:
+        load_detector(folder)
+    assert "finite" in str(refused.value)
+
+
+@pytest.mark.parametrize("part", SHAPES)
+@pytest.mark.parametrize("change", ["nan", "shape"])
+def test_weights_that_denoise_nothing_are_refused(folder: Path, part: str, change: str) -> None:
+    path = folder / "denoisers.npz"
+    with np.load(path) as arrays:
+        saved = {name: arrays[name] for name in arrays.files}
+    name = f"cpu_usage/{part}"
+    if change == "nan":
+        saved[name].flat[0] = np.nan
+    else:
+        saved[name] = saved[name][..., None]
+    np.savez(path, **saved)
+    with pytest.raises(DetectorFileError, match=f"`{part}` of a denoiser is") as refused:
+        load_detector(folder)
+    assert "\n" not in str(refused.value)

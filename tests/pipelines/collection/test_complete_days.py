@@ -1,0 +1,93 @@
+"""Which days are published, so that each list is made once, when its day is over, over all GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from forewarn.pipelines.moments import parse_moment
+from forewarn.pipelines.site import complete_days, missing_days, score_missing
+
+INTERVAL = 600 * 10**9
+
+
+def write(records: Path, rows: dict[str, list[str]]) -> None:
+    """Write records: each GPU at some moments."""
+    frame = pd.DataFrame(
+        [(gpu, pd.Timestamp(text, tz="UTC")) for gpu, texts in rows.items() for text in texts],
+        columns=["gpu_serial", "timestamp"],
+    )
+    for date, some in frame.groupby(frame["timestamp"].dt.date):
+        partition = records / f"date={date}"
+        partition.mkdir(parents=True, exist_ok=True)
+        some.to_parquet(partition / f"part-{len(list(partition.iterdir()))}.parquet", index=False)
+
+
+def days(records: Path, now: str) -> list[str]:
+    return complete_days(records, INTERVAL, parse_moment(now))
+
+
+def test_one_host_eleven_hours_ahead_does_not_end_the_day_at_one(tmp_path: Path) -> None:
+    write(tmp_path, {gpu: ["2025-03-01T23:50", "2025-03-02T13:00"] for gpu in "abcd"})
+    write(tmp_path, {"ahead": ["2025-03-02T23:50", "2025-03-03T00:10"]})
+    assert days(tmp_path, "2025-03-02T13:00:30") == ["2025-03-01"]
+
+
+def test_a_day_is_not_over_while_only_a_few_gpus_were_seen_to_its_end(tmp_path: Path) -> None:
+    write(tmp_path, {gpu: ["2025-03-01T12:00", "2025-03-01T20:00"] for gpu in "abcd"})
+    write(tmp_path, {"e": ["2025-03-01T23:50"]})
+    assert days(tmp_path, "2025-03-02T00:05") == []
+    write(tmp_path, {gpu: ["2025-03-01T23:50"] for gpu in "ab"})
+    assert days(tmp_path, "2025-03-02T00:05") == ["2025-03-01"]
+
+
+def test_a_file_of_2035_completes_no_day(tmp_path: Path) -> None:
+    write(tmp_path, {gpu: ["2025-03-01T20:00"] for gpu in "abcd"})
+    write(tmp_path, {gpu: ["2035-01-01T00:10"] for gpu in "abcd"})
+    assert days(tmp_path, "2025-03-01T20:05") == []
+    assert days(tmp_path, "2025-03-02T00:05") == []
+
+
+def test_gpus_that_were_seen_on_a_later_day_were_seen_to_the_end(tmp_path: Path) -> None:
+    write(tmp_path, {gpu: ["2025-03-01T20:00", "2025-03-02T03:00"] for gpu in "abcd"})
+    assert days(tmp_path, "2025-03-02T03:05") == ["2025-03-01"]
+
+
+def test_a_day_before_a_complete_one_is_waited_for_no_longer(tmp_path: Path) -> None:
+    write(tmp_path, {"off": ["2025-03-01T20:00"], "on": ["2025-03-02T23:50"]})
+    assert days(tmp_path, "2025-03-02T12:00") == []
+    assert days(tmp_path, "2025-03-03T00:01") == ["2025-03-01", "2025-03-02"]
+    assert days(tmp_path / "none", "2025-03-03T00:01") == []
+
+
+def test_after_an_outage_every_missing_day_is_published_in_order_and_once() -> None:
+    found = ["2025-03-01", "2025-03-02", "2025-03-03", "2025-03-04"]
+    assert missing_days(found, "2025-03-01", "2025-03-05") == found[1:]
+    assert missing_days(found, "2025-03-04", "2025-03-05") == []
+    assert missing_days(found, None, "2025-03-05") == ["2025-03-04"]
+    assert missing_days([], None, "2025-03-05") == []
+
+
+def test_a_day_to_come_that_was_published_once_stops_no_list() -> None:
+    assert missing_days(["2025-03-03", "2025-03-04"], "2035-01-01", "2025-03-05") == ["2025-03-04"]
+
+
+def test_an_earlier_list_that_cannot_be_made_does_not_cost_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from forewarn.pipelines import site
+    from forewarn.pipelines.job import JobError
+
+    def score(_: str, day: str) -> str:
+        if day == "2025-03-02":
+            raise JobError("the model is younger")
+        return f"list of {day}"
+
+    monkeypatch.setattr(site, "score_site", score)
+    days = ["2025-03-01", "2025-03-02", "2025-03-03"]
+    assert score_missing(str(tmp_path), days) == "list of 2025-03-03"
+    assert "2025-03-02: the model is younger" in capsys.readouterr().err
+    with pytest.raises(JobError):
+        score_missing(str(tmp_path), days[:2])

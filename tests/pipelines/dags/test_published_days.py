@@ -1,0 +1,64 @@
+"""What the DAGs hand on: every complete day that has no list yet, each once."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+DAGS = Path(__file__).parents[3] / "dags"
+
+
+def task_of(dag: str, task: str) -> tuple[Any, Callable[..., Any]]:
+    """Return a DAG's module and the function of one of its tasks."""
+    spec = importlib.util.spec_from_file_location(dag, DAGS / f"{dag}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    built = getattr(module, dag)()
+    return module, built.get_task(task).python_callable
+
+
+class Outlets(dict[Any, SimpleNamespace]):
+    def __missing__(self, key: Any) -> SimpleNamespace:
+        return self.setdefault(key, SimpleNamespace(extra={}))
+
+
+def test_after_an_outage_every_missing_day_is_in_the_event() -> None:
+    module, publish = task_of("forewarn_ingest", "publish")
+    days, published = ["2025-03-01", "2025-03-02", "2025-03-03"], "2025-03-01"
+    ti = SimpleNamespace(xcom_pull=lambda **_: published)
+    outlets = Outlets()
+    assert publish(days, outlet_events=outlets, ti=ti) == "2025-03-03"
+    assert outlets[module.RECORDS].extra == {"day": "2025-03-03", "before": ["2025-03-02"]}
+    published = "2025-03-02"
+    publish(days, outlet_events=outlets, ti=ti)
+    assert outlets[module.RECORDS].extra == {"day": "2025-03-03"}
+    published = "2025-03-03"
+    with pytest.raises(module.AirflowSkipException):
+        publish(days, outlet_events=outlets, ti=ti)
+
+
+def test_a_list_is_made_for_every_day_of_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    from forewarn.pipelines import site
+
+    made: list[list[str]] = []
+    module, score = task_of("forewarn_score", "score")
+    monkeypatch.setattr(module.Variable, "get", lambda _: "site.toml")
+    monkeypatch.setattr(site, "score_missing", lambda _, days: made.append(list(days)))
+    extras: list[dict[str, Any]] = [
+        {"day": "2025-03-04"},
+        {"day": "2025-03-03", "before": ["2025-03-01", "2025-03-02"]},
+    ]
+    events = {module.RECORDS: [SimpleNamespace(extra=extra) for extra in extras]}
+    run = SimpleNamespace(conf=None)
+    score(dag_run=run, triggering_asset_events=events, outlet_events=Outlets())
+    by_hand = SimpleNamespace(conf={"day": "2025-02-01"})
+    score(dag_run=by_hand, triggering_asset_events=None, outlet_events=Outlets())
+    all_days = ["2025-03-01", "2025-03-02", "2025-03-03", "2025-03-04"]
+    assert made == [all_days, ["2025-02-01"]]

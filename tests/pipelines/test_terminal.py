@@ -1,0 +1,80 @@
+"""Names from data cannot move the cursor, begin a line of their own or turn the writing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from forewarn.pipelines.at_risk import AtRiskList
+from forewarn.pipelines.detect import NotJudged
+from forewarn.pipelines.detect_words import verdict_words
+from forewarn.pipelines.doctor import examine
+from forewarn.pipelines.doctor_words import doctor_text
+from forewarn.pipelines.settings import load_settings
+from forewarn.pipelines.stages import note
+from forewarn.pipelines.summary import list_summary
+from forewarn.pipelines.terminal import complain, plain, say
+
+Capture = pytest.CaptureFixture[str]
+Write = Callable[[pd.DataFrame, Path], Path]
+
+EVIL = "n\x1b[2J\x1b]0;x\x07\nforewarn: all is well\u202e\u2066\u200b\x9b\x7f\udcff\r"
+
+NAME = EVIL.replace("\udcff", "")  # tables hold no half of a pair
+
+
+def seen(text: str) -> bool:
+    return all(c.isprintable() for c in text)
+
+
+def test_plain_text_stays_and_what_cannot_be_seen_is_written_out() -> None:
+    assert plain("node-0001 é 日本") == "node-0001 é 日本"
+    assert plain(EVIL) == (
+        "n\\x1b[2J\\x1b]0;x\\x07\\nforewarn: all is well\\u202e\\u2066\\u200b\\x9b\\x7f\\udcff\\r"
+    )
+
+
+@pytest.mark.parametrize("print_line", [say, complain, note])
+def test_what_is_printed_is_one_line_that_can_be_seen(
+    print_line: Callable[[str], None], capsys: Capture
+) -> None:
+    print_line(EVIL)
+    output = capsys.readouterr()
+    (line,) = (output.out + output.err).splitlines()
+    assert seen(line)
+    assert "\\x1b[2J" in line
+
+
+def evil_list() -> AtRiskList:
+    end = pd.to_datetime(["2025-03-01"], utc=True)
+    table = {"rank": [1], "gpu_serial": [NAME], "machine_id": [NAME], "probability": [0.5]}
+    table |= {"flagged": [True], "flagged_by": [""], "reasons": [NAME], "window_end": end}
+    rows = pd.DataFrame(table | {"model_version": ["v"], "valid_until": end})
+    unscored = pd.DataFrame({"gpu_serial": [NAME], "machine_id": [NAME], "reason": [NAME]})
+    return AtRiskList(0, rows, unscored, 0.003, 24.0, "v")
+
+
+def test_the_summary_of_a_list_has_a_line_for_each_gpu() -> None:
+    lines = list_summary(evil_list()).split("\n")
+    assert len(lines) == 3
+    assert all(map(seen, lines))
+
+
+def test_what_doctor_says_can_be_seen(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    frame = fleet[fleet["timestamp"] < "2025-01-03"].copy()
+    first = frame["gpu_serial"].iloc[0]
+    frame["gpu_serial"] = frame["gpu_serial"].replace(first, NAME)
+    records = write(pd.concat([frame, frame]), tmp_path / "records")
+    assert all(map(seen, doctor_text(examine(records, load_settings(config))).split("\n")))
+
+
+def test_a_task_that_is_not_judged_keeps_its_name_in_json() -> None:
+    line = NotJudged(EVIL, EVIL, 0.1).line()
+    assert json.loads(json.dumps(line)) == line
+    assert seen(plain(verdict_words(line)))
