@@ -23,6 +23,8 @@ def load_adaptation(folder: Path, stored: StoredDetector) -> Adaptation:
     if not path.exists():
         return Adaptation()
     try:
+        if not path.is_file():  # opening a FIFO would wait for ever
+            raise ValueError("no regular file")
         held = json.loads(path.read_text("utf-8"))
         if held["detector"] != _digest(stored):
             note(f"{path}: learned with another detector, it begins anew")
