@@ -45,27 +45,31 @@ SECONDS, INTERVAL, WINDOW = 900, 1_000_000_000, 8
 BEGIN = np.datetime64("2025-01-01", "ns")
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 NEVER = Threshold(base=20.0, slope=0.0, margin=0.0, tail=0.1)
-# Random weights move little: a fault four times as much as this, healthy machines a sixth of it.
-EASY = Threshold(base=float(np.log(0.03)), slope=0.0, margin=0.0, tail=0.1)
+EASY = Threshold(base=float(np.log(3.0)), slope=0.0, margin=0.0, tail=0.1)
 Floats = npt.NDArray[np.float32]
 
 
 def _detector(folder: Path, names: list[str] | None = None) -> None:
     """Write a detector that names nobody, so that every metric is looked at, but by `names`."""
+    models = []
+    for metric in Settings().detection.metrics:
+        usual = Usual(0.02, 0.3, 0.1)
+        threshold = EASY if names and metric.name in names else NEVER
+        models.append(MetricModel((metric.limits,), None, usual, threshold))
+    folder.mkdir(parents=True, exist_ok=True)
+    detector = Detector(Rules(), models, "gpu_duty_cycle")
+    save_detector(StoredDetector(detector, INTERVAL, {}), folder)
+
+
+def _denoiser() -> LstmVae:
+    """Return a denoiser of mode `minder`."""
     generator = np.random.default_rng(0)
     shapes = {"encoder_kernel": (1, 16), "encoder_recurrent": (HIDDEN, 16), "encoder_bias": (16,)}
     shapes |= {"mean_kernel": (HIDDEN, LATENT), "mean_bias": (LATENT,)}
     shapes |= {"decoder_kernel": (LATENT, 16), "decoder_recurrent": (HIDDEN, 16)}
     shapes |= {"decoder_bias": (16,), "output_kernel": (HIDDEN, 1), "output_bias": (1,)}
-    models = []
-    for metric in Settings().detection.metrics:
-        weights = {n: generator.normal(0, 0.5, s).astype(np.float32) for n, s in shapes.items()}
-        usual = Usual(0.02, 0.3, 0.1)
-        threshold = EASY if names and metric.name in names else NEVER
-        models.append(MetricModel((metric.limits,), LstmVae(WINDOW, weights), usual, threshold))
-    folder.mkdir(parents=True, exist_ok=True)
-    detector = Detector(Rules(), models, "gpu_duty_cycle")
-    save_detector(StoredDetector(detector, INTERVAL, {}), folder)
+    weights = {n: generator.normal(0, 0.5, s).astype(np.float32) for n, s in shapes.items()}
+    return LstmVae(WINDOW, weights)
 
 
 def _pull(n: int, folder: Path, seed: int, *, faulty: bool = False) -> None:
@@ -133,9 +137,8 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     pull = open_pull(folder, INTERVAL)
     raw = pull.series(first.name)
     assert raw is not None
-    assert isinstance(first.denoiser, LstmVae)
-    series, denoiser = first.limits[0].scale(raw)[None], first.denoiser
-    windows = denoiser.reconstruct(series)
+    series, denoiser = first.limits[0].scale(raw)[None], _denoiser()
+    windows = windows_of(series, WINDOW)
     there = np.ones((windows.shape[0], windows.shape[2]), dtype=bool)
     found = deviations(windows, there, pull.groups)
     past, number = Past.none(pull.grid.machines), np.arange(len(windows))
@@ -145,7 +148,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     parts: dict[str, Callable[[], Any]] = {
         "who and when (once)": lambda: open_pull(folder, INTERVAL),
         "read and lay a metric": lambda: pull.series(first.name),
-        "denoise": lambda: denoiser.reconstruct(series),
+        "denoise (mode minder)": lambda: denoiser.reconstruct(series),
         "compare with the others": lambda: deviations(windows, there, pull.groups),
         "compare with the past": lambda: judge(
             found, number, pull.groups, rules.past, first.usual, past

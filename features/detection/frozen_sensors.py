@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 
-__all__ = ["frozen"]
+__all__ = ["frozen", "longest_runs"]
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -57,3 +57,25 @@ def frozen(series: Floats, longest: int) -> Flags:
     usual = found.mean(axis=0, keepdims=True) > 0.5  # then it is the metric that does not move
     hangs: Flags = np.logical_and(found, ~usual)
     return hangs
+
+
+@compiled
+def _longest(flags: Flags, out: Floats) -> None:
+    for machine in range(flags.shape[0]):
+        length = 0
+        for tick in range(flags.shape[1]):
+            length = length + 1 if flags[machine, tick] else 0
+            out[machine] = max(out[machine], np.float32(length))
+
+
+def longest_runs(flags: Flags) -> Floats:
+    """Return the length of each machine's longest run, shape (n_machines,).
+
+    Examples
+    --------
+    >>> longest_runs(np.array([[True, True, False, True], [False] * 4])).tolist()
+    [2.0, 0.0]
+    """
+    out = np.zeros(len(flags), dtype=np.float32)
+    _longest(flags, out)
+    return out

@@ -23,12 +23,15 @@ class MetricLimits:
         What becomes 0 and 1; a value outside is kept, not clipped.
     log : bool
         Take log(1 + x) first, of values and limits alike.
+    floor : float
+        Share of the way from `low` to `high`: a smaller difference is none to act on.
     """
 
     name: str
     low: float = 0.0
     high: float = 100.0
     log: bool = False
+    floor: float = 0.02
 
     def scale(self, values: Floats) -> Floats:
         """Return values on the scale of the limits; what is no finite number becomes NaN.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from forewarn.models.detection.denoiser import windows_of
 from forewarn.models.detection.metric_examination import Examined
 from forewarn.models.detection.own_past import Judged, Past, Usual, judge
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
-from forewarn.models.detection.peer_deviation import FEWEST, deviations
+from forewarn.models.detection.peer_deviation import FEWEST, deviations, peer_scores
 from forewarn.models.detection.rules import SHARE, Rules
 from forewarn.models.detection.task import Task, comparable
 from forewarn.models.detection.threshold import Threshold
@@ -64,6 +64,11 @@ class MetricModel:
         """Of the metric, or of all of them."""
         return "+".join(one.name for one in self.limits)
 
+    @property
+    def floor(self) -> float:
+        """The least difference to act on, as a share of the range."""
+        return min(one.floor for one in self.limits)
+
     def needed(self, task: Task) -> npt.NDArray[np.float64]:
         """Return the threshold of each machine of a task."""
         if self.threshold is None:
@@ -82,11 +87,14 @@ class Detector:
         In order of priority.
     activity : str or None
         Metric whose fall over the whole task is a pause: a checkpoint, a restart, an evaluation.
+    observe_only : bool
+        Nobody should act on what it says yet.
     """
 
     rules: Rules
     metrics: Sequence[MetricModel]
     activity: str | None = None
+    observe_only: bool = True
 
     def find(
         self, task: Task, pasts: Mapping[str, Past] | None = None, *, go_on: bool = False
@@ -112,6 +120,7 @@ class Detector:
         best: list[Finding] = []
         jitters: list[Jitter] = []
         blind = np.zeros(len(task.machines), dtype=bool)
+        alone = task.in_small_group
         paused = self.pauses(task)
         for model in self.metrics:
             done = self.examine(task, model, known.get(model.name), paused, go_on=go_on)
@@ -121,6 +130,7 @@ class Detector:
             examined.append(model.name)
             known[model.name] = done.past
             blind |= done.blind
+            alone &= done.alone
             needed = model.needed(task)
             best = max(best, done.findings(needed, task.groups), key=_strength)
             jitters += done.jitters(needed)
@@ -128,7 +138,11 @@ class Detector:
                 break
         nothing = tuple(np.flatnonzero(blind).tolist())
         short = _without_named(jitters, best)
-        return Verdict(tuple(best), nothing, tuple(examined), tuple(absent), short), known
+        small = tuple(np.flatnonzero(alone).tolist())
+        verdict = Verdict(
+            tuple(best), nothing, tuple(examined), tuple(absent), short, small, self.observe_only
+        )
+        return verdict, known
 
     def pauses(self, task: Task) -> Flags:
         """Tell in which windows the whole task did next to nothing, shape (n_windows,).
@@ -176,15 +190,17 @@ class Detector:
         still = np.zeros(series.shape[1:], dtype=bool)
         if self.rules.mode == "forewarn":
             for one in series:
-                still |= frozen(one, max(self.rules.continuity // 2, 2 * self.rules.window))
+                still |= frozen(one, max(self.rules.still, model.usual.still))
             series[:, still] = np.nan
         there, blind = self._seen(series, still)
-        length = self.rules.window
+        length, alone = self.rules.window, self._alone(task, model, series)
+        if self.rules.mode == "forewarn":
+            there[:, alone] = False
         if there.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
             return Examined(
-                model.name, self.rules, empty, window, before, blind, ~before.known, at_limit
+                model.name, self.rules, empty, window, before, blind, ~before.known, at_limit, alone
             )
         keep = np.flatnonzero(~paused)
         number, there = keep + task.first_tick + length - 1, there[keep]
@@ -193,6 +209,8 @@ class Detector:
         windows, present = self._windows(model, series, keep[n_good:]), there[n_good:]
         if self.rules.mode == "minder":
             scores, now = self._paper(windows, present), before
+        elif self.rules.mode == "peers":
+            scores, now = peer_scores(windows, present), before
         else:
             scores, now = self._judge(task, model, windows, present, number[n_good:], before)
         scores = np.ascontiguousarray(scores.T)
@@ -200,7 +218,23 @@ class Detector:
             place = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, place], scores], axis=1)
         now = now.with_judged(Judged(number, scores, there))
-        return Examined(model.name, self.rules, scores, keep, now, blind, ~before.known, at_limit)
+        new = ~before.known
+        return Examined(model.name, self.rules, scores, keep, now, blind, new, at_limit, alone)
+
+    def _alone(self, task: Task, model: MetricModel, series: Floats) -> Flags:
+        """Take off what small groups differ by; tell of which machines nobody knows that.
+
+        Machines of groups that are too small to compare within are compared with each other once
+        what healthy tasks showed of their groups is taken off. A group that no such task had says
+        nothing.
+        """
+        alone = task.in_small_group
+        for machine in np.flatnonzero(alone).tolist():
+            group = task.group_of(machine)
+            if group in model.usual.groups:
+                alone[machine] = False
+                series[:, machine] -= np.float32(model.usual.groups[group])
+        return alone
 
     def _windows(self, model: MetricModel, series: Floats, wanted: Numbers) -> Floats:
         """Return some windows as machines are compared by."""
@@ -239,7 +273,7 @@ class Detector:
     ) -> tuple[Floats, Past]:
         groups = comparable(task.groups)
         found = deviations(windows, there, groups)
-        usual = model.usual
+        usual = replace(model.usual, deviation=max(model.usual.deviation, model.floor))
         if not self.rules.own_past:
             usual = Usual(usual.deviation, offset=0.0, spread=0.0)
         scores, now = judge(found, number, groups, self.rules.past, usual, past)

@@ -22,7 +22,7 @@ from forewarn.models.finite_json import finite_json
 __all__ = ["DetectorFileError", "StoredDetector", "load_detector", "save_detector"]
 
 _JSON, _NPZ = "detector.json", "denoisers.npz"
-_FORMAT = 1
+_FORMAT = 2
 _PARTS = (
     *("encoder_kernel", "encoder_recurrent", "encoder_bias", "mean_kernel", "mean_bias"),
     *("decoder_kernel", "decoder_recurrent", "decoder_bias", "output_kernel", "output_bias"),
@@ -68,6 +68,7 @@ def save_detector(stored: StoredDetector, folder: Path) -> None:
             "interval": stored.interval,
             "rules": dataclasses.asdict(detector.rules),
             "activity": detector.activity,
+            "observe_only": detector.observe_only,
             "metrics": [_described(model) for model in detector.metrics],
             "facts": stored.facts,
         },
@@ -118,11 +119,13 @@ def _read(described: dict[str, Any], arrays: dict[str, Any]) -> StoredDetector:
     models = []
     for one in described["metrics"]:
         limits = MetricLimits(**one["limits"])
-        weights = {
-            part: np.asarray(arrays[f"{limits.name}/{part}"], dtype=np.float32) for part in _PARTS
-        }
         threshold = one["threshold"] and Threshold(**one["threshold"])
-        denoiser = LstmVae(rules.window, weights)
+        denoiser = _denoiser(limits.name, rules.window, arrays) if rules.mode == "minder" else None
         models.append(MetricModel((limits,), denoiser, Usual(**one["usual"]), threshold))
-    detector = Detector(rules, tuple(models), described["activity"])
+    detector = Detector(rules, tuple(models), described["activity"], described["observe_only"])
     return StoredDetector(detector, int(described["interval"]), described["facts"])
+
+
+def _denoiser(metric: str, window: int, arrays: dict[str, Any]) -> LstmVae:
+    parts = {part: np.asarray(arrays[f"{metric}/{part}"], dtype=np.float32) for part in _PARTS}
+    return LstmVae(window, parts)

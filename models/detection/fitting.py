@@ -1,29 +1,32 @@
-"""Fits what a detector knows of a metric: denoiser, what is usual, and the threshold."""
+"""Fits the thresholds of a detector to what healthy tasks reach, and tells which may not be so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.own_past import Usual
+from forewarn.models.detection.rules import SURE
 from forewarn.models.detection.task import Task
 from forewarn.models.detection.threshold import Threshold, fit_threshold
 
-__all__ = ["Reached", "fit_metric_threshold", "fit_usual", "reached_by", "sample_windows"]
+__all__ = ["Reached", "Suspect", "fit_metric_threshold", "reached_by", "sample_windows", "suspects"]
 
 Floats = npt.NDArray[np.float32]
 
-_FORGIVEN = 0.999  # of the machines of healthy tasks: what they always differ by is forgiven
-_MARGIN = 2.0
+_DOUBTED = 0.1  # of the jobs may hold a fault that nobody labelled
+_SHOWS = 0.05  # of the metrics, at least, a fault shows in
+_FOLDS = 10
+_RESTLESS = 0.02  # of the tasks
+_FEWEST_JOBS = 5  # of fewer nobody can tell which is the odd one
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a task came on one metric without anything being wrong with it.
+    """How far a task came on one metric.
 
     Attributes
     ----------
@@ -31,11 +34,31 @@ class Reached:
         Threshold at which it would just have named a machine.
     n_machines : int
     days : float
+    machine : str
+        Which would have been named.
     """
 
     highest: float
     n_machines: int
     days: float
+    machine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A training task that does not look healthy to a detector fitted without its job.
+
+    Attributes
+    ----------
+    task, machine, metric : str
+    score : float
+        How many times the threshold it came to.
+    """
+
+    task: str
+    machine: str
+    metric: str
+    score: float
 
 
 def sample_windows(series: Floats, length: int, n: int, generator: np.random.Generator) -> Floats:
@@ -58,45 +81,16 @@ def sample_windows(series: Floats, length: int, n: int, generator: np.random.Gen
     return np.ascontiguousarray(windows[whole][:n])
 
 
-def fit_usual(detector: Detector, model: MetricModel, tasks: Iterable[Task]) -> Usual:
-    """Find what machines of healthy tasks differ by, and how much of it is there for good.
-
-    Medians over tasks, so that a few faulty ones do no harm.
-    """
-    model = replace(model, usual=Usual())
-    deviation, offsets, spreads = [], [], []
-    for task in tasks:
-        done = detector.examine(task, model, None, detector.pauses(task))
-        if done is None or not done.past.blocks.size:
-            continue
-        spread = done.past.spread
-        if np.isfinite(spread).any():
-            deviation.append(float(np.nanmedian(spread)))
-            spreads.append(_typical(spread))
-            offsets.append(_typical(np.abs(done.past.offset)))
-    if not deviation:
-        return Usual(0.0, 0.0, 0.0)
-    return Usual(
-        float(np.median(deviation)),
-        _MARGIN * float(np.quantile(np.concatenate(offsets), _FORGIVEN)),
-        _MARGIN * float(np.quantile(np.concatenate(spreads), _FORGIVEN)),
-    )
-
-
-def _typical(values: Floats) -> Floats:
-    """Return the median of each machine that has any."""
-    there = values[np.isfinite(values).any(axis=1)]
-    found: Floats = np.nanmedian(there, axis=1)
-    return found
-
-
 def reached_by(detector: Detector, model: MetricModel, task: Task, days: float) -> Reached | None:
     """Return how far a task comes on a metric; None if nothing can be said of any machine."""
     done = detector.examine(task, model, None, detector.pauses(task))
     if done is None:
         return None
-    highest = float(done.highest().max(initial=-np.inf))
-    return Reached(highest, len(task.machines), days) if np.isfinite(highest) else None
+    highest = done.highest()
+    most = int(highest.argmax()) if len(highest) else 0
+    if not len(highest) or not np.isfinite(highest[most]):
+        return None
+    return Reached(float(highest[most]), len(task.machines), days, task.machines[most])
 
 
 def fit_metric_threshold(reached: Sequence[Reached], per_day: float) -> Threshold:
@@ -112,3 +106,77 @@ def fit_metric_threshold(reached: Sequence[Reached], per_day: float) -> Threshol
         [one.days for one in reached],
         per_day=per_day,
     )
+
+
+def suspects(
+    reached: Mapping[str, Mapping[str, Reached]], jobs: Mapping[str, str], per_day: float
+) -> list[Suspect]:
+    """Return the tasks that may hold a fault which nobody labelled.
+
+    A tenth of the jobs, those that stand out most, are judged by thresholds that were fitted
+    without any of them: faults that hide each other are found together.
+
+    Parameters
+    ----------
+    reached : mapping of str to mapping of str to Reached
+        By metric and task.
+    jobs : mapping of str to str
+        The job of every task.
+    per_day : float
+        False alarms by each metric, per task and day.
+    """
+    names = sorted(set(jobs.values()))
+    if len(names) < _FEWEST_JOBS:
+        return []
+    strongest: dict[str, float] = dict.fromkeys(names, 0.0)
+    for one in _judged(reached, reached, per_day):
+        strongest[jobs[one.task]] = max(strongest[jobs[one.task]], one.score)
+    most = max(1, int(_DOUBTED * len(names)))
+    doubted = set(sorted(names, key=lambda job: -strongest[job])[:most])
+    certain = {
+        metric: {task: one for task, one in tasks.items() if jobs[task] not in doubted}
+        for metric, tasks in reached.items()
+    }
+    steady = {one for one in reached if _is_steady(certain[one], jobs, per_day)}
+    found: dict[str, list[Suspect]] = {}
+    for one in _judged(certain, reached, per_day):
+        if jobs[one.task] in doubted and one.score >= SURE and one.metric in steady:
+            found.setdefault(one.task, []).append(one)
+    # Of many metrics any may do for once what it never did: that alone is no fault.
+    least = int(np.ceil(_SHOWS * len(reached)))
+    named = [max(by, key=lambda it: it.score) for by in found.values() if len(by) >= least]
+    return sorted(named, key=lambda one: one.task)
+
+
+def _is_steady(tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: float) -> bool:
+    """Tell whether a metric names nobody in jobs that its thresholds were not fitted to.
+
+    Where it does, it is the metric that is restless, and not the task that stands out most on it.
+    """
+    names = sorted({jobs[task] for task in tasks})
+    fold = {job: number % _FOLDS for number, job in enumerate(names)}
+    alarms = 0
+    for number in set(fold.values()):
+        inside = [one for task, one in tasks.items() if fold[jobs[task]] != number]
+        threshold = fit_metric_threshold(inside, per_day)
+        alarms += sum(
+            one.highest >= threshold.at(one.n_machines)
+            for task, one in tasks.items()
+            if fold[jobs[task]] == number
+        )
+    return alarms <= _RESTLESS * len(tasks)
+
+
+def _judged(
+    fitted_to: Mapping[str, Mapping[str, Reached]],
+    judged: Mapping[str, Mapping[str, Reached]],
+    per_day: float,
+) -> list[Suspect]:
+    """Return how far each task comes on each metric, in thresholds fitted to some tasks."""
+    found = []
+    for metric, tasks in judged.items():
+        threshold = fit_metric_threshold(list(fitted_to[metric].values()), per_day)
+        for task, one in tasks.items():
+            score = one.highest / threshold.at(one.n_machines)
+            found.append(Suspect(task, one.machine, metric, score))
+    return found

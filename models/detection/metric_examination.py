@@ -41,6 +41,8 @@ class Examined:
         Nothing was known of the machine before this call.
     at_limit : ndarray of shape (n_machines, n_ticks), bool
         Samples at the upper limit of the metric.
+    alone : ndarray of shape (n_machines,), bool
+        Machines of a group that is too small to compare within, and of which nothing is known.
     """
 
     metric: str
@@ -51,6 +53,7 @@ class Examined:
     blind: Flags
     new: Flags
     at_limit: Flags
+    alone: Flags
 
     def highest(self) -> Floats:
         """Return the highest threshold at which each machine would have been named."""

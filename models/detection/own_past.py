@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,16 @@ __all__ = ["Judged", "Past", "PastTerms", "Usual", "judge"]
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+Range = tuple[float, float]
 
 _EARLY = 3  # blocks that serve as the past of a machine that has none
 _REMEMBERED = 30  # newest blocks whose median is what is usual
-_LEAST = 0.01  # of a metric's range: less than that is no difference to act on
 # Where a whole task slows down or changes phase, its machines need not follow alike: less than half
 # of the change is no difference to act on.
 _PROPORTIONAL = 0.5
+# Of how a window varies about its mean: as much as the mean of 32 independent samples would. What a
+# machine scatters by is not what it is slower by, but tells how far its means can be trusted.
+_ROUGH = np.float32(0.03125)
 _SUSPECT = 4.0  # blocks with such scores teach nothing about what is usual
 
 
@@ -52,13 +55,30 @@ class Usual:
     ----------
     deviation : float
         From the others of a task, in the median.
+        Never less than what is large enough to act on.
     offset, spread : float
         The most that is forgiven a machine for having always been different.
+    still : int
+        Ticks of one value that healthy machines show: no sensor hangs for that.
+    machines : mapping of str to (float, float)
+        Least and greatest offset that is forgiven a machine that many healthy tasks had.
+    groups : mapping of str to float
+        Of groups that are too small to compare within: what they differ from their tasks by.
     """
 
     deviation: float = 0.0
     offset: float = np.inf
     spread: float = np.inf
+    still: int = 0
+    machines: Mapping[str, Range] = field(default_factory=dict)
+    groups: Mapping[str, float] = field(default_factory=dict)
+
+    def bounds(self, machines: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return the least and the greatest offset that is forgiven each machine."""
+        most = self.offset
+        ranges = [self.machines.get(machine, (-most, most)) for machine in machines]
+        bounds = np.clip(np.array(ranges, dtype=np.float32).reshape(-1, 2), -most, most)
+        return bounds[:, 0], bounds[:, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +285,10 @@ def judge(
     numbers, place = np.unique(window // terms.block, return_inverse=True)
     known = past.before(int(numbers[0])) if len(numbers) else past
     blocks = np.concatenate([known.blocks, numbers])
-    here = _Here(found, place.astype(np.int64), numbers, blocks, groups, terms, usual, known)
+    bounds = usual.bounds(past.machines)
+    here = _Here(
+        found, place.astype(np.int64), numbers, blocks, groups, terms, usual, bounds, known
+    )
     offsets, levels = (
         here.medians(found.offset, known.offset),
         here.medians(found.level, known.level),
@@ -291,6 +314,7 @@ class _Here:
     groups: Numbers
     terms: PastTerms
     usual: Usual
+    bounds: tuple[Floats, Floats]
     known: Past
 
     def medians(self, values: Floats, before: Floats) -> Floats:
@@ -314,14 +338,14 @@ class _Here:
     ) -> tuple[Floats, Past]:
         """Return the scores, and the past as it is after them."""
         found, usual = self.found, self.usual
-        forgiven = np.clip(np.nan_to_num(self.usually(offsets)), -usual.offset, usual.offset)
+        forgiven = np.clip(np.nan_to_num(self.usually(offsets)), *self.bounds)
         apart = _apart(found, forgiven, self.place)
         spreads = self.medians(apart, self.known.spread)
         if doubtful is not None:
             spreads[doubtful] = np.nan
         own = np.clip(np.nan_to_num(self.usually(spreads)), 0.0, usual.spread)
         others = medians_of_others(apart, self.groups)
-        floor = max(usual.deviation, _LEAST) ** 2
+        floor = usual.deviation**2
         # Bounded, too: where half of four machines are faulty, everybody differs.
         beside = np.minimum(others, np.float32(usual.spread))
         allowed = np.sqrt(own**2 + (_PROPORTIONAL * self.shifts(levels, offsets)) ** 2)
@@ -330,7 +354,7 @@ class _Here:
 
 
 def _apart(found: Deviations, forgiven: Floats, place: Numbers) -> Floats:
-    """Return the root mean square of the differences, less what is forgiven in each block."""
+    """Return the size of the differences, less what is forgiven in each block."""
     out = np.empty(found.offset.shape, dtype=np.float32)
     parts = (found.offset, found.square, forgiven, place)
     in_parallel(lambda a, b: _take_off(*parts, a, b, out), len(out))
@@ -352,7 +376,8 @@ def _take_off(
             usual, now = forgiven[place[w], machine], offset[w, machine]
             # Anything between what it always was and what the others are is no fault.
             taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
-            left = square[w, machine] - taken * (2.0 * now - taken)
+            level = now - taken
+            left = level * level + _ROUGH * (square[w, machine] - now * now)
             out[w, machine] = np.sqrt(max(left, 0.0)) if left == left else np.nan
 
 

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.threads import in_parallel
 
-__all__ = ["FEWEST", "Deviations", "deviations", "medians_of_others", "select"]
+__all__ = ["FEWEST", "Deviations", "deviations", "medians_of_others", "peer_scores", "select"]
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Groups = npt.NDArray[np.int64]
 
+_LEAST_USUAL = 0.01  # of a range
 FEWEST = 3  # machines: of two nobody can tell which is the odd one
 
 
@@ -81,7 +82,13 @@ def _middle(values: Floats, n: int, out: Floats) -> None:
 
 @compiled
 def _without(value: np.float32, n: int, middle: Floats) -> np.float32:
-    """Return the median of a group without one of its values."""
+    """Return the median of a group without one of its values; of three, the median of all.
+
+    Of three machines without one of them the two that are left would be as far from their mean
+    as the odd one is from one of them: all three would stand out.
+    """
+    if n == 3:
+        return np.float32(middle[1])
     one, other = middle[0], middle[2]
     if n % 2 == 0:
         one = other = middle[1] if value <= middle[0] else middle[0]
@@ -195,4 +202,23 @@ def medians_of_others(values: Floats, groups: Groups) -> Floats:
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
         in_parallel(partial(_others, values, members, FEWEST, out), len(values))
+    return out
+
+
+def peer_scores(windows: Floats, there: Flags) -> Floats:
+    """Return how many median deviations each machine is from the median of all, window by window.
+
+    The least that one can do, to compare with: no groups, no past, nothing learned.
+
+    Parameters
+    ----------
+    windows : ndarray of shape (n_windows, n_places, n_machines), float32
+    there : ndarray of shape (n_windows, n_machines), bool
+    """
+    means = np.where(there, windows.mean(axis=1), np.nan)
+    out = np.full(there.shape, np.nan, dtype=np.float32)
+    rows = np.flatnonzero(there.sum(axis=1) >= FEWEST)
+    apart = np.abs(means[rows] - np.nanmedian(means[rows], axis=1, keepdims=True))
+    usual = 1.4826 * np.nanmedian(apart, axis=1, keepdims=True)
+    out[rows] = apart / (usual + _LEAST_USUAL)
     return out

@@ -10,7 +10,7 @@ from forewarn.models.detection.pairwise_distances import Distance
 
 __all__ = ["SHARE", "SURE", "Rules"]
 
-Mode = Literal["forewarn", "minder"]
+Mode = Literal["forewarn", "minder", "peers"]
 
 SHARE = 0.9  # of the windows of a continuity
 SURE = 2.0  # times its threshold: a weaker finding waits for what the other metrics show
@@ -28,8 +28,8 @@ class Rules:
         Windows for which a machine has to stand out.
     block : int
         Windows whose median is kept of a machine's past.
-    mode : {"forewarn", "minder"}
-        The latter follows the paper to the letter.
+    mode : {"forewarn", "minder", "peers"}
+        The second follows the paper to the letter; the third is the least one can do, for studies.
     distance : {"euclidean", "manhattan", "chebyshev"}
         Of mode `minder`.
     own_past : bool
@@ -46,17 +46,22 @@ class Rules:
     @property
     def sure(self) -> tuple[bool, float]:
         """Strength from which on no other metric is looked at; the paper takes the first."""
-        return (True, SURE) if self.mode == "forewarn" else (False, 0.0)
+        return (False, 0.0) if self.mode == "minder" else (True, SURE)
 
     @property
     def share(self) -> float:
         """Of the windows of a continuity, those that have to stand out."""
-        return SHARE if self.mode == "forewarn" else 1.0
+        return 1.0 if self.mode == "minder" else SHARE
 
     @property
     def past(self) -> PastTerms:
         """What is judged is compared with what was before a continuity and a guard gap."""
         return PastTerms(self.block, -(-self.continuity // self.block) + 1)
+
+    @property
+    def still(self) -> int:
+        """Ticks of one value from which on a sensor hangs, unless healthy ones do so, too."""
+        return max(self.continuity // 2, 2 * self.window)
 
     @property
     def quiet(self) -> int:

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from forewarn.models.detection.peer_deviation import FEWEST
 
-__all__ = ["Task", "comparable"]
+__all__ = ["POOLED", "Task", "comparable"]
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
-_SMALL = 4  # a smaller group says too little: its machines are compared with those of others
+POOLED = -1  # the group of machines whose own groups are too small to compare within
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Task:
         Machines that do the same work.
     weights : ndarray of shape (n_machines,)
         How many times as likely a false alarm on each machine may be; 1 in the mean.
+    group_names : tuple of str
+        Of the group of each machine, the same in every task; empty if groups have no names.
     """
 
     machines: tuple[str, ...]
@@ -43,19 +45,28 @@ class Task:
     series: Callable[[str], Floats | None]
     groups: Numbers
     weights: npt.NDArray[np.float64]
+    group_names: tuple[str, ...] = ()
+
+    @property
+    def in_small_group(self) -> npt.NDArray[np.bool_]:
+        """Tell which machines have too few others of their group to be compared with."""
+        return np.asarray(comparable(self.groups) == POOLED, dtype=bool)
+
+    def group_of(self, machine: int) -> str:
+        """Return the name of a machine's group; empty where groups have none."""
+        return self.group_names[machine] if self.group_names else ""
 
 
 def comparable(groups: Numbers) -> Numbers:
-    """Return the groups to compare within: those that are too small become one.
+    """Return the groups to compare within; `POOLED` for those of one or two machines.
+
+    Of three machines two can outvote the third. Of two nobody can tell which is the odd one, and
+    the machines of other groups do other work.
 
     Examples
     --------
-    >>> comparable(np.array([7, 7, 7, 7, 1, 2, 3])).tolist()
-    [7, 7, 7, 7, -1, -1, -1]
+    >>> comparable(np.array([7, 7, 7, 1, 2, 2])).tolist()
+    [7, 7, 7, -1, -1, -1]
     """
-    numbers, place, count = np.unique(groups, return_inverse=True, return_counts=True)
-    large = count >= _SMALL
-    left = int(count[~large].sum())
-    if not large.any() or 0 < left < FEWEST:
-        return np.zeros(len(groups), dtype=np.int64)
-    return np.where(large[place], numbers[place], -1).astype(np.int64)
+    _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.where((count >= FEWEST)[place], groups, POOLED).astype(np.int64)

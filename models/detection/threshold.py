@@ -6,12 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
-__all__ = ["Threshold", "fit_threshold"]
+__all__ = ["LEAST", "Threshold", "fit_threshold"]
 
-_OUTLIER = 5.0  # median deviations: a pull so far off holds a fault that nobody labelled
+LEAST = 1.0  # a score of 1 is the floor of a metric: less than that is no effect to act on
 _LEAST_TAIL = 0.05
-_SMALLEST = 0.1
+_SMALLEST = 0.2  # scores below it are alike: nothing happens there
+# What is known before the first pull, over metrics, sizes and sites: the logarithms of what pulls
+# reach scatter upward by so much, as sure as so many pulls would make it.
+_PRIOR_SPREAD, _PRIOR_PULLS = 0.25, 8.0
+_UPPER = 0.8  # quantile from which on a pull tells of the tail
+_NORMAL_UPPER, _NORMAL_EXCESS = 0.8416, 0.5584  # of a normal variable: that quantile, mean excess
+_MOST_ALARMS = 0.2  # of the pulls: a larger share is no tail
+_BEYOND_REACHED = 1.5  # over the root of the pulls: how far above all of them a next one may be
+_SIZED_PULLS = 20.0  # that make half of a slope over sizes believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,7 @@ class Threshold:
     def at(self, n_machines: int) -> float:
         """Return the threshold of a task of so many machines."""
         size = self.base + self.slope * float(np.log(max(n_machines, 1)))
-        return float(np.exp(size + self.margin))
+        return max(float(np.exp(size + self.margin)), LEAST)
 
     def each(self, n_machines: int, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the threshold of every machine of a task.
@@ -61,9 +70,11 @@ def fit_threshold(
     """Fit it to the highest threshold at which each healthy pull would still have named somebody.
 
     Windows next to each other are not independent, so a rate of windows says nothing; a pull is
-    what one can count. The tail is exponential in the logarithm, with the mean excess of the upper
-    fifth as its scale: the wanted rate is mostly rarer than what was seen, so that it has to be
-    extended.
+    what one can count. A wanted rate is mostly rarer than what was seen, so that the tail has to
+    be extended: logarithms of what pulls reach are taken for normal above their upper fifth, with
+    a deviation between what these pulls show and what is known of other metrics. What a next pull
+    does is then a Student t: with few pulls it is wide. A threshold is above what any of these
+    pulls reached, the more so the fewer they are.
 
     Parameters
     ----------
@@ -84,32 +95,34 @@ def fit_threshold(
         raise ValueError("no pull to fit a threshold to.")
     logs = np.log(np.maximum(np.asarray(highest, dtype=np.float64), _SMALLEST))
     sizes = np.log(np.asarray(n_machines, dtype=np.float64))
-    keep = np.ones(len(logs), dtype=bool)
-    for _ in range(3):
-        slope, base = _line(sizes[keep], logs[keep])
-        rest = logs - base - slope * sizes
-        middle = float(np.median(rest[keep]))
-        spread = float(np.median(np.abs(rest[keep] - middle))) + 0.02
-        keep = rest <= middle + _OUTLIER * 1.4826 * spread
-    base += middle
-    excess = np.sort(rest[keep] - middle)
-    cut = float(np.quantile(excess, 0.8))
-    beyond = excess[excess >= cut] - cut
-    tail = max(float(beyond.mean()) if len(beyond) else 0.0, _LEAST_TAIL)
-    # Pulls per day of which a fifth passes the cut; what is wanted is rarer by this factor.
-    seen = 0.2 * keep.sum() / float(np.asarray(days)[keep].sum())
-    margin = cut + tail * max(float(np.log(seen / per_day)), 0.0)
-    expected = per_day * float(np.asarray(days)[keep].mean())
-    reached = float(np.quantile(excess, max(0.0, 1.0 - expected)))
-    return Threshold(base, slope, max(margin, reached), tail)
+    slope = _slope(sizes, logs)
+    rest, n = logs - slope * sizes, len(logs)
+    base = float(np.quantile(rest, _UPPER))
+    excess = rest[rest >= base] - base
+    spread = (_PRIOR_PULLS * _PRIOR_SPREAD + excess.sum() / _NORMAL_EXCESS) / (
+        _PRIOR_PULLS + len(excess)
+    )
+    chance = min(per_day * float(np.asarray(days, dtype=np.float64).mean()), _MOST_ALARMS)
+
+    def beyond(chance: float) -> float:
+        quantile = -float(stdtrit(_PRIOR_PULLS + n, chance)) * np.sqrt(1.0 + 1.0 / n)
+        return float(spread * max(quantile - _NORMAL_UPPER, 0.0))
+
+    # Where alarms are wanted so often that some of these pulls should have one, they may.
+    allowed = int(chance * n)
+    reached = float(np.sort(rest)[-1 - allowed]) - base
+    if not allowed:
+        reached += _BEYOND_REACHED / np.sqrt(n)
+    tail = max(beyond(chance / np.e) - beyond(chance), _LEAST_TAIL)
+    return Threshold(base, slope, max(beyond(chance), reached), tail)
 
 
-def _line(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return slope and height of the line of least absolute error, roughly: three weighings."""
-    if len(x) < 8 or np.ptp(x) < 0.5:
-        return 0.0, float(np.median(y))
-    weights = np.ones(len(x))
+def _slope(sizes: npt.NDArray[np.float64], logs: npt.NDArray[np.float64]) -> float:
+    """Return the slope of the line of least absolute error, less where few pulls show it."""
+    if len(sizes) < 8 or np.ptp(sizes) < 0.5:
+        return 0.0
+    weights = np.ones(len(sizes))
     for _ in range(8):
-        slope, height = np.polyfit(x, y, 1, w=np.sqrt(weights))
-        weights = 1.0 / np.maximum(np.abs(y - slope * x - height), 0.05)
-    return float(slope), float(height)
+        slope, height = np.polyfit(sizes, logs, 1, w=np.sqrt(weights))
+        weights = 1.0 / np.maximum(np.abs(logs - slope * sizes - height), 0.05)
+    return float(slope) * len(sizes) / (len(sizes) + _SIZED_PULLS)

@@ -68,6 +68,10 @@ class Verdict:
         Metrics that no machine sent.
     jitters : tuple of Jitter
         Of machines that are not named, the longest first; one for each machine.
+    too_small : tuple of int
+        Machines whose group is too small to compare within, and was not seen in healthy tasks.
+    observe_only : bool
+        The detector has not shown yet that anybody should act on it.
     """
 
     findings: tuple[Finding, ...]
@@ -75,3 +79,5 @@ class Verdict:
     examined: tuple[str, ...]
     absent: tuple[str, ...]
     jitters: tuple[Jitter, ...] = ()
+    too_small: tuple[int, ...] = ()
+    observe_only: bool = True

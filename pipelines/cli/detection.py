@@ -60,13 +60,20 @@ def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
             help=f"{name} pulls (default: 20)",
         )
     command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
+    command.add_argument(
+        "--vary",
+        action="store_true",
+        help="draw the site's conditions by the seed, too: noise, rhythm, sizes, cadence",
+    )
 
 
 def _simulate_incidents(args: argparse.Namespace) -> int:
     from forewarn.pipelines.sandbox.simulate_tasks import simulate_incidents_to
 
-    simulate_incidents_to(args.out, n_faulty=args.faulty, n_healthy=args.healthy, seed=args.seed)
-    say(f"wrote {args.out}/train, {args.out}/pulls and {args.out}/truth.csv")
+    counts = {"n_faulty": args.faulty, "n_healthy": args.healthy}
+    simulate_incidents_to(args.out, **counts, seed=args.seed, vary=args.vary)
+    config = f", {args.out}/detect.toml" if args.vary else ""
+    say(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
     return 0
 
 
@@ -92,7 +99,7 @@ def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
         parts,
         "fit",
         _fit,
-        "train denoisers and thresholds on tasks that were mostly healthy",
+        "fit thresholds to tasks that were mostly healthy; exit code 1 if they cannot be trusted",
         "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
     )
     _add_metrics_folder(command)
@@ -102,8 +109,10 @@ def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
         "--incidents",
         type=Path,
         metavar="CSV",
-        help="task,machine,start,end of known faults: they rank the metrics",
+        help="task,machine,start,end of known faults: they rank the metrics; without a machine "
+        "the task is healthy for sure",
     )
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
@@ -160,15 +169,22 @@ def _add_metrics(parts: argparse._SubParsersAction[Parser]) -> None:
 
 def _fit(args: argparse.Namespace) -> int:
     from forewarn.pipelines.detection.fit import fit_detector, read_incidents, save_fitted
+    from forewarn.pipelines.detection.sentences import fit_words
 
     settings = settings_of(args).detection
     incidents = [] if args.incidents is None else read_incidents(args.incidents)
-    stored = fit_detector(args.metrics, settings, incidents)
+    stored, judgement = fit_detector(args.metrics, settings, incidents)
     save_fitted(stored, args.model)
     names = [model.name for model in stored.detector.metrics]
-    say(f"{len(names)} metrics, in order: {', '.join(names)}")
-    say(f"wrote {args.model}")
-    return 0
+    figures = judgement.figures()
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        say(f"{len(names)} metrics, in order: {', '.join(names)}")
+        for line in fit_words(figures):
+            say(line)
+        say(f"wrote {args.model}")
+    return 0 if judgement.passed else 1
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_study_alarms(parts)
     _add_study_prior(parts)
     _add_study_several(parts)
+    _add_study_thresholds(parts)
     command = add_command(
         parts,
         "detection",
@@ -102,6 +103,23 @@ def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
     _add_run(command)
 
 
+def _add_study_thresholds(parts: argparse._SubParsersAction[Parser]) -> None:
+    command = add_command(
+        parts,
+        "thresholds",
+        _study_thresholds,
+        "draw how the thresholds fall with the number of healthy pulls",
+        "forewarn study thresholds --metrics /tmp/incidents/train --model /tmp/detector "
+        "--out thresholds.png",
+    )
+    command.add_argument(
+        "--metrics", type=Path, required=True, help="folder of task=NAME/*.parquet, healthy"
+    )
+    add_fitted(command, "what `detect fit` wrote for them")
+    command.add_argument("--out", type=Path, required=True, metavar="PNG", help="file to write")
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
 def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
     command = add_command(
         parts,
@@ -134,6 +152,20 @@ def _study_several(args: argparse.Namespace) -> int:
     variants = Variants.of(stored, given.train, args.false_alarms)
     found = several_figures(variants, args.methods, args.tasks, args.seed)
     print(json.dumps(found) if args.json else several_text(found))
+    return 0
+
+
+def _study_thresholds(args: argparse.Namespace) -> int:
+    from forewarn.models.detection.detector_file import load_detector
+    from forewarn.pipelines.studies.threshold_study import (
+        threshold_figures,
+        threshold_picture,
+        threshold_text,
+    )
+
+    found = threshold_figures(args.metrics, load_detector(args.model))
+    threshold_picture(found, args.out)
+    print(json.dumps(found) if args.json else threshold_text(found))
     return 0
 
 

@@ -18,6 +18,7 @@ from forewarn.features.records.table import FAILURE, SERIAL, TIMESTAMP, FeatureK
 from forewarn.features.telemetry.failure_evidence import FailureRules
 from forewarn.features.telemetry.rows import COUNTERS, GAUGES
 from forewarn.features.xid_catalogue import FATAL_XIDS
+from forewarn.models.detection.rules import Rules
 from forewarn.models.prediction.catalogue import MODEL_NAMES
 from forewarn.pipelines.config.agent_policy import Collection
 from forewarn.pipelines.config.toml_tables import (
@@ -166,6 +167,7 @@ class MetricTable(StrictTable):
     low: float = 0.0
     high: float = 100.0
     scale: Literal["linear", "log"] = "linear"
+    floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -178,7 +180,7 @@ class MetricTable(StrictTable):
     @property
     def limits(self) -> MetricLimits:
         """The same as the core takes it."""
-        return MetricLimits(self.name, self.low, self.high, self.scale == "log")
+        return MetricLimits(self.name, self.low, self.high, self.scale == "log", self.floor)
 
 
 def _metrics() -> tuple[MetricTable, ...]:
@@ -191,6 +193,9 @@ def _metrics() -> tuple[MetricTable, ...]:
         *(MetricTable(name=name) for name in active),
         MetricTable(name="nvlink_bandwidth", high=900.0),
     )
+
+
+_BLOCKS = 4  # of a machine's past in a continuity
 
 
 class DetectionTable(StrictTable):
@@ -208,6 +213,13 @@ class DetectionTable(StrictTable):
     mode: Literal["forewarn", "minder"] = "forewarn"
     distance: Literal["euclidean", "manhattan", "chebyshev"] = "euclidean"
     seed: Seed = 0
+
+    @property
+    def rules(self) -> Rules:
+        """The same as the core takes it."""
+        continuity = self.continuity // self.interval
+        block = max(continuity // _BLOCKS, 1)
+        return Rules(self.window, continuity, block, self.mode, self.distance)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -56,7 +56,8 @@ def plot_verdict(found: Detected, stored: StoredDetector, folder: Path) -> Path:
             if name in logarithmic:
                 one.set_yscale("symlog", linthresh=1.0)
                 one.yaxis.set_major_formatter("{x:g}")
-        figure.suptitle(_title(found), x=0.01, ha="left", fontsize=12)
+        title = _title(found) + ("\nobserve only" if found.verdict.observe_only else "")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
         path = folder / f"{file_name(found.pull.name)}.png"
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=110, format="png")

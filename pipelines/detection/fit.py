@@ -1,4 +1,4 @@
-"""`forewarn detect fit`: denoisers, thresholds and the order of the metrics."""
+"""`forewarn detect fit`: thresholds, the order of the metrics, and a judgement of both."""
 
 from __future__ import annotations
 
@@ -13,21 +13,32 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from forewarn.evaluation.detection.self_judgement import SelfJudgement
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.records.table import DAY
 from forewarn.models.detection.denoiser_training import fit_lstm_vae
-from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.detector import MetricModel
 from forewarn.models.detection.detector_file import StoredDetector, save_detector
-from forewarn.models.detection.fitting import (
-    fit_metric_threshold,
-    fit_usual,
-    reached_by,
-    sample_windows,
-)
+from forewarn.models.detection.fitting import sample_windows
 from forewarn.models.detection.metric_ranking import largest_z, ranked_metrics
 from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.training import (
+    LeftOut,
+    Terms,
+    Trained,
+    TrainingTask,
+    job_of,
+    judge_left_out,
+    train,
+)
 from forewarn.pipelines.config.settings import DetectionTable
-from forewarn.pipelines.detection.task_metrics import FilePull, PullError, open_pull, sound_pulls
+from forewarn.pipelines.detection.task_metrics import (
+    FilePull,
+    PullError,
+    open_pull,
+    sound_pulls,
+    task_name,
+)
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.storage.record_store import replacing
 from forewarn.pipelines.storage.regular_files import refuse_irregular
@@ -35,14 +46,13 @@ from forewarn.pipelines.storage.regular_files import refuse_irregular
 __all__ = ["Incident", "fit_detector", "read_incidents", "save_fitted"]
 
 _WINDOWS = 40_000  # that a denoiser is trained on
-_BLOCKS = 4  # of a machine's past in a continuity
 _COLUMNS = ("task", "machine", "start", "end")
 _TIMES = (pd.Timestamp("1700-01-01", tz="UTC"), pd.Timestamp("2262-01-01", tz="UTC"))
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A task in which a machine is known to have been faulty; nanoseconds."""
+    """A task in which a machine is known to have been faulty, or none if empty; nanoseconds."""
 
     task: str
     machine: str
@@ -78,13 +88,13 @@ def read_incidents(path: Path) -> list[Incident]:
             )
         times[name] = parsed.dt.as_unit("ns").astype("int64")
     columns = (table["task"], table["machine"], times["start"], times["end"])
-    return [Incident(*row) for row in zip(*columns, strict=True) if row[1]]
+    return [Incident(*row) for row in zip(*columns, strict=True)]
 
 
 def fit_detector(
     metrics: Path, settings: DetectionTable, incidents: Sequence[Incident] = ()
-) -> StoredDetector:
-    """Fit a detector to the tasks of a folder, which are mostly healthy.
+) -> tuple[StoredDetector, SelfJudgement]:
+    """Fit a detector to the tasks of a folder, which are mostly healthy, and let it judge itself.
 
     Parameters
     ----------
@@ -92,52 +102,100 @@ def fit_detector(
         `task=NAME/*.parquet`.
     settings : DetectionTable
     incidents : sequence of Incident
-        Their tasks are left out of what is taken for healthy, and the metrics are ranked by how
-        well they tell them from the rest.
+        Tasks with a faulty machine are left out of what is taken for healthy, and the metrics are
+        ranked by how well they tell them from the rest; those without one are healthy for sure.
 
     Raises
     ------
     PullError
         If no task keeps the contract, or none of the metrics that the settings name is there.
     """
-    wanted = [one.name for one in settings.metrics]
-    folders = sound_pulls(metrics, settings.interval, wanted)
-    tasks = _Tasks(folders, settings, frozenset(one.task for one in incidents))
-    continuity = settings.continuity // settings.interval
-    block = max(continuity // _BLOCKS, 1)
-    rules = Rules(settings.window, continuity, block, settings.mode, settings.distance)
-    limits = [one.limits for one in settings.metrics]
-    present = tasks.present([one.name for one in limits])
-    if not present:
+    faulty = frozenset(one.task for one in incidents if one.machine)
+    folders = sound_pulls(metrics, settings.interval, [one.name for one in settings.metrics])
+    tasks = _Tasks(folders, settings, faulty)
+    limits = _present(metrics, tasks, [one.limits for one in settings.metrics])
+    names = [one.name for one in limits]
+    activity = settings.activity if settings.activity in names else None
+    if activity is None and settings.activity in tasks.columns():
+        activity = settings.activity
+    terms = Terms(
+        settings.rules,
+        activity,
+        settings.false_alarms,
+        frozenset(one.task for one in incidents) - faulty,
+    )
+    steps = 5 * len(tasks.folders) + len(limits)
+    with progress_bar(steps, "fit", "step") as bar:
+        bare, errors = _bare(tasks, limits, settings, bar)
+
+        def source() -> Iterator[TrainingTask]:
+            for pull in tasks.healthy():
+                days = pull.grid.n_ticks * pull.grid.interval / DAY
+                yield TrainingTask(pull.name, pull.task(), days)
+                bar.update()
+
+        trained = train(source, bare, terms)
+        judgement = _judgement(tasks, trained, judge_left_out(source, trained, terms), settings)
+    ranks = _ranks(tasks, limits, faulty, settings)
+    order = [name for name, _ in ranks] or names
+    ordered = tuple(sorted(trained.detector.metrics, key=lambda model: order.index(model.name)))
+    facts = {
+        "tasks": len(tasks.folders),
+        "incidents": len(faulty),
+        "reconstruction_error": {name: float(f"{e:.4g}") for name, e in errors.items()},
+        "ranked_by": "incidents" if ranks else "configuration",
+        "importance": dict(ranks),
+        "false_alarms": settings.false_alarms,
+        "fit": judgement.figures(),
+    }
+    detector = replace(trained.detector, metrics=ordered, observe_only=bool(judgement.doubts))
+    return StoredDetector(detector, settings.interval, facts), judgement
+
+
+def _present(metrics: Path, tasks: _Tasks, limits: Sequence[MetricLimits]) -> list[MetricLimits]:
+    """Return the metrics that any task has; note those that none has."""
+    columns = tasks.columns()
+    if not any(one.name in columns for one in limits):
         raise PullError(
             f"{metrics}: holds none of the metrics {', '.join(one.name for one in limits)}; "
             "expected those of `detection.metrics`."
         )
     for one in limits:
-        if one.name not in present:
+        if one.name not in columns:
             note(f"no task has the metric `{one.name}`: it is left out")
-    limits = [one for one in limits if one.name in present]
-    activity = settings.activity if settings.activity in present else None
-    detector = Detector(rules, (), activity)
+    return [one for one in limits if one.name in columns]
+
+
+def _bare(
+    tasks: _Tasks, limits: Sequence[MetricLimits], settings: DetectionTable, bar: Any
+) -> tuple[list[MetricModel], dict[str, float]]:
+    """Return the metrics before anything was learned; in mode `minder` with a denoiser each."""
     models, errors = [], {}
-    with progress_bar(3 * len(limits), "fit", "step") as bar:
-        for number, one in enumerate(limits):
-            bar.set_postfix_str(one.name)
-            model, errors[one.name] = _denoiser(tasks, one, rules, settings.seed + number)
-            bar.update()
-            models.append(_fitted(tasks, detector, model, settings, len(limits), bar))
-    ranks = _ranks(tasks, limits, incidents, settings)
-    order = [name for name, _ in ranks] or [one.name for one in limits]
-    ordered = tuple(sorted(models, key=lambda model: order.index(model.name)))
-    facts = {
-        "tasks": len(tasks.folders),
-        "incidents": len(incidents),
-        "reconstruction_error": {name: float(f"{e:.4g}") for name, e in errors.items()},
-        "ranked_by": "incidents" if ranks else "configuration",
-        "importance": dict(ranks),
-        "false_alarms": settings.false_alarms,
-    }
-    return StoredDetector(Detector(rules, ordered, activity), settings.interval, facts)
+    for number, one in enumerate(limits):
+        if settings.mode == "minder":
+            seed = settings.seed + number
+            model, errors[one.name] = _denoiser(tasks, one, settings.rules, seed)
+        else:
+            model = MetricModel((one,), None)
+        models.append(model)
+        bar.update()
+    return models, errors
+
+
+def _judgement(
+    tasks: _Tasks, trained: Trained, judged: LeftOut, settings: DetectionTable
+) -> SelfJudgement:
+    pulls = [(pull.name, len(pull.grid.machines)) for pull in tasks.all()]
+    return SelfJudgement(
+        tasks=len(pulls),
+        machines=sum(n for _, n in pulls),
+        jobs=len({job_of(name) for name, _ in pulls}),
+        left_out=trained.left_out,
+        judged=judged,
+        never_useful=tuple(name for name, found in trained.reached.items() if not found),
+        metrics=len(trained.reached),
+        wanted=settings.false_alarms,
+    )
 
 
 def save_fitted(stored: StoredDetector, folder: Path) -> None:
@@ -160,7 +218,7 @@ class _Tasks:
     def healthy(self) -> Iterator[FilePull]:
         """Open those in which nothing is known to be wrong."""
         for folder in self.folders:
-            if folder.name.removeprefix("task=") not in self.known_faulty:
+            if task_name(folder) not in self.known_faulty:
                 yield open_pull(folder, self.settings.interval)
 
     def all(self) -> Iterator[FilePull]:
@@ -168,9 +226,9 @@ class _Tasks:
         for folder in self.folders:
             yield open_pull(folder, self.settings.interval)
 
-    def present(self, names: Sequence[str]) -> set[str]:
-        """Return the metrics that any task has."""
-        return {name for pull in self.all() for name in names if name in pull.columns}
+    def columns(self) -> set[str]:
+        """Return what any task has."""
+        return {name for pull in self.all() for name in pull.columns}
 
 
 def _denoiser(
@@ -195,37 +253,13 @@ def _denoiser(
     return MetricModel((limits,), denoiser), error
 
 
-def _fitted(
-    tasks: _Tasks,
-    detector: Detector,
-    model: MetricModel,
-    settings: DetectionTable,
-    n_metrics: int,
-    bar: Any,
-) -> MetricModel:
-    """Find what is usual on a metric, and the threshold that healthy tasks do not pass."""
-    model = replace(model, usual=fit_usual(detector, model, (p.task() for p in tasks.healthy())))
-    bar.update()
-    reached = []
-    for pull in tasks.healthy():
-        days = pull.grid.n_ticks * pull.grid.interval / DAY
-        one = reached_by(detector, model, pull.task(), days)
-        if one is not None:
-            reached.append(one)
-    bar.update()
-    # Any metric may raise the alarm, so that each gets its part of what is allowed.
-    threshold = fit_metric_threshold(reached, settings.false_alarms / n_metrics)
-    return replace(model, threshold=threshold)
-
-
 def _ranks(
     tasks: _Tasks,
     limits: Sequence[MetricLimits],
-    incidents: Sequence[Incident],
+    faulty: frozenset[str],
     settings: DetectionTable,
 ) -> list[tuple[str, float]]:
     """Rank the metrics by labelled pulls; nothing where there are none, or nothing else."""
-    faulty = {one.task for one in incidents}
     names, rows, labels = [one.name for one in limits], [], []
     if not faulty:
         return []

@@ -98,7 +98,7 @@ class LiveMetrics:
             grid = TaskGrid(machines, begin, self.interval, n_ticks, np.empty(0, np.int64), ())
             labels = [self._group(name, machine) for machine in machines]
             groups = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-            yield LivePull(name, grid, groups, self, end, span)
+            yield LivePull(name, grid, groups, tuple(labels), self, end, span)
 
     def _take_members(self, members: Membership, end: int) -> None:
         """Remember since when each machine works on its task: what it did before is not of it."""

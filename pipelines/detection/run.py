@@ -77,6 +77,8 @@ class Detected:
             "jitters": [_short(self.pull, one) for one in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
+            "too_small": [self.pull.grid.machines[i] for i in self.verdict.too_small],
+            "observe_only": self.verdict.observe_only,
             "not_judged": None,
         }
 
@@ -90,15 +92,19 @@ class NotJudged:
     task : str
     reason : str
     seconds : float
+    observe_only : bool
+        Of the detector.
     """
 
     task: str
     reason: str
     seconds: float
+    observe_only: bool = False
 
     def line(self) -> dict[str, Any]:
         """Return the same keys as those of a task that was judged."""
-        nothing: dict[str, Any] = {"also": [], "blind": [], "jitters": [], "examined": []}
+        lists = ("also", "blind", "jitters", "examined", "too_small")
+        nothing: dict[str, Any] = {name: [] for name in lists}
         return {
             "task": self.task,
             **dict.fromkeys((*_FIELDS, "detected_at", "kind", "evidence")),
@@ -106,6 +112,7 @@ class NotJudged:
             "machines": 0,
             "seconds": round(self.seconds, 3),
             "helped_by_list": False,
+            "observe_only": self.observe_only,
             "not_judged": self.reason,
         }
 
@@ -168,7 +175,9 @@ def detect_pulls(
             found, pasts = detect(pull, stored.detector, lists, before, events)
         except PullError as error:
             refused.append(error)
-            yield NotJudged(task_name(folder), str(error), time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            observe_only = stored.detector.observe_only
+            yield NotJudged(task_name(folder), str(error), seconds, observe_only)
             continue
         if state is not None:
             save_state(state, pull.name, pasts)

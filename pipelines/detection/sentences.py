@@ -8,10 +8,9 @@ from typing import Any
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
-from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.detector_file import StoredDetector
 
-__all__ = ["OrderError", "metric_lines", "reordered", "verdict_words"]
+__all__ = ["OrderError", "fit_words", "metric_lines", "reordered", "verdict_words"]
 
 _SIZES = (4, 100, 1500)
 
@@ -31,6 +30,10 @@ def verdict_words(line: Mapping[str, Any]) -> str:
     if line["not_judged"] is not None:
         return f"{line['task']}: not judged: {line['not_judged']}"
     blind = f", blind: {', '.join(line['blind'])}" if line["blind"] else ""
+    if line["too_small"]:
+        blind += f", in groups too small to compare: {', '.join(line['too_small'])}"
+    if line["observe_only"]:
+        blind += "; observe only: this detector has not shown yet that it is right"
     where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
     if line["machine"] is None:
         return f"{where}: nobody stands out{_short(line['jitters'])}{blind}"
@@ -102,6 +105,49 @@ def reordered(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
     order = [*dict.fromkeys(first), *(name for name in names if name not in first)]
     models = tuple(sorted(detector.metrics, key=lambda model: order.index(model.name)))
     facts = stored.facts | {"ranked_by": "hand"}
-    return replace(
-        stored, detector=Detector(detector.rules, models, detector.activity), facts=facts
+    return replace(stored, detector=replace(detector, metrics=models), facts=facts)
+
+
+def fit_words(found: Mapping[str, Any]) -> list[str]:
+    """Say what a detector found out about itself when it was fitted.
+
+    Parameters
+    ----------
+    found : mapping
+        As `detect fit --json` prints it.
+    """
+    lines = [
+        f"fitted to {found['tasks']} tasks of {found['jobs']} jobs, {found['machines']} machines "
+        "in all"
+    ]
+    for one in found["left_out"]:
+        lines.append(f"left out as faulty: {one['task']}: {one['why']}")
+    for name in found["never_useful"]:
+        lines.append(f"never useful: {name}: nothing could be said of any machine")
+    lines += [
+        f"left-out jobs: {found['alarms']} alarms in {found['judged']} tasks taken for healthy"
+        + "".join(
+            f"; {one['task']}: {one['machine']} on {one['metric']}" for one in found["alarmed"]
+        ),
+        f"blind or not comparable: {100 * found['blind']:.1f} % of the machines",
+        _supported_words(found),
+    ]
+    if found["observe_only"]:
+        lines.append(f"observe only: {'; '.join(found['doubts'])}")
+    return lines
+
+
+def _supported_words(found: Mapping[str, Any]) -> str:
+    """Say which rate of false alarms the data show, and what is assumed beyond it."""
+    wanted, days = found["false_alarms_wanted"], found["task_days_needed"]
+    if found["false_alarms_supported"] is None:
+        seen = "no task could be judged by a detector fitted without its job"
+    else:
+        seen = (
+            f"{found['alarms']} alarms in {24 * found['task_days']:.3g} hours: below "
+            f"{found['false_alarms_supported']:.3g} per task and day with 95 %"
+        )
+    return (
+        f"false alarms: {seen}; {wanted:g} takes {days:.3g} healthy task-days; what lies beyond is "
+        "the tail model's assumption"
     )

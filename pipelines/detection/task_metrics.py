@@ -40,11 +40,14 @@ class Pull(ABC):
         Of the task.
     grid : TaskGrid
     groups : ndarray of shape (n_machines,), int
+    group_names : tuple of str
+        By machine; empty where it has none.
     """
 
     name: str
     grid: TaskGrid
     groups: npt.NDArray[np.int64]
+    group_names: tuple[str, ...]
 
     @abstractmethod
     def series(self, name: str) -> Floats | None:
@@ -60,6 +63,7 @@ class Pull(ABC):
             series=self.series,
             groups=self.groups,
             weights=np.ones(n) if weights is None else weights,
+            group_names=self.group_names,
         )
 
 
@@ -138,8 +142,8 @@ def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
         grid = lay_task(codes, names, table[_TIME].to_numpy(), interval)
     except TaskGridError as error:
         raise PullError(f"{folder}: {error}") from None
-    groups = _groups(table, codes, names, grid.machines)
-    return FilePull(task_name(folder), grid, groups, files, kept)
+    groups, group_names = _groups(table, codes, names, grid.machines)
+    return FilePull(task_name(folder), grid, groups, group_names, files, kept)
 
 
 def task_name(folder: Path) -> str:
@@ -259,18 +263,21 @@ def _groups(
     codes: npt.NDArray[np.int32],
     names: Sequence[str],
     machines: Sequence[str],
-) -> npt.NDArray[np.int64]:
-    """Return the number of each machine's last group, in the order of the grid; -1 for none."""
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Return number and name of each machine's last group, in the order of the grid."""
     if table[_GROUP].null_count == len(table):
-        return np.zeros(len(machines), dtype=np.int64)
+        return np.zeros(len(machines), dtype=np.int64), ("",) * len(machines)
     one = table[_GROUP].unify_dictionaries().combine_chunks()
     if isinstance(one, pa.ChunkedArray):
         one = one.chunk(0)
-    groups = pc.fill_null(one.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    last = np.full(len(names), -1, dtype=np.int64)
+    group_names = [*one.dictionary.to_pylist(), ""]
+    none = len(group_names) - 1
+    groups = pc.fill_null(one.indices, none).to_numpy(zero_copy_only=False).astype(np.int64)
+    last = np.full(len(names), none, dtype=np.int64)
     last[codes] = groups
     place = {name: i for i, name in enumerate(names)}
-    return last[[place[name] for name in machines]]
+    numbers = last[[place[name] for name in machines]]
+    return numbers, tuple(group_names[number] for number in numbers)
 
 
 def _numbers(path: Path, file: pq.ParquetFile, name: str) -> Floats:

@@ -11,11 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from forewarn.evaluation.detection.self_judgement import beyond_chance
 from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
+from forewarn.models.detection.adaptation import Adaptation, shares_reached
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.own_past import Past
 from forewarn.pipelines.config.settings import WatchTable
+from forewarn.pipelines.detection.adaptation_state import load_adaptation, save_adaptation
 from forewarn.pipelines.detection.at_risk_prior import Prior
 from forewarn.pipelines.detection.host_events import HostEvents
 from forewarn.pipelines.detection.live_metrics import LiveMetrics
@@ -70,11 +73,15 @@ class Watch:
     _reasons: dict[str, str] = field(default_factory=dict, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _answered: int = field(default=0, init=False)
+    _adapted: Adaptation = field(default_factory=Adaptation, init=False)
+    _counted: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         warm_up(self.stored)
         if self.state is not None:
             self._said = _said_before(self.state / _SAID)
+            self._adapted = load_adaptation(self.state, self.stored)
+            self._counted = self._adapted.alarms
 
     def run(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
         """Yield new verdicts until somebody stops it; a call that fails is made good by the next.
@@ -115,12 +122,20 @@ class Watch:
                 found = self._judge(open_task(), lists)
             except PullError as error:
                 refused.append(error)
-                yield from self._refused(NotJudged(task, str(error), time.perf_counter() - began))
+                seconds, observe_only = (
+                    time.perf_counter() - began,
+                    self.stored.detector.observe_only,
+                )
+                yield from self._refused(NotJudged(task, str(error), seconds, observe_only))
                 continue
             self._reasons.pop(task, None)
-            yield from self._new(found)
+            self._learn(found)
+            for line in self._new(found):
+                self._adapted.alarms += 1
+                yield line
             self._mention(found)
         self._forget(seen)
+        self._count()
         if refused and len(refused) == len(seen):
             raise none_judged(refused)
 
@@ -138,7 +153,8 @@ class Watch:
 
     def _judge(self, pull: Pull, lists: Prior | None) -> Detected:
         pasts = self._known(pull.name)
-        found, now = detect(pull, self.stored.detector, lists, pasts, self.events, go_on=True)
+        detector = self._adapted.raised(self.stored.detector, pull.name)
+        found, now = detect(pull, detector, lists, pasts, self.events, go_on=True)
         self._pasts[pull.name] = now
         self._keep(lambda state: save_state(state, pull.name, now))
         return found
@@ -200,6 +216,27 @@ class Watch:
         if before is None or grid.time(first.since) > before:
             yield found.line()
 
+    def _learn(self, found: Detected) -> None:
+        """Let thresholds rise with what a task reached in which nobody was named."""
+        grid, task = found.pull.grid, found.pull.name
+        self._adapted.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
+        if not found.verdict.findings:
+            shares = shares_reached(self.stored.detector, self._pasts[task])
+            self._adapted.learn(task, shares)
+
+    def _count(self) -> None:
+        """Say when there were more verdicts than the wanted rate of false alarms explains."""
+        wanted, known = self.stored.facts.get("false_alarms"), self._adapted
+        if wanted is None or known.alarms == self._counted:
+            return
+        self._counted = known.alarms
+        if beyond_chance(known.alarms, known.days, wanted):
+            note(
+                f"{known.alarms} verdicts in {known.days:.3g} task-days, more than the "
+                f"{wanted:g} false alarms a day that are wanted explain: if no machine was faulty, "
+                "fit again with these days"
+            )
+
     def _mention(self, found: Detected) -> None:
         """Note once who stood out for a while and is back: no verdict, but worth a look."""
         task, grid = found.pull.name, found.pull.grid
@@ -220,11 +257,12 @@ class Watch:
         self._said = {
             key: at for key, at in self._said.items() if at >= old or json.loads(key)[0] in seen
         }
-        self._keep(self._write_said)
+        self._keep(self._write)
 
-    def _write_said(self, state: Path) -> None:
+    def _write(self, state: Path) -> None:
         with replacing(state / _SAID) as path:
             path.write_text(json.dumps(self._said) + "\n", encoding="utf-8")
+        save_adaptation(state, self.stored, self._adapted)
 
 
 def _as_it_is(pull: Pull) -> Pull:

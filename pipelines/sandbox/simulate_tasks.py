@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forewarn.evaluation.simulation.tasks.conditions import Conditions, draw_conditions
 from forewarn.evaluation.simulation.tasks.simulator import (
     SimulatedTask,
     draw_size,
     faulty_task,
     healthy_task,
 )
+from forewarn.evaluation.simulation.tasks.varied import varied_size, varied_task
 from forewarn.models.detection.task import Task
+from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.storage.csv_table import write_csv
 from forewarn.pipelines.storage.record_store import replacing
 
 __all__ = ["as_task", "metrics_table", "simulate_incidents_to"]
 
-_SECONDS = 900  # of a pull
+_SECONDS, _LARGEST = 900, 1500  # of a pull
 _TRAIN, _TRAIN_SECONDS, _TRAIN_FAULTY, _TRAIN_LARGEST = 60, 1800, 0.03, 600
 _BEGIN = np.datetime64("2025-01-01T00:00:00", "ns")
 
@@ -59,37 +63,103 @@ def as_task(task: SimulatedTask, first: int, last: int) -> Task:
         return None if values is None else values[:, first:last]
 
     n = len(task.machines)
-    return Task(task.machines, first, last - first, series, groups, np.ones(n))
+    return Task(task.machines, first, last - first, series, groups, np.ones(n), task.group)
 
 
-def _write(task: SimulatedTask, folder: Path, begin: np.datetime64) -> None:
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """The site whose conditions are fixed.
+
+    Attributes
+    ----------
+    largest : int
+        Machines of a task.
+    seconds : int
+        Of a task.
+    interval : int
+        Seconds between two samples.
+    """
+
+    largest: int = _LARGEST
+    seconds: int = _SECONDS
+    interval: int = 1
+
+    def size(self, generator: np.random.Generator) -> int:
+        """Draw the number of machines of a task."""
+        return draw_size(generator, self.largest)
+
+    def task(self, generator: np.random.Generator, n: int, *, faulty: bool) -> SimulatedTask:
+        """Simulate a task."""
+        return (faulty_task if faulty else healthy_task)(generator, n, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Varied:
+    """A site whose conditions were drawn."""
+
+    conditions: Conditions
+
+    @staticmethod
+    def draw(seed: int) -> _Varied:
+        """Draw the conditions."""
+        return _Varied(draw_conditions(np.random.default_rng([seed, 9])))
+
+    @property
+    def interval(self) -> int:
+        """Seconds between two samples."""
+        return self.conditions.seconds
+
+    def size(self, generator: np.random.Generator) -> int:
+        """Draw the number of machines of a task."""
+        return varied_size(generator, self.conditions)
+
+    def task(self, generator: np.random.Generator, n: int, *, faulty: bool) -> SimulatedTask:
+        """Simulate a task."""
+        limits = [metric.limits for metric in DetectionTable().metrics]
+        return varied_task(generator, self.conditions, limits, n, faulty=faulty)
+
+    def configuration(self) -> str:
+        """Return what a detector has to be told about the site."""
+        continuity = self.conditions.continuity * self.interval
+        return f'[detection]\ninterval = "{self.interval}s"\ncontinuity = "{continuity}s"\n'
+
+
+_Site = _Usual | _Varied
+
+
+def _write(task: SimulatedTask, folder: Path, begin: np.datetime64, interval: int) -> None:
     with replacing(folder / "part-0.parquet") as temporary:
-        pq.write_table(metrics_table(task, begin), temporary, compression="zstd")
+        pq.write_table(metrics_table(task, begin, interval), temporary, compression="zstd")
 
 
-def _train(seed: int) -> Iterator[tuple[str, SimulatedTask]]:
+def _train(seed: int, site: _Site) -> Iterator[tuple[str, SimulatedTask]]:
     """Simulate what was recorded before anybody looked: nearly all of it healthy."""
     for number in range(_TRAIN):
         generator = np.random.default_rng([seed, 1, number])
-        n = draw_size(generator, _TRAIN_LARGEST)
-        simulate = faulty_task if generator.random() < _TRAIN_FAULTY else healthy_task
-        yield f"train-{number:03d}", simulate(generator, n, _TRAIN_SECONDS)
+        n = site.size(generator)
+        faulty = generator.random() < _TRAIN_FAULTY
+        yield f"train-{number:03d}", site.task(generator, n, faulty=faulty)
 
 
-def _pulls(n_faulty: int, n_healthy: int, seed: int) -> Iterator[tuple[str, SimulatedTask]]:
+def _pulls(
+    n_faulty: int, n_healthy: int, seed: int, site: _Site
+) -> Iterator[tuple[str, SimulatedTask]]:
     """Simulate pulls in an order that tells nothing."""
     kinds = np.array([True] * n_faulty + [False] * n_healthy)
     np.random.default_rng([seed, 2]).shuffle(kinds)
     for number, faulty in enumerate(kinds):
         generator = np.random.default_rng([seed, 3, number])
-        simulate = faulty_task if faulty else healthy_task
-        yield f"pull-{number:04d}", simulate(generator, draw_size(generator), _SECONDS)
+        n = site.size(generator)
+        yield f"pull-{number:04d}", site.task(generator, n, faulty=bool(faulty))
 
 
-def simulate_incidents_to(out: Path, *, n_faulty: int, n_healthy: int, seed: int) -> None:
+def simulate_incidents_to(
+    out: Path, *, n_faulty: int, n_healthy: int, seed: int, vary: bool = False
+) -> None:
     """Simulate tasks and write their metrics and the truth about their faults.
 
-    Writes `out/train` and `out/pulls`, both `task=NAME/part-0.parquet`, and `out/truth.csv`.
+    Writes `out/train` and `out/pulls`, both `task=NAME/part-0.parquet`, `out/truth.csv`, and with
+    `vary` the configuration that fits the site, `out/detect.toml`.
 
     Parameters
     ----------
@@ -99,25 +169,35 @@ def simulate_incidents_to(out: Path, *, n_faulty: int, n_healthy: int, seed: int
         Pulls of 15 minutes.
     seed : int
         The same one gives the same files, byte for byte.
+    vary : bool
+        Draw the conditions of the site, too: its rhythm, noise, sizes, cadence and so on.
     """
+    site = _Varied.draw(seed) if vary else _Usual()
+    before = site if isinstance(site, _Varied) else _Usual(_TRAIN_LARGEST, _TRAIN_SECONDS)
     rows = []
     with progress_bar(_TRAIN + n_faulty + n_healthy, "simulate", "task") as bar:
-        for name, task in _train(seed):
-            _write(task, out / "train" / f"task={name}", _BEGIN)
+        for name, task in _train(seed, before):
+            _write(task, out / "train" / f"task={name}", _BEGIN, site.interval)
             bar.update()
-        for number, (name, task) in enumerate(_pulls(n_faulty, n_healthy, seed)):
-            begin = _BEGIN + np.timedelta64(1, "D") + number * np.timedelta64(_SECONDS, "s")
-            _write(task, out / "pulls" / f"task={name}", begin)
-            rows.append(_truth(name, task))
+        length = np.timedelta64(_SECONDS * site.interval, "s")
+        for number, (name, task) in enumerate(_pulls(n_faulty, n_healthy, seed, site)):
+            begin = _BEGIN + np.timedelta64(1, "D") + number * length
+            _write(task, out / "pulls" / f"task={name}", begin, site.interval)
+            rows.append(_truth(name, task, site.interval))
             bar.update()
+    if isinstance(site, _Varied):
+        with replacing(out / "detect.toml") as temporary:
+            temporary.write_text(site.configuration(), encoding="utf-8")
     columns = ["task", "machine", "fault", "start_s", "machines"]
     with replacing(out / "truth.csv") as temporary:
         write_csv(pd.DataFrame(rows, columns=columns), temporary)
 
 
-def _truth(name: str, task: SimulatedTask) -> tuple[str, str, str, float | None, int]:
+def _truth(
+    name: str, task: SimulatedTask, interval: int
+) -> tuple[str, str, str, float | None, int]:
     if not task.faults:
         return name, "", "", None, len(task.machines)
     (fault,) = task.faults
     machine = task.machines[fault.machine]
-    return name, machine, fault.kind, round(fault.start, 1), len(task.machines)
+    return name, machine, fault.kind, round(fault.start * interval, 1), len(task.machines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -15,14 +15,11 @@ from forewarn.models.detection.denoiser import LstmVae
 from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector
-from forewarn.models.detection.fitting import (
-    fit_metric_threshold,
-    fit_usual,
-    reached_by,
-    sample_windows,
-)
+from forewarn.models.detection.fitting import fit_metric_threshold, reached_by, sample_windows
+from forewarn.models.detection.healthy_spread import fit_usual, usual_of
 from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.window_representations import Concatenated, WindowMeans, fit_moments
 from forewarn.pipelines.detection.task_metrics import Pull
 
@@ -38,10 +35,12 @@ _MORE = (
     MetricLimits("disk_write", 0.0, 4000.0, log=True),
 )
 _FEWER = 3
+_PEERS = 5.0  # median deviations
+_DOUBTED = 0.1  # of the tasks may hold a fault that nobody labelled
 _WINDOWS = 40_000
 VARIANTS = {
     "forewarn": "as it is",
-    "forewarn, no denoiser": "samples as they are",
+    "forewarn, denoised": "windows pass the paper's denoiser first",
     "forewarn, no own past": "nothing is forgiven for having always been so",
     "forewarn, no continuity": "one window is enough",
     "forewarn, fewer metrics": "the first three",
@@ -54,6 +53,7 @@ VARIANTS = {
     "minder, CON": "denoised metrics concatenated",
     "minder, INT": "one denoiser for all metrics",
     "Mahalanobis": "moments of all metrics in a window, whitened",
+    "peers": "median deviations from the median of all, above 5: nothing is fitted",
     "means": "normal score of the mean of a window, metric by metric",
 }
 
@@ -80,12 +80,18 @@ class Variants:
     per_day: float
     seed: int
     anew: bool = False
+    _models: list[MetricModel] = field(default_factory=list, init=False)
 
     @classmethod
     def of(cls, stored: StoredDetector, train: Pulls, false_alarms: float | None) -> Self:
         """Return the variants of a stored detector, for its own rate of false alarms or another."""
         wanted = stored.facts["false_alarms"] if false_alarms is None else false_alarms
-        return cls(stored.detector, train, wanted, seed=0, anew=false_alarms is not None)
+        left_out = {one["task"] for one in stored.facts.get("fit", {}).get("left_out", ())}
+
+        def healthy() -> Iterator[Pull]:
+            return (pull for pull in train() if pull.name not in left_out)
+
+        return cls(stored.detector, healthy, wanted, seed=0, anew=false_alarms is not None)
 
     def make(self, name: str) -> Detector:
         """Return a variant by its name in `VARIANTS`."""
@@ -95,6 +101,10 @@ class Variants:
         paper = replace(self.fitted.rules, mode="minder")
         if first == "Mahalanobis":
             return self._together(paper, fit_moments(self._series(), paper.window))
+        if first == "peers":
+            fixed = Threshold(float(np.log(_PEERS)), 0.0, 0.0, 0.05)
+            plain = [replace(m, denoiser=None, threshold=fixed) for m in self.fitted.metrics]
+            return Detector(replace(paper, mode="peers"), plain, self.fitted.activity)
         if first == "means":
             means = WindowMeans(paper.window)
             return self._with(paper, [replace(m, denoiser=means) for m in self.fitted.metrics])
@@ -107,28 +117,28 @@ class Variants:
         if what == "fewer metrics":
             return self._with(rules, metrics[:_FEWER])
         if what == "more metrics":
-            return self._with(rules, [*metrics, *(self._added(one) for one in _MORE)])
-        if what == "no denoiser":
-            plain = [replace(one, denoiser=None) for one in metrics]
-            return self._with(rules, [self._usual(rules, one) for one in plain])
+            more = [MetricModel((one,), None) for one in _MORE if self._sent(one.name)]
+            return self._with(rules, [*metrics, *(self._usual(rules, one) for one in more)])
+        if what == "denoised":
+            return self._with(rules, [self._usual(rules, one) for one in self._denoised()])
         if what == "no own past":
             return self._with(replace(rules, own_past=False), metrics)
         return self._with(replace(rules, continuity=1), metrics)
 
     def _papers(self, rules: Rules, what: str) -> Detector:
-        metrics = list(self.fitted.metrics)
+        if what == "RAW":
+            return self._with(rules, [replace(one, denoiser=None) for one in self.fitted.metrics])
+        if what == "INT":
+            return self._together(rules, self._integrated(rules.window))
+        metrics = self._denoised()
         if what in ("Manhattan", "Chebyshev"):
             distance: Distance = "manhattan" if what == "Manhattan" else "chebyshev"
             return self._with(replace(rules, distance=distance), metrics)
         if what == "no continuity":
             return self._with(replace(rules, continuity=1), metrics)
-        if what == "RAW":
-            return self._with(rules, [replace(one, denoiser=None) for one in metrics])
         if what == "CON":
             denoisers = [m.denoiser for m in metrics if isinstance(m.denoiser, LstmVae)]
             return self._together(rules, Concatenated(denoisers))
-        if what == "INT":
-            return self._together(rules, self._integrated(rules.window))
         return self._with(rules, metrics)
 
     def _together(self, rules: Rules, denoiser: Denoiser) -> Detector:
@@ -154,14 +164,26 @@ class Variants:
 
     def _usual(self, rules: Rules, model: MetricModel) -> MetricModel:
         detector = Detector(rules, (), self.fitted.activity)
-        return replace(model, usual=fit_usual(detector, model, (p.task() for p in self.train())))
+        groups = model.usual.groups
+        shown = (usual_of(detector, model, pull.task()) for pull in self.train())
+        known = [one for one in shown if one is not None]
+        return replace(model, usual=fit_usual(known, groups, doubted=_DOUBTED))
 
-    def _added(self, limits: MetricLimits) -> MetricModel:
-        """Fit another metric as `detect fit` would."""
-        rules = self.fitted.rules
-        windows = self._windows((limits,), rules.window)
-        denoiser, _ = fit_lstm_vae(windows, seed=self.seed)
-        return self._usual(rules, MetricModel((limits,), denoiser))
+    def _sent(self, metric: str) -> bool:
+        """Tell whether any task has a metric."""
+        return any(pull.series(metric) is not None for pull in self.train())
+
+    def _denoised(self) -> list[MetricModel]:
+        """Return the metrics with a denoiser each, as mode `minder` fits them; once."""
+        if not self._models:
+            self._models = [self._with_denoiser(model) for model in self.fitted.metrics]
+        return self._models
+
+    def _with_denoiser(self, model: MetricModel) -> MetricModel:
+        if model.denoiser is not None:
+            return model
+        windows = self._windows(model.limits, self.fitted.rules.window)
+        return replace(model, denoiser=fit_lstm_vae(windows, seed=self.seed)[0])
 
     def _integrated(self, length: int) -> LstmVae:
         limits = tuple(one.limits[0] for one in self.fitted.metrics)

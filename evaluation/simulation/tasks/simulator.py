@@ -12,7 +12,14 @@ from forewarn.evaluation.simulation.tasks.faults import Fault, draw_fault
 from forewarn.evaluation.simulation.tasks.metrics import METRICS, MetricProfile
 from forewarn.features.compiled import compiled
 
-__all__ = ["SimulatedTask", "draw_size", "faulty_task", "healthy_task", "life_of_task"]
+__all__ = [
+    "SimulatedTask",
+    "draw_size",
+    "faulty_task",
+    "healthy_task",
+    "life_of_task",
+    "with_inertia",
+]
 
 Floats = npt.NDArray[np.float32]
 Generator = np.random.Generator
@@ -69,7 +76,7 @@ class _Rhythm:
 
 
 @compiled
-def _with_inertia(noise: Floats, inertia: float) -> None:
+def with_inertia(noise: Floats, inertia: float) -> None:
     """Make independent noise into one that remembers, of the same deviation."""
     fresh = np.sqrt(1.0 - inertia * inertia)
     for machine in range(noise.shape[0]):
@@ -150,7 +157,7 @@ def _simulate(generator: Generator, n: int, seconds: int, faults: Sequence[Fault
         for fault in (*faults, *jitters):
             _strike(generator, profile, level, fault)
         noise = generator.standard_normal((n, seconds), dtype=np.float32)
-        _with_inertia(noise, profile.inertia)
+        with_inertia(noise, profile.inertia)
         level *= 1.0 + np.float32(profile.noise) * noise
         values[profile.name] = np.clip(level, 0.0, profile.top).round(3).astype(np.float32)
     _lose(generator, values)

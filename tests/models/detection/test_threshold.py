@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forewarn.models.detection.threshold import Threshold, fit_threshold
+from forewarn.models.detection.threshold import LEAST, Threshold, fit_threshold
 
 DAY_OF_PULLS = 1 / 96  # of 15 minutes
 
@@ -32,13 +32,26 @@ def test_a_rarer_alarm_needs_a_higher_threshold() -> None:
     assert seldom.at(16) > often.at(16) > 0.9 * highest.max()
 
 
-def test_faulty_pulls_among_the_healthy_ones_hardly_move_it() -> None:
-    generator = np.random.default_rng(2)
-    highest, sizes, days = generator.lognormal(0, 0.2, 60), np.full(60, 16), np.full(60, 0.01)
-    spoiled = highest.copy()
-    spoiled[:3] = 50.0
-    clean = fit_threshold(highest, sizes, days, per_day=0.1).at(16)
-    assert fit_threshold(spoiled, sizes, days, per_day=0.1).at(16) == pytest.approx(clean, rel=0.2)
+def test_no_threshold_is_below_what_a_healthy_pull_reached() -> None:
+    mostly_still = [0.0] * 12 + [1.0, 1.5, 2.0, 3.0, 3.0, 4.0, 5.0, 6.0]
+    found = fit_threshold(mostly_still, [4] * 20, [900 / 86400] * 20, per_day=0.02)
+    assert 6.0 < found.at(4) < 60.0
+
+
+@pytest.mark.parametrize("highest", [0.0, 0.4])
+def test_no_threshold_is_below_the_least_effect_that_matters(highest: float) -> None:
+    found = fit_threshold([highest] * 1000, [4] * 1000, [0.01] * 1000, per_day=0.02)
+    assert found.at(4) == LEAST
+
+
+def test_a_threshold_falls_with_evidence() -> None:
+    reached = np.tile([0.9, 1.0, 1.1, 1.2], 100)
+    levels = [
+        fit_threshold(reached[:n], np.full(n, 8), np.full(n, 0.01), per_day=0.02).at(8)
+        for n in (1, 8, 20, 60, 400)
+    ]
+    assert levels == sorted(levels, reverse=True)
+    assert levels[0] > 2 * levels[-1] > 2 * 1.2
 
 
 def test_a_listed_machine_needs_less_and_the_others_more() -> None:

@@ -23,7 +23,7 @@ DEADLINE = 2.0
 SERVE = """
 import sys
 from pathlib import Path
-from forewarn.pipelines import collect
+from forewarn.pipelines.collector import service as collect
 from forewarn.pipelines.config.settings import Settings
 collect._DEADLINE = float(sys.argv[2])
 settings = Settings.model_validate({"collector": {"publish_every": "50ms", "port": 0}})

@@ -458,8 +458,9 @@ def test_incidents_rank_the_metrics(
         put(fault(10, 4, start=200, seed=30 + number), folder, f"bad-{number}")
         incidents.append(Incident(f"bad-{number}", "node-0004", 0, 1))
     settings = load_settings(detection_config).detection
-    tasks = _Tasks(find_pulls(folder), settings, frozenset(one.task for one in incidents))
-    ranks = _ranks(tasks, [one.limits for one in settings.metrics], incidents, settings)
+    faulty = frozenset(one.task for one in incidents)
+    tasks = _Tasks(find_pulls(folder), settings, faulty)
+    ranks = _ranks(tasks, [one.limits for one in settings.metrics], faulty, settings)
     assert [name for name, _ in ranks] == ["power_draw", "cpu_usage"]
 
 

@@ -20,6 +20,7 @@ from forewarn.models.detection.own_past import Past
 from forewarn.models.detection.task import Task
 from forewarn.models.detection.verdict import Finding, Verdict
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.detection.at_risk_prior import list_weights
 from forewarn.pipelines.studies import multiple_faults as study_several
 
@@ -52,7 +53,7 @@ def data(
 def test_methods_are_compared_on_the_same_pulls(
     data: Path, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    names = "forewarn; forewarn, no denoiser; minder; minder, CON; Mahalanobis; means"
+    names = "forewarn; forewarn, denoised; peers; minder; minder, CON; Mahalanobis; means"
     given = ["--data", str(data), "--model", str(model), "--out", str(tmp_path)]
     assert main(["study", "detection", *given, "--methods", names]) == 0
     printed = capsys.readouterr().out
@@ -70,7 +71,7 @@ def test_methods_are_compared_on_the_same_pulls(
     assert right.sum() / 4 == ours["recall"]  # the figures can be recomputed
     assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
     assert ours["in_hindsight"]["f1"] > 0.8
-    assert "forewarn, no denoiser" in printed
+    assert "forewarn, denoised" in printed
     assert f"recall of forewarn by machines: 4 to 15 {ours['recall']:.2f} of 4" in printed
 
 
@@ -160,3 +161,38 @@ def test_simulated_incidents_have_the_form_of_the_contract(tmp_path: Path) -> No
         assert len(machines) == row["machines"]
         assert row["machine"] in machines | {""}
         assert path.read_bytes() == Path(str(path).replace("/a/", "/b/")).read_bytes()
+
+
+def test_a_site_whose_conditions_are_drawn_brings_its_configuration(tmp_path: Path) -> None:
+    given = ["--out", str(tmp_path), "--faulty", "1", "--healthy", "1", "--seed", "5", "--vary"]
+    assert main(["simulate", "incidents", *given]) == 0
+    settings = load_settings(tmp_path / "detect.toml").detection
+    (folder, *_) = sorted((tmp_path / "pulls").iterdir())
+    times = pd.read_parquet(folder, columns=["timestamp", "machine"])
+    seconds = times.groupby("machine")["timestamp"].diff().dt.total_seconds()
+    assert seconds.median() == settings.interval / 1e9
+
+
+def test_metrics_that_nobody_sends_are_no_hindrance_to_a_study(
+    data: Path, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """The four that `more metrics` adds are not there."""
+    given = ["--data", str(data), "--model", str(model), "--out", str(tmp_path)]
+    assert main(["study", "detection", *given, "--methods", "forewarn, more metrics"]) == 0
+    assert "forewarn, more metrics" in capsys.readouterr().out
+
+
+def test_the_thresholds_over_the_number_of_pulls_are_drawn(
+    healthy_metrics: Path, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    picture = tmp_path / "thresholds.png"
+    given = ["--metrics", str(healthy_metrics), "--model", str(model), "--out", str(picture)]
+    capsys.readouterr()
+    assert main(["study", "thresholds", *given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["cpu_usage", "power_draw"]
+    for one in found.values():
+        assert one["pulls"][-1] == 14
+        for threshold, reached in zip(one["threshold"], one["reached"], strict=True):
+            assert threshold > reached
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from forewarn.evaluation.simulation.tasks.conditions import draw_conditions
 from forewarn.evaluation.simulation.tasks.faults import FAULTS, draw_fault
 from forewarn.evaluation.simulation.tasks.metrics import METRICS
 from forewarn.evaluation.simulation.tasks.simulator import (
@@ -13,6 +14,8 @@ from forewarn.evaluation.simulation.tasks.simulator import (
     faulty_task,
     healthy_task,
 )
+from forewarn.evaluation.simulation.tasks.varied import varied_size, varied_task
+from forewarn.pipelines.config.settings import DetectionTable
 
 
 def task(seed: int, n: int = 24, n_faulty: int = 0, seconds: int = 900) -> SimulatedTask:
@@ -98,3 +101,28 @@ def test_rank_zero_is_different_for_good_and_samples_are_lost() -> None:
     cpu = np.nanmedian(found.samples["cpu_usage"], axis=1)
     assert cpu[0] > np.median(cpu)
     assert np.mean([np.isnan(v).mean() for v in found.samples.values()]) > 0.0005
+
+
+def test_conditions_are_drawn_anew_by_seed_and_tasks_follow_them() -> None:
+    limits = [metric.limits for metric in DetectionTable().metrics]
+    cadences = set()
+    for seed in range(12):
+        conditions = draw_conditions(np.random.default_rng(seed))
+        cadences.add(conditions.seconds)
+        n = varied_size(np.random.default_rng(seed), conditions)
+        assert conditions.sizes[0] <= n <= conditions.sizes[1]
+        one, again = (
+            varied_task(np.random.default_rng(seed), conditions, limits, n, faulty=True)
+            for _ in range(2)
+        )
+        for limit, metric in zip(limits, conditions.metrics, strict=True):
+            values = one.samples[limit.name]
+            assert values.shape == (n, conditions.samples)
+            np.testing.assert_array_equal(values, again.samples[limit.name])
+            shares = limit.scale(values[np.isfinite(values)])
+            assert -0.001 <= shares.min() <= shares.max() <= 1.001
+            if metric.quantum:
+                steps = shares / metric.quantum
+                assert np.abs(steps - steps.round()).max() < 0.05
+        assert one.faults[0].machine < n
+    assert cadences == {1, 60, 300}

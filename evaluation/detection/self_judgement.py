@@ -1,0 +1,142 @@
+"""What a detector says about itself when it was fitted, and what so few tasks can tell at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaincinv, pdtrc
+
+from forewarn.models.detection.fitting import Suspect
+from forewarn.models.detection.training import LeftOut
+
+__all__ = ["SelfJudgement", "beyond_chance", "rate_supported"]
+
+_LEVEL = 0.05
+_WOULD_SHOW = 0.1  # a detector that alarms in such a share of healthy tasks has to have shown it
+
+
+def rate_supported(alarms: int, days: float) -> float | None:
+    """Return the rate that so many alarms in so many days are below, with 95 %; None for no day.
+
+    Examples
+    --------
+    >>> round(rate_supported(0, 1.0), 2)
+    3.0
+    """
+    return float(gammaincinv(alarms + 1.0, 1.0 - _LEVEL)) / days if days > 0 else None
+
+
+def beyond_chance(alarms: int, days: float, wanted: float) -> bool:
+    """Tell whether there are more alarms than a wanted rate explains (Poisson, 5 %).
+
+    Examples
+    --------
+    >>> beyond_chance(1, 1.0, 0.02), beyond_chance(1, 10.0, 0.02)
+    (True, False)
+    """
+    return alarms > 0 and float(pdtrc(alarms - 1, wanted * days)) < _LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class SelfJudgement:
+    """What a fit came to, judged on the jobs that each of its detectors was not fitted to.
+
+    Attributes
+    ----------
+    tasks, machines : int
+        All that were there; the machines of all tasks together.
+    jobs : int
+    left_out : tuple of Suspect
+        Tasks taken for faulty, by a detector that was fitted without their job.
+    judged : LeftOut
+    never_useful : tuple of str
+        Metrics on which nothing could be said of any task.
+    metrics : int
+    wanted : float
+        False alarms per task and day.
+    """
+
+    tasks: int
+    machines: int
+    jobs: int
+    left_out: tuple[Suspect, ...]
+    judged: LeftOut
+    never_useful: tuple[str, ...]
+    metrics: int
+    wanted: float
+
+    @property
+    def names_nobody(self) -> bool:
+        """No task could be judged on any metric."""
+        return len(self.never_useful) == self.metrics or self.judged.blind >= 1.0
+
+    @property
+    def too_many(self) -> bool:
+        """The left-out jobs have more alarms than the wanted rate explains."""
+        return beyond_chance(len(self.judged.alarms), self.judged.days, self.wanted)
+
+    @property
+    def passed(self) -> bool:
+        """Neither of both."""
+        return not (self.names_nobody or self.too_many)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Return why nobody should act on its verdicts yet; empty if nothing speaks against it."""
+        found = []
+        if self.names_nobody:
+            found.append("it can name nobody: no task could be judged")
+        if self.too_many:
+            n, days = len(self.judged.alarms), self.judged.days
+            found.append(
+                f"{n} alarms in {days:.2g} task-days of left-out jobs, wanted {self.wanted:g} a day"
+            )
+        least = int(np.ceil(np.log(_LEVEL) / np.log(1.0 - _WOULD_SHOW)))
+        if self.judged.judged < least:
+            found.append(
+                f"{self.judged.judged} tasks could be judged by a detector fitted without their "
+                f"job, expected {least} or more"
+            )
+        if self.left_out:
+            found.append(
+                f"{len(self.left_out)} tasks were taken for faulty and would raise a threshold "
+                "twofold: say whether they are (--incidents)"
+            )
+        return found
+
+    def figures(self) -> dict[str, Any]:
+        """Return it as `detect fit --json` prints it (CONTRACTS, section 6)."""
+        supported = rate_supported(len(self.judged.alarms), self.judged.days)
+        needed = float(gammaincinv(1.0, 1.0 - _LEVEL)) / self.wanted
+        return {
+            "tasks": self.tasks,
+            "machines": self.machines,
+            "jobs": self.jobs,
+            "judged": self.judged.judged,
+            "task_days": round(self.judged.days, 4),
+            "alarms": len(self.judged.alarms),
+            "alarmed": [_described(one) for one in self.judged.alarms],
+            "left_out": [_described(one) for one in self.left_out],
+            "blind": round(self.judged.blind, 4),
+            "never_useful": list(self.never_useful),
+            "false_alarms_wanted": self.wanted,
+            "false_alarms_supported": None if supported is None else float(f"{supported:.3g}"),
+            "task_days_needed": float(f"{needed:.3g}"),
+            "passed": self.passed,
+            "observe_only": bool(self.doubts),
+            "doubts": self.doubts,
+        }
+
+
+def _described(one: Suspect) -> Mapping[str, Any]:
+    return {
+        "task": one.task,
+        "machine": one.machine,
+        "metric": one.metric,
+        "score": round(one.score, 3),
+        "why": f"{one.machine} came to {one.score:.1f} times the threshold of {one.metric}, "
+        "fitted without its job",
+    }

@@ -1,0 +1,293 @@
+"""Trains a detector on tasks that were mostly healthy, and judges the jobs it leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.fitting import (
+    Reached,
+    Suspect,
+    fit_metric_threshold,
+    reached_by,
+    suspects,
+)
+from forewarn.models.detection.healthy_spread import (
+    TaskUsual,
+    fit_usual,
+    group_differences,
+    group_levels,
+    usual_of,
+)
+from forewarn.models.detection.own_past import Usual
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.task import Task
+
+__all__ = ["LeftOut", "Terms", "Trained", "TrainingTask", "job_of", "judge_left_out", "train"]
+
+_DOUBTED = 0.1  # of the tasks may hold a fault that nobody labelled
+_MOST_FOLDS = 5
+_OFFSET = re.compile(r"-\d{5,}$")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTask:
+    """A task that is taken for healthy.
+
+    Attributes
+    ----------
+    name : str
+    task : Task
+    days : float
+    """
+
+    name: str
+    task: Task
+    days: float
+
+
+Source = Callable[[], Iterator[TrainingTask]]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a detector is trained for.
+
+    Attributes
+    ----------
+    rules : Rules
+    activity : str or None
+    per_day : float
+        False alarms per task and day.
+    labelled : frozenset of str
+        Tasks that somebody has called healthy: they are never left out.
+    """
+
+    rules: Rules
+    activity: str | None
+    per_day: float
+    labelled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A detector and what it was trained on.
+
+    Attributes
+    ----------
+    detector : Detector
+    left_out : tuple of Suspect
+        Tasks that look faulty to a detector fitted without their job.
+    shown : mapping of str to mapping of str to TaskUsual
+        By metric and task.
+    differences : mapping of str to mapping of str to mapping of str to float
+        What small groups differ by, by metric and task.
+    reached : mapping of str to mapping of str to Reached
+        By metric and task, those left out as well.
+    """
+
+    detector: Detector
+    left_out: tuple[Suspect, ...]
+    shown: Mapping[str, Mapping[str, TaskUsual]]
+    differences: Mapping[str, Mapping[str, Mapping[str, float]]]
+    reached: Mapping[str, Mapping[str, Reached]]
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks of which anything can be said, without those left out."""
+        out = {one.task for one in self.left_out}
+        return {task for tasks in self.reached.values() for task in tasks} - out
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What detectors said of jobs that they were not fitted to.
+
+    Attributes
+    ----------
+    judged : int
+        Tasks.
+    days : float
+    alarms : tuple of Suspect
+    blind : float
+        Share of the machines of which nothing could be said.
+    """
+
+    judged: int
+    days: float
+    alarms: tuple[Suspect, ...]
+    blind: float
+
+
+def job_of(task: str) -> str:
+    """Return the job of a task: its name without an offset of five digits or more at its end.
+
+    Examples
+    --------
+    >>> job_of("sort-00900"), job_of("sort-7")
+    ('sort', 'sort-7')
+    """
+    return _OFFSET.sub("", task)
+
+
+def train(source: Source, metrics: Sequence[MetricModel], terms: Terms) -> Trained:
+    """Find what is usual on each metric, which tasks to leave out, and the thresholds.
+
+    Parameters
+    ----------
+    source : callable
+        Opens the tasks one after the other, each time that it is called.
+    metrics : sequence of MetricModel
+        Without a threshold; what is usual is fitted in mode `forewarn`.
+    terms : Terms
+    """
+    detector = Detector(terms.rules, (), terms.activity)
+    share = terms.per_day / len(metrics)
+    differences = _differences(source, metrics)
+    models = [_grouped(model, differences[model.name]) for model in metrics]
+    shown = _shown(source, detector, models)
+    first = [_with_usual(m, shown[m.name], differences[m.name], doubted=_DOUBTED) for m in models]
+    reached = _reached(source, detector, first)
+    jobs = {task: job_of(task) for tasks in reached.values() for task in tasks}
+    doubtful = {
+        metric: {task: one for task, one in tasks.items() if task not in terms.labelled}
+        for metric, tasks in reached.items()
+    }
+    left_out = tuple(suspects(doubtful, jobs, share))
+    out = {one.task for one in left_out}
+    models = [_without(m, shown, differences, out) for m in models]
+    reached = _reached(source, detector, models)
+    models = [_thresholded(model, reached[model.name], out, share) for model in models]
+    return Trained(replace(detector, metrics=tuple(models)), left_out, shown, differences, reached)
+
+
+def judge_left_out(source: Source, trained: Trained, terms: Terms) -> LeftOut:
+    """Judge every job by a detector that was fitted without it; jobs are taken together in folds.
+
+    Parameters
+    ----------
+    source, terms
+        As for `train`.
+    trained : Trained
+    """
+    tasks = trained.tasks
+    jobs = sorted({job_of(task) for task in tasks})
+    if len(jobs) < 2:
+        return LeftOut(0, 0.0, (), _blind_share(source, trained.detector, tasks))
+    fold = {job: number % min(len(jobs), _MOST_FOLDS) for number, job in enumerate(jobs)}
+    out = {one.task for one in trained.left_out}
+    detectors = {}
+    for number in sorted(set(fold.values())):
+        unseen = out | {task for task in tasks if fold[job_of(task)] == number}
+        detectors[number] = _fitted_without(trained, unseen, terms)
+    alarms, blind, n_machines, days, judged = [], 0, 0, 0.0, 0
+    for one in source():
+        if one.name not in tasks:
+            continue
+        verdict, _ = detectors[fold[job_of(one.name)]].find(one.task)
+        judged, days = judged + 1, days + one.days
+        n_machines += len(one.task.machines)
+        blind += len(set(verdict.blind) | set(verdict.too_small))
+        for first in verdict.findings[:1]:
+            machine = one.task.machines[first.machine]
+            alarms.append(Suspect(one.name, machine, first.metric, first.score))
+    return LeftOut(judged, days, tuple(alarms), blind / max(n_machines, 1))
+
+
+def _blind_share(source: Source, detector: Detector, tasks: set[str]) -> float:
+    blind, n_machines = 0, 0
+    for one in source():
+        verdict, _ = detector.find(one.task)
+        said = one.name in tasks
+        n_machines += len(one.task.machines)
+        unseen = set(verdict.blind) | set(verdict.too_small)
+        blind += len(unseen) if said else len(one.task.machines)
+    return blind / max(n_machines, 1)
+
+
+def _fitted_without(trained: Trained, unseen: set[str], terms: Terms) -> Detector:
+    """Fit what is usual and the thresholds to the tasks that are left."""
+    detector = trained.detector
+    share = terms.per_day / len(detector.metrics)
+    models = [
+        _without(model, trained.shown, trained.differences, unseen) for model in detector.metrics
+    ]
+    models = [_thresholded(m, trained.reached[m.name], unseen, share) for m in models]
+    return replace(detector, metrics=tuple(models))
+
+
+def _differences(
+    source: Source, metrics: Sequence[MetricModel]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return what small groups differ by in each task, by metric and task."""
+    found: dict[str, dict[str, dict[str, float]]] = {model.name: {} for model in metrics}
+    for one in source():
+        if one.task.in_small_group.any():
+            for model in metrics:
+                found[model.name][one.name] = group_differences(model.limits[0], one.task)
+    return found
+
+
+def _grouped(model: MetricModel, differences: Mapping[str, Mapping[str, float]]) -> MetricModel:
+    return replace(model, usual=Usual(groups=group_levels(differences.values())))
+
+
+def _shown(
+    source: Source, detector: Detector, metrics: Sequence[MetricModel]
+) -> dict[str, dict[str, TaskUsual]]:
+    """Return what each task shows on each metric; nothing in mode `minder`."""
+    found: dict[str, dict[str, TaskUsual]] = {model.name: {} for model in metrics}
+    if detector.rules.mode == "minder":
+        return found
+    for one in source():
+        for model in metrics:
+            shown = usual_of(detector, model, one.task)
+            if shown is not None:
+                found[model.name][one.name] = shown
+    return found
+
+
+def _with_usual(
+    model: MetricModel,
+    shown: Mapping[str, TaskUsual],
+    differences: Mapping[str, Mapping[str, float]],
+    *,
+    doubted: float = 0.0,
+) -> MetricModel:
+    groups = group_levels(differences.values())
+    usual = fit_usual(list(shown.values()), groups, doubted=doubted)
+    return replace(model, usual=usual)
+
+
+def _without(
+    model: MetricModel,
+    shown: Mapping[str, Mapping[str, TaskUsual]],
+    differences: Mapping[str, Mapping[str, Mapping[str, float]]],
+    out: set[str],
+) -> MetricModel:
+    """Fit what is usual to tasks without some of them."""
+    certain = {task: one for task, one in shown[model.name].items() if task not in out}
+    groups = {task: one for task, one in differences[model.name].items() if task not in out}
+    return _with_usual(model, certain, groups)
+
+
+def _reached(
+    source: Source, detector: Detector, metrics: Sequence[MetricModel]
+) -> dict[str, dict[str, Reached]]:
+    found: dict[str, dict[str, Reached]] = {model.name: {} for model in metrics}
+    for one in source():
+        for model in metrics:
+            reached = reached_by(detector, model, one.task, one.days)
+            if reached is not None:
+                found[model.name][one.name] = reached
+    return found
+
+
+def _thresholded(
+    model: MetricModel, reached: Mapping[str, Reached], out: set[str], per_day: float
+) -> MetricModel:
+    """Give a metric its threshold: any may raise the alarm, so that each has its part of them."""
+    certain = [one for task, one in reached.items() if task not in out]
+    return replace(model, threshold=fit_metric_threshold(certain, per_day))

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.models.detection.adaptation import FIRST_HOUR, Adaptation
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.threshold import Threshold
+
+FITTED = Threshold(base=float(np.log(4.0)), slope=0.0, margin=0.0, tail=0.1)
+DETECTOR = Detector(Rules(), (MetricModel((MetricLimits("one"),), None, threshold=FITTED),))
+
+
+def level(known: Adaptation, task: str) -> float:
+    (model,) = known.raised(DETECTOR, task).metrics
+    assert model.threshold is not None
+    return model.threshold.at(8)
+
+
+def test_a_first_hour_raises_the_thresholds_of_its_own_task_most() -> None:
+    known = Adaptation()
+    known.watched("a", 0, FIRST_HOUR // 2)
+    known.learn("a", {"one": 0.95})
+    assert level(known, "a") == pytest.approx(4.0 * 1.5 * 0.95)
+    assert level(known, "b") == pytest.approx(4.0 * 1.1 * 0.95)
+
+
+def test_after_the_first_hour_a_task_is_one_of_the_site() -> None:
+    known = Adaptation()
+    known.watched("a", 0, 2 * FIRST_HOUR)
+    known.learn("a", {"one": 0.95})
+    assert level(known, "a") == level(known, "b") == pytest.approx(4.0 * 1.1 * 0.95)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_nothing_lowers_a_threshold(share: float) -> None:
+    known = Adaptation()
+    known.watched("a", 0, FIRST_HOUR // 2)
+    known.learn("a", {"one": share})
+    assert level(known, "a") == pytest.approx(4.0)
+
+
+def test_a_threshold_does_not_climb_without_end() -> None:
+    known = Adaptation()
+    known.watched("a", 0, FIRST_HOUR // 2)
+    for _ in range(100):
+        known.learn("a", {"one": 0.99 * level(known, "a") / 4.0})
+    assert level(known, "a") == pytest.approx(12.0)
+
+
+def test_time_that_calls_share_is_watched_once() -> None:
+    known = Adaptation()
+    known.watched("a", 0, 900)
+    known.watched("a", 480, 1380)
+    assert known.days == pytest.approx(1380 / 86_400e9)
