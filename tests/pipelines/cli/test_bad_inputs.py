@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.pipelines import cli
+from forewarn.pipelines.cli import main as cli
 from forewarn.pipelines.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
