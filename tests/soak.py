@@ -1,12 +1,13 @@
 """Ten agents and a collector for some minutes, each with its own trouble, and kills at random.
 
-    python tests/soak.py [--minutes 20] [--seed 0] [--keep DIR]
+    python tests/soak.py [--minutes 20] [--speed 160] [--seed 0] [--keep DIR]
 
-The processes are real; their clock runs 160 times as fast, so 20 minutes are 53 hours. One host has
-an nvidia-smi that breaks, one a clock that is 11 hours ahead, one a kernel log full of NULs. Agents
-and collector are killed without a warning at random moments and started again. At the end nothing
-acknowledged may be lost or doubled, no GPU falsely failed, and each day's list made once, after its
-midnight, over all GPUs. Prints a table and exits with 1 if one of these does not hold.
+The processes are real; their clock runs 160 times as fast, so 20 minutes are 53 hours. On a machine
+that is busy a process takes longer to start than so fast a clock allows: lower the speed then. One
+host has an nvidia-smi that breaks, one a clock that is 11 hours ahead, one a kernel log full of
+NULs. Agents and collector are killed without a warning at random moments and started again. At the
+end nothing acknowledged may be lost or doubled, no GPU falsely failed, and each day's list made
+once, after its midnight, over all GPUs. Prints a table and exits with 1 if one of these fails.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.scheduled_tasks import complete_days, missing_days
 
 SCALED = Path(__file__).parent / "pipelines" / "collector" / "scaled.py"
-SPEED = 160
 SECOND = 10**9
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 TICK = 10 * MINUTE
@@ -161,6 +161,7 @@ class Soak:
     real: int
     start: int
     port: int
+    speed: int
     url: str = ""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     kills: Counter[str] = field(default_factory=Counter)
@@ -172,7 +173,7 @@ class Soak:
         return self.folder / "records"
 
     def now(self) -> int:
-        return self.start + (time.time_ns() - self.real) * SPEED
+        return self.start + (time.time_ns() - self.real) * self.speed
 
     def passed(self, share: float) -> bool:
         """Tell whether so much of the run is over."""
@@ -180,7 +181,7 @@ class Soak:
 
     def at(self, share: float) -> int:
         """Return a moment of the run on the simulated clock."""
-        return self.start + round(share * self.minutes * 60 * SECOND) * SPEED
+        return self.start + round(share * self.minutes * 60 * SECOND) * self.speed
 
     def launch(self, name: str) -> None:
         arguments, environment = self.command(name)
@@ -228,7 +229,7 @@ class Soak:
 
 def build(soak: Soak) -> None:
     """Write everything that the processes read."""
-    clock = {"real": soak.real, "simulated": soak.start, "speed": SPEED}
+    clock = {"real": soak.real, "simulated": soak.start, "speed": soak.speed}
     (soak.folder / "clock.json").write_text(json.dumps(clock))
     (soak.folder / "config.toml").write_text(CONFIG)
     serials = [f"S{host}{gpu}" for host in range(HOSTS) for gpu in range(GPUS)]
@@ -274,7 +275,7 @@ def troubles(soak: Soak) -> Iterator[tuple[float, Callable[[], None]]]:
 def publish(soak: Soak, settings: Settings, over: threading.Event) -> None:
     """Do as the scheduled DAGs do: look which days are complete, make their lists."""
     published: str | None = None
-    while not over.wait(HOUR / SPEED / SECOND / 3):
+    while not over.wait(HOUR / soak.speed / SECOND / 3):
         now = soak.now()
         today = pd.Timestamp(now, tz="UTC").date().isoformat()
         try:
@@ -328,10 +329,12 @@ def table(files: Iterable[Path]) -> pd.DataFrame:
 
 
 def falsely_failed(soak: Soak) -> str:
-    """Only the GPU after the NULs has failed, and it has."""
+    """The GPU after the NULs has failed; nobody else but, once its time has come, that ahead."""
     failures = pq.read_table(soak.records / "failures.parquet").to_pandas()
-    got = sorted(set(failures["gpu_serial"]))
-    return "" if got == [f"S{NULS}1"] else f"failed: {got}, expected ['S{NULS}1']"
+    got, sure, later = set(failures["gpu_serial"]), f"S{NULS}1", f"S{AHEAD}2"
+    if sure in got <= {sure, later}:
+        return ""
+    return f"failed: {sorted(got)}, expected {sure}, perhaps {later}"
 
 
 def lost(soak: Soak, acknowledged: Acknowledged) -> str:
@@ -421,12 +424,13 @@ def main() -> int:
     """Run it, judge it; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="of the run (default: 20)")
+    parser.add_argument("--speed", type=int, default=160, help="of the clock (default: 160)")
     parser.add_argument("--seed", type=int, default=0, help="of the kills (default: 0)")
     parser.add_argument("--keep", type=Path, help="folder for everything; else it is deleted")
     asked = parser.parse_args()
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="forewarn-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
-    span = round(min(asked.minutes, 2.0) * 60 * SECOND) * SPEED
+    span = round(min(asked.minutes, 320 / asked.speed) * 60 * SECOND) * asked.speed
     soak = Soak(
         folder.resolve(),
         asked.minutes,
@@ -434,6 +438,7 @@ def main() -> int:
         time.time_ns(),
         MIDNIGHT - span * 6 // 10,
         free_port(),
+        asked.speed,
     )
     acknowledged = Acknowledged(f"http://127.0.0.1:{soak.port}")
     server = relay(acknowledged)
