@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.errors import InputError
+from forewarn.features.time_units import DAY, HOUR
 
 __all__ = [
     "DAY",
@@ -27,8 +28,6 @@ __all__ = [
 
 SERIAL, TIMESTAMP, FAILURE = "gpu_serial", "timestamp", "failure"
 MACHINE, SLOT = "machine_id", "slot"
-HOUR = 3_600_000_000_000
-DAY = 24 * HOUR
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
