@@ -26,12 +26,12 @@ from forewarn.pipelines.doctor.page import render_doctor
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.record_store import (
     RecordStore,
     moments_of,
     of_columns,
     read_parquet,
-    replacing,
     serials_of,
 )
 

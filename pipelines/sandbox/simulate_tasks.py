@@ -19,8 +19,8 @@ from forewarn.evaluation.simulation.tasks.simulator import (
 )
 from forewarn.models.detection.task import Task
 from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
-from forewarn.pipelines.storage.record_store import replacing
 
 __all__ = ["as_task", "metrics_table", "simulate_incidents_to"]
 

@@ -41,7 +41,6 @@ from forewarn.features.records.table import (
     RecordsError,
 )
 from forewarn.features.threads import in_threads, n_threads
-from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
 
 __all__ = [
     "RecordStore",
@@ -50,7 +49,6 @@ __all__ = [
     "of_columns",
     "open_parquet",
     "read_parquet",
-    "replacing",
     "serials_of",
 ]
 
@@ -58,36 +56,6 @@ _FAILURES = "failures.parquet"
 _Result = TypeVar("_Result")
 _KEY_BYTES, _VALUE_BYTES = 32, 8  # a row takes at least so much while it is brought into line
 _TRIES = 10  # a collector replaces the file of the hour every few seconds
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; on success it takes its place, else it is removed.
-
-    What killed processes have left in the folder is removed, too. An error of the disk names the
-    file that was to be written.
-
-    Parameters
-    ----------
-    path : Path
-        Its folder is made if needed.
-    """
-    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path.parent)
-    temporary = temporary_beside(path)
-    try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno and error.filename in (None, temporary, str(temporary)):
-            error.filename = str(path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
-        for folder in made:
-            if not any(folder.iterdir()):
-                folder.rmdir()
 
 
 @dataclass(frozen=True, slots=True)
