@@ -22,10 +22,10 @@ from forewarn.evaluation.prediction.walk import (
     scorable,
 )
 from forewarn.features.prediction.measurement import Plan
-from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
+from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline
 from forewarn.models.prediction.calibration import Calibration, fit_calibration

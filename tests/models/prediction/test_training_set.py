@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import Instances, find_instances
 from forewarn.features.prediction.measurement import Plan
-from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
+from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
