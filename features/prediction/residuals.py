@@ -1,4 +1,4 @@
-"""What a reading should be given another one: temperature given power, power given load."""
+"""Expected readings: temperature from power, power from load, and what is left over."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ResidualFit:
 
     @classmethod
     def fit(cls, x: FloatArray, y: FloatArray, group: npt.NDArray[np.int64], n_groups: int) -> Self:
-        """Fit by least squares on readings where both are there.
+        """Fit by least squares on readings where both are known.
 
         Parameters
         ----------
@@ -63,13 +63,13 @@ class ResidualFit:
         Returns
         -------
         ResidualFit
-            Expects 0 everywhere if fewer than ten pairs are there.
+            Expects 0 everywhere if fewer than ten pairs are known.
         """
-        there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-        there = there[:: max(1, len(there) // _SAMPLE)]
-        if len(there) < 10:
+        both = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        both = both[:: max(1, len(both) // _SAMPLE)]
+        if len(both) < 10:
             return cls(np.array([0.0, 1.0]), np.zeros(2), np.zeros(n_groups))
-        x, y, group = x[there], y[there], group[there]
+        x, y, group = x[both], y[both], group[both]
         # A few wild readings must not bend the line for everybody.
         y = np.clip(y, *np.quantile(y, _LIMITS))
         knots = np.unique(np.quantile(x, np.linspace(*_LIMITS, _KNOTS)))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.features.records.timeline import Timeline
 from forewarn.models.prediction.ensembles import top_k_count
