@@ -12,7 +12,9 @@ import numpy.typing as npt
 from forewarn.features.prediction.hourly_residuals import HourlyResiduals
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.hourly_sums import Groups, HourlyGrid, HourlySums, Spans, Work
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work
+from forewarn.features.records.peer_groups import Groups
+from forewarn.features.records.spans import Spans
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.threads import in_threads
 from forewarn.features.time_units import HOUR, Nanoseconds

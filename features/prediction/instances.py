@@ -140,8 +140,8 @@ def hours_to_failure(
     ):
         low, high = first[number], first[number + 1]
         span = low + np.searchsorted(end[low:high], [failed - horizon, failed])
-        mine = slice(span[0], span[1])
-        hours[mine] = (failed - end[mine]) / 3.6e12
+        before = slice(span[0], span[1])
+        hours[before] = (failed - end[before]) / 3.6e12
     return hours
 
 
@@ -166,8 +166,8 @@ def untouched(
         strict=True,
     ):
         low, high = np.searchsorted(gpu, np.array([number, number + 1], dtype=gpu.dtype))
-        mine = end[low:high]
-        clean[low:high] &= (mine < failed) | (mine - window >= repaired)
+        ends = end[low:high]
+        clean[low:high] &= (ends < failed) | (ends - window >= repaired)
     return clean
 
 

@@ -64,8 +64,8 @@ class ColumnSurvey:
         serials : tuple of str
             Of the numbers in `gpu`.
         """
-        there = ~np.isnan(values)
-        values, gpu = values[there], gpu[there]
+        known = ~np.isnan(values)
+        values, gpu = values[known], gpu[known]
         same = gpu[1:] == gpu[:-1]
         self.resets += int((same & (np.diff(values) < 0)).sum())
         first = np.flatnonzero(np.append(True, ~same)[: len(gpu)])
@@ -103,16 +103,16 @@ class FloatSurvey:
         if not len(gpu):
             return
         starts = np.flatnonzero(np.append(True, np.diff(gpu) != 0))
-        found = {name: day_extremes(values[name], starts) for name in values}
-        moved = sum((high > low).astype(int) for low, high, _ in found.values())
-        for name, (low, high, n) in found.items():
+        extremes = {name: day_extremes(values[name], starts) for name in values}
+        moved = sum((high > low).astype(int) for low, high, _ in extremes.values())
+        for name, (low, high, n) in extremes.items():
             enough = n >= _FEWEST_READINGS
             rests = enough & (low == high) & (low != 0.0) & (moved > 0)
             self.days[name] = self.days.get(name, 0) + int(enough.sum())
-            mine = self.still.setdefault(name, {})
-            for place in np.flatnonzero(rests).tolist():
-                serial = serials[gpu[starts[place]]]
-                mine[serial] = mine.get(serial, 0) + 1
+            still_days = self.still.setdefault(name, {})
+            for gpu_day in np.flatnonzero(rests).tolist():
+                serial = serials[gpu[starts[gpu_day]]]
+                still_days[serial] = still_days.get(serial, 0) + 1
 
     def frozen(self) -> dict[str, dict[str, int]]:
         """Return per column the serials with frozen days, and how many.
@@ -120,9 +120,9 @@ class FloatSurvey:
         Columns that rest often do so by nature and are left out.
         """
         return {
-            name: dict(sorted(mine.items()))
-            for name, mine in self.still.items()
-            if mine and sum(mine.values()) <= _RARE * self.days[name]
+            name: dict(sorted(days_of.items()))
+            for name, days_of in self.still.items()
+            if days_of and sum(days_of.values()) <= _RARE * self.days[name]
         }
 
 

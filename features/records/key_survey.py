@@ -98,9 +98,9 @@ def _clocks(time: IntArray, machine: CodeArray, cadence: int) -> dict[int, int]:
     off = (time - common + cadence // 2) % cadence - cadence // 2
     if (np.abs(off) <= _OFF * cadence).mean() < _COMMON:
         return {}
-    found = {}
+    offsets = {}
     for number in np.unique(machine[(np.abs(off) > _OFF * cadence) & (machine >= 0)]).tolist():
         middle = int(np.median(off[machine == number]))
         if abs(middle) > _OFF * cadence:
-            found[number] = middle
-    return found
+            offsets[number] = middle
+    return offsets

@@ -155,10 +155,10 @@ class RecordsBuilder:
         """Return the states, in older rows, of the GPUs that were failed in any of them."""
         ever: set[str] = set().union(*(keys.failed_serials() for keys in older))
         serials = enumerate(self._in_line().serials)
-        place = {serial: gpu for gpu, serial in serials if serial in ever}
-        number = cache(lambda texts: numbers_of(texts, place))  # most files have the same texts
-        found = [keys.rows_of(number(keys.serial.texts)) for keys in older]
-        return States.joined(found) if place else None
+        position = {serial: gpu for gpu, serial in serials if serial in ever}
+        number = cache(lambda texts: numbers_of(texts, position))  # most files have the same texts
+        states = [keys.rows_of(number(keys.serial.texts)) for keys in older]
+        return States.joined(states) if position else None
 
     def room(self, number: int) -> dict[str, npt.NDArray[Any]]:
         """Return where the values of one file are to lie, by name."""
@@ -169,8 +169,8 @@ class RecordsBuilder:
 
     def put(self, number: int, values: Values) -> None:
         """Take over the values of one file, which lie in its `room`; file after file."""
-        found, rows = self._in_line(), self._rows_of(number)
-        out = np.flatnonzero(found.out[rows])
+        aligned, rows = self._in_line(), self._rows_of(number)
+        out = np.flatnonzero(aligned.out[rows])
         for name, column in (values.numbers | values.counts).items():
             self._nulls[name] += values.nulls[name] - int(np.isnan(column[out]).sum())
         for name in self._kinds.code:
@@ -181,25 +181,27 @@ class RecordsBuilder:
             else:
                 self._codes[name][rows] = -1
         for name, counts in values.counts.items():
-            if found.order is None:
+            if aligned.order is None:
                 before, gained = self._before[name], self._numbers[name][rows]
-                add_increases(counts, found.gpu[rows], ~found.out[rows], before, gained)
+                add_increases(counts, aligned.gpu[rows], ~aligned.out[rows], before, gained)
             else:
                 self._counts[name].append(counts)
 
     def records(self) -> Records:
         """Return the records, once the values of all files are there."""
-        found, kinds = self._in_line(), self._kinds
+        aligned, kinds = self._in_line(), self._kinds
         names = [name for name in self._codes if name != SERIAL]
         texts = dict(zip(names, in_threads(self._column, names), strict=True))
         columns = self._numbers
-        if found.order is not None:
-            columns = {n: self._sorted(n, found, found.order) for n in columns}
-            texts = {n: Column(one.codes[found.order], one.texts) for n, one in texts.items()}
-        line = found.line
+        if aligned.order is not None:
+            columns = {n: self._sorted(n, aligned, aligned.order) for n in columns}
+            texts = {
+                n: Column(column.codes[aligned.order], column.texts) for n, column in texts.items()
+            }
+        line = aligned.line
         return Records(
-            interval=found.interval,
-            serials=found.serials,
+            interval=aligned.interval,
+            serials=aligned.serials,
             gpu=line.gpu,
             time=line.time,
             filled=line.filled,
@@ -220,13 +222,13 @@ class RecordsBuilder:
             raise RuntimeError("the keys are not in line yet")
         return self._aligned
 
-    def _sorted(self, name: str, found: _Aligned, order: IntArray) -> FloatArray:
+    def _sorted(self, name: str, aligned: _Aligned, order: IntArray) -> FloatArray:
         """Return a column in order; of a counter, what it gained in that order."""
         if name not in self._counts:
             return self._numbers[name][order]
-        values, counted = np.concatenate(self._counts[name])[order], found.line.counted
+        values, counted = np.concatenate(self._counts[name])[order], aligned.line.counted
         gained = np.empty(len(values), dtype=np.float32)
-        add_increases(values, found.gpu, counted, self._before[name], gained)
+        add_increases(values, aligned.gpu, counted, self._before[name], gained)
         return gained
 
     def _seen(self, line: CleanRows) -> CheckReport:
@@ -244,10 +246,10 @@ class RecordsBuilder:
     def _column(self, name: str) -> Column:
         """Return a text column with the texts that occur, sorted, whatever order files had."""
         codes, texts = self._codes[name], tuple(sorted(self._occurring[name]))
-        place = {text: number for number, text in enumerate(texts)}
-        for file, mine in enumerate(self._texts[name]):
-            if mine != texts:
-                _renumber(codes[self._rows_of(file)], numbers_of(mine, place))
+        position = {text: number for number, text in enumerate(texts)}
+        for file, texts_of_file in enumerate(self._texts[name]):
+            if texts_of_file != texts:
+                _renumber(codes[self._rows_of(file)], numbers_of(texts_of_file, position))
         return Column(codes, texts)
 
     def _note_texts(self, number: int, name: str, texts: tuple[str, ...]) -> None:

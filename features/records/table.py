@@ -57,11 +57,11 @@ class FeatureKinds:
 
     def among(self, columns: Collection[str]) -> FeatureKinds:
         """Return the features that are among `columns`."""
-        kept = {
+        present = {
             kind: tuple(name for name in getattr(self, kind) if name in columns)
             for kind in self.__slots__
         }
-        return FeatureKinds(**kept)
+        return FeatureKinds(**present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ class Records:
         as_read = self.order[rows] if as_read is None else as_read
         values = self.columns[name][as_read]
         if name in self.counters and len(self.reborn):
-            found = np.searchsorted(self.reborn[:-1], as_read)
-            values[self.reborn[found] == as_read] = np.nan
+            nearest = np.searchsorted(self.reborn[:-1], as_read)
+            values[self.reborn[nearest] == as_read] = np.nan
         if name in self.counters or name in self.events:
             values[self.filled[rows]] = 0
         return values
