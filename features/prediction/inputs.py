@@ -1,4 +1,4 @@
-"""What a model sees of an instance: its measured values, and the buckets made of them."""
+"""The inputs of a model: measured values of instances, and the buckets made of them."""
 
 from __future__ import annotations
 

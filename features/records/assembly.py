@@ -57,7 +57,7 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordsQuery:
-    """Which records to assemble, and which of their columns.
+    """The records to assemble and the columns to read.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a column of telemetry looks like: missing, impossible and frozen values, resets."""
+"""A survey of columns of telemetry: missing, impossible and frozen values, resets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 __all__ = ["ColumnSurvey", "FloatSurvey", "day_extremes"]
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.floating]
+Readings = npt.NDArray[np.floating]
 
 # Limits of the columns that CONTRACTS, section 1, defines: outside no GPU works or is built.
 _LIMITS = {
@@ -45,7 +45,7 @@ class ColumnSurvey:
     resets: int = 0
     last: dict[str, float] = field(default_factory=dict)
 
-    def add(self, values: FloatArray, *, counter: bool) -> None:
+    def add(self, values: Readings, *, counter: bool) -> None:
         """Count the values of one part."""
         low, high = (0.0, np.inf) if counter else _LIMITS.get(self.name, (-np.inf, np.inf))
         self.rows += len(values)
@@ -53,7 +53,7 @@ class ColumnSurvey:
         self.impossible += int(((values < low) | (values > high)).sum())
 
     def add_resets(
-        self, values: FloatArray, gpu: npt.NDArray[np.int32], serials: tuple[str, ...]
+        self, values: Readings, gpu: npt.NDArray[np.int32], serials: tuple[str, ...]
     ) -> None:
         """Count the falls of a counter, from the last part on.
 
@@ -91,7 +91,7 @@ class FloatSurvey:
 
     def add(
         self,
-        values: Mapping[str, FloatArray],
+        values: Mapping[str, Readings],
         gpu: npt.NDArray[np.int32],
         serials: tuple[str, ...],
     ) -> None:
@@ -126,7 +126,7 @@ class FloatSurvey:
         }
 
 
-def day_extremes(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+def day_extremes(values: Readings, starts: IntArray) -> tuple[Readings, Readings, IntArray]:
     """Return least and greatest value and the number of values from each start to the next.
 
     Examples

@@ -80,7 +80,7 @@ def numbers_of(texts: Sequence[str], number: Mapping[str, int]) -> CodeArray:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Who, when and how, of the rows of one file.
+    """Serial, time and state of each row of one file.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What the rows of one file hold beside their keys.
+    """Values of one file beside its keys.
 
     Attributes
     ----------
@@ -223,7 +223,7 @@ def check_values(
         For messages.
     kinds : FeatureKinds
     optional : sequence of str
-        Text columns to keep where they are there: `machine_id`, `slot` and groups of peers.
+        Text columns to read if the file has them: `machine_id`, `slot` and groups of peers.
     room : mapping of ndarray, optional
         Where to put the numbers and the codes of texts, by name; else there is new room.
 

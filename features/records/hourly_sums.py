@@ -67,7 +67,7 @@ class HourlySums:
 
 @dataclass(frozen=True)
 class HourlyGrid:
-    """Where the counted rows of records lie in hours, and the sums of their channels.
+    """The hours in which the counted rows of records lie, and the sums of their channels.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What serials and times of records say of a fleet: cadence, gaps, doubles, clocks, moves."""
+"""A survey of serials and times of records: cadence, gaps, doubles, clocks, moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMMON = 0.5  # share of the records that must agree on a phase before others a
 
 @dataclass(frozen=True, slots=True)
 class KeySurvey:
-    """What the keys of all records say.
+    """Counts and spacings of the keys of all records.
 
     Attributes
     ----------

@@ -85,7 +85,7 @@ class CleanRows(NamedTuple):
 
 
 class _Spacing(NamedTuple):
-    """How many spacings there are, and how many too short and too long."""
+    """Counts of spacings, of those that are too short and of those that are too long."""
 
     number: int
     short: int

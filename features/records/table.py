@@ -41,7 +41,7 @@ class RecordsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class FeatureKinds:
-    """Which columns are features, and of which kind (CONTRACTS, section 2)."""
+    """The columns that are features, by kind (CONTRACTS, section 2)."""
 
     categorical: tuple[str, ...] = ()
     float: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What the check saw and set right, for the report."""
+    """Counts of the rows that the check left out or filled in, for the report."""
 
     rows: int = 0
     without_key: int = 0

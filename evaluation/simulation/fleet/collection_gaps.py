@@ -1,4 +1,4 @@
-"""What the collector of the simulated fleet misses: records, and values in records."""
+"""Gaps in the collection of the simulated fleet: lost records, and lost values in records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Outage:
 
 @dataclass(frozen=True, slots=True)
 class CollectionDay:
-    """What arrives on one day.
+    """Records and values that arrive on one day.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How often the simulated GPUs begin to fail, of what, and how both drift over the weeks.
+"""Rates at which simulated GPUs begin to fail, by mechanism, and their drift over weeks.
 
 "Trace" is the fault trace of 400 training servers over 349 days (stepfun-ai/InfiniteHBD-Trace,
 584 faults); "guess" says that nothing public was found. Nothing here was chosen by looking at
@@ -90,7 +90,7 @@ class FailureRates:
 
     @property
     def leans(self) -> npt.NDArray[np.float64]:
-        """Where the leans of today's new defects are centred, by mechanism, between 0 and 1."""
+        """Centre of the leans of today's new defects, by mechanism, between 0 and 1."""
         return np.asarray(1 / (1 + np.exp(-self._lean.astype(np.float64))))
 
     def per_day(self, mechanism: int, boards: FloatArray) -> FloatArray:

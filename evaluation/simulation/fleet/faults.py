@@ -100,7 +100,7 @@ class Failure:
 
     @property
     def vanished(self) -> bool:
-        """Whether the records stop without a failed one."""
+        """True if the records stop without a failed one."""
         return self.shown_until == self.at
 
 
@@ -115,7 +115,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class FaultDay:
-    """What fails on one day.
+    """Failures and repairs of one day.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class FaultDay:
 
     @property
     def up(self) -> BoolArray:
-        """Where a GPU works, of shape (n_positions, RECORDS_PER_DAY)."""
+        """True where a GPU works, of shape (n_positions, RECORDS_PER_DAY)."""
         return np.asarray(self.status == UP)
 
 

@@ -19,7 +19,7 @@ __all__ = ["GPU_MODELS", "Devices", "GpuModel", "Layout", "Traits", "make_layout
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """What the data sheet and the cooling say about one type of GPU.
+    """Limits of one type of GPU, from its data sheet and its cooling.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ _YOUNGEST_DAYS, _OLDEST_DAYS = 30, 900  # age of the first boards
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What differs between boards of one model, one value per position.
+    """Differences between boards of one model, one value per position.
 
     Attributes
     ----------

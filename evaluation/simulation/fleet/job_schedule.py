@@ -36,7 +36,7 @@ _MIX_SPREAD, _MIX_MEMORY_DAYS = 0.4, 14.0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What runs on a machine ends at record `at`; nothing begins there before `until`."""
+    """The end of all jobs of a machine at record `at`; none begins before `until`."""
 
     machine: int
     at: int
@@ -72,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class WorkDay:
-    """What runs on one day.
+    """Jobs that run on one day.
 
     Attributes
     ----------

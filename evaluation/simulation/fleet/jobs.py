@@ -21,7 +21,7 @@ _Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """How jobs of one kind differ among themselves; ranges are uniform.
+    """One kind of job; ranges are uniform.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def draw_demand(rng: np.random.Generator, weights: npt.NDArray[np.float64], whol
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the jobs ask of each GPU on one day, before noise.
+    """Load of each GPU by its jobs on one day, before noise.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Purpose(IntEnum):
-    """What a random stream is for."""
+    """The purposes of random streams."""
 
     LAYOUT = 0
     DEVICES = 1

@@ -58,7 +58,7 @@ class FleetDay:
 
 @dataclass(frozen=True, slots=True)
 class _Today:
-    """What a day's records are made of."""
+    """The parts of a day's records."""
 
     day: int
     traits: Traits
