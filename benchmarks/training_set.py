@@ -45,7 +45,7 @@ def _build(job: Job, moment: int) -> Stages:
         timeline = as_of(records, failures, moment, terms.reach)
         found = find_instances(
             timeline,
-            length=terms.recipe.plan.length,
+            length=terms.recipe.plan.window_records,
             step=terms.step,
             horizon=terms.recipe.horizon,
         )

@@ -1,4 +1,4 @@
-"""How grave an Xid is: a table of our own, from NVIDIA's catalogue and the practice of eight tools.
+"""Severity of each Xid: our own table, from NVIDIA's catalogue and the practice of eight tools.
 
 Where they disagree, the code counts as grave only if NVIDIA asks for a reset, a restart of the
 machine or support at once, or if most tools take the GPU out for it.

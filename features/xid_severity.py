@@ -1,4 +1,4 @@
-"""How grave Xids are, for whole columns of them."""
+"""Severity of Xids, for whole columns of them."""
 
 from __future__ import annotations
 

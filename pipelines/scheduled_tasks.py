@@ -147,7 +147,8 @@ def complete_days(records: Path, interval: int, now: int) -> list[str]:
 
 def _last_seen(partition: Path, latest: int) -> dict[str, int]:
     """Return when each GPU was seen last in a partition; rows after `latest` are no knowledge."""
-    from forewarn.pipelines.storage.record_store import moments_of, open_parquet
+    from forewarn.pipelines.storage.parquet_files import open_parquet
+    from forewarn.pipelines.storage.table_columns import moments_of
 
     found: dict[str, int] = {}
     for path in sorted(partition.glob("[!._]*.parquet")):

@@ -181,7 +181,7 @@ def scorable(records: Records, failures: Failures, terms: WalkSettings) -> Insta
     """
     found = find_instances(
         lay_out(records, failures.as_seen()),
-        length=terms.recipe.plan.length,
+        length=terms.recipe.plan.window_records,
         step=terms.step,
         horizon=terms.recipe.horizon,
     )
@@ -248,7 +248,7 @@ class Walk:
         horizon = terms.recipe.horizon
         with self.stage("training sets"):
             found = find_instances(
-                timeline, length=terms.recipe.plan.length, step=terms.step, horizon=horizon
+                timeline, length=terms.recipe.plan.window_records, step=terms.step, horizon=horizon
             )
             chosen = known(found, moment, length, horizon)
             positives = int((chosen.label == 1).sum())
@@ -343,7 +343,7 @@ class Walk:
         plan, found = self.terms.recipe.plan, window.instances
         horizon = self.terms.recipe.horizon
         labels = label(timeline, found.gpu, found.end, horizon)
-        reach = (plan.length - 1) * plan.interval
+        reach = (plan.window_records - 1) * plan.interval
         clean = untouched(timeline.failures, found.gpu, found.end, reach)
         # A finished window may still lack records: those that collect them may be late.
         clean &= seen_whole(timeline, found.end, horizon)
@@ -418,7 +418,7 @@ class Walk:
     def _window(self, moment: int) -> WindowScores | None:
         mine = self.instances.between(moment, moment + self.terms.every)
         plan = self.terms.recipe.plan
-        reach = (plan.length - 1) * plan.interval
+        reach = (plan.window_records - 1) * plan.interval
         clean = untouched(self.failures.episodes(), mine.gpu, mine.end, reach)
         tested = (mine.label >= 0) & clean & (mine.end <= self.last_tested)
         if not tested.any():

@@ -45,10 +45,10 @@ def _quantiles(
     ascending: npt.NDArray[np.float32], levels: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return quantiles of sorted values, between two of them by a straight line."""
-    place = levels * (len(ascending) - 1)
-    low = place.astype(np.int64)
+    position = levels * (len(ascending) - 1)
+    low = position.astype(np.int64)
     below, above = ascending[[low, np.minimum(low + 1, len(ascending) - 1)]].astype(np.float64)
-    return np.asarray(below + (above - below) * (place - low))
+    return np.asarray(below + (above - below) * (position - low))
 
 
 @dataclass(frozen=True, slots=True)

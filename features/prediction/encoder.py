@@ -9,7 +9,8 @@ from typing import Any, Self
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.inputs import Columns, Inputs, InstanceValues
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.timeline import Timeline
 
 __all__ = ["Encoder"]

@@ -1,41 +1,42 @@
-"""The past of a GPU beside its window, and how it differs from its peers."""
+"""The history of a GPU before its window's end, and its distance from its peers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.prediction.hourly_residuals import HourlyResiduals
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.records.hourly_sums import Groups, HourlyGrid, HourlySums, Spans, Work
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work
+from forewarn.features.records.peer_groups import Groups
+from forewarn.features.records.spans import Spans
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.threads import in_threads
+from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED
 from forewarn.features.xid_severity import severity
 
-if TYPE_CHECKING:
-    from forewarn.features.prediction.measurement import Measures
-
-__all__ = ["Past", "span_name"]
+__all__ = ["InstanceHistory", "span_name"]
 
 FloatArray = npt.NDArray[np.float32]
 Hourly = npt.NDArray[np.float64]
 Columns = Iterator[tuple[str, FloatArray]]
 
 
-def span_name(length: int) -> str:
-    """Return a span in words.
+def span_name(span: Nanoseconds) -> str:
+    """Write a span as the names of columns have it.
 
     Examples
     --------
-    >>> span_name(12 * 3600 * 10**9), span_name(48 * 3600 * 10**9)
+    >>> span_name(Nanoseconds(12 * HOUR)), span_name(Nanoseconds(48 * HOUR))
     ('12h', '2d')
     """
-    hours = length / 3.6e12
+    hours = span / HOUR
     return f"{hours / 24:g}d" if hours >= 48 and hours % 24 == 0 else f"{hours:g}h"
 
 
@@ -48,16 +49,17 @@ def _any(codes: FloatArray) -> FloatArray:
 
 
 def _grave(codes: FloatArray) -> FloatArray:
-    grave, there = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes != 0)
-    grave[there] = severity(codes[there]) >= DEGRADED
+    grave, events = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes != 0)
+    grave[events] = severity(codes[events]) >= DEGRADED
     return grave
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """The hourly past of a timeline, looked at from n instances, one channel after another."""
+class InstanceHistory:
+    """The hourly history of a timeline before n instances, one channel after another."""
 
-    measures: Measures
+    plan: Plan
+    residuals: HourlyResiduals
     timeline: Timeline
     instances: Instances
     grid: HourlyGrid
@@ -66,28 +68,34 @@ class Past:
     groups: dict[str, tuple[Groups, Spans]]
 
     @classmethod
-    def of(cls, measures: Measures, timeline: Timeline, instances: Instances) -> Past:
+    def of(
+        cls,
+        plan: Plan,
+        residuals: HourlyResiduals,
+        timeline: Timeline,
+        instances: Instances,
+    ) -> InstanceHistory:
         """Find the hours that every span of every instance adds up: the window's, then the rest."""
-        plan, grid = measures.plan, timeline.grid
-        lengths = [plan.window, *(times * plan.window for times in sorted(plan.history))]
+        grid = timeline.grid
+        lengths = [plan.window, *(Nanoseconds(n * plan.window) for n in sorted(plan.history))]
         life = timeline.life_start(instances.row)
         spans = grid.spans(instances.gpu, instances.end, life, lengths)
         groups = {}
         for name in plan.peers:
-            mine = timeline.records.codes(name, instances.row).astype(np.int64)
-            groups[name] = (grid.groups(name), spans.on(mine))
+            codes = timeline.records.codes(name, instances.row).astype(np.int64)
+            groups[name] = (grid.groups(name), spans.on(codes))
         names = tuple(span_name(length) for length in lengths)
-        return cls(measures, timeline, instances, grid, names, spans, groups)
+        return cls(plan, residuals, timeline, instances, grid, names, spans, groups)
 
     def columns(self) -> Columns:
         """Yield name and values, shape (n,), of every column."""
-        pairs = self.measures.plan.residuals
+        pairs = self.plan.residuals
         self.grid.keep({name for pair in pairs for name in pair})
         # The longest first, or one thread would have nothing left to do at the end.
         work = [partial(self._residual, number) for number in range(len(pairs))]
         work += [partial(self._channel, channel) for channel in self._channels()]
-        found = in_threads(lambda task: task(), work)
-        for columns in found[len(pairs) :] + found[: len(pairs)]:
+        measured = in_threads(lambda task: task(), work)
+        for columns in measured[len(pairs) :] + measured[: len(pairs)]:
             yield from columns
 
     def _channel(self, channel: tuple[str, str, Work | None]) -> list[tuple[str, FloatArray]]:
@@ -98,7 +106,7 @@ class Past:
 
     def _channels(self) -> list[tuple[str, str, Work | None]]:
         """Return name, column and what is counted of it, of every channel; None for a level."""
-        kinds = self.measures.plan.kinds
+        kinds = self.plan.kinds
         channels: list[tuple[str, str, Work | None]] = [(name, name, None) for name in kinds.float]
         channels += [(name, name, _as_is) for name in (*kinds.counter, *kinds.binary)]
         channels += [(name, name, _any) for name in kinds.code]
@@ -121,10 +129,10 @@ class Past:
     def _events(self, name: str, sums: HourlySums) -> Columns:
         """Events an hour of a channel that counts, and hours since the last one."""
         added = self.spans.sums(sums.total), self.spans.sums(sums.count)
-        an_hour = _ratio(*added) * (3.6e12 / self.timeline.records.interval)
+        an_hour = _ratio(*added) * (HOUR / self.timeline.records.interval)
         for k, span in self._history():
             yield f"rate:{name}:{span}", self._known(an_hour, k)
-        if self.measures.plan.history:
+        if self.plan.history:
             yield f"since:{name}", self._since(sums.total > 0)
         yield from self._peers(name, sums, added)
 
@@ -140,12 +148,12 @@ class Past:
         """Return the hours since the last event, the longest span if there was none in it."""
         start, _, end = self.spans.edges[:, -1]
         last = self.grid.last_hour(happened)[self.spans.line, end]
-        since = (end - np.maximum(last, start)) * (self.grid.bucket / 3.6e12)
+        since = (end - np.maximum(last, start)) * (self.grid.bucket / HOUR)
         known = (last >= start) | self.spans.known[-1]
         return np.where(known, since, np.nan).astype(np.float32)
 
     def _peers(self, name: str, sums: HourlySums, added: tuple[Hourly, Hourly]) -> Columns:
-        """How far a channel's mean lies from that of the others of its group.
+        """Measure how far a channel's mean lies from that of the others of its group.
 
         `added` holds what the GPU's own readings add up to, and how many there are.
         """
@@ -158,36 +166,36 @@ class Past:
             difference = _ratio(*added) - _ratio(total - own[0], count - own[1])
             difference[:, spans.line < 0] = np.nan
             yield f"peers:{column}:{name}:{self.names[0]}", difference[0].astype(np.float32)
-            if self.measures.plan.history:
+            if self.plan.history:
                 label = f"peers:{column}:{name}:{self.names[-1]}"
                 yield label, self._known(difference, len(self.names) - 1)
 
     def _inside(
         self,
         groups: Groups,
-        mine: npt.NDArray[np.int64],
+        group: npt.NDArray[np.int64],
         sums: HourlySums,
         added: tuple[Hourly, Hourly],
     ) -> tuple[Hourly, Hourly]:
         """Return what each GPU itself adds to the sums of the group that it is in now."""
-        moved = np.flatnonzero(groups.home[self.spans.line] != mine)
+        moved = np.flatnonzero(groups.home[self.spans.line] != group)
         if not len(moved):
             return added
         total, count = added[0].copy(), added[1].copy()
         for i in moved:
             for k in range(len(self.names)):
                 cells = np.s_[self.spans.line[i], slice(*self.spans.edges[::2, k, i])]
-                here = groups.group[cells] == mine[i]
+                within = groups.group[cells] == group[i]
                 # Only if it matters for this span: a later move must not change the rounding.
-                if (self.grid.row_count[cells][~here] > 0).any():
-                    total[k, i] = sums.total[cells][here].sum()
-                    count[k, i] = sums.count[cells][here].sum()
+                if (self.grid.row_count[cells][~within] > 0).any():
+                    total[k, i] = sums.total[cells][within].sum()
+                    count[k, i] = sums.count[cells][within].sum()
         return total, count
 
     def _residual(self, pair: int) -> list[tuple[str, FloatArray]]:
         """Return what the readings of a pair do not explain of each other, as a channel."""
-        name = "|".join(self.measures.plan.residuals[pair])
-        sums = HourlySums.of_means(self.measures.left_over(self.timeline, pair))
+        name = "|".join(self.plan.residuals[pair])
+        sums = HourlySums.of_means(self.residuals.of_hours(self.grid, pair))
         recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
         return [
             (f"mean:{name}:{self.names[0]}", recent.astype(np.float32)),

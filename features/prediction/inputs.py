@@ -1,4 +1,4 @@
-"""What a model sees of an instance: its measured values, and the buckets made of them."""
+"""The inputs of a model: measured values of instances, and the buckets made of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Columns:
     sequence: tuple[str, ...]
     context: tuple[str, ...]
 
-    def refuse_others(self, found: Columns) -> None:
+    def refuse_others(self, columns: Columns) -> None:
         """Refuse columns that are not these, in this order.
 
         Raises
@@ -37,7 +37,7 @@ class Columns:
             Names the first that differs.
         """
         for part in ("sequence", "context"):
-            pairs = zip_longest(getattr(found, part), getattr(self, part), fillvalue="nothing")
+            pairs = zip_longest(getattr(columns, part), getattr(self, part), fillvalue="nothing")
             for number, (name, expected) in enumerate(pairs):
                 if name != expected:
                     raise InputError(

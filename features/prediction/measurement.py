@@ -1,4 +1,4 @@
-"""What is measured of an instance: its window, its category, its past, its peers."""
+"""Measured values of an instance: its window, its categories, its history, its peers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.history import Past
+from forewarn.features.prediction.earlier_failures import earlier_failures
+from forewarn.features.prediction.history import InstanceHistory
+from forewarn.features.prediction.hourly_residuals import GpuTypes, HourlyResiduals
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.residuals import ResidualFit
-from forewarn.features.records.failures import NEVER
-from forewarn.features.records.table import DAY, MACHINE, SLOT, FeatureKinds
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.threads import in_threads
+from forewarn.features.time_units import DAY, HOUR
 from forewarn.features.xid_severity import severity
 
-__all__ = ["Measures", "Plan"]
+__all__ = ["Measures"]
 
 FloatArray = npt.NDArray[np.float32]
-Hourly = npt.NDArray[np.float64]
 
 _XID = "xid"
 _MOST_CATEGORIES = 32
@@ -30,67 +31,8 @@ _MOST_CODES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What the configuration asks to be measured.
-
-    Attributes
-    ----------
-    kinds : FeatureKinds
-    length : int
-        Records in a window.
-    interval : int
-        Nanoseconds between two records.
-    history : tuple of int
-        Spans of the past beside the window, in window lengths.
-    peers : tuple of str
-        Text columns; a GPU is compared with the others of the same text.
-    residuals : tuple of (str, str)
-        Float columns: the first given the second.
-    """
-
-    kinds: FeatureKinds
-    length: int
-    interval: int
-    history: tuple[int, ...] = ()
-    peers: tuple[str, ...] = ()
-    residuals: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def window(self) -> int:
-        """Nanoseconds that a window lasts."""
-        return self.length * self.interval
-
-    @property
-    def reach(self) -> int:
-        """Nanoseconds before the end of an instance that must be read to measure it."""
-        longest = max((1, *self.history)) * self.window
-        return longest + self.window + DAY
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        kinds = {name: list(getattr(self.kinds, name)) for name in FeatureKinds.__slots__}
-        saved: dict[str, Any] = {"kinds": kinds, "length": self.length, "interval": self.interval}
-        saved |= {"history": list(self.history), "peers": list(self.peers)}
-        return saved | {"residuals": [list(pair) for pair in self.residuals]}
-
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` gave."""
-        return cls(
-            kinds=FeatureKinds(
-                **{name: tuple(columns) for name, columns in saved["kinds"].items()}
-            ),
-            length=saved["length"],
-            interval=saved["interval"],
-            history=tuple(saved["history"]),
-            peers=tuple(saved["peers"]),
-            residuals=tuple((y, x) for y, x in saved["residuals"]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Measures:
-    """A plan fitted to training records: which categories and codes there are, what is expected.
+    """A plan fitted to training records: their categories, codes and expected readings.
 
     Attributes
     ----------
@@ -115,51 +57,9 @@ class Measures:
             name: _frequent_texts(timeline, name, instances) for name in plan.kinds.categorical
         }
         codes = {name: _frequent_codes(timeline, name) for name in plan.kinds.code}
-        unfitted = cls(plan, categories, codes)
-        return cls(plan, categories, codes, unfitted._fit_residuals(timeline))
-
-    def _fit_residuals(self, timeline: Timeline) -> tuple[ResidualFit, ...]:
-        if not self.plan.residuals:
-            return ()
-        grid = timeline.grid
-        group, n_groups = self._types(timeline)
-        grid.keep({name for pair in self.plan.residuals for name in pair})
-
-        def fit(pair: tuple[str, str]) -> ResidualFit:
-            y, x = (grid.sums(name, name).mean().ravel() for name in pair)
-            return ResidualFit.fit(x, y, group, n_groups)
-
-        return tuple(in_threads(fit, self.plan.residuals))
-
-    def left_over(self, timeline: Timeline, pair: int) -> Hourly:
-        """Return the hourly means of a pair's y less what its x lets expect.
-
-        Parameters
-        ----------
-        timeline : Timeline
-        pair : int
-            Its number in the plan.
-
-        Returns
-        -------
-        ndarray of shape (n_gpus, n_hours)
-            NaN where either is missing.
-        """
-        y, x = self.plan.residuals[pair]
-        found, given = (timeline.grid.sums(name, name).mean() for name in (y, x))
-        expected = self.residuals[pair].expected(given.ravel(), self._types(timeline)[0])
-        return np.asarray(found - expected.reshape(found.shape))
-
-    def _types(self, timeline: Timeline) -> tuple[npt.NDArray[np.int64], int]:
-        """Return per cell of the grid the type of its GPU (its first categorical), and how many."""
-        grid = timeline.grid
-        if not self.plan.kinds.categorical:
-            return np.full(grid.size, -1, dtype=np.int64), 0
-        name = self.plan.kinds.categorical[0]
-        place = {text: i for i, text in enumerate(self.categories[name])}
-        texts = timeline.records.texts[name].texts
-        number = np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int64)
-        return number[grid.group_of(name).ravel()], len(place)
+        types = _gpu_types(plan, categories)
+        residuals = HourlyResiduals.fit(plan.residuals, types, timeline.grid)
+        return cls(plan, categories, codes, residuals.fits)
 
     def values(self, timeline: Timeline, instances: Instances) -> InstanceValues:
         """Measure the chosen instances.
@@ -183,11 +83,11 @@ class Measures:
         """Gather the windows, shape (n, length, n_channels)."""
         kinds = self.plan.kinds
         names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
-        rows = instances.row[:, None] + np.arange(1 - self.plan.length, 1)
+        rows = instances.row[:, None] + np.arange(1 - self.plan.window_records, 1)
         records, as_read = timeline.records, timeline.records.order[rows]
-        found = in_threads(lambda name: records.numbers(name, rows, as_read), names)
+        columns = in_threads(lambda name: records.numbers(name, rows, as_read), names)
         # Channel after channel in memory: what follows takes them one by one.
-        channels = np.array(found, dtype=np.float32).reshape(len(names), *rows.shape)
+        channels = np.array(columns, dtype=np.float32).reshape(len(names), *rows.shape)
         return np.moveaxis(channels, 0, -1), names
 
     def _context(
@@ -202,9 +102,11 @@ class Measures:
         for name in self.plan.kinds.code:
             yield from self._codes(name, sequence[..., names.index(name)])
         if self.plan.history or self.plan.peers or self.plan.residuals:
-            yield from Past.of(self, timeline, instances).columns()
+            types = _gpu_types(self.plan, self.categories)
+            residuals = HourlyResiduals(self.plan.residuals, types, self.residuals)
+            yield from InstanceHistory.of(self.plan, residuals, timeline, instances).columns()
         if self.plan.history:
-            yield from _earlier_failures(timeline, instances, self.plan.reach)
+            yield from earlier_failures(timeline, instances, self.plan.reach)
 
     def _categories(
         self, timeline: Timeline, instances: Instances
@@ -228,8 +130,8 @@ class Measures:
         for code in self.codes[name]:
             yield f"count:{name}={code}", (window == code).sum(axis=1, dtype=np.float32)
         since = np.argmax(window[:, ::-1] != 0, axis=1)
-        since = np.where((window != 0).any(axis=1), since, self.plan.length)
-        hours = since * (self.plan.interval / 3.6e12)
+        since = np.where((window != 0).any(axis=1), since, self.plan.window_records)
+        hours = since * (self.plan.interval / HOUR)
         yield f"window_since:{name}", hours.astype(np.float32)
         if name == _XID:
             yield f"severity:{name}", severity(window).max(axis=1)
@@ -254,6 +156,14 @@ class Measures:
         )
 
 
+def _gpu_types(plan: Plan, categories: Mapping[str, tuple[str, ...]]) -> GpuTypes:
+    """Return the first categorical feature as the type of a GPU."""
+    if not plan.kinds.categorical:
+        return GpuTypes(None)
+    name = plan.kinds.categorical[0]
+    return GpuTypes(name, categories[name])
+
+
 def _frequent_texts(timeline: Timeline, name: str, instances: Instances) -> tuple[str, ...]:
     texts = timeline.records.texts[name].texts
     codes = timeline.records.codes(name, instances.row)
@@ -270,79 +180,6 @@ def _frequent_codes(timeline: Timeline, name: str) -> tuple[int, ...]:
     gpu = grid.cell_as_read[rows] % grid.shape[0]
     # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
     pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
-    found, counts = np.unique(pairs // grid.shape[0], return_counts=True)
+    frequent, counts = np.unique(pairs // grid.shape[0], return_counts=True)
     most = np.argsort(-counts, kind="stable")[:_MOST_CODES]
-    return tuple(int(code) for code in np.sort(found[most]))
-
-
-def _earlier_failures(
-    timeline: Timeline, instances: Instances, reach: int
-) -> Iterator[tuple[str, FloatArray]]:
-    """Count the failures known before the end of each instance, of its serial and of its slot."""
-    serial, failed = (one.gpu.astype(np.int64) for one in (instances, timeline.failures))
-    always = np.full(len(failed), NEVER)
-    yield "failures:serial", _count_known(timeline, instances, serial, failed, always)
-    count = np.full(len(instances), np.nan, dtype=np.float32)
-    # Records without slots are missing something, but measured alike: a model may meet both.
-    if {MACHINE, SLOT} <= set(timeline.records.texts):
-        slot = _place(timeline, instances.row)
-        failed_slot, seen = _places_of_failures(timeline)
-        # Where a GPU sat is known from records only. Every timeline goes back by `reach`, some go
-        # farther: what only those show must not count, or a list would differ from a backtest.
-        count = _count_known(timeline, instances, slot, failed_slot, seen + reach)
-    yield "failures:slot", count
-
-
-def _place(timeline: Timeline, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return a number for the (machine, slot) of each row, -1 where either is unknown."""
-    machine, slot = (timeline.records.codes(name, rows) for name in (MACHINE, SLOT))
-    n_slots = len(timeline.records.texts[SLOT].texts)
-    place = machine.astype(np.int64) * n_slots + slot
-    return np.where((machine < 0) | (slot < 0), -1, place)
-
-
-def _places_of_failures(
-    timeline: Timeline,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each failed GPU sat at its last record before the failure, and when that was.
-
-    The place is -1 where there is no such record.
-    """
-    failures, bounds = timeline.failures, timeline.bounds
-    rows = np.full(len(failures), -1, dtype=np.int64)
-    for i, (gpu, failed) in enumerate(
-        zip(failures.gpu.tolist(), failures.failed_at.tolist(), strict=True)
-    ):
-        low, high = bounds[gpu], bounds[gpu + 1]
-        before = int(np.searchsorted(timeline.records.time[low:high], failed))
-        rows[i] = low + before - 1 if before else -1
-    known = rows >= 0
-    places, seen = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-    places[known] = _place(timeline, rows[known])
-    seen[known] = timeline.records.time[rows[known]]
-    return places, seen
-
-
-def _count_known(
-    timeline: Timeline,
-    instances: Instances,
-    key: npt.NDArray[np.int64],
-    failure_key: npt.NDArray[np.int64],
-    until: npt.NDArray[np.int64],
-) -> FloatArray:
-    """Count, per instance, the failures of its key that were known before its end.
-
-    A failure counts for instances that end at its `until` at the latest.
-    """
-    count = np.zeros(len(instances), dtype=np.float32)
-    order = np.argsort(key, kind="stable")
-    sorted_key = key[order]
-    known = timeline.failures.known_at
-    for name, moment, latest in zip(
-        failure_key.tolist(), known.tolist(), until.tolist(), strict=True
-    ):
-        if name >= 0:
-            low, high = np.searchsorted(sorted_key, [name, name + 1])
-            mine = order[low:high]
-            count[mine] += (instances.end[mine] > moment) & (instances.end[mine] <= latest)
-    return count
+    return tuple(int(code) for code in np.sort(frequent[most]))

@@ -1,4 +1,4 @@
-"""What a reading should be given another one: temperature given power, power given load."""
+"""Expected readings: temperature from power, power from load, and what is left over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 __all__ = ["ResidualFit"]
 
-FloatArray = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 
 _KNOTS = 5
 _LIMITS = (0.005, 0.995)
@@ -30,11 +30,11 @@ class ResidualFit:
     offsets : ndarray of shape (n_groups,)
     """
 
-    knots: FloatArray
-    weights: FloatArray
-    offsets: FloatArray
+    knots: DoubleArray
+    weights: DoubleArray
+    offsets: DoubleArray
 
-    def expected(self, x: FloatArray, group: npt.NDArray[np.int64]) -> FloatArray:
+    def expected(self, x: DoubleArray, group: npt.NDArray[np.int64]) -> DoubleArray:
         """Return the expected y, shape (n,); NaN where x is missing."""
         offsets = np.append(self.offsets, 0.0)
         line = np.interp(x, self.knots, np.cumsum(self.weights))
@@ -50,8 +50,10 @@ class ResidualFit:
         return cls(*(np.array(saved[name], dtype=float) for name in cls.__slots__))
 
     @classmethod
-    def fit(cls, x: FloatArray, y: FloatArray, group: npt.NDArray[np.int64], n_groups: int) -> Self:
-        """Fit by least squares on readings where both are there.
+    def fit(
+        cls, x: DoubleArray, y: DoubleArray, group: npt.NDArray[np.int64], n_groups: int
+    ) -> Self:
+        """Fit by least squares on readings where both are known.
 
         Parameters
         ----------
@@ -63,13 +65,13 @@ class ResidualFit:
         Returns
         -------
         ResidualFit
-            Expects 0 everywhere if fewer than ten pairs are there.
+            Expects 0 everywhere if fewer than ten pairs are known.
         """
-        there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-        there = there[:: max(1, len(there) // _SAMPLE)]
-        if len(there) < 10:
+        both = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        both = both[:: max(1, len(both) // _SAMPLE)]
+        if len(both) < 10:
             return cls(np.array([0.0, 1.0]), np.zeros(2), np.zeros(n_groups))
-        x, y, group = x[there], y[there], group[there]
+        x, y, group = x[both], y[both], group[both]
         # A few wild readings must not bend the line for everybody.
         y = np.clip(y, *np.quantile(y, _LIMITS))
         knots = np.unique(np.quantile(x, np.linspace(*_LIMITS, _KNOTS)))
@@ -81,7 +83,7 @@ class ResidualFit:
         return cls(knots, solved[: len(knots)], solved[len(knots) :])
 
 
-def _basis(x: FloatArray, knots: FloatArray) -> FloatArray:
+def _basis(x: DoubleArray, knots: DoubleArray) -> DoubleArray:
     """Return a constant and, per piece, how far x reaches into it, in widths of the piece."""
     low, width = knots[:-1], np.diff(knots)
     pieces = np.clip((x[:, None] - low) / width, 0.0, 1.0)

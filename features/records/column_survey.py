@@ -1,4 +1,4 @@
-"""What a column of telemetry looks like: missing, impossible and frozen values, resets."""
+"""A survey of columns of telemetry: missing, impossible and frozen values, resets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 __all__ = ["ColumnSurvey", "FloatSurvey", "day_extremes"]
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.floating]
+Readings = npt.NDArray[np.floating]
 
 # Limits of the columns that CONTRACTS, section 1, defines: outside no GPU works or is built.
 _LIMITS = {
@@ -45,7 +45,7 @@ class ColumnSurvey:
     resets: int = 0
     last: dict[str, float] = field(default_factory=dict)
 
-    def add(self, values: FloatArray, *, counter: bool) -> None:
+    def add(self, values: Readings, *, counter: bool) -> None:
         """Count the values of one part."""
         low, high = (0.0, np.inf) if counter else _LIMITS.get(self.name, (-np.inf, np.inf))
         self.rows += len(values)
@@ -53,7 +53,7 @@ class ColumnSurvey:
         self.impossible += int(((values < low) | (values > high)).sum())
 
     def add_resets(
-        self, values: FloatArray, gpu: npt.NDArray[np.int32], serials: tuple[str, ...]
+        self, values: Readings, gpu: npt.NDArray[np.int32], serials: tuple[str, ...]
     ) -> None:
         """Count the falls of a counter, from the last part on.
 
@@ -64,8 +64,8 @@ class ColumnSurvey:
         serials : tuple of str
             Of the numbers in `gpu`.
         """
-        there = ~np.isnan(values)
-        values, gpu = values[there], gpu[there]
+        known = ~np.isnan(values)
+        values, gpu = values[known], gpu[known]
         same = gpu[1:] == gpu[:-1]
         self.resets += int((same & (np.diff(values) < 0)).sum())
         first = np.flatnonzero(np.append(True, ~same)[: len(gpu)])
@@ -91,7 +91,7 @@ class FloatSurvey:
 
     def add(
         self,
-        values: Mapping[str, FloatArray],
+        values: Mapping[str, Readings],
         gpu: npt.NDArray[np.int32],
         serials: tuple[str, ...],
     ) -> None:
@@ -103,16 +103,16 @@ class FloatSurvey:
         if not len(gpu):
             return
         starts = np.flatnonzero(np.append(True, np.diff(gpu) != 0))
-        found = {name: day_extremes(values[name], starts) for name in values}
-        moved = sum((high > low).astype(int) for low, high, _ in found.values())
-        for name, (low, high, n) in found.items():
+        extremes = {name: day_extremes(values[name], starts) for name in values}
+        moved = sum((high > low).astype(int) for low, high, _ in extremes.values())
+        for name, (low, high, n) in extremes.items():
             enough = n >= _FEWEST_READINGS
             rests = enough & (low == high) & (low != 0.0) & (moved > 0)
             self.days[name] = self.days.get(name, 0) + int(enough.sum())
-            mine = self.still.setdefault(name, {})
-            for place in np.flatnonzero(rests).tolist():
-                serial = serials[gpu[starts[place]]]
-                mine[serial] = mine.get(serial, 0) + 1
+            still_days = self.still.setdefault(name, {})
+            for gpu_day in np.flatnonzero(rests).tolist():
+                serial = serials[gpu[starts[gpu_day]]]
+                still_days[serial] = still_days.get(serial, 0) + 1
 
     def frozen(self) -> dict[str, dict[str, int]]:
         """Return per column the serials with frozen days, and how many.
@@ -120,13 +120,13 @@ class FloatSurvey:
         Columns that rest often do so by nature and are left out.
         """
         return {
-            name: dict(sorted(mine.items()))
-            for name, mine in self.still.items()
-            if mine and sum(mine.values()) <= _RARE * self.days[name]
+            name: dict(sorted(days_of.items()))
+            for name, days_of in self.still.items()
+            if days_of and sum(days_of.values()) <= _RARE * self.days[name]
         }
 
 
-def day_extremes(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+def day_extremes(values: Readings, starts: IntArray) -> tuple[Readings, Readings, IntArray]:
     """Return least and greatest value and the number of values from each start to the next.
 
     Examples

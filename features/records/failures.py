@@ -77,7 +77,7 @@ class Failures:
         """
         order = np.lexsort((self.failed_at, self.gpu))
         rows = self.take(order)
-        kept: list[list[int]] = []
+        episodes: list[list[int]] = []
         for gpu, failed, repaired, known in zip(
             rows.gpu.tolist(),
             rows.failed_at.tolist(),
@@ -85,12 +85,12 @@ class Failures:
             rows.known_at.tolist(),
             strict=True,
         ):
-            if kept and kept[-1][0] == gpu and failed <= kept[-1][2]:
-                kept[-1][2] = max(kept[-1][2], repaired)
-                kept[-1][3] = min(kept[-1][3], known)
+            if episodes and episodes[-1][0] == gpu and failed <= episodes[-1][2]:
+                episodes[-1][2] = max(episodes[-1][2], repaired)
+                episodes[-1][3] = min(episodes[-1][3], known)
             else:
-                kept.append([gpu, failed, repaired, known])
-        table = np.array(kept, dtype=np.int64).reshape(-1, 4)
+                episodes.append([gpu, failed, repaired, known])
+        table = np.array(episodes, dtype=np.int64).reshape(-1, 4)
         return Failures(table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3])
 
     @classmethod
@@ -109,8 +109,8 @@ class Failures:
         bounds = records.gpu_bounds()
         changes[bounds[bounds < len(records)]] = True
         rows = np.flatnonzero(changes)
-        mine = States(records.gpu[rows], records.time[rows], records.failed[rows])
-        return cls.of_rows(*(mine if older is None else States.joined([older, mine])))
+        states = States(records.gpu[rows], records.time[rows], records.failed[rows])
+        return cls.of_rows(*(states if older is None else States.joined([older, states])))
 
     @classmethod
     def of_rows(

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.table import HOUR, Records
+from forewarn.features.records.peer_groups import Groups, added_by_group
+from forewarn.features.records.spans import Spans
+from forewarn.features.records.table import Records
 from forewarn.features.threads import in_threads, n_threads
+from forewarn.features.time_units import HOUR, Nanoseconds
 
 __all__ = [
-    "Groups",
     "HourlyGrid",
     "HourlySums",
-    "Spans",
     "Work",
     "bucket_length",
 ]
 
-FloatArray = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 CountArray = npt.NDArray[np.int32]
-_NONE: FloatArray = np.zeros((0, 0))
+_NONE: DoubleArray = np.zeros((0, 0))
 Work = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 
 
-def bucket_length(interval: int) -> int:
+def bucket_length(interval: int) -> Nanoseconds:
     """Return the length of an "hour": the least number of whole intervals that fills one.
 
     Examples
@@ -37,7 +38,7 @@ def bucket_length(interval: int) -> int:
     >>> bucket_length(600 * 10**9) == HOUR
     True
     """
-    return -(-HOUR // interval) * interval
+    return Nanoseconds(-(-HOUR // interval) * interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,124 +48,32 @@ class HourlySums:
     `squares` is empty for a channel that counts.
     """
 
-    total: FloatArray
-    squares: FloatArray
+    total: DoubleArray
+    squares: DoubleArray
     count: CountArray
 
-    def mean(self) -> FloatArray:
+    def mean(self) -> DoubleArray:
         """Return the hourly means; NaN where nothing was read."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.total / self.count
 
     @classmethod
-    def of_means(cls, means: FloatArray) -> HourlySums:
+    def of_means(cls, means: DoubleArray) -> HourlySums:
         """Return a channel that has one reading an hour."""
-        there = np.isfinite(means)
-        total = np.where(there, means, 0.0)
-        return cls(total, total * total, there.astype(np.int32))
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """For n instances k spans of hours to add up: complete, and of the GPU's life.
-
-    Attributes
-    ----------
-    line : ndarray of shape (n,)
-        Line of hourly sums that each instance looks at.
-    visit : ndarray of shape (n,)
-        The instances by line.
-    edges : ndarray of shape (3, k, n)
-        Hours at which each span starts, is half over, and ends.
-    known : ndarray of shape (k, n)
-        False where the history is shorter than the span.
-    """
-
-    line: IntArray
-    visit: IntArray
-    edges: IntArray
-    known: npt.NDArray[np.bool_]
-
-    def on(self, line: IntArray) -> Spans:
-        """Return the same hours of other lines."""
-        return replace(self, line=line, visit=np.argsort(line, kind="stable"))
-
-    def halves(self, hourly: FloatArray | CountArray) -> FloatArray:
-        """Add up the earlier and the later half of every span, shape (2, k, n)."""
-        gained = np.empty((2, *self.known.shape))
-        _add_halves(hourly, self.line, self.visit, self.edges, gained)
-        return gained
-
-    def sums(self, hourly: FloatArray | CountArray) -> FloatArray:
-        """Add up every span, shape (k, n)."""
-        earlier, later = self.halves(hourly)
-        return np.asarray(earlier + later)
-
-
-@compiled
-def _rest_of_sum(a: float, b: float) -> float:
-    """Return what the rounding of a + b leaves out."""
-    added = a + b
-    second = added - a
-    return (a - (added - second)) + (b - second)
-
-
-@compiled
-def _add_halves(
-    hourly: FloatArray | CountArray,
-    line: IntArray,
-    visit: IntArray,
-    edges: IntArray,
-    gained: FloatArray,
-) -> None:
-    """Run up each line once; each has its own sums, so that no rounding carries over to another.
-
-    What rounding leaves out is run up beside: a span has the same sum wherever the line begins.
-    """
-    so_far, left_out = np.zeros(hourly.shape[1] + 1), np.zeros(hourly.shape[1] + 1)
-    mine = -1
-    for i in visit:
-        if line[i] != mine:
-            mine = line[i]
-            for hour in range(hourly.shape[1]):
-                value = np.float64(hourly[mine, hour])
-                so_far[hour + 1] = so_far[hour] + value
-                left_out[hour + 1] = left_out[hour] + _rest_of_sum(so_far[hour], value)
-        for k in range(edges.shape[1]):
-            for half in range(2):
-                start, end = edges[half, k, i], edges[half + 1, k, i]
-                rest = left_out[end] - left_out[start]
-                rest += _rest_of_sum(so_far[end], -so_far[start])
-                gained[half, k, i] = (so_far[end] - so_far[start]) + rest
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Groups of peers on a grid.
-
-    Attributes
-    ----------
-    number : int
-    group : ndarray of shape (n_gpus, n_hours)
-        Group of each cell, -1 where it has none.
-    home : ndarray of shape (n_gpus,)
-        Group that the GPU was in all the time, -1 if there is none.
-    """
-
-    number: int
-    group: IntArray
-    home: IntArray
+        known = np.isfinite(means)
+        total = np.where(known, means, 0.0)
+        return cls(total, total * total, known.astype(np.int32))
 
 
 @dataclass(frozen=True)
 class HourlyGrid:
-    """Where the counted rows of records lie in hours, and the sums of their channels.
+    """The hours in which the counted rows of records lie, and the sums of their channels.
 
     Attributes
     ----------
     records : Records
-    bucket : int
-        Nanoseconds of an hour (see `bucket_length`).
+    bucket : Nanoseconds
+        Of an hour (see `bucket_length`).
     first : int
         Number of the first hour since 1970.
     shape : tuple of int
@@ -181,7 +90,7 @@ class HourlyGrid:
     """
 
     records: Records
-    bucket: int
+    bucket: Nanoseconds
     first: int
     shape: tuple[int, int]
     low: int
@@ -204,12 +113,12 @@ class HourlyGrid:
         first_row, count = np.full(shape, -1, dtype=np.int64), np.full(shape, 0, np.int32)
         where = cell_as_read, first_row, count
 
-        def place(mine: IntArray) -> None:
-            _place((records.order, records.gpu, records.time), mine, (bucket, first, low), *where)
+        def fill_cells(part: IntArray) -> None:
+            _place((records.order, records.gpu, records.time), part, (bucket, first, low), *where)
 
         # Each thread has GPUs of its own, and so cells of its own.
         cuts = records.gpu_bounds()[np.arange(1, n_threads()) * shape[0] // n_threads()]
-        in_threads(place, np.split(rows, np.searchsorted(rows, cuts)))
+        in_threads(fill_cells, np.split(rows, np.searchsorted(rows, cuts)))
         return cls(records, bucket, first, shape, low, cell_as_read, first_row, count)
 
     @property
@@ -246,11 +155,11 @@ class HourlyGrid:
     def keep(self, names: Iterable[str]) -> None:
         """Add up some columns that have a level, and keep their sums: they are looked at often."""
         left = [name for name in names if name not in self._kept]
-        found = in_threads(lambda name: self.sums(name, name), left)
-        self._kept.update(zip(left, found, strict=True))
+        sums = in_threads(lambda name: self.sums(name, name), left)
+        self._kept.update(zip(left, sums, strict=True))
 
     def _by_gpu(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Look at cells that lie hour after hour as they are wanted, GPU after GPU."""
+        """View cells that lie hour after hour as GPU after GPU."""
         return cells.reshape(self.shape[::-1]).T
 
     def columns_as_read(self, name: str) -> npt.NDArray[np.float32]:
@@ -271,9 +180,9 @@ class HourlyGrid:
         _look_up(codes, self.first_row, group)
         return group
 
-    def by_group(self, hourly: FloatArray | CountArray, groups: Groups) -> FloatArray:
+    def by_group(self, hourly: DoubleArray | CountArray, groups: Groups) -> DoubleArray:
         """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
-        return _added_by_line(hourly, groups.group, groups.home, groups.number)
+        return added_by_group(hourly, groups.group, groups.home, groups.number)
 
     def groups(self, name: str) -> Groups:
         """Return the groups of GPUs with the same text, hour by hour."""
@@ -294,37 +203,17 @@ class HourlyGrid:
         gpu: npt.NDArray[np.int32],
         end: IntArray,
         life_start: IntArray,
-        lengths: Sequence[int],
+        lengths: Sequence[Nanoseconds],
     ) -> Spans:
-        """Return the complete hours in some lengths of time, nanoseconds, before `end`."""
+        """Return the complete hours in some lengths of time before `end`."""
         stop = np.clip(end // self.bucket - self.first, 0, self.shape[1])
         hours = np.array([max(1, round(length / self.bucket)) for length in lengths])
-        wanted = stop - hours[:, None]
+        begin = stop - hours[:, None]
         born = -(-life_start // self.bucket) - self.first
-        start = np.clip(np.maximum(wanted, born), 0, stop)
+        start = np.clip(np.maximum(begin, born), 0, stop)
         edges = np.stack([start, (start + stop) // 2, np.broadcast_to(stop, start.shape)])
         line = gpu.astype(np.int64)
-        return Spans(line, np.argsort(line, kind="stable"), edges, (wanted >= born) & (wanted >= 0))
-
-
-@compiled
-def _added_by_line(
-    hourly: FloatArray | CountArray, line: IntArray, home: IntArray, n_lines: int
-) -> FloatArray:
-    """Add cells up on the lines that they belong to, hour by hour.
-
-    A row that has been on one line all the time is added as a whole: its other cells hold 0.
-    """
-    added = np.zeros((n_lines, hourly.shape[1]))
-    for gpu in range(hourly.shape[0]):
-        if home[gpu] >= 0:
-            for hour in range(hourly.shape[1]):
-                added[home[gpu], hour] += hourly[gpu, hour]
-            continue
-        for hour in range(hourly.shape[1]):
-            if line[gpu, hour] >= 0:
-                added[line[gpu, hour], hour] += hourly[gpu, hour]
-    return added
+        return Spans(line, np.argsort(line, kind="stable"), edges, (begin >= born) & (begin >= 0))
 
 
 @compiled
@@ -359,30 +248,30 @@ def _place(
     bucket, first, low = grid
     hour, begin = -1, (first - 1) * bucket
     for row in rows:
-        mine = gpu[row]
+        number = gpu[row]
         if not begin <= time[row] < begin + bucket:  # a division takes longer than all the rest
             hour = time[row] // bucket - first
             begin = (first + hour) * bucket
-        cell_as_read[order[row] - low] = hour * len(count) + mine
-        if first_row[mine, hour] < 0:
-            first_row[mine, hour] = order[row]
-        count[mine, hour] += 1
+        cell_as_read[order[row] - low] = hour * len(count) + number
+        if first_row[number, hour] < 0:
+            first_row[number, hour] = order[row]
+        count[number, hour] += 1
 
 
 @compiled
-def _look_up(codes: npt.NDArray[np.int32], row: IntArray, found: IntArray) -> None:
+def _look_up(codes: npt.NDArray[np.int32], row: IntArray, group: IntArray) -> None:
     """Put the code of each row that there is in its place."""
     for gpu in range(row.shape[0]):
         for hour in range(row.shape[1]):
             if row[gpu, hour] >= 0:
-                found[gpu, hour] = codes[row[gpu, hour]]
+                group[gpu, hour] = codes[row[gpu, hour]]
 
 
 @compiled
 def _add_up(
     values: npt.NDArray[np.float32],
     cell_as_read: IntArray,
-    added: FloatArray,
+    added: DoubleArray,
     missing: CountArray,
 ) -> None:
     """Add values up by cell: their sum, how many are missing and, if there is room, squares."""

@@ -1,4 +1,4 @@
-"""What serials and times of records say of a fleet: cadence, gaps, doubles, clocks, moves."""
+"""A survey of serials and times of records: cadence, gaps, doubles, clocks, moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMMON = 0.5  # share of the records that must agree on a phase before others a
 
 @dataclass(frozen=True, slots=True)
 class KeySurvey:
-    """What the keys of all records say.
+    """Counts and spacings of the keys of all records.
 
     Attributes
     ----------
@@ -98,9 +98,9 @@ def _clocks(time: IntArray, machine: CodeArray, cadence: int) -> dict[int, int]:
     off = (time - common + cadence // 2) % cadence - cadence // 2
     if (np.abs(off) <= _OFF * cadence).mean() < _COMMON:
         return {}
-    found = {}
+    offsets = {}
     for number in np.unique(machine[(np.abs(off) > _OFF * cadence) & (machine >= 0)]).tolist():
         middle = int(np.median(off[machine == number]))
         if abs(middle) > _OFF * cadence:
-            found[number] = middle
-    return found
+            offsets[number] = middle
+    return offsets

@@ -85,7 +85,7 @@ class CleanRows(NamedTuple):
 
 
 class _Spacing(NamedTuple):
-    """How many spacings there are, and how many too short and too long."""
+    """Counts of spacings, of those that are too short and of those that are too long."""
 
     number: int
     short: int
@@ -110,18 +110,18 @@ def _won(gpu: CodeArray, time: IntArray, interval: int, n_gpus: int, won: CodeAr
     last = np.full(n_gpus, -1)
     number = short = long = 0
     for row in range(len(gpu)):
-        mine = gpu[row]
-        if mine < 0:
+        number_of_gpu = gpu[row]
+        if number_of_gpu < 0:
             continue
-        if last[mine] >= 0:
-            apart = time[row] - time[last[mine]]
+        if last[number_of_gpu] >= 0:
+            apart = time[row] - time[last[number_of_gpu]]
             if apart == 0:
-                won[last[mine]] = -1
+                won[last[number_of_gpu]] = -1
             else:
                 number += 1
                 short += apart * 2 < interval
                 long += apart * 2 > 3 * interval
-        last[mine] = row
+        last[number_of_gpu] = row
     return _Spacing(number, short, long)
 
 
@@ -136,12 +136,12 @@ def _rooms(
     room, n_rows, gaps = np.zeros(len(gpu), dtype=np.uint8), np.zeros(n_gpus, dtype=np.int64), 0
     last = np.zeros(n_gpus, dtype=np.int64)
     for row in range(len(gpu)):
-        mine = gpu[row]
-        if mine < 0:
+        number = gpu[row]
+        if number < 0:
             continue
         room[row] = 1
-        if n_rows[mine]:
-            apart = time[row] - last[mine]
+        if n_rows[number]:
+            apart = time[row] - last[number]
             # A failed record is kept however close it is: it may be all that tells of a failure.
             if apart * 2 < interval and not failed[row]:
                 room[row] = 0
@@ -150,8 +150,8 @@ def _rooms(
                 gaps += 1
             elif apart * 2 >= 3 * interval:
                 room[row] = 2
-        n_rows[mine] += room[row]
-        last[mine] = time[row]
+        n_rows[number] += room[row]
+        last[number] = time[row]
     return room, n_rows, gaps
 
 
@@ -169,14 +169,14 @@ def _lay(
     for row in range(len(gpu)):
         if room[row] == 0:
             continue
-        place = free[gpu[row]]
+        target = free[gpu[row]]
         if room[row] == 2:
-            line.order[place] = line.order[place - 1]
-            line.time[place] = line.time[place - 1] + interval
-            line.failed[place], line.filled[place] = line.failed[place - 1], True
-            place += 1
-        line.order[place], line.time[place], line.failed[place] = row, time[row], failed[row]
-        free[gpu[row]] = place + 1
+            line.order[target] = line.order[target - 1]
+            line.time[target] = line.time[target - 1] + interval
+            line.failed[target], line.filled[target] = line.failed[target - 1], True
+            target += 1
+        line.order[target], line.time[target], line.failed[target] = row, time[row], failed[row]
+        free[gpu[row]] = target + 1
 
 
 @compiled

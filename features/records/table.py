@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.errors import InputError
+from forewarn.features.time_units import DAY, HOUR
 
 __all__ = [
     "DAY",
@@ -27,8 +28,6 @@ __all__ = [
 
 SERIAL, TIMESTAMP, FAILURE = "gpu_serial", "timestamp", "failure"
 MACHINE, SLOT = "machine_id", "slot"
-HOUR = 3_600_000_000_000
-DAY = 24 * HOUR
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -42,7 +41,7 @@ class RecordsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class FeatureKinds:
-    """Which columns are features, and of which kind (CONTRACTS, section 2)."""
+    """The columns that are features, by kind (CONTRACTS, section 2)."""
 
     categorical: tuple[str, ...] = ()
     float: tuple[str, ...] = ()
@@ -58,11 +57,11 @@ class FeatureKinds:
 
     def among(self, columns: Collection[str]) -> FeatureKinds:
         """Return the features that are among `columns`."""
-        kept = {
+        present = {
             kind: tuple(name for name in getattr(self, kind) if name in columns)
             for kind in self.__slots__
         }
-        return FeatureKinds(**kept)
+        return FeatureKinds(**present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What the check saw and set right, for the report."""
+    """Counts of the rows that the check left out or filled in, for the report."""
 
     rows: int = 0
     without_key: int = 0
@@ -170,8 +169,8 @@ class Records:
         as_read = self.order[rows] if as_read is None else as_read
         values = self.columns[name][as_read]
         if name in self.counters and len(self.reborn):
-            found = np.searchsorted(self.reborn[:-1], as_read)
-            values[self.reborn[found] == as_read] = np.nan
+            nearest = np.searchsorted(self.reborn[:-1], as_read)
+            values[self.reborn[nearest] == as_read] = np.nan
         if name in self.counters or name in self.events:
             values[self.filled[rows]] = 0
         return values

@@ -100,8 +100,8 @@ def _mark_failures(
         down = _rows_from(records, bounds, gpu, failed)
         up = _rows_from(records, bounds, gpu, repaired)
         alive[down:up] = False
-        mine = [row for row in (down, up) if row < bounds[gpu + 1]]
-        breaks[mine] = True
+        changes = [row for row in (down, up) if row < bounds[gpu + 1]]
+        breaks[changes] = True
         lives += [(up, repaired)] if up < bounds[gpu + 1] else []
     table = np.array(lives, dtype=np.int64).reshape(-1, 2)
     return alive, breaks, Lives(table[:, 0], table[:, 1])

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.history import span_name
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.xid_catalogue import DEGRADED, FATAL
 from forewarn.models.prediction.log_odds import sigmoid
 
@@ -101,7 +101,7 @@ def _over_peers(values: InstanceValues, plan: Plan, name: str, gained: Floats) -
     for group in plan.peers:
         label = f"peers:{group}:{name}:{span_name(plan.window)}"
         if label in values.context_names:
-            more = values.context[:, values.context_names.index(label)] * plan.length
+            more = values.context[:, values.context_names.index(label)] * plan.window_records
             excess = np.fmin(excess, np.maximum(more, 0.0))
     return excess
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Timeline
 from forewarn.models.prediction.catalogue import make_model

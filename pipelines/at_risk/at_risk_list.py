@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.features.records.timeline import Timeline
 from forewarn.models.prediction.ensembles import top_k_count
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.reasons import reasons_of
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
 from forewarn.pipelines.storage.leftovers import remove_leftovers
-from forewarn.pipelines.storage.record_store import replacing
 
 __all__ = ["AtRiskList", "Candidates"]
 

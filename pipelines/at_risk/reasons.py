@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.history import span_name
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.time_units import Nanoseconds
 from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.reason_phrases import RECORD, Reading, channel_of, in_words
 
@@ -88,7 +89,7 @@ class _Readings:
         if kind not in ("since", "window_since"):
             return ""
         times = max(self._plan.history, default=1) if kind == "since" else 1
-        span = times * self._plan.window
+        span = Nanoseconds(times * self._plan.window)
         return f"no {channel_of(name)} within {span_name(span)}" if value >= span / 3.6e12 else ""
 
     def _kind(self, name: str) -> str:

@@ -14,7 +14,8 @@ from forewarn.pipelines.ingest.cmdb import read_texts
 from forewarn.pipelines.prediction_job import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import to_timestamps
-from forewarn.pipelines.storage.record_store import moments_of, read_parquet, serials_of
+from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["read_lists", "review_lists", "review_text"]
 

@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import latest_instances
-from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FeatureKinds, RecordsError
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.trees.gbdt import GbdtModel
@@ -89,7 +91,7 @@ def score_with(
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
     timeline = _timeline(store, plan, at, facts["step"])
-    instances = latest_instances(timeline, length=plan.length, since=at - facts["step"])
+    instances = latest_instances(timeline, length=plan.window_records, since=at - facts["step"])
     values = predictor.encoder.measures.values(timeline, instances)
     candidates = Candidates(
         timeline,
@@ -119,7 +121,7 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
     """
     store, plan = _rules_plan(settings, records)
     timeline = _timeline(store, plan, at, settings.step)
-    instances = latest_instances(timeline, length=plan.length, since=at - settings.step)
+    instances = latest_instances(timeline, length=plan.window_records, since=at - settings.step)
     values = Measures.fit(plan, timeline, instances).values(timeline, instances)
     candidates = Candidates(
         timeline,
@@ -142,13 +144,14 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
 
 def _rules_plan(settings: Settings, records: Path) -> tuple[RecordStore, Plan]:
     """Return what of the configuration the rules can use of these records."""
-    features, interval = settings.features, settings.records.interval
+    features, interval = settings.features, Nanoseconds(settings.records.interval)
     columns = RecordStore(records, FeatureKinds(), interval).columns()
     kinds = features.kinds.among(columns)
     if not (kinds.counter or kinds.code):
         raise JobError(f"{records}: no counter and no event code, {BUILTIN_RULES} needs one.")
     peers = tuple(name for name in features.peers if name in columns)
-    plan = Plan(kinds, settings.windows.length, interval, features.history, peers)
+    length = RecordCount(settings.windows.length)
+    plan = Plan(kinds, length, interval, features.history, peers)
     return RecordStore(records, kinds, interval, peers), plan
 
 

@@ -25,7 +25,7 @@ from forewarn.pipelines.backtest.score_frames import strategy_frame
 from forewarn.pipelines.prediction_job import Job, JobError
 from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.record_store import replacing
+from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["STRATEGIES", "run_backtest"]
 

@@ -13,10 +13,11 @@ from pydantic import (
 )
 
 from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.failure_evidence import FailureRules
 from forewarn.features.telemetry.rows import COUNTERS, GAUGES
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.models.detection.rules import Rules
 from forewarn.models.prediction.catalogue import MODEL_NAMES
@@ -374,8 +375,8 @@ class Settings(StrictTable):
             notes.append("default residuals left out: their columns are not in `features.float`")
         plan = Plan(
             kinds=table.kinds,
-            length=self.windows.length,
-            interval=self.records.interval,
+            window_records=RecordCount(self.windows.length),
+            interval=Nanoseconds(self.records.interval),
             history=table.history,
             peers=tuple(name for name in table.peers if name in columns),
             residuals=residuals,

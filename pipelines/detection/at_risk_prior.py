@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.record_store import open_parquet
+from forewarn.pipelines.storage.parquet_files import open_parquet
 
 __all__ = ["Prior", "PriorError", "list_weights"]
 

@@ -18,8 +18,8 @@ from forewarn.pipelines.detection.run import Detected
 from forewarn.pipelines.detection.task_metrics import Pull
 from forewarn.pipelines.rendering.drawing import COLOURS, legend_above, own_style
 from forewarn.pipelines.runtime.timestamps import to_timestamps
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.file_names import file_name
-from forewarn.pipelines.storage.record_store import replacing
 
 __all__ = ["plot_verdict"]
 

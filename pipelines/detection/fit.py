@@ -40,7 +40,7 @@ from forewarn.pipelines.detection.task_metrics import (
     task_name,
 )
 from forewarn.pipelines.runtime.progress import note, progress_bar
-from forewarn.pipelines.storage.record_store import replacing
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.regular_files import refuse_irregular
 
 __all__ = ["Incident", "fit_detector", "read_incidents", "save_fitted"]

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from forewarn.features.detection.sample_grid import TaskGrid, TaskGridError, lay_task
 from forewarn.features.errors import InputError
-from forewarn.features.records.file_check import is_text, moments
+from forewarn.features.records.text_columns import is_text
+from forewarn.features.records.timestamp_columns import as_nanoseconds
 from forewarn.models.detection.task import Task
 from forewarn.pipelines.runtime.progress import note
 
@@ -233,7 +234,7 @@ def _keys(path: Path, file: pq.ParquetFile) -> pa.Table:
         if not (is_text(column.type) or pa.types.is_null(column.type)):
             raise PullError(f"{path}: column `{name}` is {column.type}, expected a string.")
         texts[name] = _as_dictionary(column)
-    return pa.table({_TIME: moments(table[_TIME]), **texts})
+    return pa.table({_TIME: as_nanoseconds(table[_TIME]), **texts})
 
 
 def _as_dictionary(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:

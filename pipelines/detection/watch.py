@@ -34,7 +34,7 @@ from forewarn.pipelines.detection.state import StateError, known_pasts, save_sta
 from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, task_name
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.storage.record_store import replacing
+from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["Watch"]
 

@@ -26,14 +26,10 @@ from forewarn.pipelines.doctor.page import render_doctor
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.record_store import (
-    RecordStore,
-    moments_of,
-    of_columns,
-    read_parquet,
-    replacing,
-    serials_of,
-)
+from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.parquet_files import read_parquet, work_on_columns
+from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["examine", "write_report"]
 
@@ -160,7 +156,7 @@ def _checked(store: RecordStore, path: Path, missing: Counter[str]) -> tuple[Key
         keys = check_keys(columns, file=str(path))
         return keys, check_values(columns, file=str(path), kinds=kinds, optional=(MACHINE,))
 
-    keys, values = of_columns(path, check)
+    keys, values = work_on_columns(path, check)
     missing.update(set(store.kinds.names) - set(values.nulls) - set(values.texts))
     return keys, values
 

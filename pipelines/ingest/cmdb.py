@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from forewarn.features.records.file_check import plain_text
 from forewarn.features.records.table import RecordsError
+from forewarn.features.records.text_columns import plain_text
 from forewarn.features.telemetry.tables import newest
-from forewarn.pipelines.storage.record_store import check_regular, read_parquet
+from forewarn.pipelines.storage.parquet_files import check_regular, read_parquet
 
 __all__ = ["Cmdb", "read_cmdb", "read_texts"]
 

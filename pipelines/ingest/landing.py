@@ -43,7 +43,7 @@ from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock, SystemClock
 from forewarn.pipelines.runtime.progress import progress_bar
-from forewarn.pipelines.storage.record_store import replacing
+from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["Landed", "Landing"]
 

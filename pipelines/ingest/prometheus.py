@@ -32,7 +32,7 @@ from forewarn.features.telemetry.rows import HostState, event_id, is_host_name, 
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
 from forewarn.pipelines.ingest.landing import Landed, Landing
 from forewarn.pipelines.runtime.progress import note, progress_bar
-from forewarn.pipelines.storage.record_store import replacing
+from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["PrometheusError", "Pulled", "Server", "pull"]
 

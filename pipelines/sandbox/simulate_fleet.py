@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from forewarn.evaluation.simulation.fleet.simulator import simulate_fleet
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
-from forewarn.pipelines.storage.record_store import replacing
 
 __all__ = ["simulate_fleet_to"]
 

@@ -23,8 +23,8 @@ from forewarn.evaluation.simulation.tasks.varied import varied_size, varied_task
 from forewarn.models.detection.task import Task
 from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
-from forewarn.pipelines.storage.record_store import replacing
 
 __all__ = ["as_task", "metrics_table", "simulate_incidents_to"]
 

@@ -21,6 +21,6 @@ def refuse_irregular(path: Path) -> None:
     IrregularFileError
         It names the first one.
     """
-    for one in (path, *sorted(path.rglob("*"))):
-        if one.exists() and not one.is_file() and not (path.is_dir() and one.is_dir()):
-            raise IrregularFileError(f"{one}: is no regular file, expected one.")
+    for entry in (path, *sorted(path.rglob("*"))):
+        if entry.exists() and not entry.is_file() and not (path.is_dir() and entry.is_dir()):
+            raise IrregularFileError(f"{entry}: is no regular file, expected one.")

@@ -41,7 +41,9 @@ class ScoringDay:
     def of(cls, walk: Walk, timeline: Timeline, moment: int, predictor: Predictor) -> ScoringDay:
         """Score the day before `moment`."""
         recipe = walk.terms.recipe
-        newest = latest_instances(timeline, length=recipe.plan.length, since=moment - recipe.step)
+        newest = latest_instances(
+            timeline, length=recipe.plan.window_records, since=moment - recipe.step
+        )
         values = predictor.encoder.measures.values(timeline, newest)
         return cls(timeline, newest, moment, predictor.scores(values)["blend"])
 

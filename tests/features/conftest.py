@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from forewarn.features.records.assembly import RecordsBuilder
+from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.file_check import check_keys, check_values
+from forewarn.features.records.file_check import Columns
 from forewarn.features.records.table import FeatureKinds, Records
+from forewarn.features.time_units import Nanoseconds
 
 Row = dict[str, Any]
 
@@ -27,6 +30,25 @@ def _at(minute: float) -> int:
 
 def _minutes(moments: Any) -> list[float]:
     return [(int(moment) - START) / MINUTE for moment in np.atleast_1d(moments)]
+
+
+@dataclass(frozen=True)
+class _TableSource:
+    """A table in the place of a file."""
+
+    name: str
+    table: pa.Table
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.table)
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def columns(self) -> AbstractContextManager[Columns]:
+        return nullcontext(self.table)
 
 
 def _rows(serial: str | None, minutes: Iterable[float | None], **columns: Any) -> list[Row]:
@@ -55,14 +77,10 @@ def _assembled(
 ) -> Records:
     kinds = kinds or FeatureKinds()
     tables = [one if isinstance(one, pa.Table) else _table(one) for one in files]
-    draft = RecordsBuilder([len(table) for table in tables], kinds, (*kinds.categorical, *texts))
-    for number, table in enumerate(tables):
-        draft.put_keys(number, check_keys(table, file=f"{number}"))
-    draft.align(round(interval * MINUTE))
-    for number, table in enumerate(tables):
-        room, file = draft.room(number), f"{number}"
-        draft.put(number, check_values(table, file=file, kinds=kinds, optional=texts, room=room))
-    return draft.records()
+    sources = [_TableSource(f"{number}", table) for number, table in enumerate(tables)]
+    query = RecordsQuery("tables", kinds, Nanoseconds(round(interval * MINUTE)), tuple(texts))
+    records, _ = assemble(sources, query)
+    return records
 
 
 def _failures(

@@ -1,4 +1,4 @@
-"""What the collector of the simulated fleet misses: records, and values in records."""
+"""Gaps in the collection of the simulated fleet: lost records, and lost values in records."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _OUTAGE_SPREAD = 1.2
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    places: npt.NDArray[np.intp]
+    positions: npt.NDArray[np.intp]
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionDay:
-    """What arrives on one day.
+    """Records and values that arrive on one day.
 
     Attributes
     ----------
-    arrives : ndarray of shape (n_places, RECORDS_PER_DAY), bool
+    arrives : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
         Whether there is a record.
     """
 
@@ -54,7 +54,7 @@ class CollectionDay:
     _rng: np.random.Generator
 
     def is_null(self) -> BoolArray:
-        """Draw where one more sensor gives no value, of shape (n_places, RECORDS_PER_DAY)."""
+        """Draw where one more sensor gives no value, of shape (n_positions, RECORDS_PER_DAY)."""
         lone = self._rng.random(self.arrives.shape, np.float32) < _NULL
         return np.asarray(lone | self._no_sensors)
 
@@ -81,11 +81,11 @@ class Collection:
         for unit, per_day, hours in _OUTAGES:
             self._begin_outages(rng, day, getattr(self._layout, unit), per_day, hours)
         for reboot in reboots:
-            places = self._layout.places_of(reboot.machine)
-            self._outages.append(_Outage(places, reboot.at, reboot.at + reboot.missed))
+            positions = self._layout.positions_of(reboot.machine)
+            self._outages.append(_Outage(positions, reboot.at, reboot.at + reboot.missed))
         begin = day * RECORDS_PER_DAY
         for outage in self._outages:
-            arrives[outage.places, max(outage.start - begin, 0) : max(outage.end - begin, 0)] = (
+            arrives[outage.positions, max(outage.start - begin, 0) : max(outage.end - begin, 0)] = (
                 False
             )
         self._outages = [o for o in self._outages if o.end > begin + RECORDS_PER_DAY]

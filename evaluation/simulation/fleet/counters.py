@@ -46,7 +46,7 @@ _FULL_WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class CounterDay:
-    """Counters of one day, each of shape (n_places, RECORDS_PER_DAY).
+    """Counters of one day, each of shape (n_positions, RECORDS_PER_DAY).
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class CounterDay:
 @dataclass(frozen=True, slots=True)
 class _Burst:
     counter: str
-    place: int
+    position: int
     start: int
     end: int
     per_day: float
@@ -117,11 +117,11 @@ class Counters:
         traits : Traits
         symptoms : dict of str to Symptoms
             Of "memory" and "link" defects.
-        traffic : ndarray of shape (n_places, RECORDS_PER_DAY)
+        traffic : ndarray of shape (n_positions, RECORDS_PER_DAY)
             Use of the memory, from 0 to about 1.
-        counting, reboots, repairs : ndarray of shape (n_places, RECORDS_PER_DAY), bool
+        counting, reboots, repairs : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
             Where the GPU works, where it has just rebooted, where it has just been repaired.
-        ecc_factor, replay_factor : ndarray of shape (n_places, RECORDS_PER_DAY)
+        ecc_factor, replay_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
             How often the driver reports such errors.
         """
         rng = stream(self._seed, Purpose.COUNTERS, day)
@@ -132,8 +132,8 @@ class Counters:
             "rows_remapped": np.full(counting.shape, _REMAPS, np.float32),
             "pcie_replays": _rates(traits.replays_per_day, link, _REPLAY_LOG),
         }
-        rates["ecc_uncorrected"][memory.places] += _UNCORRECTED_AT_1 * memory.level**2
-        rates["rows_remapped"][memory.places] += _REMAPS_AT_1 * memory.second
+        rates["ecc_uncorrected"][memory.positions] += _UNCORRECTED_AT_1 * memory.level**2
+        rates["rows_remapped"][memory.positions] += _REMAPS_AT_1 * memory.second
         self._add_bursts(rng, day, rates)
         rates["ecc_corrected"] *= ecc_factor
         rates["pcie_replays"] *= replay_factor
@@ -156,18 +156,18 @@ class Counters:
             length = 1 + int(lognormal(rng, _BURST_HOURS, _BURST_SPREAD) * RECORDS_PER_DAY / 24)
             counter = "ecc_corrected" if rng.random() < 0.5 else "pcie_replays"
             per_day = 10 ** rng.uniform(*_BURST_LOG)
-            place = int(rng.integers(n))
-            self._bursts.append(_Burst(counter, place, start, start + length, per_day))
+            position = int(rng.integers(n))
+            self._bursts.append(_Burst(counter, position, start, start + length, per_day))
         for burst in self._bursts:
             span = slice(max(burst.start - begin, 0), burst.end - begin)
-            rates[burst.counter][burst.place, span] += burst.per_day
+            rates[burst.counter][burst.position, span] += burst.per_day
         self._bursts = [b for b in self._bursts if b.end > begin + RECORDS_PER_DAY]
 
     def _widths(self, rng: np.random.Generator, link: Symptoms, restarts: BoolArray) -> IntArray:
         """Return the lanes in use; what a restart does to the link shows from the next day on."""
         narrow = np.repeat((self._always_narrow | self._badly_trained)[:, None], RECORDS_PER_DAY, 1)
         fails = (link.lean < _NARROW_LEAN)[:, None] & (link.second > _NARROW_LEVEL)
-        narrow[link.places] |= fails
+        narrow[link.positions] |= fails
         restarted = np.asarray(restarts.any(axis=1))
         trained_badly = rng.random(len(restarted)) < _NARROW_AFTER_REBOOT
         self._badly_trained = np.where(restarted, trained_badly, self._badly_trained)
@@ -178,7 +178,7 @@ def _rates(base: FloatArray, defects: Symptoms, log: tuple[float, float]) -> Flo
     """Return errors a day of boards, with those that defects add by their first face."""
     rates = np.repeat(base[:, None], RECORDS_PER_DAY, axis=1)
     added = 10.0 ** (log[0] + log[1] * defects.first)
-    rates[defects.places] += np.where(defects.first > 0, added, 0)
+    rates[defects.positions] += np.where(defects.first > 0, added, 0)
     return rates
 
 
@@ -192,5 +192,5 @@ def _add_up(before: IntArray, increases: IntArray, resets: BoolArray) -> IntArra
     """Sum increases; at a reset the count so far falls away, and so does what it began with."""
     sums = np.cumsum(increases, axis=1)
     dropped = np.maximum.accumulate(np.where(resets, sums - increases, 0), axis=1)
-    kept = ~np.logical_or.accumulate(resets, axis=1)
-    return sums - dropped + np.where(kept, before[:, None], 0)
+    unbroken = ~np.logical_or.accumulate(resets, axis=1)
+    return sums - dropped + np.where(unbroken, before[:, None], 0)

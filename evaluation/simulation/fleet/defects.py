@@ -44,14 +44,14 @@ class Symptoms:
 
     Attributes
     ----------
-    places : ndarray of shape (n,), int64
+    positions : ndarray of shape (n,), int64
     level : ndarray of shape (n, RECORDS_PER_DAY)
         Severity times strength, 0 before the onset and after the end; about 0 to 2.
     lean : ndarray of shape (n,)
         From 0 to 1, which of the mechanism's two faces the defect shows.
     """
 
-    places: IntArray
+    positions: IntArray
     level: FloatArray
     lean: FloatArray
 
@@ -67,24 +67,24 @@ class Symptoms:
 
 
 class Defects:
-    """At most one defect of each mechanism at each place.
+    """At most one defect of each mechanism at each position.
 
-    Times are record numbers since the first simulated record. A place has a defect from `onset`
+    Times are record numbers since the first simulated record. A position has a defect from `onset`
     up to, and not including, `end`.
 
     Parameters
     ----------
-    n_places : int
+    n_positions : int
 
     Attributes
     ----------
-    onset, end : ndarray of shape (n_mechanisms, n_places), int64
-    fatal : ndarray of shape (n_mechanisms, n_places), bool
+    onset, end : ndarray of shape (n_mechanisms, n_positions), int64
+    fatal : ndarray of shape (n_mechanisms, n_positions), bool
         Whether the GPU fails at `end`.
     """
 
-    def __init__(self, n_places: int) -> None:
-        shape = (len(MECHANISMS), n_places)
+    def __init__(self, n_positions: int) -> None:
+        shape = (len(MECHANISMS), n_positions)
         never = np.iinfo(np.int64).min // 2
         self.onset: IntArray = np.full(shape, never)
         self.end: IntArray = np.full(shape, never)
@@ -95,14 +95,14 @@ class Defects:
         self._lean: FloatArray = np.zeros(shape, np.float32)
 
     def free(self, mechanism: int, at: int) -> BoolArray:
-        """Return which places have no defect of a mechanism at or after a time."""
+        """Return which positions have no defect of a mechanism at or after a time."""
         return np.asarray(self.end[mechanism] <= at)
 
     def begin(
         self,
         rng: np.random.Generator,
         mechanism: int,
-        place: int,
+        position: int,
         onset: int,
         *,
         fatal: bool,
@@ -114,14 +114,14 @@ class Defects:
         Parameters
         ----------
         rng : numpy.random.Generator
-        mechanism, place, onset : int
+        mechanism, position, onset : int
         fatal : bool
         lean : float
             Where the leans of these weeks are centred, between 0 and 1.
         length : int, optional
             Records until it ends; drawn by mechanism if left out.
         """
-        where = mechanism, place
+        where = mechanism, position
         self.onset[where] = onset
         self.end[where] = onset + (_draw_length(rng, mechanism) if length is None else length)
         self.fatal[where] = fatal
@@ -131,17 +131,17 @@ class Defects:
         spread = _LEAN_CONCENTRATION
         self._lean[where] = rng.beta(spread * lean, spread * (1 - lean))
 
-    def clear(self, place: int, at: int) -> None:
-        """End all defects of a place without failure."""
-        self.fatal[:, place] = False
-        self.end[:, place] = np.minimum(self.end[:, place], at)
+    def clear(self, position: int, at: int) -> None:
+        """End all defects of a position without failure."""
+        self.fatal[:, position] = False
+        self.end[:, position] = np.minimum(self.end[:, position], at)
 
     def symptoms(self, mechanism: int, day: int) -> Symptoms:
         """Return what a mechanism's defects show on a day."""
         begin = day * RECORDS_PER_DAY
         active = (self.end[mechanism] > begin) & (self.onset[mechanism] < begin + RECORDS_PER_DAY)
-        places = np.flatnonzero(active)
-        where = mechanism, places
+        positions = np.flatnonzero(active)
+        where = mechanism, positions
         times = begin + np.arange(RECORDS_PER_DAY)[None, :]
         onset, end = self.onset[where][:, None], self.end[where][:, None]
         progress = ((times - onset) / (end - onset)).clip(0, 1).astype(np.float32)
@@ -150,7 +150,7 @@ class Defects:
         severity = np.where(self.fatal[where][:, None], rise, hump) * self._reach[where][:, None]
         severity[(times < onset) | (times >= end)] = 0
         level = severity * self._strength[where][:, None]
-        return Symptoms(places, level.astype(np.float32), self._lean[where])
+        return Symptoms(positions, level.astype(np.float32), self._lean[where])
 
 
 def _draw_length(rng: np.random.Generator, mechanism: int) -> int:

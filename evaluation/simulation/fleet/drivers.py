@@ -44,7 +44,7 @@ class DriverDay:
 
     Attributes
     ----------
-    version : ndarray of shape (n_places, RECORDS_PER_DAY), int64
+    version : ndarray of shape (n_positions, RECORDS_PER_DAY), int64
         Number of the version.
     reboots : tuple of Reboot
     names : tuple of str
@@ -57,7 +57,7 @@ class DriverDay:
     _traits: dict[str, FloatArray]
 
     def factor(self, trait: str) -> FloatArray:
-        """Return what the versions multiply by, of shape (n_places, RECORDS_PER_DAY).
+        """Return what the versions multiply by, of shape (n_positions, RECORDS_PER_DAY).
 
         Parameters
         ----------

@@ -33,13 +33,13 @@ _HOURS_SPREAD = 0.7
 
 @dataclass(frozen=True, slots=True)
 class SiteDay:
-    """Surroundings of each place on one day.
+    """Surroundings of each position on one day.
 
     Attributes
     ----------
-    inlet : ndarray of shape (n_places, RECORDS_PER_DAY)
+    inlet : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Temperature of the air that comes in, in degrees Celsius.
-    cap : ndarray of shape (n_places, RECORDS_PER_DAY)
+    cap : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Share of the board's power limit that it may use.
     """
 
@@ -117,7 +117,7 @@ class Site:
         return SiteDay(inlet + warmer[self._layout.rack], cap[self._layout.rack])
 
     def _air(self, day: int, before: FloatArray) -> FloatArray:
-        """Return the air of each place without events, of shape (n_places, RECORDS_PER_DAY)."""
+        """Return the air without events, of shape (n_positions, RECORDS_PER_DAY)."""
         record = np.arange(RECORDS_PER_DAY)
         date = self._first_day_of_year + day + record / RECORDS_PER_DAY
         season = _SEASON_CELSIUS * np.cos(2 * np.pi * (date - _WARMEST_DAY) / 365.25)

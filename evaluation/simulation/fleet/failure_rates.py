@@ -1,4 +1,4 @@
-"""How often the simulated GPUs begin to fail, of what, and how both drift over the weeks.
+"""Rates at which simulated GPUs begin to fail, by mechanism, and their drift over weeks.
 
 "Trace" is the fault trace of 400 training servers over 349 days (stepfun-ai/InfiniteHBD-Trace,
 584 faults); "guess" says that nothing public was found. Nothing here was chosen by looking at
@@ -45,7 +45,7 @@ _BAD_SLOTS, _BAD_SLOT_FACTOR = 0.02, 6.0
 
 
 def _frailty_of_places(rng: np.random.Generator, layout: Layout) -> FloatArray:
-    """Draw what each place multiplies the rate of each mechanism by; 1 on average."""
+    """Draw what each position multiplies the rate of each mechanism by; 1 on average."""
     shape = _MACHINE_FRAILTY_SHAPE
     machines = rng.gamma(shape, 1 / shape, len(layout.machine_names))
     bad = np.where(rng.random(len(layout)) < _BAD_SLOTS, _BAD_SLOT_FACTOR, 1.0)
@@ -58,7 +58,7 @@ def _frailty_of_places(rng: np.random.Generator, layout: Layout) -> FloatArray:
 
 
 class FailureRates:
-    """Rates of new fatal defects, by mechanism and place.
+    """Rates of new fatal defects, by mechanism and position.
 
     Parameters
     ----------
@@ -90,16 +90,16 @@ class FailureRates:
 
     @property
     def leans(self) -> npt.NDArray[np.float64]:
-        """Where the leans of today's new defects are centred, by mechanism, between 0 and 1."""
+        """Centre of the leans of today's new defects, by mechanism, between 0 and 1."""
         return np.asarray(1 / (1 + np.exp(-self._lean.astype(np.float64))))
 
     def per_day(self, mechanism: int, boards: FloatArray) -> FloatArray:
-        """Return the rate of failures a day at each place.
+        """Return the rate of failures a day at each position.
 
         Parameters
         ----------
         mechanism : int
-        boards : ndarray of shape (n_places,)
+        boards : ndarray of shape (n_positions,)
             Frailty of the boards that sit there.
         """
         rate = FAILURES_PER_GPU_DAY * self.shares[mechanism]

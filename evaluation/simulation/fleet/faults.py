@@ -67,7 +67,7 @@ _SOON_SILENT, _SOON_SILENT_RECORDS, _BLIND = 0.45, 12, 0.5
 _CORDONED, _CORDON_LONGEST = 0.5, 2 * RECORDS_PER_DAY
 
 UP, SEEN_FAILED, BLIND_FAILED, SILENT_FAILED = 0, 1, 2, 3
-"""How a place appears in the records; "blind" has failed records without sensor readings."""
+"""How a position appears in the records; "blind" has failed records without sensor readings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,20 @@ class Failure:
 
     Attributes
     ----------
-    place, device : int
+    position, device : int
     at : int
         The first record that is not of a working GPU.
     mechanism : int
         Index into `fleet_defects.MECHANISMS`.
     shown_until, down_until : int
-        The failed records end, and the place works again. No failed record at all: vanished.
+        The failed records end, and the position works again. No failed record at all: vanished.
     cordon_until : int
         The machine runs no job before.
     blind : bool
         Its failed records have no sensor readings.
     """
 
-    place: int
+    position: int
     device: int
     at: int
     mechanism: int
@@ -100,28 +100,28 @@ class Failure:
 
     @property
     def vanished(self) -> bool:
-        """Whether the records stop without a failed one."""
+        """True if the records stop without a failed one."""
         return self.shown_until == self.at
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A place works again from record `at` on, with board `device`."""
+    """A position works again from record `at` on, with board `device`."""
 
-    place: int
+    position: int
     device: int
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class FaultDay:
-    """What fails on one day.
+    """Failures and repairs of one day.
 
     Attributes
     ----------
     failures, repairs : tuple
         In the order of time.
-    status : ndarray of shape (n_places, RECORDS_PER_DAY), int8
+    status : ndarray of shape (n_positions, RECORDS_PER_DAY), int8
         `UP`, or how the failed GPU appears in the records.
     symptoms : dict of str to Symptoms
         By mechanism, the visible ones only; what a GPU showed before it failed that day.
@@ -134,20 +134,20 @@ class FaultDay:
 
     @property
     def up(self) -> BoolArray:
-        """Where a GPU works, of shape (n_places, RECORDS_PER_DAY)."""
+        """True where a GPU works, of shape (n_positions, RECORDS_PER_DAY)."""
         return np.asarray(self.status == UP)
 
 
-def _status(down: list[Failure], day: int, n_places: int) -> npt.NDArray[np.int8]:
-    status = np.full((n_places, RECORDS_PER_DAY), UP, np.int8)
+def _status(down: list[Failure], day: int, n_positions: int) -> npt.NDArray[np.int8]:
+    status = np.full((n_positions, RECORDS_PER_DAY), UP, np.int8)
     begin = day * RECORDS_PER_DAY
     for failure in down:
         start, shown, end = (
             min(max(time - begin, 0), RECORDS_PER_DAY)
             for time in (failure.at, failure.shown_until, failure.down_until)
         )
-        status[failure.place, start:shown] = BLIND_FAILED if failure.blind else SEEN_FAILED
-        status[failure.place, shown:end] = SILENT_FAILED
+        status[failure.position, start:shown] = BLIND_FAILED if failure.blind else SEEN_FAILED
+        status[failure.position, shown:end] = SILENT_FAILED
     return status
 
 
@@ -176,8 +176,8 @@ class FaultProcess:
             rng = stream(self._seed, Purpose.FAULTS, day)
             self._begin_defects(rng, day)
             list(self._events(rng, day))
-        for place in list(self._down):
-            self._repair(rng, place, 0)
+        for position in list(self._down):
+            self._repair(rng, position, 0)
 
     def _begin_defects(self, rng: np.random.Generator, day: int) -> None:
         self._rates.advance(day)
@@ -188,11 +188,11 @@ class FaultProcess:
             chance = -np.expm1(-rate * (1 - _CAUSE_LEFT)) * (1 + benign)
             begins = (rng.random(len(chance)) < chance) & self._defects.free(mechanism, begin)
             begins[list(self._down)] = False
-            for place in np.flatnonzero(begins):
+            for position in np.flatnonzero(begins):
                 onset = begin + int(rng.integers(RECORDS_PER_DAY))
                 fatal = bool(rng.random() < 1 / (1 + benign))
                 lean = float(self._rates.leans[mechanism])
-                self._defects.begin(rng, mechanism, int(place), onset, fatal=fatal, lean=lean)
+                self._defects.begin(rng, mechanism, int(position), onset, fatal=fatal, lean=lean)
 
     def advance(self, day: int) -> FaultDay:
         """Live through one day; days come in order, from 0 on."""
@@ -208,35 +208,35 @@ class FaultProcess:
         status = _status([*down, *failures], day, len(self._devices.current))
         return FaultDay(failures, repairs, status, symptoms)
 
-    def _due(self, place: int | None, end: int) -> list[tuple[int, int, int]]:
-        """Return (time, place, mechanism) of the failures due before `end`."""
-        places = slice(None) if place is None else slice(place, place + 1)
+    def _due(self, position: int | None, end: int) -> list[tuple[int, int, int]]:
+        """Return (time, position, mechanism) of the failures due before `end`."""
+        positions = slice(None) if position is None else slice(position, position + 1)
         ends = self._defects.end
-        due = np.argwhere(self._defects.fatal[:, places] & (ends[:, places] < end))
-        first = 0 if place is None else place
+        due = np.argwhere(self._defects.fatal[:, positions] & (ends[:, positions] < end))
+        first = 0 if position is None else position
         return [(int(ends[m, p + first]), int(p) + first, int(m)) for m, p in due]
 
     def _events(self, rng: np.random.Generator, day: int) -> Iterator[Failure | Repair]:
         """Yield the day's failures and repairs by time; each may bring another one."""
         end = (day + 1) * RECORDS_PER_DAY
         queue = self._due(None, end)
-        queue += [(failure.down_until, place, -1) for place, failure in self._down.items()]
+        queue += [(failure.down_until, position, -1) for position, failure in self._down.items()]
         heapq.heapify(queue)
         while queue and queue[0][0] < end:
-            at, place, mechanism = heapq.heappop(queue)
+            at, position, mechanism = heapq.heappop(queue)
             if mechanism < 0:
-                yield self._repair(rng, place, at)
-                more = self._due(place, end)
-            elif place in self._down or not self._defects.fatal[mechanism, place]:
+                yield self._repair(rng, position, at)
+                more = self._due(position, end)
+            elif position in self._down or not self._defects.fatal[mechanism, position]:
                 continue  # another mechanism was faster
             else:
-                yield self._fail(rng, place, at, mechanism)
-                more = [(self._down[place].down_until, place, -1)]
+                yield self._fail(rng, position, at, mechanism)
+                more = [(self._down[position].down_until, position, -1)]
             for item in more:
                 heapq.heappush(queue, item)
 
-    def _fail(self, rng: np.random.Generator, place: int, at: int, mechanism: int) -> Failure:
-        self._defects.clear(place, at)
+    def _fail(self, rng: np.random.Generator, position: int, at: int, mechanism: int) -> Failure:
+        self._defects.clear(position, at)
         days = lognormal(rng, _DOWN_MEDIAN_DAYS, _DOWN_SPREAD)
         down = int(np.clip(days * RECORDS_PER_DAY, _DOWN_SHORTEST, _DOWN_LONGEST))
         shown = down
@@ -245,9 +245,9 @@ class FaultProcess:
         elif rng.random() < _SOON_SILENT:
             shown = min(down, 1 + int(rng.integers(_SOON_SILENT_RECORDS)))
         cordon = min(down, _CORDON_LONGEST) if rng.random() < _CORDONED else 1
-        self._down[place] = Failure(
-            place=place,
-            device=int(self._devices.current[place]),
+        self._down[position] = Failure(
+            position=position,
+            device=int(self._devices.current[position]),
             at=at,
             mechanism=mechanism,
             shown_until=at + shown,
@@ -255,16 +255,16 @@ class FaultProcess:
             cordon_until=at + cordon,
             blind=bool(rng.random() < _BLIND),
         )
-        return self._down[place]
+        return self._down[position]
 
-    def _repair(self, rng: np.random.Generator, place: int, at: int) -> Repair:
-        failure = self._down.pop(place)
+    def _repair(self, rng: np.random.Generator, position: int, at: int) -> Repair:
+        failure = self._down.pop(position)
         replaced = at > 0 and (failure.vanished or rng.random() < _REPLACED)
         if replaced:
-            self._devices.replace(place, at // RECORDS_PER_DAY)
+            self._devices.replace(position, at // RECORDS_PER_DAY)
         if rng.random() < _CAUSE_LEFT:
             self._relapse(rng, failure, at, replaced=replaced)
-        return Repair(place, int(self._devices.current[place]), at)
+        return Repair(position, int(self._devices.current[position]), at)
 
     def _relapse(
         self, rng: np.random.Generator, failure: Failure, at: int, *, replaced: bool
@@ -280,7 +280,7 @@ class FaultProcess:
         self._defects.begin(
             rng,
             mechanism,
-            failure.place,
+            failure.position,
             at,
             fatal=True,
             lean=float(self._rates.leans[mechanism]),

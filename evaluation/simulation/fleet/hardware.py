@@ -19,7 +19,7 @@ __all__ = ["GPU_MODELS", "Devices", "GpuModel", "Layout", "Traits", "make_layout
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """What the data sheet and the cooling say about one type of GPU.
+    """Limits of one type of GPU, from its data sheet and its cooling.
 
     Attributes
     ----------
@@ -72,11 +72,11 @@ _CENTRES = (("east", 0.5), ("north", 0.3), ("west", 0.2))
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of the fleet, machine by machine; a place keeps its number, boards come and go.
+    """The positions of the fleet by machine; a position keeps its number, boards come and go.
 
     Attributes
     ----------
-    machine, slot, rack, centre, model : ndarray of shape (n_places,), int64
+    machine, slot, rack, centre, model : ndarray of shape (n_positions,), int64
         Numbers; racks are of one model and in one data centre.
     machine_names, rack_names, centre_names : tuple of str
     """
@@ -94,12 +94,12 @@ class Layout:
         return len(self.machine)
 
     def of_model(self, attribute: str) -> FloatArray:
-        """Return an attribute of each place's model, of shape (n_places,)."""
+        """Return an attribute of each position's model, of shape (n_positions,)."""
         values = np.array([getattr(model, attribute) for model in GPU_MODELS], np.float32)
         return values[self.model]
 
-    def places_of(self, machine: int) -> IntArray:
-        """Return the places in one machine."""
+    def positions_of(self, machine: int) -> IntArray:
+        """Return the positions in one machine."""
         first = machine * _SLOTS
         return np.arange(first, min(first + _SLOTS, len(self)))
 
@@ -116,7 +116,7 @@ def make_layout(n_gpus: int, seed: int) -> Layout:
     Parameters
     ----------
     n_gpus : int
-        Number of places, at least 1; the last machine may be part filled.
+        Number of positions, at least 1; the last machine may be part filled.
     seed : int
 
     Examples
@@ -126,15 +126,15 @@ def make_layout(n_gpus: int, seed: int) -> Layout:
     ([0, 0, 0, 0, 0, 0, 0, 0, 1], [0, 1, 2, 3, 4, 5, 6, 7, 0])
     """
     rng = stream(seed, Purpose.LAYOUT)
-    place = np.arange(n_gpus)
-    machine = place // _SLOTS
+    position = np.arange(n_gpus)
+    machine = position // _SLOTS
     rack = machine // _MACHINES_PER_RACK
     racks, machines = int(rack[-1]) + 1, int(machine[-1]) + 1
     model = _stratified(rng, [model.share for model in GPU_MODELS], racks)
     centre = np.sort(_stratified(rng, [share for _, share in _CENTRES], racks))
     return Layout(
         machine=machine,
-        slot=place % _SLOTS,
+        slot=position % _SLOTS,
         rack=rack,
         centre=centre[rack],
         model=model[rack],
@@ -160,17 +160,17 @@ _YOUNGEST_DAYS, _OLDEST_DAYS = 30, 900  # age of the first boards
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What differs between boards of one model, one value per place.
+    """Differences between boards of one model, one value per position.
 
     Attributes
     ----------
-    efficiency : ndarray of shape (n_places,)
+    efficiency : ndarray of shape (n_positions,)
         Power at equal work, 1 on average.
-    cooling : ndarray of shape (n_places,)
+    cooling : ndarray of shape (n_positions,)
         Kelvin per watt against the model's.
-    ecc_per_day, replays_per_day : ndarray of shape (n_places,)
+    ecc_per_day, replays_per_day : ndarray of shape (n_positions,)
         Corrected ECC errors and PCIe replays of the healthy board.
-    frailty : ndarray of shape (n_places,)
+    frailty : ndarray of shape (n_positions,)
         Rate of failures, 1 on average.
     """
 
@@ -221,10 +221,10 @@ class Devices:
 
     Attributes
     ----------
-    current : ndarray of shape (n_places,), int64
-        Number of the board at each place.
+    current : ndarray of shape (n_positions,), int64
+        Number of the board at each position.
     traits : Traits
-        Of the board at each place.
+        Of the board at each position.
     serials, expirations : list of str, list of str or None
         By the board's number; the end of warranty is an ISO date, None where the CMDB has none.
     """
@@ -234,23 +234,23 @@ class Devices:
         self._start = start.astype("datetime64[D]")
         self._rng = stream(seed, Purpose.DEVICES)
         self._scatter = int(self._rng.integers(10**12))
-        self._place: list[int] = []
+        self._position: list[int] = []
         self._installed: list[str] = []
         self.serials: list[str] = []
         self.expirations: list[str | None] = []
         self.traits = _draw_traits(self._rng, len(layout))
         ages = self._rng.integers(_YOUNGEST_DAYS, _OLDEST_DAYS, len(layout))
         self.current: IntArray = np.array(
-            [self._register(place, -int(age)) for place, age in enumerate(ages)], np.int64
+            [self._register(position, -int(age)) for position, age in enumerate(ages)], np.int64
         )
 
-    def _register(self, place: int, day: int) -> int:
+    def _register(self, position: int, day: int) -> int:
         """Write a board into the CMDB and return its number."""
         number = len(self.serials)
         installed = self._start + np.timedelta64(day, "D")
         warranty = _WARRANTY_DAYS - int(self._rng.integers(0, 60))
         known = self._rng.random() >= _NO_EXPIRATION
-        self._place.append(place)
+        self._position.append(position)
         self._installed.append(str(installed))
         self.expirations.append(str(installed + np.timedelta64(warranty, "D")) if known else None)
         # The factor has no common divisor with the range, so that no two serials are alike.
@@ -258,26 +258,26 @@ class Devices:
         self.serials.append(f"SN{digits}")  # letters, or spreadsheets and CSV readers make numbers
         return number
 
-    def replace(self, place: int, day: int) -> int:
-        """Put a new board into a place and return its number."""
+    def replace(self, position: int, day: int) -> int:
+        """Put a new board into a position and return its number."""
         drawn = _draw_traits(self._rng, 1)
         for field in fields(Traits):
-            getattr(self.traits, field.name)[place] = getattr(drawn, field.name)[0]
-        self.current[place] = self._register(place, day)
-        return int(self.current[place])
+            getattr(self.traits, field.name)[position] = getattr(drawn, field.name)[0]
+        self.current[position] = self._register(position, day)
+        return int(self.current[position])
 
     def cmdb(self) -> pd.DataFrame:
         """Return the table of all boards so far, those taken out included, by serial."""
         layout = self._layout
-        place = np.array(self._place)
+        position = np.array(self._position)
         table = pd.DataFrame(
             {
                 "gpu_serial": self.serials,
-                "machine_id": np.array(layout.machine_names)[layout.machine[place]],
-                "slot": layout.slot[place],
-                "gpu_type": np.array([model.name for model in GPU_MODELS])[layout.model[place]],
-                "rack": np.array(layout.rack_names)[layout.rack[place]],
-                "data_center": np.array(layout.centre_names)[layout.centre[place]],
+                "machine_id": np.array(layout.machine_names)[layout.machine[position]],
+                "slot": layout.slot[position],
+                "gpu_type": np.array([model.name for model in GPU_MODELS])[layout.model[position]],
+                "rack": np.array(layout.rack_names)[layout.rack[position]],
+                "data_center": np.array(layout.centre_names)[layout.centre[position]],
                 "expiration_date": self.expirations,
                 "installed": self._installed,
             }

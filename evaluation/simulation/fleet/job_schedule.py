@@ -36,7 +36,7 @@ _MIX_SPREAD, _MIX_MEMORY_DAYS = 0.4, 14.0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What runs on a machine ends at record `at`; nothing begins there before `until`."""
+    """The end of all jobs of a machine at record `at`; none begins before `until`."""
 
     machine: int
     at: int
@@ -55,7 +55,7 @@ class _Pool:
 
 @dataclass(slots=True)
 class Run:
-    """A job on its places, in records [start, end)."""
+    """A job on its positions, in records [start, end)."""
 
     demand: Demand
     pool: _Pool
@@ -65,14 +65,14 @@ class Run:
     interrupted: bool = False
 
     @property
-    def places(self) -> IntArray:
-        """Return the places that it runs on."""
+    def positions(self) -> IntArray:
+        """Return the positions that it runs on."""
         return np.concatenate([self.pool.units[unit] for unit in self.units])
 
 
 @dataclass(frozen=True, slots=True)
 class WorkDay:
-    """What runs on one day.
+    """Jobs that run on one day.
 
     Attributes
     ----------
@@ -91,10 +91,10 @@ def _make_pools(layout: Layout, rng: np.random.Generator) -> list[_Pool]:
     shared = rng.random(len(machines)) < _SHARED
     pools: dict[tuple[int, bool], _Pool] = {}
     for machine in machines:
-        places, whole = layout.places_of(machine), not shared[machine]
-        key = int(layout.model[places[0]]), whole
+        positions, whole = layout.positions_of(machine), not shared[machine]
+        key = int(layout.model[positions[0]]), whole
         pool = pools.setdefault(key, _Pool(whole, [], []))
-        units = [places] if whole else [places[i : i + 1] for i in range(len(places))]
+        units = [positions] if whole else [positions[i : i + 1] for i in range(len(positions))]
         pool.units += units
         pool.machines += [machine] * len(units)
         pool.free_at += [-_WARM_UP_DAYS * RECORDS_PER_DAY] * len(units)
@@ -113,13 +113,13 @@ class Schedule:
     """
 
     def __init__(self, layout: Layout, seed: int, start: np.datetime64) -> None:
-        self._n_places, self._seed = len(layout), seed
+        self._n_positions, self._seed = len(layout), seed
         self._weekday = int((start.astype("datetime64[D]") - _A_MONDAY).astype(np.int64)) % 7
         self._pools = _make_pools(layout, stream(seed, Purpose.JOBS))
         self._mix: FloatArray = np.zeros(len(JOB_KINDS), np.float32)
         self._runs: list[Run] = []
         self._blocked: dict[int, list[Interruption]] = {}
-        everywhere = np.ones((self._n_places, RECORDS_PER_DAY), bool)
+        everywhere = np.ones((self._n_positions, RECORDS_PER_DAY), bool)
         for day in range(-_WARM_UP_DAYS, 0):
             self.advance(day, [], everywhere)
 
@@ -131,7 +131,7 @@ class Schedule:
         day : int
         interruptions : sequence of Interruption
             Those that begin on that day.
-        up : ndarray of shape (n_places, RECORDS_PER_DAY), bool
+        up : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
         """
         rng = stream(self._seed, Purpose.JOBS, day)
         walks = stream(self._seed, Purpose.WALKS, day)
@@ -141,9 +141,9 @@ class Schedule:
         for pool in self._pools:
             self._fill(pool, rng, end)
         today = tuple(run for run in self._runs if run.start < end)
-        job = np.zeros((self._n_places, RECORDS_PER_DAY), np.int32)
+        job = np.zeros((self._n_positions, RECORDS_PER_DAY), np.int32)
         for number, run in enumerate(today):
-            job[run.places, max(run.start - begin, 0) : max(run.end - begin, 0)] = number + 1
+            job[run.positions, max(run.start - begin, 0) : max(run.end - begin, 0)] = number + 1
         load = load_of([run.demand for run in today], job, day, up)
         self._runs = [run for run in self._runs if run.end > end]
         return WorkDay(load, today)

@@ -21,7 +21,7 @@ _Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """How jobs of one kind differ among themselves; ranges are uniform.
+    """One kind of job; ranges are uniform.
 
     Attributes
     ----------
@@ -152,18 +152,18 @@ def draw_demand(rng: np.random.Generator, weights: npt.NDArray[np.float64], whol
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the jobs ask of each GPU on one day, before noise.
+    """Load of each GPU by its jobs on one day, before noise.
 
     Attributes
     ----------
-    busy : ndarray of shape (n_places, RECORDS_PER_DAY), bool
-    utilization : ndarray of shape (n_places, RECORDS_PER_DAY)
+    busy : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
+    utilization : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Percent.
-    intensity : ndarray of shape (n_places, RECORDS_PER_DAY)
+    intensity : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Share of the power limit at full utilisation.
-    bandwidth : ndarray of shape (n_places, RECORDS_PER_DAY)
+    bandwidth : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Utilisation of the memory against that of the GPU.
-    memory : ndarray of shape (n_places, RECORDS_PER_DAY)
+    memory : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Share of the memory taken.
     """
 
@@ -180,10 +180,10 @@ def load_of(demands: list[Demand], job: npt.NDArray[np.int32], day: int, up: Boo
     Parameters
     ----------
     demands : list of Demand
-    job : ndarray of shape (n_places, RECORDS_PER_DAY), int32
+    job : ndarray of shape (n_positions, RECORDS_PER_DAY), int32
         Index into `demands` plus one; 0 where none runs.
     day : int
-    up : ndarray of shape (n_places, RECORDS_PER_DAY), bool
+    up : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
         A GPU that is down has no load.
     """
     idle = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0], np.float64)

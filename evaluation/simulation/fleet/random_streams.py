@@ -26,7 +26,7 @@ RECORDS_PER_DAY = 144
 """Records of one GPU and day: one every ten minutes (arXiv 2201.11853, data)."""
 
 _FIRST_DAY = 1_000
-"""Day zero's place in the seed sequence, which takes no negative number."""
+"""Day zero's position in the seed sequence, which takes no negative number."""
 
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float32]
@@ -34,7 +34,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Purpose(IntEnum):
-    """What a random stream is for."""
+    """The purposes of random streams."""
 
     LAYOUT = 0
     DEVICES = 1

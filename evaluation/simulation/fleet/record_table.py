@@ -47,10 +47,10 @@ def _category(codes: IntArray, names: Sequence[str | None]) -> pd.Categorical:
     """Return names by number; only those that occur, sorted, None is null."""
     occurs = np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist()
     known = sorted({name for number in occurs if (name := names[number]) is not None})
-    place = {name: number for number, name in enumerate(known)}
+    position = {name: number for number, name in enumerate(known)}
     new = np.full(len(names), -1)
     for number in occurs:
-        new[number] = place.get(names[number] or "", -1)
+        new[number] = position.get(names[number] or "", -1)
     return pd.Categorical.from_codes(new[codes], categories=pd.Index(known, dtype="str"))
 
 
@@ -59,7 +59,7 @@ class _Cells:
     """The records that arrive, by time and then by serial, as cells of the day's matrices."""
 
     flat: IntArray
-    place: IntArray
+    position: IntArray
     device: IntArray
 
     def of(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -70,24 +70,24 @@ class _Cells:
 def _cells(arrives: BoolArray, device: IntArray, serials: Sequence[str]) -> _Cells:
     rank = np.empty(len(serials), np.int64)
     rank[np.argsort(np.array(serials))] = np.arange(len(serials))
-    place, record = np.nonzero(arrives)
-    order = np.argsort(record * len(serials) + rank[device[place, record]])
-    place, record = place[order], record[order]
-    return _Cells(place * RECORDS_PER_DAY + record, place, device[place, record])
+    position, record = np.nonzero(arrives)
+    order = np.argsort(record * len(serials) + rank[device[position, record]])
+    position, record = position[order], record[order]
+    return _Cells(position * RECORDS_PER_DAY + record, position, device[position, record])
 
 
 def _names(
     cells: _Cells, layout: Layout, devices: Devices, drivers: DriverDay
 ) -> dict[str, pd.Categorical]:
     """Return the columns that hold strings."""
-    place = cells.place
+    position = cells.position
     return {
         "gpu_serial": _category(cells.device, devices.serials),
-        "machine_id": _category(layout.machine[place], layout.machine_names),
-        "gpu_type": _category(layout.model[place], [model.name for model in GPU_MODELS]),
+        "machine_id": _category(layout.machine[position], layout.machine_names),
+        "gpu_type": _category(layout.model[position], [model.name for model in GPU_MODELS]),
         "driver_version": _category(drivers.version.reshape(-1)[cells.flat], drivers.names),
-        "rack": _category(layout.rack[place], layout.rack_names),
-        "data_center": _category(layout.centre[place], layout.centre_names),
+        "rack": _category(layout.rack[position], layout.rack_names),
+        "data_center": _category(layout.centre[position], layout.centre_names),
         "expiration_date": _category(cells.device, devices.expirations),
     }
 
@@ -113,7 +113,7 @@ def record_table(
         Midnight UTC.
     layout : Layout
     devices : Devices
-    device, status, xid : ndarray of shape (n_places, RECORDS_PER_DAY)
+    device, status, xid : ndarray of shape (n_positions, RECORDS_PER_DAY)
         Number of the board, how it appears, its Xid.
     collected : CollectionDay
     readings : Readings
@@ -125,7 +125,7 @@ def record_table(
     columns: dict[str, object] = {
         "timestamp": pd.DatetimeIndex(times, tz="UTC")[cells.flat % RECORDS_PER_DAY],
         "failure": (cells.of(status) != UP).astype(np.int8),
-        "slot": layout.slot[cells.place].astype(np.int16),
+        "slot": layout.slot[cells.position].astype(np.int16),
         "xid": cells.of(xid),
         **_names(cells, layout, devices, drivers),
     }

@@ -44,7 +44,7 @@ _OSCILLATION = 0.15  # power, second face: of the power limit
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Sensor values of one day, each of shape (n_places, RECORDS_PER_DAY).
+    """Sensor values of one day, each of shape (n_positions, RECORDS_PER_DAY).
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Telemetry:
         traits : Traits
         symptoms : dict of str to Symptoms
             Of "thermal" and "power" defects.
-        power_factor, bandwidth_factor : ndarray of shape (n_places, RECORDS_PER_DAY)
+        power_factor, bandwidth_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
             What the driver does to power and to the utilisation of the memory.
         """
         rng = stream(self._seed, Purpose.TELEMETRY, day)
@@ -151,17 +151,17 @@ class Telemetry:
         """Return power and clock of a board without defects."""
         idle, limit = self._of_model("idle_watts"), self._of_model("limit_watts")
         noise = 1 + _POWER_NOISE * rng.standard_normal(utilization.shape, np.float32)
-        asked = idle + (limit - idle) * load.intensity * utilization / 100
-        asked = asked * traits.efficiency[:, None] * factor * noise
-        ceiling = limit * cap * (1 - 0.01 * rng.random(asked.shape, np.float32))
-        watts = np.minimum(asked, ceiling)
-        boost = self._of_model("boost_mhz") * (watts / asked) ** _CLOCK_EXPONENT
+        demand = idle + (limit - idle) * load.intensity * utilization / 100
+        demand = demand * traits.efficiency[:, None] * factor * noise
+        ceiling = limit * cap * (1 - 0.01 * rng.random(demand.shape, np.float32))
+        watts = np.minimum(demand, ceiling)
+        boost = self._of_model("boost_mhz") * (watts / demand) ** _CLOCK_EXPONENT
         clock = np.where(load.busy, boost, self._of_model("idle_mhz"))
         return _Draw(_as_floats(watts), _as_floats(clock), load.busy)
 
     def _brown_out(self, rng: np.random.Generator, defects: Symptoms, draw: _Draw) -> None:
         """Let power fall or swing where the power stage is going."""
-        rows, shape = defects.places, defects.level.shape
+        rows, shape = defects.positions, defects.level.shape
         busy = draw.busy[rows]
         dips = busy & (rng.random(shape) < _DIPS * defects.first)
         watts = draw.watts[rows] * np.where(dips, rng.uniform(*_DIP_POWER, shape), 1)
@@ -172,7 +172,7 @@ class Telemetry:
 
     def _throttle(self, rng: np.random.Generator, defects: Symptoms, draw: _Draw) -> None:
         """Lower the clocks where a hot spot that no reading shows throttles the board."""
-        rows = defects.places
+        rows = defects.positions
         hit = draw.busy[rows] & (rng.random(defects.level.shape) < 0.5)
         share = 1 - np.where(hit, (_THROTTLED * defects.second).clip(0, 0.6), 0)
         draw.clock[rows] *= share
@@ -180,11 +180,11 @@ class Telemetry:
         draw.watts[rows] = idle + (draw.watts[rows] - idle).clip(0) * share
 
     def _resistance(self, traits: Traits, defects: Symptoms) -> FloatArray:
-        """Return kelvin per watt of each place and record."""
+        """Return kelvin per watt of each position and record."""
         machine = self._layout.machine
         more = np.zeros((len(machine), defects.level.shape[1]), np.float32)
-        more[defects.places] = _HOTTER * defects.first
-        fans = defects.places[defects.lean > _FAN_LEAN]
+        more[defects.positions] = _HOTTER * defects.first
+        fans = defects.positions[defects.lean > _FAN_LEAN]
         around = np.zeros((int(machine[-1]) + 1, more.shape[1]), np.float32)
         np.maximum.at(around, machine[fans], _FAN_HEAT * more[fans])
         more = np.maximum(more, around[machine])

@@ -58,7 +58,7 @@ class FleetDay:
 
 @dataclass(frozen=True, slots=True)
 class _Today:
-    """What a day's records are made of."""
+    """The parts of a day's records."""
 
     day: int
     traits: Traits
@@ -67,11 +67,11 @@ class _Today:
     work: WorkDay
 
 
-def _marks(n_places: int, day: int, marks: list[tuple[IntArray, int]]) -> BoolArray:
-    """Return where (places, record) are, of shape (n_places, RECORDS_PER_DAY)."""
-    marked = np.zeros((n_places, RECORDS_PER_DAY), bool)
-    for places, at in marks:
-        marked[places, at - day * RECORDS_PER_DAY] = True
+def _marks(n_positions: int, day: int, marks: list[tuple[IntArray, int]]) -> BoolArray:
+    """Return where (positions, record) are, of shape (n_positions, RECORDS_PER_DAY)."""
+    marked = np.zeros((n_positions, RECORDS_PER_DAY), bool)
+    for positions, at in marks:
+        marked[positions, at - day * RECORDS_PER_DAY] = True
     return marked
 
 
@@ -126,7 +126,7 @@ class _Fleet:
         """Return what stops jobs today: reboots and failures."""
         machine = self._layout.machine
         return [Interruption(r.machine, r.at, r.at + r.missed) for r in drivers.reboots] + [
-            Interruption(int(machine[f.place]), f.at, f.cordon_until) for f in faults.failures
+            Interruption(int(machine[f.position]), f.at, f.cordon_until) for f in faults.failures
         ]
 
     def _read(self, today: _Today) -> Readings:
@@ -141,17 +141,17 @@ class _Fleet:
         )
 
     def _count(self, today: _Today, traffic: FloatArray) -> CounterDay:
-        day, n_places = today.day, len(self._layout)
-        reboots = [(self._layout.places_of(r.machine), r.at) for r in today.drivers.reboots]
-        repairs = [(np.array([r.place]), r.at) for r in today.faults.repairs]
+        day, n_positions = today.day, len(self._layout)
+        reboots = [(self._layout.positions_of(r.machine), r.at) for r in today.drivers.reboots]
+        repairs = [(np.array([r.position]), r.at) for r in today.faults.repairs]
         return self._counters.advance(
             day,
             today.traits,
             today.faults.symptoms,
             traffic,
             counting=today.faults.up,
-            reboots=_marks(n_places, day, reboots),
-            repairs=_marks(n_places, day, repairs),
+            reboots=_marks(n_positions, day, reboots),
+            repairs=_marks(n_positions, day, repairs),
             ecc_factor=today.drivers.factor("ecc"),
             replay_factor=today.drivers.factor("replays"),
         )
@@ -171,7 +171,7 @@ class _Fleet:
         """Return what arrives; the first failed record of a GPU always does."""
         collected = self._collection.advance(today.day, today.drivers.reboots)
         for failure in today.faults.failures:
-            collected.arrives[failure.place, failure.at - today.day * RECORDS_PER_DAY] = True
+            collected.arrives[failure.position, failure.at - today.day * RECORDS_PER_DAY] = True
         return collected
 
     def truth(self) -> pd.DataFrame:
@@ -192,10 +192,10 @@ class _Fleet:
 
 
 def _devices_of_day(morning: IntArray, faults: FaultDay, day: int) -> IntArray:
-    """Return the board at each place and record."""
+    """Return the board at each position and record."""
     device = np.repeat(morning[:, None], RECORDS_PER_DAY, axis=1)
     for repair in faults.repairs:
-        device[repair.place, repair.at - day * RECORDS_PER_DAY :] = repair.device
+        device[repair.position, repair.at - day * RECORDS_PER_DAY :] = repair.device
     return device
 
 
@@ -257,7 +257,7 @@ def simulate_fleet(
     Parameters
     ----------
     n_gpus : int
-        Number of places for GPUs, at least 1.
+        Number of positions for GPUs, at least 1.
     n_days : int
         At least 1.
     seed : int

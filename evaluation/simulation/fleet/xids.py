@@ -49,9 +49,9 @@ _Chances = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """One code's, or several codes', events at places and records of the day."""
+    """One code's, or several codes', events at positions and records of the day."""
 
-    places: IntArray
+    positions: IntArray
     records: IntArray
     codes: IntArray
 
@@ -66,12 +66,12 @@ class Xids:
 
     Parameters
     ----------
-    n_places : int
+    n_positions : int
     seed : int
     """
 
-    def __init__(self, n_places: int, seed: int) -> None:
-        self._n_places, self._seed = n_places, seed
+    def __init__(self, n_positions: int, seed: int) -> None:
+        self._n_positions, self._seed = n_positions, seed
 
     def advance(
         self,
@@ -84,7 +84,7 @@ class Xids:
         working: BoolArray,
         timeout_factor: FloatArray,
     ) -> npt.NDArray[np.int16]:
-        """Return the Xid of each place and record, 0 for none.
+        """Return the Xid of each position and record, 0 for none.
 
         Parameters
         ----------
@@ -94,20 +94,20 @@ class Xids:
             Of "link" and "power" defects.
         runs : tuple of Run
         failures : tuple of Failure
-        working : ndarray of shape (n_places, RECORDS_PER_DAY), bool
+        working : ndarray of shape (n_positions, RECORDS_PER_DAY), bool
             A GPU that is down raises no Xid but that of its failure.
-        timeout_factor : ndarray of shape (n_places, RECORDS_PER_DAY)
+        timeout_factor : ndarray of shape (n_positions, RECORDS_PER_DAY)
             How often the driver times out on the board's firmware.
         """
         rng = stream(self._seed, Purpose.XIDS, day)
-        rank = np.zeros((self._n_places, RECORDS_PER_DAY), np.int8)
+        rank = np.zeros((self._n_positions, RECORDS_PER_DAY), np.int8)
         for events in self._all(rng, day, counters, symptoms, runs, timeout_factor):
             ranks = np.array([_RANK[int(code)] for code in events.codes], np.int8)
-            np.maximum.at(rank, (events.places, events.records), ranks)
+            np.maximum.at(rank, (events.positions, events.records), ranks)
         rank[~working] = 0
         for failure in failures:
             code = _choose(rng, _AT_FAILURE[failure.mechanism], 1)[0]
-            rank[failure.place, failure.at - day * RECORDS_PER_DAY] = _RANK[int(code)]
+            rank[failure.position, failure.at - day * RECORDS_PER_DAY] = _RANK[int(code)]
         return np.array(XIDS, np.int16)[rank]
 
     def _all(
@@ -132,22 +132,22 @@ class Xids:
 
     def _healthy(self, rng: np.random.Generator, timeout_factor: FloatArray) -> Iterator[_Events]:
         for code, per_day in _HEALTHY_PER_DAY:
-            count = int(rng.poisson(3 * per_day * self._n_places))
-            places = rng.integers(0, self._n_places, count)
+            count = int(rng.poisson(3 * per_day * self._n_positions))
+            positions = rng.integers(0, self._n_positions, count)
             records = rng.integers(0, RECORDS_PER_DAY, count)
-            factor = timeout_factor[places, records] if code == 119 else 1.0
-            kept = rng.random(count) < factor / 3  # drawn at three times the rate, for the factor
-            yield _Events(places[kept], records[kept], np.full(int(kept.sum()), code))
+            factor = timeout_factor[positions, records] if code == 119 else 1.0
+            drawn = rng.random(count) < factor / 3  # drawn at three times the rate, for the factor
+            yield _Events(positions[drawn], records[drawn], np.full(int(drawn.sum()), code))
 
 
 def _of_counters(rng: np.random.Generator, counters: CounterDay) -> Iterator[_Events]:
     """Row remaps, uncorrected errors and floods of corrected ones are logged."""
-    places, records = np.nonzero(counters.increases["rows_remapped"])
-    yield _Events(places, records, np.full(len(places), 63))
-    places, records = np.nonzero(counters.increases["ecc_uncorrected"])
-    yield _Events(places, records, _choose(rng, _UNCORRECTED, len(places)))
-    places, records = np.nonzero(counters.increases["ecc_corrected"] > _FLOOD)
-    yield _Events(places, records, np.full(len(places), 92))
+    positions, records = np.nonzero(counters.increases["rows_remapped"])
+    yield _Events(positions, records, np.full(len(positions), 63))
+    positions, records = np.nonzero(counters.increases["ecc_uncorrected"])
+    yield _Events(positions, records, _choose(rng, _UNCORRECTED, len(positions)))
+    positions, records = np.nonzero(counters.increases["ecc_corrected"] > _FLOOD)
+    yield _Events(positions, records, np.full(len(positions), 92))
 
 
 def _of_defects(
@@ -156,26 +156,26 @@ def _of_defects(
     for code, per_day in chances:
         hit = rng.random(defects.level.shape) < per_day * defects.level / RECORDS_PER_DAY
         rows, records = np.nonzero(hit)
-        yield _Events(defects.places[rows], records, np.full(len(rows), code))
+        yield _Events(defects.positions[rows], records, np.full(len(rows), code))
 
 
 def _buggy(rng: np.random.Generator, run: Run, begin: int) -> _Events:
     """Draw the errors of an application that raises its own all along."""
     start, end = max(run.start - begin, 0), min(run.end - begin, RECORDS_PER_DAY)
-    hours = (end - start) * 24 / RECORDS_PER_DAY * len(run.places)
+    hours = (end - start) * 24 / RECORDS_PER_DAY * len(run.positions)
     count = int(rng.poisson(_BUGGY_PER_HOUR * hours)) if end > start else 0
-    places = rng.choice(run.places, count)
+    positions = rng.choice(run.positions, count)
     records = rng.integers(start, max(end, start + 1), count)
-    return _Events(places, records, _choose(rng, _CULPRITS, count))
+    return _Events(positions, records, _choose(rng, _CULPRITS, count))
 
 
 def _ending(rng: np.random.Generator, run: Run, record: int) -> Iterator[_Events]:
     """Tell of a job that was killed or crashed, in the record after its last."""
-    places = run.places
-    records = np.full(len(places), record)
+    positions = run.positions
+    records = np.full(len(positions), record)
     if run.interrupted:
-        yield _Events(places, records, _choose(rng, _KILLED, len(places)))
+        yield _Events(positions, records, _choose(rng, _KILLED, len(positions)))
     elif run.demand.crashes:
-        codes = _choose(rng, _BYSTANDERS, len(places))
-        codes[rng.integers(len(places))] = _choose(rng, _CULPRITS, 1)[0]
-        yield _Events(places, records, codes)
+        codes = _choose(rng, _BYSTANDERS, len(positions))
+        codes[rng.integers(len(positions))] = _choose(rng, _CULPRITS, 1)[0]
+        yield _Events(positions, records, codes)

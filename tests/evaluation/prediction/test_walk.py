@@ -21,13 +21,14 @@ from forewarn.evaluation.prediction.walk import (
     as_of,
     scorable,
 )
-from forewarn.features.prediction.measurement import Plan
-from forewarn.features.records.assembly import RecordsBuilder
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
+from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.calibration import Calibration, fit_calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.training_set import Recipe
@@ -37,7 +38,13 @@ START = 20_500 * 24 * HOUR
 N_GPUS, N_HOURS = 20, 18 * 24
 KINDS = FeatureKinds(float=("temperature",), counter=("errors",))
 RECIPE = Recipe(
-    plan=Plan(kinds=KINDS, length=4, interval=HOUR, history=(3,), peers=("machine_id",)),
+    plan=Plan(
+        kinds=KINDS,
+        window_records=RecordCount(4),
+        interval=Nanoseconds(HOUR),
+        history=(3,),
+        peers=("machine_id",),
+    ),
     step=2 * HOUR,
     horizon=12 * HOUR,
     cascade_model="gbdt",

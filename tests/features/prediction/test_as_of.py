@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import find_instances
-from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.training_set import Recipe, build_training_set, known
 
 Make = Callable[..., Records]
@@ -38,8 +40,8 @@ PLAN = Plan(
         code=("xid",),
         date=("until",),
     ),
-    length=LENGTH,
-    interval=30 * MINUTE,
+    window_records=RecordCount(LENGTH),
+    interval=Nanoseconds(30 * MINUTE),
     history=(2, 6),
     peers=("machine_id", "kind"),
     residuals=(("temperature", "power"),),

@@ -9,10 +9,11 @@ import pytest
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import find_instances
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
 
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, Any]]]
@@ -20,8 +21,8 @@ Rows = Callable[..., list[dict[str, Any]]]
 MINUTE = 60 * 10**9
 PLAN = Plan(
     FeatureKinds(categorical=("kind",), float=("value",), code=("xid",)),
-    length=2,
-    interval=10 * MINUTE,
+    window_records=RecordCount(2),
+    interval=Nanoseconds(10 * MINUTE),
     history=(3,),
 )
 

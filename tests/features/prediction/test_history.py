@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from forewarn.features.prediction.history import span_name
 from forewarn.features.prediction.instances import Instances, find_instances
-from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.residuals import ResidualFit
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.table import HOUR, FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.features.xid_catalogue import DEGRADED
 from forewarn.features.xid_severity import severity
 
@@ -35,11 +37,13 @@ MINUTE = 60 * 10**9
 def _plan(interval: float = 60, length: int = 2, **asked: Any) -> Plan:
     kinds = FeatureKinds(float=("temperature",), counter=("count",), code=("xid",))
     wanted: dict[str, Any] = {"kinds": kinds, "history": (2,)} | asked
-    return Plan(length=length, interval=round(interval * MINUTE), **wanted)
+    return Plan(
+        window_records=RecordCount(length), interval=Nanoseconds(round(interval * MINUTE)), **wanted
+    )
 
 
 def _find(timeline: Timeline, plan: Plan) -> Instances:
-    return find_instances(timeline, length=plan.length, step=1, horizon=MINUTE)
+    return find_instances(timeline, length=plan.window_records, step=1, horizon=MINUTE)
 
 
 def _context(plan: Plan, timeline: Timeline, instances: Instances | None = None) -> Context:
@@ -60,7 +64,7 @@ def _at_end(plan: Plan, timeline: Timeline, column: str, serial: str, end: int) 
     ("hours", "name"), [(3, "3h"), (1.5, "1.5h"), (24, "24h"), (48, "2d"), (49, "49h"), (168, "7d")]
 )
 def test_a_span_has_a_name_in_hours_or_days(hours: float, name: str) -> None:
-    assert span_name(round(hours * HOUR)) == name
+    assert span_name(Nanoseconds(round(hours * HOUR))) == name
 
 
 # --- one GPU, one record an hour, windows of two, a span of four -------------------------------
@@ -289,8 +293,8 @@ def warm(assembled: Make, rows: Rows) -> Timeline:
 def _given_power(history: tuple[int, ...]) -> Measures:
     plan = Plan(
         FeatureKinds(float=("temperature", "power")),
-        length=2,
-        interval=60 * MINUTE,
+        window_records=RecordCount(2),
+        interval=Nanoseconds(60 * MINUTE),
         history=history,
         residuals=(("temperature", "power"),),
     )
@@ -332,7 +336,7 @@ def test_residuals_are_fitted_by_type(assembled: Make, rows: Rows) -> None:
         for one in rows(serial, [60 * hour], kind=kind, x=float(hour % 7), y=base + hour % 7)
     ]
     timeline = lay_out(assembled(found, kinds=kinds, interval=60), Failures.none())
-    plan = Plan(kinds, 2, 60 * MINUTE, residuals=(("y", "x"),))
+    plan = Plan(kinds, RecordCount(2), Nanoseconds(60 * MINUTE), residuals=(("y", "x"),))
     left = _context(plan, timeline)["mean:y|x:2h"]
     assert np.abs(left[np.isfinite(left)]).max() < 0.05
 
@@ -372,8 +376,8 @@ def test_the_spread_of_a_steady_large_value_is_nothing(
 
 BRUTE = Plan(
     kinds=FeatureKinds(float=("temperature",), counter=("count",), code=("xid",)),
-    length=3,
-    interval=20 * MINUTE,
+    window_records=RecordCount(3),
+    interval=Nanoseconds(20 * MINUTE),
     history=(2, 6),
     peers=("machine_id",),
 )
@@ -464,7 +468,7 @@ class _Plain:
             "rate:xid": 3 * _mean([float(one > 0) for one in codes]),
             "rate:grave xid": 3 * _mean([float(one >= DEGRADED) for one in codes]),
         }
-        span = span_name(hours * HOUR)
+        span = span_name(Nanoseconds(hours * HOUR))
         return {f"{name}:{span}": value if known else math.nan for name, value in found.items()}
 
     def peers(self, name: str, hours: int, *, always: bool) -> float:

@@ -10,10 +10,12 @@ import pytest
 
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances, find_instances
-from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.table import DAY, HOUR, FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.features.xid_catalogue import APPLICATION, FATAL
 
 Make = Callable[..., Records]
@@ -34,11 +36,13 @@ KINDS = FeatureKinds(
 
 
 def _plan(kinds: FeatureKinds, length: int = 3, **asked: Any) -> Plan:
-    return Plan(kinds, length=length, interval=10 * MINUTE, **asked)
+    return Plan(
+        kinds, window_records=RecordCount(length), interval=Nanoseconds(10 * MINUTE), **asked
+    )
 
 
 def _find(timeline: Timeline, plan: Plan) -> Instances:
-    return find_instances(timeline, length=plan.length, step=1, horizon=MINUTE)
+    return find_instances(timeline, length=plan.window_records, step=1, horizon=MINUTE)
 
 
 def _values(plan: Plan, timeline: Timeline) -> InstanceValues:

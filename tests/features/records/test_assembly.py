@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.duration import duration_in_words
-from forewarn.features.records.assembly import RecordsBuilder
 from forewarn.features.records.file_check import check_keys, check_values
+from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 
 Make = Callable[..., Records]

@@ -15,11 +15,11 @@ from forewarn.features.records.file_check import (
     Values,
     check_keys,
     check_values,
-    is_text,
-    moments,
     numbers_of,
 )
 from forewarn.features.records.table import FeatureKinds, RecordsError
+from forewarn.features.records.text_columns import is_text
+from forewarn.features.records.timestamp_columns import as_nanoseconds
 
 SECOND = 10**9
 NOON = dt.datetime(2026, 3, 1, 12)
@@ -267,7 +267,7 @@ def test_fractions_of_a_second_are_kept() -> None:
 
 def test_moments_keep_nulls() -> None:
     column = pa.chunked_array([pa.array([NOON, None], pa.timestamp("s"))])
-    assert moments(column).to_pylist() == [NOON_NS, None]
+    assert as_nanoseconds(column).to_pylist() == [NOON_NS, None]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Spans, bucket_length
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, bucket_length
+from forewarn.features.records.spans import Spans
 from forewarn.features.records.table import HOUR, FeatureKinds, Records
 from forewarn.features.records.timeline import lay_out
+from forewarn.features.time_units import Nanoseconds
 
 Make = Callable[..., Records]
 Row = dict[str, Any]
@@ -137,14 +139,16 @@ def test_spans_add_up_complete_hours_of_the_life(
     at: Callable[[float], int],
 ) -> None:
     moment, life = np.array([at(end)]), np.array([at(born)])
-    spans = day.spans(np.zeros(1, dtype=np.int32), moment, life, [hours * HOUR])
+    spans = day.spans(np.zeros(1, dtype=np.int32), moment, life, [Nanoseconds(hours * HOUR)])
     start, _, stop = spans.edges[:, 0, 0].tolist()
     assert (start, stop, bool(spans.known[0, 0])) == expected
 
 
 def test_every_span_is_added_up_in_halves(day: HourlyGrid, at: Callable[[float], int]) -> None:
     ends = np.array([at(300), at(720)])
-    spans = day.spans(np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [3 * HOUR, HOUR])
+    spans = day.spans(
+        np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [Nanoseconds(3 * HOUR), HOUR]
+    )
     hourly = np.arange(float(day.size)).reshape(day.shape)
     assert spans.sums(hourly).tolist() == [[2.0 + 3 + 4, 9.0 + 10 + 11], [4.0, 11.0]]
     earlier, later = spans.halves(hourly)
@@ -161,7 +165,9 @@ def test_spans_can_look_at_other_lines(day: HourlyGrid, at: Callable[[float], in
 def test_a_span_shorter_than_an_hour_is_one_hour(
     day: HourlyGrid, at: Callable[[float], int]
 ) -> None:
-    spans = day.spans(np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [MINUTE])
+    spans = day.spans(
+        np.zeros(1, dtype=np.int32), np.array([at(305)]), np.array([at(0)]), [Nanoseconds(MINUTE)]
+    )
     assert spans.edges[:, 0, 0].tolist() == [4, 4, 5]
 
 

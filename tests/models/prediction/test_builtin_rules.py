@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FeatureKinds
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.features.xid_severity import severity
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 
@@ -18,8 +19,8 @@ LENGTH = 4
 COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
 PLAN = Plan(
     kinds=FeatureKinds(float=("temperature_gpu",), counter=COUNTERS, code=("xid",)),
-    length=LENGTH,
-    interval=HOUR,
+    window_records=RecordCount(LENGTH),
+    interval=Nanoseconds(HOUR),
     history=(4, 16),
     peers=("machine_id",),
 )
@@ -154,13 +155,13 @@ def test_columns_that_are_not_measured_are_left_out() -> None:
     found = rule_scores(bare, PLAN)
     assert found[0] > found[1]
     assert "rate:grave xid" not in evidence(bare, PLAN)
-    floats = Plan(FeatureKinds(float=("temperature_gpu",)), LENGTH, HOUR)
+    floats = Plan(FeatureKinds(float=("temperature_gpu",)), RecordCount(LENGTH), Nanoseconds(HOUR))
     assert evidence(values_of(QUIET, without=""), floats) == {}
     assert len(rule_scores(values_of(QUIET, QUIET, without=""), floats)) == 2
 
 
 def test_a_code_without_severities_counts_by_how_often_it_comes() -> None:
-    plan = Plan(FeatureKinds(code=("error",)), LENGTH, HOUR)
+    plan = Plan(FeatureKinds(code=("error",)), RecordCount(LENGTH), Nanoseconds(HOUR))
     context = np.array([[0.0], [1.0], [3.0]], dtype=np.float32)
     values = InstanceValues(
         np.zeros((3, LENGTH, 1), np.float32), context, ("error",), ("count:error",)

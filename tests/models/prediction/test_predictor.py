@@ -16,8 +16,10 @@ from forewarn.features.errors import InputError
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FeatureKinds
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.predictor import Predictor
@@ -28,8 +30,8 @@ HOUR = 3_600_000_000_000
 LENGTH = 4
 PLAN = Plan(
     kinds=FeatureKinds(categorical=("gpu_type",), float=("temperature_gpu",), counter=("ecc",)),
-    length=LENGTH,
-    interval=HOUR,
+    window_records=RecordCount(LENGTH),
+    interval=Nanoseconds(HOUR),
 )
 CONTEXT = ("category:gpu_type=A100", "category:gpu_type=H100")
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import Instances, find_instances
-from forewarn.features.prediction.measurement import Plan
-from forewarn.features.records.assembly import RecordsBuilder
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
+from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.training_set import (
@@ -34,7 +35,7 @@ HOUR = 3_600_000_000_000
 START = 20_500 * 24 * HOUR
 N_GPUS, N_HOURS = 6, 120
 KINDS = FeatureKinds(float=("temperature",))
-PLAN = Plan(kinds=KINDS, length=2, interval=HOUR)
+PLAN = Plan(kinds=KINDS, window_records=RecordCount(2), interval=Nanoseconds(HOUR))
 RECIPE = Recipe(
     plan=PLAN,
     step=2 * HOUR,

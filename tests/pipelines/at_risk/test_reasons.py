@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.measurement import Plan
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FeatureKinds
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.pipelines.at_risk.reasons import reasons_of
 
 HOUR = 3_600_000_000_000
@@ -23,8 +24,8 @@ PLAN = Plan(
         binary=("throttled",),
         code=("xid",),
     ),
-    length=3,
-    interval=HOUR,
+    window_records=RecordCount(3),
+    interval=Nanoseconds(HOUR),
     history=(4,),
 )
 CHANNELS = ("temperature_gpu", "power_draw", "ecc_corrected", "throttled", "xid")

@@ -346,7 +346,7 @@ def test_where_features_are_given_a_kind_left_out_is_empty() -> None:
 def test_the_plan_is_what_the_settings_say() -> None:
     settings = read('records = {interval = "1h"}\nwindows = {length = 6}')
     plan, notes = settings.plan(COLUMNS)
-    assert (plan.length, plan.interval, plan.history) == (6, 60 * MINUTE, (4, 16, 56))
+    assert (plan.window_records, plan.interval, plan.history) == (6, 60 * MINUTE, (4, 16, 56))
     assert plan.kinds == settings.features.kinds
     assert plan.peers == ("machine_id", "gpu_type")
     assert plan.residuals == RESIDUALS

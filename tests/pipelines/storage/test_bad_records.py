@@ -188,9 +188,9 @@ def test_a_float_of_few_digits_cannot_name_a_gpu(tmp_path: Path, config: Path, s
 def test_more_rows_than_memory_holds_are_refused(
     records: Path, config: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forewarn.pipelines.storage.record_store._memory", lambda: 5_000)
+    monkeypatch.setattr("forewarn.pipelines.storage.parquet_files._memory", lambda: 5_000)
     assert "records: claims 144 rows, which need" in said(score(records, config))
-    monkeypatch.setattr("forewarn.pipelines.storage.record_store._memory", lambda: 2_000)
+    monkeypatch.setattr("forewarn.pipelines.storage.parquet_files._memory", lambda: 2_000)
     assert "part-0.parquet: claims 72 rows" in said(score(records, config))
 
 

@@ -13,8 +13,10 @@ import pytest
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import Columns
-from forewarn.features.prediction.measurement import Measures, Plan
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import HOUR, FeatureKinds
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.baselines import RandomModel
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import Committee
@@ -27,7 +29,7 @@ def predictor_of(seed: int) -> Predictor:
     model = RandomModel(seed=seed)
     model.last_end_ = seed
     buckets = Buckets((np.array([50.0], np.float32),))
-    plan = Plan(FeatureKinds(float=("temperature_gpu",)), 4, HOUR)
+    plan = Plan(FeatureKinds(float=("temperature_gpu",)), RecordCount(4), Nanoseconds(HOUR))
     encoder = Encoder(Measures(plan), buckets, Buckets(()), Columns(("temperature_gpu",), ()))
     committee = Committee(("random",), (("random", 0.1),))
     facts = {"trained_at": "2025-01-19T00:00:00Z"}

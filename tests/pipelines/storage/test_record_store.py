@@ -13,7 +13,10 @@ import pytest
 
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
-from forewarn.pipelines.storage.record_store import RecordStore, moments_of, open_parquet, replacing
+from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.table_columns import moments_of
 
 HOUR = 3_600_000_000_000
 START = pd.Timestamp("2025-01-01", tz="UTC")

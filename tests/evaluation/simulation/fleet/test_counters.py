@@ -14,15 +14,15 @@ N = 400
 NONE = Symptoms(np.array([], np.int64), np.zeros((0, RECORDS_PER_DAY), "f4"), np.zeros(0, "f4"))
 
 
-def defects(places: list[int], lean: float, level: float = 1.0) -> Symptoms:
-    shape = (len(places), RECORDS_PER_DAY)
-    return Symptoms(np.array(places), np.full(shape, level, "f4"), np.full(shape[0], lean, "f4"))
+def defects(positions: list[int], lean: float, level: float = 1.0) -> Symptoms:
+    shape = (len(positions), RECORDS_PER_DAY)
+    return Symptoms(np.array(positions), np.full(shape, level, "f4"), np.full(shape[0], lean, "f4"))
 
 
 def marks(*cells: tuple[int, int]) -> BoolArray:
     marked = np.zeros((N, RECORDS_PER_DAY), bool)
-    for place, record in cells:
-        marked[place, record] = True
+    for position, record in cells:
+        marked[position, record] = True
     return marked
 
 
@@ -59,7 +59,7 @@ def test_totals_add_up_over_days() -> None:
 
 def test_a_reboot_clears_all_but_the_row_remaps_and_a_repair_clears_those_too() -> None:
     counting = Counting()
-    everywhere = [(place, 70) for place in range(N)]
+    everywhere = [(position, 70) for position in range(N)]
     before = counting.advance().totals
     rebooted = counting.advance(reboots=marks(*everywhere))
     repaired = counting.advance(repairs=marks(*everywhere))
@@ -90,13 +90,13 @@ def test_a_memory_defect_shows_as_corrected_errors_or_as_row_remaps() -> None:
 
 
 def test_a_link_defect_shows_as_replays_or_as_a_narrow_link() -> None:
-    places = list(range(50))
-    replays = Counting().advance(symptoms={"memory": NONE, "link": defects(places, 1.0)})
-    narrow = Counting().advance(symptoms={"memory": NONE, "link": defects(places, 0.0)})
-    assert np.median(replays.increases["pcie_replays"][places].sum(1)) > 100
-    assert (narrow.link_width[places] == 8).all()
+    positions = list(range(50))
+    replays = Counting().advance(symptoms={"memory": NONE, "link": defects(positions, 1.0)})
+    narrow = Counting().advance(symptoms={"memory": NONE, "link": defects(positions, 0.0)})
+    assert np.median(replays.increases["pcie_replays"][positions].sum(1)) > 100
+    assert (narrow.link_width[positions] == 8).all()
     assert (narrow.link_width[50:] == 16).mean() > 0.95
-    assert (replays.link_width[places] == 16).mean() > 0.9
+    assert (replays.link_width[positions] == 16).mean() > 0.9
 
 
 def test_errors_come_with_traffic_and_stop_where_nothing_works() -> None:

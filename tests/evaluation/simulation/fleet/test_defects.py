@@ -18,7 +18,7 @@ def whole(defects: Defects, days: int) -> list[float]:
     levels: list[float] = []
     for day in range(days):
         symptoms = defects.symptoms(0, day)
-        levels += symptoms.level[0].tolist() if len(symptoms.places) else [0.0] * RECORDS_PER_DAY
+        levels += symptoms.level[0].tolist() if len(symptoms.positions) else [0.0] * RECORDS_PER_DAY
     return levels
 
 
@@ -40,10 +40,10 @@ def test_a_benign_defect_rises_and_goes_away() -> None:
 
 def test_symptoms_name_the_place_and_have_two_faces() -> None:
     symptoms = one(fatal=True).symptoms(0, 1)
-    assert symptoms.places.tolist() == [2]
+    assert symptoms.positions.tolist() == [2]
     assert symptoms.first + symptoms.second == pytest.approx(symptoms.level)
     for other in range(1, len(MECHANISMS)):
-        assert len(one(fatal=True).symptoms(other, 1).places) == 0
+        assert len(one(fatal=True).symptoms(other, 1).positions) == 0
 
 
 def test_clearing_ends_all_defects_of_one_place() -> None:
@@ -55,14 +55,14 @@ def test_clearing_ends_all_defects_of_one_place() -> None:
     assert defects.fatal[1, 3]
     assert defects.free(0, 100).all()
     assert defects.free(1, 100).tolist() == [True, True, True, False]
-    assert len(defects.symptoms(0, 1).places) == 0
+    assert len(defects.symptoms(0, 1).positions) == 0
 
 
 def test_signs_last_from_hours_to_weeks_and_sudden_failures_have_none() -> None:
     defects, rng = Defects(2000), np.random.default_rng(0)
     for mechanism in range(len(MECHANISMS)):
-        for place in range(2000):
-            defects.begin(rng, mechanism, place, 0, fatal=True, lean=0.5)
+        for position in range(2000):
+            defects.begin(rng, mechanism, position, 0, fatal=True, lean=0.5)
     lengths = defects.end / RECORDS_PER_DAY
     for mechanism in range(len(VISIBLE)):
         short, long = np.quantile(lengths[mechanism], [0.02, 0.98])

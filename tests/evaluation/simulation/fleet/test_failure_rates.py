@@ -8,8 +8,8 @@ from forewarn.evaluation.simulation.fleet.failure_rates import FAILURES_PER_GPU_
 from forewarn.evaluation.simulation.fleet.hardware import make_layout
 
 
-def total(rates: FailureRates, n_places: int) -> float:
-    boards = np.ones(n_places, np.float32)
+def total(rates: FailureRates, n_positions: int) -> float:
+    boards = np.ones(n_positions, np.float32)
     each = [rates.per_day(mechanism, boards).mean() for mechanism in range(len(MECHANISMS))]
     return float(sum(each))
 

@@ -48,7 +48,7 @@ def test_about_8_percent_of_the_gpus_fail_in_a_month(lived: Lived) -> None:
 
 
 def test_few_machines_have_most_of_the_failures(lived: Lived) -> None:
-    machines = lived.layout.machine[[failure.place for failure in lived.failures]]
+    machines = lived.layout.machine[[failure.position for failure in lived.failures]]
     counts = np.sort(np.bincount(machines, minlength=750))[::-1]
     by_chance = np.random.default_rng(0).poisson(counts.mean(), 750 * 20).reshape(20, 750)
     top = counts[:75].sum() / counts.sum()
@@ -59,7 +59,7 @@ def test_few_machines_have_most_of_the_failures(lived: Lived) -> None:
 
 def test_a_repaired_machine_often_fails_again_within_a_week(lived: Lived) -> None:
     at = np.array([failure.at for failure in lived.failures])
-    machine = lived.layout.machine[[failure.place for failure in lived.failures]]
+    machine = lived.layout.machine[[failure.position for failure in lived.failures]]
     back = np.array([failure.down_until for failure in lived.failures])
     week = 7 * RECORDS_PER_DAY
     again = [
@@ -94,11 +94,11 @@ def test_some_gpus_vanish_and_their_board_never_returns(lived: Lived) -> None:
 
 
 def test_repairs_end_what_failures_began(lived: Lived) -> None:
-    due = {(f.place, f.down_until): f.device for f in lived.failures}
+    due = {(f.position, f.down_until): f.device for f in lived.failures}
     repairs = [repair for day in lived.days for repair in day.repairs]
     assert len(repairs) > 500
-    assert all((repair.place, repair.at) in due for repair in repairs)
-    same = [due[repair.place, repair.at] == repair.device for repair in repairs]
+    assert all((repair.position, repair.at) in due for repair in repairs)
+    same = [due[repair.position, repair.at] == repair.device for repair in repairs]
     assert 0.5 < np.mean(same) < 0.75  # the others got a new board
 
 
@@ -107,26 +107,26 @@ def test_status_tells_when_a_gpu_works(lived: Lived) -> None:
     expected = np.zeros_like(status)
     for failure in lived.failures:
         shown = BLIND_FAILED if failure.blind else SEEN_FAILED
-        expected[failure.place, failure.at : failure.shown_until] = shown
-        expected[failure.place, failure.shown_until : failure.down_until] = SILENT_FAILED
+        expected[failure.position, failure.at : failure.shown_until] = shown
+        expected[failure.position, failure.shown_until : failure.down_until] = SILENT_FAILED
     assert (status == expected).all()
 
 
 def test_the_fleet_begins_with_all_gpus_working_and_some_of_them_ill(lived: Lived) -> None:
     down = set(np.flatnonzero(~lived.days[0].up[:, 0]).tolist())
-    assert down <= {failure.place for failure in lived.failures if failure.at == 0}
+    assert down <= {failure.position for failure in lived.failures if failure.at == 0}
     ill = sum((s.level[:, 0] > 0).sum() for s in lived.days[0].symptoms.values())
     assert ill > 10
 
 
 def test_as_many_gpus_look_ill_and_live_as_look_ill_and_fail(lived: Lived) -> None:
     ill = {
-        (mechanism, int(place))
+        (mechanism, int(position))
         for day in lived.days[10:40]
         for mechanism, symptoms in day.symptoms.items()
-        for place in symptoms.places[symptoms.level.max(axis=1) > 0.3]
+        for position in symptoms.positions[symptoms.level.max(axis=1) > 0.3]
     }
-    failed = {(MECHANISMS[f.mechanism], f.place) for f in lived.failures}
+    failed = {(MECHANISMS[f.mechanism], f.position) for f in lived.failures}
     assert 0.25 < len(ill - failed) / len(ill) < 0.75
 
 
@@ -134,7 +134,9 @@ def test_a_sudden_failure_shows_nothing(lived: Lived) -> None:
     assert set(lived.days[0].symptoms) == set(VISIBLE)
     sudden = [f for f in lived.failures if f.mechanism == SUDDEN]
     ill = [
-        any(f.place in s.places for s in lived.days[f.at // RECORDS_PER_DAY].symptoms.values())
+        any(
+            f.position in s.positions for s in lived.days[f.at // RECORDS_PER_DAY].symptoms.values()
+        )
         for f in sudden
     ]
     assert np.mean(ill) < 0.1  # by chance, of another defect
@@ -146,7 +148,7 @@ def test_visible_failures_showed_before(lived: Lived) -> None:
         day, record = divmod(failure.at, RECORDS_PER_DAY)
         if failure.mechanism != SUDDEN and record > 0:
             symptoms = lived.days[day].symptoms[MECHANISMS[failure.mechanism]]
-            level = symptoms.level[symptoms.places == failure.place]
+            level = symptoms.level[symptoms.positions == failure.position]
             showed.append(bool((level[:, record - 1] > 0).any()))
             assert (level[:, record:] == 0).all()
     assert np.mean(showed) > 0.9  # but for relapses on the day of the repair

@@ -15,8 +15,8 @@ def test_eight_gpus_share_a_machine_and_four_machines_a_rack() -> None:
     assert len(layout) == 70
     assert np.bincount(layout.machine).tolist() == [8] * 8 + [6]
     assert np.bincount(layout.rack).tolist() == [32, 32, 6]
-    assert layout.slot.tolist() == [place % 8 for place in range(70)]
-    assert layout.places_of(8).tolist() == [64, 65, 66, 67, 68, 69]
+    assert layout.slot.tolist() == [position % 8 for position in range(70)]
+    assert layout.positions_of(8).tolist() == [64, 65, 66, 67, 68, 69]
 
 
 def test_a_rack_has_one_model_and_one_data_centre() -> None:
@@ -37,8 +37,8 @@ def test_models_come_by_their_shares() -> None:
 
 def test_serials_are_unique_and_not_numbers() -> None:
     devices = Devices(make_layout(5000, 0), 0, START)
-    for place in range(500):
-        devices.replace(place, day=place)
+    for position in range(500):
+        devices.replace(position, day=position)
     assert len(set(devices.serials)) == 5500
     assert not any(serial.isdigit() for serial in devices.serials)
 

@@ -31,7 +31,7 @@ def test_no_gpu_runs_two_jobs_at_once(layout: Layout) -> None:
         taken = np.zeros((N_GPUS, RECORDS_PER_DAY), int)
         begin = day * RECORDS_PER_DAY
         for run in work.runs:
-            taken[run.places, max(run.start - begin, 0) : max(run.end - begin, 0)] += 1
+            taken[run.positions, max(run.start - begin, 0) : max(run.end - begin, 0)] += 1
         assert taken.max() == 1
         assert ((taken == 1) == work.load.busy).all()
 
@@ -41,20 +41,22 @@ def test_machines_of_one_job_work_in_step(layout: Layout) -> None:
     long = [run for run in work.runs if run.demand.machines > 1 and run.start < 0]
     assert long
     for run in long:
-        together = work.load.utilization[run.places][:, : min(run.end, RECORDS_PER_DAY)]
+        together = work.load.utilization[run.positions][:, : min(run.end, RECORDS_PER_DAY)]
         assert (together == together[0]).all()
-        assert len(set(layout.model[run.places])) == 1
+        assert len(set(layout.model[run.positions])) == 1
 
 
 def test_a_failure_ends_the_job_on_all_its_machines(layout: Layout) -> None:
     (before,) = works(layout, {}, 1)
     long = [r for r in before.runs if len(r.units) > 1 and r.start < 50 and r.end > 140]
-    machine = int(layout.machine[long[0].places[0]])
+    machine = int(layout.machine[long[0].positions[0]])
     (after,) = works(layout, {0: [Interruption(machine, 100, 130)]}, 1)
-    places = long[0].places
-    assert (after.load.utilization[places, :100] == before.load.utilization[places, :100]).all()
-    assert not after.load.busy[places, 100].any()
-    assert not after.load.busy[layout.places_of(machine), 100:130].any()
+    positions = long[0].positions
+    assert (
+        after.load.utilization[positions, :100] == before.load.utilization[positions, :100]
+    ).all()
+    assert not after.load.busy[positions, 100].any()
+    assert not after.load.busy[layout.positions_of(machine), 100:130].any()
 
 
 def test_what_is_to_come_changes_nothing_before(layout: Layout) -> None:
@@ -70,11 +72,11 @@ def test_what_is_to_come_changes_nothing_before(layout: Layout) -> None:
 def test_a_cordon_lasts_over_days(layout: Layout) -> None:
     until = 2 * RECORDS_PER_DAY + 60
     days = works(layout, {0: [Interruption(7, 20, until)]}, 4)
-    places = layout.places_of(7)
-    assert not days[0].load.busy[places, 20:].any()
-    assert not days[1].load.busy[places].any()
-    assert not days[2].load.busy[places, :60].any()
-    assert days[3].load.busy[places].any()
+    positions = layout.positions_of(7)
+    assert not days[0].load.busy[positions, 20:].any()
+    assert not days[1].load.busy[positions].any()
+    assert not days[2].load.busy[positions, :60].any()
+    assert days[3].load.busy[positions].any()
 
 
 def test_a_cordoned_machine_does_not_hold_up_the_others(layout: Layout) -> None:

@@ -48,16 +48,16 @@ def table() -> tuple[pd.DataFrame, Devices]:
 def test_each_cell_ends_in_its_own_row() -> None:
     records, devices = table()
     at = ((records["timestamp"] - pd.Timestamp(BEGIN, tz="UTC")) / INTERVAL).astype(int)
-    place = {serial: number for number, serial in enumerate(devices.serials)}
-    places = records["gpu_serial"].astype("str").map(place).replace(N, 3)
-    cells = places * RECORDS_PER_DAY + at
+    position = {serial: number for number, serial in enumerate(devices.serials)}
+    positions = records["gpu_serial"].astype("str").map(position).replace(N, 3)
+    cells = positions * RECORDS_PER_DAY + at
     assert (records["xid"] == cells % 7).all()
     for column, name in enumerate(("temperature_gpu", "power_draw", "utilization_gpu")):
         read = records[name].notna()
         assert (records[name][read] == (cells + column)[read]).all()
     known = records["pcie_replays"].notna()
     assert (records["pcie_replays"][known] == cells[known]).all()
-    assert (records["slot"] == places % 8).all()
+    assert (records["slot"] == positions % 8).all()
 
 
 def test_failed_silent_and_blind_gpus_appear_as_such() -> None:

@@ -20,8 +20,8 @@ APPLICATION = [13, 31, 43, 45]
 
 def counted(**increases: tuple[int, int, int]) -> CounterDay:
     added = {name: np.zeros(SHAPE, np.int64) for name in COUNTERS}
-    for name, (place, record, count) in increases.items():
-        added[name][place, record] = count
+    for name, (position, record, count) in increases.items():
+        added[name][position, record] = count
     return CounterDay({}, added, np.full(SHAPE, 16))
 
 
@@ -37,9 +37,9 @@ def xids(day: int = 0, **given: Any) -> np.ndarray:
     return Xids(N, seed=0).advance(day, **(arguments | given))
 
 
-def failure(place: int, at: int, mechanism: str) -> Failure:
+def failure(position: int, at: int, mechanism: str) -> Failure:
     number = MECHANISMS.index(mechanism)
-    return Failure(place, place, at, number, at + 9, at + 9, at + 1, blind=False)
+    return Failure(position, position, at, number, at + 9, at + 9, at + 1, blind=False)
 
 
 def work(interruptions: list[Interruption]) -> WorkDay:
@@ -69,8 +69,8 @@ def test_a_failure_shows_a_code_of_its_mechanism() -> None:
         at = day * RECORDS_PER_DAY + 50
         failures = tuple(failure(i, at, name) for i, name in enumerate(MECHANISMS))
         found = xids(day, failures=failures)
-        for place, name in enumerate(MECHANISMS):
-            seen[name].add(int(found[place, 50]))
+        for position, name in enumerate(MECHANISMS):
+            seen[name].add(int(found[position, 50]))
     assert {48, 95} < seen["memory"] <= {48, 95, 64, 0}
     assert {79, 74} <= seen["link"] <= {79, 74, 0}
     assert 79 in seen["sudden"]
@@ -105,7 +105,7 @@ def test_jobs_that_crash_or_are_killed_leave_application_codes_at_their_end() ->
     assert set(np.unique(found[found > 0])) & set(APPLICATION)
     killed = [run for run in day.runs if run.interrupted and run.start < run.end == 70]
     assert killed
-    codes = np.concatenate([found[run.places, 70] for run in killed])
+    codes = np.concatenate([found[run.positions, 70] for run in killed])
     assert (codes == 45).mean() > 0.4
     assert (found[:, 69] > 0).mean() < 0.1
 

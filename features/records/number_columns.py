@@ -1,0 +1,104 @@
+"""Columns of numbers and of dates, as floats in memory that is there already; NaN is null."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.compiled import compiled
+from forewarn.features.records.text_columns import is_text, text_of, without_dictionary
+
+__all__ = ["dates_into", "numbers_into", "numbers_of_column"]
+
+# Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
+# near them, and one such reading would swallow the digits of all that is added up with it.
+_BLANK = {np.dtype(np.float32): 2.0**40, np.dtype(np.float64): 2.0**47}
+# Types whose values are taken as they lie in memory; the others are cast before.
+_AS_THEY_ARE = {
+    pa.float32(): np.float32,
+    pa.float64(): np.float64,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+}
+
+
+Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+
+def numbers_of_column(column: pa.ChunkedArray) -> Number:
+    """Return a column of numbers, float32."""
+    values = np.empty(len(column), dtype=np.float32)
+    numbers_into(values, column)
+    return values
+
+
+def numbers_into(room: Number, column: pa.ChunkedArray) -> int:
+    """Put a column of numbers into `room`; return how many are null."""
+    column = without_dictionary(column)
+    if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
+        raise pa.ArrowInvalid("not a number")
+    if column.type not in _AS_THEY_ARE:
+        column = column.cast(pa.float64(), safe=False)
+    start = nulls = 0
+    for chunk in column.chunks:
+        valid, content = chunk.buffers()
+        values = np.frombuffer(content or b"", dtype=_AS_THEY_ARE[column.type])[chunk.offset :]
+        bits = np.frombuffer((chunk.null_count and valid) or b"", dtype=np.uint8)
+        part = room[start : start + len(chunk)]
+        nulls += _put(values, bits, chunk.offset, _BLANK[room.dtype], part)
+        start += len(chunk)
+    return nulls
+
+
+@compiled
+def _put(
+    values: npt.NDArray[np.generic],
+    valid: npt.NDArray[np.uint8],
+    offset: int,
+    blank: float,
+    room: Number,
+) -> int:
+    """Put values into `room`, NaN for those that are null or blank; return how many are.
+
+    `valid` holds a bit for each value from `offset` on, or nothing if all are there.
+    """
+    nulls = row = 0
+    for i in range(len(room)):
+        room[i] = values[i]
+        nulls += not abs(room[i]) < blank
+        room[i] = room[i] if abs(room[i]) < blank else np.nan
+    while row < len(room) and len(valid):
+        bit = row + offset
+        if bit & 7 == 0 and valid[bit >> 3] == 255:  # eight at a time: most are there
+            row += 8
+            continue
+        if not valid[bit >> 3] >> (bit & 7) & 1:
+            nulls += not np.isnan(room[row])
+            room[row] = np.nan
+        row += 1
+    return nulls
+
+
+def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
+    """Return dates of any form as days since 1970."""
+    values = without_dictionary(values)
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        raise pa.ArrowInvalid("a number is no date")
+    if is_text(values.type):
+        values = pc.if_else(pc.equal(values, ""), None, values)
+    seconds = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())
+    return np.asarray(seconds.to_numpy() / 86_400.0, dtype=np.float32)
+
+
+def dates_into(room: Number, column: pa.ChunkedArray) -> int:
+    """Put a column of dates into `room`; return how many are null."""
+    if is_text(column.type):
+        # A text of a date stands for thousands of rows: read each text once.
+        encoded = text_of(column)
+        days = _days(pa.chunked_array([pa.array(encoded.texts, pa.string())]))
+        np.take(np.append(days, np.float32(np.nan)), encoded.codes, out=room, mode="wrap")
+    else:
+        room[:] = _days(column)
+    return int(np.count_nonzero(np.isnan(room)))

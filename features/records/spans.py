@@ -1,0 +1,90 @@
+"""Spans of hours before instances, and what hourly sums add up to in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+
+__all__ = ["Spans"]
+
+DoubleArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+CountArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """For n instances k spans of hours to add up: complete, and of the GPU's life.
+
+    Attributes
+    ----------
+    line : ndarray of shape (n,)
+        Line of hourly sums that each instance looks at.
+    visit : ndarray of shape (n,)
+        The instances by line.
+    edges : ndarray of shape (3, k, n)
+        Hours at which each span starts, is half over, and ends.
+    known : ndarray of shape (k, n)
+        False where the history is shorter than the span.
+    """
+
+    line: IntArray
+    visit: IntArray
+    edges: IntArray
+    known: npt.NDArray[np.bool_]
+
+    def on(self, line: IntArray) -> Spans:
+        """Return the same hours of other lines."""
+        return replace(self, line=line, visit=np.argsort(line, kind="stable"))
+
+    def halves(self, hourly: DoubleArray | CountArray) -> DoubleArray:
+        """Add up the earlier and the later half of every span, shape (2, k, n)."""
+        gained = np.empty((2, *self.known.shape))
+        _add_halves(hourly, self.line, self.visit, self.edges, gained)
+        return gained
+
+    def sums(self, hourly: DoubleArray | CountArray) -> DoubleArray:
+        """Add up every span, shape (k, n)."""
+        earlier, later = self.halves(hourly)
+        return np.asarray(earlier + later)
+
+
+@compiled
+def _rest_of_sum(a: float, b: float) -> float:
+    """Return what the rounding of a + b leaves out."""
+    added = a + b
+    second = added - a
+    return (a - (added - second)) + (b - second)
+
+
+@compiled
+def _add_halves(
+    hourly: DoubleArray | CountArray,
+    line: IntArray,
+    visit: IntArray,
+    edges: IntArray,
+    gained: DoubleArray,
+) -> None:
+    """Run up each line once; each has its own sums, so that no rounding carries over to another.
+
+    What rounding leaves out is run up beside: a span has the same sum wherever the line begins.
+    """
+    so_far, left_out = np.zeros(hourly.shape[1] + 1), np.zeros(hourly.shape[1] + 1)
+    current = -1
+    for i in visit:
+        if line[i] != current:
+            current = line[i]
+            for hour in range(hourly.shape[1]):
+                value = np.float64(hourly[current, hour])
+                so_far[hour + 1] = so_far[hour] + value
+                left_out[hour + 1] = left_out[hour] + _rest_of_sum(so_far[hour], value)
+        for k in range(edges.shape[1]):
+            for half in range(2):
+                start, end = edges[half, k, i], edges[half + 1, k, i]
+                rest = left_out[end] - left_out[start]
+                rest += _rest_of_sum(so_far[end], -so_far[start])
+                gained[half, k, i] = (so_far[end] - so_far[start]) + rest

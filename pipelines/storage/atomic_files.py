@@ -1,0 +1,41 @@
+"""Files that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
+
+__all__ = ["replacing"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path`; on success it takes its place, else it is removed.
+
+    What killed processes have left in the folder is removed, too. An error of the disk names the
+    file that was to be written.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made if needed.
+    """
+    new_folders = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
+    temporary = temporary_beside(path)
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno and error.filename in (None, temporary, str(temporary)):
+            error.filename = str(path)
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+        for folder in new_folders:
+            if not any(folder.iterdir()):
+                folder.rmdir()

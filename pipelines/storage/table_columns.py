@@ -1,0 +1,37 @@
+"""Serials and times of a table that was read, or one line that names the file and the column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from forewarn.features.records.table import SERIAL, RecordsError
+from forewarn.features.records.text_columns import plain_text
+from forewarn.features.records.timestamp_columns import as_nanoseconds
+
+__all__ = ["moments_of", "serials_of"]
+
+
+def serials_of(table: pa.Table, path: Path) -> pa.ChunkedArray:
+    """Return the serials of a table as text."""
+    try:
+        return plain_text(table[SERIAL], name=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(
+            f"{path}: column `{SERIAL}` is {table[SERIAL].type}, expected text ({detail})."
+        ) from None
+
+
+def moments_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+    """Return a column of timestamps as nanoseconds; all null if it is not there."""
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(len(table), pa.int64())])
+    try:
+        return as_nanoseconds(table[name])
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(
+            f"{path}: column `{name}` is {table[name].type}, expected a timestamp ({detail})."
+        ) from None
