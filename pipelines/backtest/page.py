@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from forewarn.pipelines.backtest.figures import daily_list_figure, reliability_figure
 from forewarn.pipelines.backtest.report_results import (
-    STRATEGIES,
+    LEAD_ORDER,
     Estimate,
     Result,
     best,
@@ -158,7 +158,7 @@ def _daily_picture(found: Result | None) -> Markup:
 def _strategies(fleet: Sequence[Result], protocol: Sequence[Result]) -> dict[str, Any]:
     """Set the strategies side by side, where there is more than one."""
     methods = [one.method for one in (*_by_strategy(protocol), *_by_strategy(fleet))]
-    present = [one for one in reversed(STRATEGIES) if any(m.strategy == one for m in methods)]
+    present = [one for one in reversed(LEAD_ORDER) if any(m.strategy == one for m in methods)]
     if len(present) < 2:
         return {}
     labels = {m.name: m.label for m in methods if m.kind != "baseline"}
@@ -172,7 +172,7 @@ def _strategies(fleet: Sequence[Result], protocol: Sequence[Result]) -> dict[str
 
 def _by_strategy(results: Sequence[Result]) -> list[Result]:
     """Order results by the best figure first, whatever their strategy."""
-    return [one for strategy in STRATEGIES for one in ranked(results, strategy)]
+    return [one for strategy in LEAD_ORDER for one in ranked(results, strategy)]
 
 
 def _figures(results: Sequence[Result], name: str, strategies: Sequence[str]) -> list[Estimate]:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.pipelines.rendering.templates import number, visible
 
 __all__ = [
-    "STRATEGIES",
+    "LEAD_ORDER",
     "Estimate",
     "Method",
     "Result",
@@ -19,7 +20,8 @@ __all__ = [
     "read_results",
 ]
 
-STRATEGIES = ("variable", "steady", "sliding", "fixed")  # the first that was run leads the report
+# The first that was run leads the report.
+LEAD_ORDER = (Strategy.VARIABLE, Strategy.STEADY, Strategy.SLIDING, Strategy.FIXED)
 _LABELS = {
     "cnn": "1D-CNN",
     "mlp": "MLP",
@@ -64,7 +66,7 @@ class Method:
         Method(name='random', strategy='')
         """
         name, _, strategy = key.rpartition("_")
-        return cls(name, strategy) if strategy in STRATEGIES and name else cls(key, "")
+        return cls(name, strategy) if strategy in LEAD_ORDER and name else cls(key, "")
 
     @property
     def kind(self) -> Literal["ensemble", "model", "baseline"]:
@@ -152,7 +154,7 @@ def estimate(found: Mapping[str, Any], metric: str) -> Estimate:
 def lead_strategy(results: Iterable[Result]) -> str:
     """Choose the strategy that leads the report: what production would run, if it was run."""
     present = {result.method.strategy for result in results}
-    return next((strategy for strategy in STRATEGIES if strategy in present), "")
+    return next((strategy for strategy in LEAD_ORDER if strategy in present), "")
 
 
 def ranked(results: Iterable[Result], strategy: str) -> list[Result]:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.drift import Drift, drift_of
-from forewarn.evaluation.prediction.walk import Walk, WindowScores
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.records.table import DAY
 from forewarn.features.records.timeline import Timeline
@@ -40,7 +42,7 @@ class ScoringDay:
     @classmethod
     def of(cls, walk: Walk, timeline: Timeline, moment: int, predictor: Predictor) -> ScoringDay:
         """Score the day before `moment`."""
-        recipe = walk.terms.recipe
+        recipe = walk.settings.recipe
         newest = latest_instances(timeline, length=recipe.plan.length, since=moment - recipe.step)
         values = predictor.encoder.measures.values(timeline, newest)
         return cls(timeline, newest, moment, predictor.scores(values)["blend"])
@@ -51,7 +53,7 @@ def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str
 
     Counters are compared by what they gained; event codes only by what is missing.
     """
-    records, kinds = walk.records, walk.terms.recipe.plan.kinds
+    records, kinds = walk.records, walk.settings.recipe.plan.kinds
     length = round(predictor.facts["train_length_days"] * DAY)
     now = records.rows_between(day.moment - DAY, day.moment)
     before = records.rows_between(day.moment - DAY - length, day.moment - DAY)
@@ -79,7 +81,7 @@ def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:
 
     Both are out of time: those of the window are by the recipe as it was trained before it.
     """
-    before = window.by_strategy["steady"][1]["blend"]
+    before = window.by_strategy[Strategy.STEADY][1]["blend"]
     moved = drift_of(before, day.scores)
     return Drift(moved.stability, 0.0, 0.0)
 

@@ -13,13 +13,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.backtest_figures import (
-    ScoreTable,
-    calibration_figures,
-    report_strategy,
-)
+from forewarn.evaluation.prediction.backtest_figures import calibration_figures, report_strategy
 from forewarn.evaluation.prediction.drift import Drift
 from forewarn.evaluation.prediction.promotion_gate import Verdict
+from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.features.records.table import DAY
 from forewarn.features.records.timeline import Timeline
@@ -50,11 +48,11 @@ _FLEET = ("list_precision", "failures_caught", "average_precision")
 def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, job: Job) -> None:
     """Log the figures of every length and model on the finished windows, nested runs each."""
     found: dict[int, dict[str, Any]] = {}
-    for length in sorted({n for window in walk.windows for n in window.by_length}):
+    for length in sorted({n for window in walk.windows for n in window.by_span}):
         frames = [
-            scores_frame(walk, timeline, window, length, window.by_length[length])
+            scores_frame(walk, timeline, window, length, window.by_span[length])
             for window in walk.windows
-            if length in window.by_length
+            if length in window.by_span
         ]
         table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
         if table.windows:
@@ -125,7 +123,7 @@ def _series(length: int, found: Mapping[str, Any]) -> Series:
 
 
 def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any]]:
-    frames = [strategy_frame(walk, timeline, window, "steady") for window in walk.windows]
+    frames = [strategy_frame(walk, timeline, window, Strategy.STEADY) for window in walk.windows]
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
@@ -155,9 +153,11 @@ def log_retraining(
     params = {
         "at": facts["trained_at"],
         "train_length_days": facts["train_length_days"],
-        "models": ",".join(job.terms.models),
-        "lengths_days": ",".join(f"{length / DAY:g}" for length in job.terms.lengths),
-        "select_over": job.terms.select_over,
+        "models": ",".join(job.walk_settings.models),
+        "lengths_days": ",".join(
+            f"{length / DAY:g}" for length in job.walk_settings.training_spans
+        ),
+        "select_over": job.walk_settings.select_over,
         "seed": facts["seed"],
         "model_version": predictor.version,
         **_fingerprint(job, walk),

@@ -12,12 +12,15 @@ import numpy as np
 import pandas as pd
 from mlflow.entities import Run
 
-from forewarn.evaluation.prediction.backtest_figures import Comparison, ScoreTable, compare
+from forewarn.evaluation.prediction.backtest_figures import Comparison, compare
 from forewarn.evaluation.prediction.promotion_gate import Verdict, judge
-from forewarn.evaluation.prediction.walk import Walk, WindowScores
+from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import latest_instances
-from forewarn.features.records.table import DAY
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.backtest.score_frames import scores_frame
 from forewarn.pipelines.prediction_job import Job
@@ -35,7 +38,7 @@ from forewarn.pipelines.training.mlflow_log import (
 )
 from forewarn.pipelines.training.mlflow_model import Served
 from forewarn.pipelines.training.train import trained_walk
-from forewarn.pipelines.training.training_cache import Recipes
+from forewarn.pipelines.training.training_cache import RecipeCache
 
 __all__ = ["Retrained", "retrain"]
 
@@ -128,7 +131,7 @@ def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
         If the records break the contract or hold too few failures, or the registry cannot be used.
     """
     tags = {"forewarn.kind": "retraining", "forewarn.at": str(moment)}
-    tags["forewarn.recipe"] = Recipes(registry, job, "").digest
+    tags["forewarn.recipe"] = RecipeCache(registry, job, "").digest
     with registry.in_one_line(), registry.locked("retraining"):
         sweep_scratch()
         for run in registry.find(tags, status=None):
@@ -209,9 +212,8 @@ def _still_valid(registry: Registry, decision: _Decision) -> _Decision:
 
 def _retrain(job: Job, moment: int, registry: Registry, run: str) -> _Decision:
     stages, champion = Stages(), registry.champion()
-    recipes = Recipes(registry, job, run)
-    current = champion.length if champion and champion.length in job.terms.lengths else None
-    walk, predictor = trained_walk(job, moment, memory=recipes, current=current, stages=stages)
+    cache, span = RecipeCache(registry, job, run), _span_in_use(job, champion)
+    walk, predictor = trained_walk(job, moment, cache=cache, span_in_use=span, stages=stages)
     timeline = lay_out(walk.records, walk.failures)
     with stages("compare with the champion"):
         comparison = _compare(walk, timeline, registry, job)
@@ -224,7 +226,7 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> _Decision:
         log_retraining(registry, run, job, walk, predictor, verdict, stages)
         log_drift(registry, run, drift)
         log_reasons(registry, run, predictor, day)
-    number = _register(registry, run, predictor, walk, recipes.digest)
+    number = _register(registry, run, predictor, walk, cache.digest)
     over = None if champion is None else champion.number
     outcome = Retrained(
         version=number,
@@ -237,6 +239,12 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> _Decision:
         run=run,
     )
     return _Decision(outcome, over, tuple(_alerts(job, outcome, champion, moment, drift)))
+
+
+def _span_in_use(job: Job, champion: Version | None) -> Nanoseconds | None:
+    """Return the champion's training span; None if it is no longer among the candidates."""
+    spans = job.walk_settings.training_spans
+    return next((span for span in spans if champion and span == champion.length), None)
 
 
 def _not_older(verdict: Verdict, champion: Version | None, moment: int) -> Verdict:
@@ -279,11 +287,11 @@ def _paired(
 ) -> pd.DataFrame | None:
     """Return the scores of both; None where the champion needs columns that are not read now."""
     kinds = champion.encoder.measures.plan.kinds
-    if kinds != walk.terms.recipe.plan.kinds:
+    if kinds != walk.settings.recipe.plan.kinds:
         return None
     future = walk.measured_in(window.start, window.instances)
     theirs = champion.scores(champion.encoder.measures.values(*future))["blend"]
-    length, scores = window.by_strategy["steady"]
+    length, scores = window.by_strategy[Strategy.STEADY]
     pair = {"challenger": scores["blend"], "champion": theirs}
     return scores_frame(walk, timeline, window, length, pair)
 

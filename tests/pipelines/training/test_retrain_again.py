@@ -383,10 +383,10 @@ def test_a_damaged_recipe_is_trained_anew(
     for folder in folders:
         damage(folder)
     job, registry = open_job(site.records, load_settings(site.config)), site.registry
-    recipes = recipes_module.Recipes(registry, job, "")
-    tags = recipes._tags(parse_moment(FIRST), job.terms.lengths[0])
+    recipes = recipes_module.RecipeCache(registry, job, "")
+    tags = recipes._tags(parse_moment(FIRST), job.walk_settings.training_spans[0])
     (kept,) = registry.find(tags)
-    assert recipes.recall(parse_moment(FIRST), job.terms.lengths[0]) is None
+    assert recipes.recall(parse_moment(FIRST), job.walk_settings.training_spans[0]) is None
     said = capsys.readouterr().err
     assert said.count("cannot be used and is trained anew") == 1
     assert registry.find(tags) == []
