@@ -35,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def _mean(values: list[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return float(np.mean(there)) if there else None
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _iso(moment: int) -> str:
@@ -73,7 +73,7 @@ def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
     recalls = [flag_recall(table.labels[r], f) for r, f in zip(sets, flags, strict=True)]
     averages, average_interval = _average_precision(table, method, sets)
     flagged = [rows[mask] for rows, mask in zip(sets, flags, strict=True)]
-    there = [value for value in precisions if value is not None]
+    known = [value for value in precisions if value is not None]
     figures: dict[str, Any] = {
         "precision_at_k": _mean(precisions),
         "precision_at_k_interval": _weighted_precision(table, [r for r in flagged if len(r)]),
@@ -82,8 +82,8 @@ def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
         "average_precision": _mean(averages),
         "average_precision_interval": average_interval,
         "flagged": sum(map(len, flagged)),
-        "windows_without_flags": len(precisions) - len(there),
-        "precision_variance": float(np.var(there)) if there else None,
+        "windows_without_flags": len(precisions) - len(known),
+        "precision_variance": float(np.var(known)) if known else None,
         "precision_by_day": _precision_by_day(table, method, sets),
     }
     figures["windows"] = [
@@ -92,11 +92,11 @@ def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
             "precision_at_k": precision,
             "recall_at_k": recall,
             "average_precision": average,
-            "flagged": len(mine),
+            "flagged": len(window_flagged),
             "positives": int((table.labels[rows] == 1).sum()),
             "train_length_days": float(table.frame["train_length_days"].iloc[rows[0]]),
         }
-        for (start, _), rows, precision, recall, average, mine in zip(
+        for (start, _), rows, precision, recall, average, window_flagged in zip(
             table.windows, sets, precisions, recalls, averages, flagged, strict=True
         )
     ]
@@ -115,10 +115,10 @@ def _precision_by_day(table: ScoreTable, method: str, sets: list[Ints]) -> list[
     for (start, _), rows in zip(table.windows, sets, strict=True):
         day = (table.end[rows] - start) // DAY
         for number in np.unique(day).tolist():
-            mine = rows[day == number]
-            if (table.labels[mine] == 1).any():
-                flags = table.flags(method, mine)
-                by_day.setdefault(number, []).append(flag_precision(table.labels[mine], flags))
+            of_day = rows[day == number]
+            if (table.labels[of_day] == 1).any():
+                flags = table.flags(method, of_day)
+                by_day.setdefault(number, []).append(flag_precision(table.labels[of_day], flags))
     return [_mean(by_day.get(number, [])) for number in range(max(by_day, default=-1) + 1)]
 
 
@@ -150,9 +150,9 @@ def _listed(table: ScoreTable, method: str, days: DayRows) -> Ints:
     """Return which of the day rows are on the lists, in order of time."""
     listed = []
     for moment in np.unique(days.day).tolist():
-        mine = np.flatnonzero(days.day == moment)
-        size = top_k_count(table.protocol.share, len(mine))
-        listed.append(mine[table.ranks(method, days.row[mine]) <= size])
+        of_day = np.flatnonzero(days.day == moment)
+        size = top_k_count(table.protocol.share, len(of_day))
+        listed.append(of_day[table.ranks(method, days.row[of_day]) <= size])
     return np.concatenate(listed) if listed else np.zeros(0, dtype=np.int64)
 
 
@@ -187,12 +187,12 @@ def calibration_figures(table: ScoreTable) -> dict[str, Any]:
     labels = table.labels[fitted]
     bins = [
         {
-            "predicted": found.mean_probability,
-            "observed": found.observed,
-            "count": found.count,
-            "positives": found.positives,
+            "predicted": group.mean_probability,
+            "observed": group.observed,
+            "count": group.count,
+            "positives": group.positives,
         }
-        for found in reliability(probability, labels)
+        for group in reliability(probability, labels)
     ]
     if len(np.unique(labels)) < 2 or np.ptp(probability) == 0:
         return {"slope": None, "intercept": None, "bins": bins}
@@ -246,9 +246,9 @@ def compare(table: ScoreTable) -> Comparison | None:
 def _mean_draws(draws: list[Floats]) -> Floats:
     """Return the mean over windows of each draw of machines, without those that have no value."""
     stacked = np.stack(draws)
-    there = np.isfinite(stacked)
+    finite = np.isfinite(stacked)
     with np.errstate(invalid="ignore"):
-        mean: Floats = np.where(there, stacked, 0.0).sum(axis=0) / there.sum(axis=0)
+        mean: Floats = np.where(finite, stacked, 0.0).sum(axis=0) / finite.sum(axis=0)
     return mean
 
 

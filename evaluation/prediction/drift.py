@@ -61,8 +61,8 @@ def drift_of(before: Floats, now: Floats) -> Drift:
     """Compare a column of the training span with that of a later time; NaN is missing."""
     known = [values[np.isfinite(values)] for values in (before, now)]
     shares = [
-        1.0 - len(there) / len(values) if len(values) else 1.0
-        for there, values in zip(known, (before, now), strict=True)
+        1.0 - len(finite) / len(values) if len(values) else 1.0
+        for finite, values in zip(known, (before, now), strict=True)
     ]
     return Drift(population_stability(*known), shares[0], shares[1], _state(*known))
 

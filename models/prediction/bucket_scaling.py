@@ -90,9 +90,9 @@ class BucketScaling:
 
     def check(self, n_columns: int) -> None:
         """Refuse the scaling of another number of columns."""
-        found = len(self.levels), len(self.centres), len(self.varied)
-        if found != (n_columns, n_columns + 1, n_columns + 1):
-            raise ValueError(f"scaling is of {found} columns, expected {n_columns}")
+        sizes = len(self.levels), len(self.centres), len(self.varied)
+        if sizes != (n_columns, n_columns + 1, n_columns + 1):
+            raise ValueError(f"scaling is of {sizes} columns, expected {n_columns}")
 
 
 def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:

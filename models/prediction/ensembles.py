@@ -84,11 +84,11 @@ def cascade_flags(stages: Sequence[tuple[Scores, int]], order: Order) -> npt.NDA
     >>> cascade_flags([(first, 3), (second, 1)], np.arange(4)).tolist()
     [False, False, True, False]
     """
-    kept = np.ones(len(order), dtype=np.bool_)
+    survives = np.ones(len(order), dtype=np.bool_)
     for scores, k in stages:
-        survivors = np.flatnonzero(kept)
-        kept[survivors] = top_k_mask(scores[survivors], k, order[survivors])
-    return kept
+        survivors = np.flatnonzero(survives)
+        survives[survivors] = top_k_mask(scores[survivors], k, order[survivors])
+    return survives
 
 
 def worst_rank(scores: Mapping[str, Scores], order: Order) -> npt.NDArray[np.int64]:

@@ -106,14 +106,14 @@ class Estimate:
         >>> Estimate(0.8, 0.5, 0.9).against(Estimate(0.5, 0.4, 0.6))
         'not distinguishable'
         """
-        mine, others = (self.low, self.high), (other.low, other.high)
+        own, others = (self.low, self.high), (other.low, other.high)
         if self.value is None or other.value is None:
             return "not comparable"
-        if mine[0] is None or mine[1] is None or others[0] is None or others[1] is None:
+        if own[0] is None or own[1] is None or others[0] is None or others[1] is None:
             return "not comparable"
-        if mine[0] > others[1]:
+        if own[0] > others[1]:
             return "better"
-        return "worse" if mine[1] < others[0] else "not distinguishable"
+        return "worse" if own[1] < others[0] else "not distinguishable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Result:
 
     method: Method
     estimate: Estimate
-    found: Mapping[str, Any]  # everything that the report says of it
+    figures: Mapping[str, Any]  # everything that the report says of it
 
 
 def read_results(section: object, metric: str) -> list[Result]:
@@ -138,17 +138,17 @@ def read_results(section: object, metric: str) -> list[Result]:
     if not isinstance(section, Mapping):
         return []
     return [
-        Result(Method.from_key(str(key)), estimate(found, metric), found)
-        for key, found in section.items()
-        if isinstance(found, Mapping)
+        Result(Method.from_key(str(key)), estimate(figures, metric), figures)
+        for key, figures in section.items()
+        if isinstance(figures, Mapping)
     ]
 
 
-def estimate(found: Mapping[str, Any], metric: str) -> Estimate:
+def estimate(figures: Mapping[str, Any], metric: str) -> Estimate:
     """Read a figure and its interval."""
-    interval = found.get(f"{metric}_interval") or (None, None)
+    interval = figures.get(f"{metric}_interval") or (None, None)
     low, high = interval if len(interval) == 2 else (None, None)
-    return Estimate(number(found.get(metric)), number(low), number(high))
+    return Estimate(number(figures.get(metric)), number(low), number(high))
 
 
 def lead_strategy(results: Iterable[Result]) -> str:
@@ -159,8 +159,8 @@ def lead_strategy(results: Iterable[Result]) -> str:
 
 def ranked(results: Iterable[Result], strategy: str) -> list[Result]:
     """Take the results of one strategy, best first; those without a figure come last."""
-    mine = [result for result in results if result.method.strategy in (strategy, "")]
-    return sorted(mine, key=_place)
+    of_strategy = [result for result in results if result.method.strategy in (strategy, "")]
+    return sorted(of_strategy, key=_place)
 
 
 def _place(result: Result) -> tuple[bool, float, str]:

@@ -79,11 +79,13 @@ def _flags(
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Return what the ensembles flag among the sampled rows."""
     rows, settings = np.flatnonzero(sampled), walk.settings
-    mine = {name: values[rows] for name, values in scores.items()}
-    found = {}
+    sampled_scores = {name: values[rows] for name, values in scores.items()}
+    columns = {}
     for method in ("parallel", "cascade"):
         flags = np.zeros(len(sampled), dtype=bool)
         if len(rows):
-            flags[rows] = settings.committee.flags(method, mine, settings.k, np.arange(len(rows)))
-        found[f"flag_{method}"] = flags
-    return found
+            flags[rows] = settings.committee.flags(
+                method, sampled_scores, settings.k, np.arange(len(rows))
+            )
+        columns[f"flag_{method}"] = flags
+    return columns

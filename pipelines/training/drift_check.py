@@ -57,23 +57,23 @@ def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str
     length = round(predictor.facts["train_length_days"] * DAY)
     now = records.rows_between(day.moment - DAY, day.moment)
     before = records.rows_between(day.moment - DAY - length, day.moment - DAY)
-    found = {
+    drifts = {
         name: drift_of(records.numbers(name, before), records.numbers(name, now))
         for name in (*kinds.float, *kinds.binary)
     }
     for name in (*kinds.counter, *kinds.code):
-        one = drift_of(records.numbers(name, before), records.numbers(name, now))
+        counted = drift_of(records.numbers(name, before), records.numbers(name, now))
         # A day without an event is no broken counter.
-        state = "" if one.state == "constant" else one.state
-        found[name] = Drift(one.stability, one.missing_before, one.missing_now, state)
+        state = "" if counted.state == "constant" else counted.state
+        drifts[name] = Drift(counted.stability, counted.missing_before, counted.missing_now, state)
     for name in kinds.categorical:
         codes = [records.codes(name, rows).astype(np.float64) for rows in (before, now)]
         moved = drift_of(*(_known(values) for values in codes))
         empty = moved.state if moved.state == "empty" else ""
-        found[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
+        drifts[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
     if walk.windows:
-        found[SCORES] = _score_drift(walk.windows[-1], day)
-    return found
+        drifts[SCORES] = _score_drift(walk.windows[-1], day)
+    return drifts
 
 
 def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:

@@ -43,7 +43,7 @@ def test_first_time_is_the_longest_length_and_the_horizon_after_the_first_record
 def test_first_time_waits_for_the_next_midnight() -> None:
     assert times(first=START + 1) == [11, 14, 17, 20]
     assert times(first=START - 1) == [10, 13, 16, 19]
-    assert times(horizon=6 * HOUR) == [10, 13, 16, 19]
+    assert times(horizon=Nanoseconds(6 * HOUR)) == [10, 13, 16, 19]
 
 
 def test_a_retraining_needs_a_record_at_or_after_it() -> None:

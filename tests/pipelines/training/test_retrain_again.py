@@ -30,7 +30,8 @@ from forewarn.pipelines.storage.lock import locked
 from forewarn.pipelines.storage.model_registry import Registry
 from forewarn.pipelines.training import retrain as retrain_module
 from forewarn.pipelines.training import training_cache as recipes_module
-from forewarn.pipelines.training.retrain import Retrained, retrain
+from forewarn.pipelines.training.retrain import retrain
+from forewarn.pipelines.training.retraining_decision import Retrained
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 
