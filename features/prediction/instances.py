@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,6 @@ from forewarn.features.records.timeline import Timeline
 
 __all__ = [
     "UNKNOWN",
-    "Cut",
     "Instances",
     "find_instances",
     "hours_to_failure",
@@ -25,13 +23,6 @@ __all__ = [
 ]
 
 UNKNOWN = -1
-
-
-class Cut(StrEnum):
-    """How instances are cut from a series: sliding, or segments that do not overlap."""
-
-    SLIDING = "sliding"
-    SEGMENTS = "segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +162,11 @@ def untouched(
     return clean
 
 
-def _ends(
-    timeline: Timeline, length: int, step: int, *, shift: bool = True
-) -> npt.NDArray[np.int64]:
+def _ends(timeline: Timeline, length: int, step: int) -> npt.NDArray[np.int64]:
     """Return the rows at which an instance ends; one due at a filled row may end at the next."""
     filled = timeline.records.filled
     due = _due(timeline.position, timeline.alive, length, step)
-    late = due & filled if shift else np.zeros(len(due), dtype=bool)
-    late = np.append(False, late[:-1]) & (timeline.position >= length)
+    late = np.append(False, (due & filled)[:-1]) & (timeline.position >= length)
     return np.flatnonzero((due & ~filled) | late[: len(due)])
 
 
@@ -197,9 +185,7 @@ def _due(
     return due
 
 
-def find_instances(
-    timeline: Timeline, *, length: int, step: int, horizon: int, cut: Cut = Cut.SLIDING
-) -> Instances:
+def find_instances(timeline: Timeline, *, length: int, step: int, horizon: int) -> Instances:
     """Find every instance of a timeline and label it (arXiv 2201.11853, data preparation).
 
     Parameters
@@ -208,11 +194,9 @@ def find_instances(
     length : int
         Records in an instance.
     step : int
-        Records between the ends of two instances of a GPU. Ignored for segments, which follow
-        each other without overlap.
+        Records between the ends of two instances of a GPU.
     horizon : int
         Nanoseconds after the last record in which a failure makes the label 1.
-    cut : Cut
 
     Returns
     -------
@@ -220,10 +204,7 @@ def find_instances(
         By GPU and time. An instance never ends at a filled record: that the record was only
         missing is known when the next one has come.
     """
-    if cut is Cut.SEGMENTS:
-        rows = _ends(timeline, length, length, shift=False)
-    else:
-        rows = _ends(timeline, length, step)
+    rows = _ends(timeline, length, step)
     records = timeline.records
     gpu, end = records.gpu[rows], records.time[rows]
     return Instances(rows, gpu, end, label(timeline, gpu, end, horizon))

@@ -1,4 +1,4 @@
-"""The table of methods that `forewarn backtest` prints when it is done."""
+"""The table of all methods that a backtest prints on the terminal."""
 
 from __future__ import annotations
 

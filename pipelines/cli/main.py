@@ -88,13 +88,13 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _score(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.at_risk.list_summary import list_summary
     from forewarn.pipelines.at_risk.score import (
         BUILTIN_RULES,
         load_predictor,
         score_with,
         score_with_rules,
     )
+    from forewarn.pipelines.at_risk.summary import list_summary
     from forewarn.pipelines.runtime.progress import note
 
     if args.model == BUILTIN_RULES:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from forewarn.features.prediction.instances import (
     UNKNOWN,
-    Cut,
     Instances,
     find_instances,
     hours_to_failure,
@@ -32,12 +31,10 @@ MINUTE = 60 * 10**9
 
 @pytest.fixture(scope="module")
 def ends_of(minutes: Minutes) -> Callable[..., list[tuple[str, float]]]:
-    """Return `ends_of(timeline, length, step, cut)`: serial and minute of every instance."""
+    """Return `ends_of(timeline, length, step)`: serial and minute of every instance."""
 
-    def of(
-        timeline: Timeline, length: int, step: int, cut: Cut = Cut.SLIDING
-    ) -> list[tuple[str, float]]:
-        found = find_instances(timeline, length=length, step=step, horizon=MINUTE, cut=cut)
+    def of(timeline: Timeline, length: int, step: int) -> list[tuple[str, float]]:
+        found = find_instances(timeline, length=length, step=step, horizon=MINUTE)
         serials = [timeline.records.serials[gpu] for gpu in found.gpu]
         return list(zip(serials, minutes(found.end), strict=True))
 
@@ -66,18 +63,6 @@ def test_step_is_the_number_of_records_from_end_to_end(
     step: int, ends: list[float], healthy: Timeline, ends_of: Ends
 ) -> None:
     assert [end for serial, end in ends_of(healthy, 3, step) if serial == "A"] == ends
-
-
-def test_segments_follow_each_other_without_overlap(healthy: Timeline, ends_of: Ends) -> None:
-    assert ends_of(healthy, 2, 1, Cut.SEGMENTS) == [("A", 10), ("A", 30), ("A", 50), ("B", 15)]
-    assert ends_of(healthy, 3, 1, Cut.SEGMENTS) == [("A", 20), ("A", 50), ("B", 25)]
-
-
-def test_segments_around_a_filled_record_do_not_overlap_either(assembled: Make, rows: Rows) -> None:
-    timeline = lay_out(assembled(rows("A", [0, 10, 30, 40, 50, 60, 70, 80])), Failures.none())
-    found = find_instances(timeline, length=3, step=1, horizon=MINUTE, cut=Cut.SEGMENTS)
-    assert len(found) >= 2
-    assert (np.diff(found.row) >= 3).all()
 
 
 def test_rows_of_an_instance_end_at_its_time(healthy: Timeline) -> None:

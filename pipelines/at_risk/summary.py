@@ -1,4 +1,4 @@
-"""The lines that `forewarn score` prints when it is done."""
+"""The flagged GPUs of a list, as the terminal shows them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def list_summary(made: AtRiskList) -> str:
         lines.append(f"  {row['gpu_serial']}{machine}{chance}: {row['reasons']}")
     counts = made.unscored["reason"].value_counts().sort_index()
     if len(counts):
-        left = ", ".join(f"{count} {reason}" for reason, count in counts.items())
-        lines.append(f"not scored: {left}")
+        left_out = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+        lines.append(f"not scored: {left_out}")
     return "\n".join(map(plain, lines))
