@@ -39,7 +39,7 @@ class Job:
 
     @property
     def protocol(self) -> Protocol:
-        """How scores are judged."""
+        """The rules by which scores are judged."""
         return Protocol(
             committee=self.walk_settings.committee,
             k=self.settings.evaluation.k,

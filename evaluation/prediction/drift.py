@@ -1,4 +1,4 @@
-"""How far what comes in has moved from what was trained on."""
+"""Drift: the distance of today's inputs from those of the training span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the finished test windows of a walk teach: which training span, which calibration."""
+"""The finished test windows of a walk: they choose the training span, and calibrate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of past at-risk lists: hits, misses, lead times, false alarms."""
+"""A review of past at-risk lists: hits, misses, lead times, false alarms."""
 
 from __future__ import annotations
 

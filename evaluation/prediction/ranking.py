@@ -1,4 +1,4 @@
-"""How good scores and flags are: precision@K, recall@K, accuracy, average precision."""
+"""Measures of scores and flags: precision@K, recall@K, accuracy, average precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a backtest retrains, which test windows are finished, which length is chosen."""
+"""The schedule of a backtest: retraining times, finished test windows, the best span."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ENSEMBLES = ("parallel", "cascade")
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How scores are judged.
+    """The rules by which scores are judged.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class ScoreTable:
 
     @cached_property
     def fails_at(self) -> Floats:
-        """When the GPU fails next; inf if not within the horizon.
+        """Time of the GPU's next failure; inf if not within the horizon.
 
         Exact to the nanosecond before it is rounded to a float: one failure has one moment, from
         whichever instance it is reckoned.
@@ -130,7 +130,7 @@ class ScoreTable:
 
     @cached_property
     def days(self) -> DayRows:
-        """Who could be on which daily list."""
+        """The GPUs that could be on each daily list."""
         return DayRows.of(
             self.gpu,
             self.end,

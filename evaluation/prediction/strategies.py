@@ -8,7 +8,7 @@ __all__ = ["Strategy"]
 
 
 class Strategy(StrEnum):
-    """When a predictor is trained anew, and on which training span.
+    """A rule for when a predictor is trained anew, and on which training span.
 
     `fixed` is trained once; the others before every test window: `sliding` on the longest span,
     `variable` on the span that was best on the last finished window, `steady` on one that changes

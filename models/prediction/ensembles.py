@@ -1,4 +1,4 @@
-"""Which models decide together: flags and ranks made of several models' scores.
+"""Ensembles: flags and ranks made of several models' scores.
 
 Everywhere a higher score is worse, and `order` is an integer array of shape (n,) that ranks the
 instances by serial, then window end: of two equal scores the one of lower `order` comes first.
@@ -121,7 +121,7 @@ def blend(scores: Mapping[str, Scores]) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class Committee:
-    """Which scores make the parallel and the cascade model (arXiv 2201.11853, ensembles).
+    """The scores that make the parallel and the cascade model (arXiv 2201.11853, ensembles).
 
     Attributes
     ----------

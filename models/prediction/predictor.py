@@ -42,7 +42,7 @@ class PredictorError(InputError):
 
 @dataclass(frozen=True)
 class Predictor:
-    """What a training gives and a scoring needs.
+    """The result of a training, and all that a scoring needs.
 
     Attributes
     ----------

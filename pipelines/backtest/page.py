@@ -62,7 +62,7 @@ class Table:
     top: float
 
     def __bool__(self) -> bool:
-        """Whether there is anything to show."""
+        """Tell whether there is anything to show."""
         return bool(self.models or self.baselines)
 
 

@@ -70,7 +70,7 @@ class Method:
 
     @property
     def kind(self) -> Literal["ensemble", "model", "baseline"]:
-        """Whether it is an ensemble, a single model or a trivial baseline."""
+        """Ensemble, single model or trivial baseline."""
         if self.name in _ENSEMBLES:
             return "ensemble"
         return "baseline" if self.name in _BASELINES else "model"
@@ -118,7 +118,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one method reached on one protocol."""
+    """The figures of one method on one protocol."""
 
     method: Method
     estimate: Estimate

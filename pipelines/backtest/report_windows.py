@@ -1,4 +1,4 @@
-"""How the methods of a backtest did over time: test window by test window, day by day."""
+"""The methods of a backtest over time: test window by test window, day by day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backtest showed, in plain sentences."""
+"""The findings of a backtest, in plain sentences."""
 
 from __future__ import annotations
 

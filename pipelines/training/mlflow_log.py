@@ -1,4 +1,4 @@
-"""What MLflow is told of a retraining: figures per length, model, window and day, and pictures."""
+"""The log of a retraining in MLflow: figures per span, model, window and day, and pictures."""
 
 from __future__ import annotations
 

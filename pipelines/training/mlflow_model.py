@@ -1,4 +1,4 @@
-"""How MLflow loads a predictor: `loader_module` of the registered model."""
+"""The `loader_module` of a registered model, by which MLflow loads a predictor."""
 
 from __future__ import annotations
 

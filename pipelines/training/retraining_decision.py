@@ -14,7 +14,7 @@ __all__ = ["Decision", "Retrained"]
 
 @dataclass(frozen=True, slots=True)
 class Retrained:
-    """What came of a retraining.
+    """The outcome of a retraining.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Retrained:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What came of a retraining, and what is left to be done about it.
+    """The outcome of a retraining, and what is left to be done about it.
 
     It is written down before anything is done, so that a process that is killed in between can be
     followed by another one that does the same.
