@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 __all__ = ["Drift", "drift_of", "population_stability"]
 
-Floats = npt.NDArray[np.floating]
+Column = npt.NDArray[np.floating]
 _BINS = 10
 # A share of nothing has no logarithm: so little stands for it.
 _LEAST = 1e-4
@@ -35,7 +35,7 @@ class Drift:
     state: str = ""
 
 
-def population_stability(before: Floats, now: Floats) -> float:
+def population_stability(before: Column, now: Column) -> float:
     """Return the population stability index over tenths of `before`; 0 if either is empty.
 
     sum over bins of (now - before) * log(now / before), shares of each.
@@ -57,7 +57,7 @@ def population_stability(before: Floats, now: Floats) -> float:
     return float(np.sum((shares[1] - shares[0]) * np.log(shares[1] / shares[0])))
 
 
-def drift_of(before: Floats, now: Floats) -> Drift:
+def drift_of(before: Column, now: Column) -> Drift:
     """Compare a column of the training span with that of a later time; NaN is missing."""
     known = [values[np.isfinite(values)] for values in (before, now)]
     shares = [
@@ -67,7 +67,7 @@ def drift_of(before: Floats, now: Floats) -> Drift:
     return Drift(population_stability(*known), shares[0], shares[1], _state(*known))
 
 
-def _state(before: Floats, now: Floats) -> str:
+def _state(before: Column, now: Column) -> str:
     if len(before) and not len(now):
         return "empty"
     moved = len(before) > 1 and np.ptp(before) > 0

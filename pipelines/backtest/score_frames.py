@@ -13,8 +13,9 @@ from forewarn.evaluation.prediction.test_set import sampled_mask
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import hours_to_failure
-from forewarn.features.records.table import DAY, MACHINE
+from forewarn.features.records.table import MACHINE
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY
 from forewarn.pipelines.runtime.timestamps import to_timestamps
 
 __all__ = ["scores_frame", "strategy_frame"]

@@ -12,8 +12,8 @@ from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances, latest_instances
-from forewarn.features.records.table import DAY
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
 
 __all__ = ["SCORES", "ScoringDay", "drift_between"]

@@ -19,8 +19,8 @@ from forewarn.evaluation.prediction.promotion_gate import Verdict
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
-from forewarn.features.records.table import DAY
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.reason_phrases import channel_of
 from forewarn.pipelines.at_risk.score import contributions_of
