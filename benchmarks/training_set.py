@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from forewarn.evaluation.prediction.walk import as_of
+from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import find_instances
 from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
 from forewarn.models.prediction.training_set import build_training_set, known
@@ -38,20 +38,20 @@ AGAIN = 9
 
 def _build(job: Job, moment: int) -> Stages:
     """Build the training set of the longest length as of `moment`, as `forewarn train` does."""
-    terms, stages = job.terms, Stages()
+    settings, stages = job.walk_settings, Stages()
     with stages("read and sort"):
-        records, failures = job.store.read_known(moment - terms.reach, moment)
+        records, failures = job.store.read_known(moment - settings.reach, moment)
     with stages("timeline and instances"):
-        timeline = as_of(records, failures, moment, terms.reach)
+        timeline = as_of(records, failures, moment, settings.reach)
         found = find_instances(
             timeline,
-            length=terms.recipe.plan.window_records,
-            step=terms.step,
-            horizon=terms.recipe.horizon,
+            length=settings.recipe.plan.window_records,
+            step=settings.recipe.step_records,
+            horizon=settings.recipe.horizon,
         )
-        chosen = known(found, moment, max(terms.lengths), terms.recipe.horizon)
+        chosen = known(found, moment, settings.longest, settings.recipe.horizon)
     with stages("measure and encode"):
-        build_training_set(terms.recipe, timeline, chosen)
+        build_training_set(settings.recipe, timeline, chosen)
     return stages
 
 
@@ -61,7 +61,7 @@ def _read(job: Job, moment: int) -> Stages:
     Of the older files those are the keys alone: who failed long ago is known from them.
     """
     names = (*KEYS, MACHINE, SLOT, *job.store.kinds.names, *job.store.groups)
-    first, stages = moment - job.terms.reach, Stages()
+    first, stages = moment - job.walk_settings.reach, Stages()
     files = [(_midnight(date), path) for date, path in job.store.files()]
     paths = [path for start, path in files if first - DAY < start < moment]
     older = [path for start, path in files if start <= first]

@@ -32,10 +32,10 @@ def forewarn_review() -> None:
         from forewarn.pipelines.scheduled_tasks import review_site
 
         day = (dag_run.conf or {}).get("day") or dag_run.logical_date.date().isoformat()
-        found = review_site(Variable.get("forewarn_config"), day)
-        if found is None:
+        figures = review_site(Variable.get("forewarn_config"), day)
+        if figures is None:
             raise AirflowSkipException("no list is a week old, or no failure is known")
-        return found
+        return figures
 
     review()
 

@@ -1,4 +1,4 @@
-"""What a training or a backtest works with: settings, store, plan, recipe, committee."""
+"""The job of a training or a backtest: settings, records, recipe, ensembles."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.evaluation.prediction.backtest_figures import Protocol
-from forewarn.evaluation.prediction.walk import WalkSettings
-from forewarn.features.errors import InputError
+from forewarn.evaluation.prediction.score_table import Protocol
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.training_set import Recipe
 from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.record_store import RecordStore
 
-__all__ = ["Job", "JobError", "open_job", "open_store"]
-
-
-class JobError(InputError):
-    """A job that cannot be done with what it was given; the message says what is missing."""
+__all__ = ["Job", "open_job", "open_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +27,26 @@ class Job:
     ----------
     settings : Settings
     store : RecordStore
-    terms : WalkSettings
+    walk_settings : WalkSettings
     notes : tuple of str
         What a user should know of how they fit together.
     """
 
     settings: Settings
     store: RecordStore
-    terms: WalkSettings
+    walk_settings: WalkSettings
     notes: tuple[str, ...]
 
     @property
     def protocol(self) -> Protocol:
-        """How scores are judged."""
+        """The rules by which scores are judged."""
         return Protocol(
-            committee=self.terms.committee,
+            committee=self.walk_settings.committee,
             k=self.settings.evaluation.k,
             threshold=self.settings.evaluation.threshold,
             share=self.settings.list.share,
-            step=self.settings.step,
-            horizon=self.settings.horizon,
+            step=self.walk_settings.recipe.step,
+            horizon=self.walk_settings.recipe.horizon,
             seed=self.settings.training.seed,
         )
 
@@ -76,43 +74,51 @@ def open_job(records: Path, settings: Settings, models: Sequence[str] | None = N
     """
     store = open_store(records, settings)
     plan, fitting = settings.plan(store.columns())
-    notes = list(fitting)
     if not store.has_failures():
         raise JobError(
             f"{records}: nothing says which GPUs failed, expected a column `failure` or "
             "failures.parquet."
         )
-    ensembles, training = settings.ensembles, settings.training
-    named = (*ensembles.parallel, *(name for name, _ in ensembles.cascade))
-    chosen = tuple(dict.fromkeys(models or named))
-    committee = Committee.of_models(chosen, ensembles.parallel, ensembles.cascade)
-    if set(named) - set(chosen):
-        left = ", ".join(sorted(set(named) - set(chosen)))
-        notes.append(f"left out of the ensembles, since not run: {left}")
-    select_by = training.select_by
+    ensembles = settings.ensembles
+    ensemble_models = (*ensembles.parallel, *(name for name, _ in ensembles.cascade))
+    chosen = tuple(dict.fromkeys(models or ensemble_models))
+    select_by, selection_notes = _select_by(settings, chosen, ensemble_models)
+    walk_settings = WalkSettings(
+        recipe=_recipe(settings, plan, chosen),
+        committee=Committee.of_models(chosen, ensembles.parallel, ensembles.cascade),
+        models=chosen,
+        training_spans=tuple(map(Nanoseconds, settings.training.lengths)),
+        every=Nanoseconds(settings.training.retrain_every),
+        k=settings.evaluation.k,
+        negatives_per_positive=settings.evaluation.negatives_per_positive,
+        select_by=select_by,
+        select_over=settings.training.select_over,
+    )
+    return Job(settings, store, walk_settings, (*fitting, *selection_notes))
+
+
+def _select_by(
+    settings: Settings, chosen: Sequence[str], ensemble_models: Sequence[str]
+) -> tuple[str, list[str]]:
+    """Return the method that chooses the training span, and what a user should know of it."""
+    notes, select_by = [], settings.training.select_by
+    if left_out := set(ensemble_models) - set(chosen):
+        notes.append(f"left out of the ensembles, since not run: {', '.join(sorted(left_out))}")
     if select_by not in ("parallel", "cascade", *chosen):
         notes.append(f"the length is chosen by the parallel model: {select_by} is not run")
         select_by = "parallel"
-    recipe = Recipe(
+    return select_by, notes
+
+
+def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:
+    training, cascade = settings.training, settings.ensembles.cascade
+    return Recipe(
         plan=plan,
-        step=settings.step,
-        horizon=settings.horizon,
-        cascade_model=next((n for n, _ in ensembles.cascade if n in chosen), chosen[0]),
+        step=Nanoseconds(settings.step),
+        horizon=Nanoseconds(settings.horizon),
+        cascade_model=next((name for name, _ in cascade if name in chosen), chosen[0]),
         negatives_per_positive=training.negatives_per_positive,
         positive_weight=training.positive_weight,
         cascade_positive_weight=training.cascade_positive_weight,
         seed=training.seed,
     )
-    terms = WalkSettings(
-        recipe=recipe,
-        committee=committee,
-        models=chosen,
-        lengths=training.lengths,
-        every=training.retrain_every,
-        step=settings.windows.step,
-        k=settings.evaluation.k,
-        negatives_per_positive=settings.evaluation.negatives_per_positive,
-        select_by=select_by,
-        select_over=training.select_over,
-    )
-    return Job(settings, store, terms, tuple(notes))

@@ -16,6 +16,7 @@ import pandas as pd
 
 from forewarn.features.errors import InputError
 from forewarn.features.records.table import DAY, SERIAL, TIMESTAMP
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.clock import MOST_AHEAD
@@ -194,7 +195,7 @@ def train_length(config: str, at: str, length: int) -> str:
     site = Site.of(config)
     job = open_job(site.records, site.settings)
     registry = Registry(site.settings.registry, create=True)
-    return train_recipe(job, parse_moment(at), length, registry)
+    return train_recipe(job, parse_moment(at), Nanoseconds(length), registry)
 
 
 def retrain_site(config: str, at: str) -> dict[str, Any]:

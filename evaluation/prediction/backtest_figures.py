@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from forewarn.evaluation.bootstrap import interval, machine_draws
+from forewarn.evaluation.bootstrap import interval
 from forewarn.evaluation.prediction.daily_list import Alerts, DayRows, raise_alerts
 from forewarn.evaluation.prediction.ranking import (
     accuracy,
@@ -20,181 +18,25 @@ from forewarn.evaluation.prediction.ranking import (
     flag_precision,
     flag_recall,
 )
+from forewarn.evaluation.prediction.score_table import ENSEMBLES, ScoreTable
+from forewarn.features.time_units import DAY
 from forewarn.models.prediction.calibration import calibration_slope, reliability
-from forewarn.models.prediction.ensembles import Committee, top_k_count
+from forewarn.models.prediction.ensembles import top_k_count
 
 __all__ = [
     "Comparison",
-    "Protocol",
-    "ScoreTable",
     "calibration_figures",
     "compare",
     "report_strategy",
 ]
 
-DAY = 86_400_000_000_000
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-ENSEMBLES = ("parallel", "cascade")
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """How scores are judged.
-
-    Attributes
-    ----------
-    committee : Committee
-    k : float
-        Share of the sampled instances of a window that a method flags.
-    threshold : float
-        Score from which an instance counts as positive, for the accuracy.
-    share : float
-        Share of the fleet on a daily list.
-    step, horizon : int
-        Nanoseconds between two instances of a GPU, and after an instance.
-    seed : int
-    """
-
-    committee: Committee
-    k: float
-    threshold: float
-    share: float
-    step: int
-    horizon: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class ScoreTable:
-    """A table of scores (CONTRACTS, section 3) as arrays, by test window, serial and end.
-
-    Attributes
-    ----------
-    frame : DataFrame
-    protocol : Protocol
-    unseen_from : int or None
-        First end of an instance that is not in the table since the records end within its horizon.
-    """
-
-    frame: pd.DataFrame
-    protocol: Protocol
-    unseen_from: int | None = None
-
-    @cached_property
-    def labels(self) -> npt.NDArray[np.int8]:
-        """Labels of all rows."""
-        return self.frame["label"].to_numpy(dtype=np.int8)
-
-    @cached_property
-    def scores(self) -> dict[str, Floats]:
-        """Scores of all rows by name."""
-        names = [name for name in self.frame.columns if name.startswith("score_")]
-        return {name.removeprefix("score_"): self.frame[name].to_numpy(float) for name in names}
-
-    @cached_property
-    def window(self) -> Ints:
-        """Start of the test window of each row."""
-        return _nanoseconds(self.frame["test_window"])
-
-    @cached_property
-    def end(self) -> Ints:
-        """End of each instance."""
-        return _nanoseconds(self.frame["window_end"])
-
-    @cached_property
-    def gpu(self) -> Ints:
-        """Number of each row's GPU, in the order of serials."""
-        return np.unique(self.frame["gpu_serial"].astype(str), return_inverse=True)[1]
-
-    @cached_property
-    def machine(self) -> Ints:
-        """Number of each row's machine, or GPU where machines are unknown."""
-        if "machine_id" not in self.frame:
-            return self.gpu
-        return np.unique(self.frame["machine_id"].astype(str), return_inverse=True)[1]
-
-    @cached_property
-    def draws(self) -> Floats:
-        """Draws of machines for intervals."""
-        return machine_draws(int(self.machine.max()) + 1, seed=self.protocol.seed)
-
-    @cached_property
-    def windows(self) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """Start and rows of every test window that has positives."""
-        starts = np.unique(self.window)
-        rows = [(int(start), np.flatnonzero(self.window == start)) for start in starts]
-        return [(start, mine) for start, mine in rows if (self.labels[mine] == 1).any()]
-
-    @cached_property
-    def sampled(self) -> Flags:
-        """Rows of the 1:8 test set."""
-        return self.frame["sampled"].to_numpy(bool)
-
-    @cached_property
-    def fails_at(self) -> Floats:
-        """When the GPU fails next; inf if not within the horizon.
-
-        Exact to the nanosecond before it is rounded to a float: one failure has one moment, from
-        whichever instance it is reckoned.
-        """
-        hours = self.frame["hours_to_failure"].to_numpy(float)
-        there = np.isfinite(hours)
-        ahead = np.round(np.where(there, hours, 0.0) * 3.6e12).astype(np.int64)
-        return np.where(there, (self.end + ahead).astype(np.float64), np.inf)
-
-    @cached_property
-    def days(self) -> DayRows:
-        """Who could be on which daily list."""
-        return DayRows.of(
-            self.gpu,
-            self.end,
-            self.fails_at,
-            step=self.protocol.step,
-            day=DAY,
-            unseen_from=self.unseen_from,
-        )
-
-    @cached_property
-    def failures(self) -> set[tuple[int, float]]:
-        """The failures (GPU, time) that daily lists are judged by.
-
-        One whose last list is left out is left out too: it would count with fewer chances.
-        """
-        positive = self.labels == 1
-        if self.unseen_from is not None:
-            last_list = (np.ceil(self.fails_at / DAY) - 1.0) * DAY
-            positive &= last_list <= self.unseen_from
-        return set(zip(self.gpu[positive].tolist(), self.fails_at[positive].tolist(), strict=True))
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Names of all methods: every score, then the ensembles."""
-        return (*self.scores, *ENSEMBLES)
-
-    def flags(self, method: str, rows: Ints) -> Flags:
-        """Return what a method flags among `rows`, one test set."""
-        mine, order = self._taken(rows)
-        return self.protocol.committee.flags(method, mine, self.protocol.k, order)
-
-    def ranks(self, method: str, rows: Ints) -> Ints:
-        """Return the rank of each of `rows` by a method; 1 is the most at risk."""
-        return self.protocol.committee.ranks(method, *self._taken(rows))
-
-    def _taken(self, rows: Ints) -> tuple[dict[str, Floats], Ints]:
-        """Return the scores of `rows`, and their order by serial and end."""
-        mine = {name: scores[rows] for name, scores in self.scores.items()}
-        return mine, np.lexsort((self.end[rows], self.gpu[rows])).argsort()
-
-
-def _nanoseconds(moments: pd.Series[Any]) -> Ints:
-    return np.asarray(moments.dt.as_unit("ns").astype("int64"))
 
 
 def _mean(values: list[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return float(np.mean(there)) if there else None
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _iso(moment: int) -> str:
@@ -231,7 +73,7 @@ def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
     recalls = [flag_recall(table.labels[r], f) for r, f in zip(sets, flags, strict=True)]
     averages, average_interval = _average_precision(table, method, sets)
     flagged = [rows[mask] for rows, mask in zip(sets, flags, strict=True)]
-    there = [value for value in precisions if value is not None]
+    known = [value for value in precisions if value is not None]
     figures: dict[str, Any] = {
         "precision_at_k": _mean(precisions),
         "precision_at_k_interval": _weighted_precision(table, [r for r in flagged if len(r)]),
@@ -240,8 +82,8 @@ def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
         "average_precision": _mean(averages),
         "average_precision_interval": average_interval,
         "flagged": sum(map(len, flagged)),
-        "windows_without_flags": len(precisions) - len(there),
-        "precision_variance": float(np.var(there)) if there else None,
+        "windows_without_flags": len(precisions) - len(known),
+        "precision_variance": float(np.var(known)) if known else None,
         "precision_by_day": _precision_by_day(table, method, sets),
     }
     figures["windows"] = [
@@ -250,11 +92,11 @@ def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
             "precision_at_k": precision,
             "recall_at_k": recall,
             "average_precision": average,
-            "flagged": len(mine),
+            "flagged": len(window_flagged),
             "positives": int((table.labels[rows] == 1).sum()),
             "train_length_days": float(table.frame["train_length_days"].iloc[rows[0]]),
         }
-        for (start, _), rows, precision, recall, average, mine in zip(
+        for (start, _), rows, precision, recall, average, window_flagged in zip(
             table.windows, sets, precisions, recalls, averages, flagged, strict=True
         )
     ]
@@ -273,10 +115,10 @@ def _precision_by_day(table: ScoreTable, method: str, sets: list[Ints]) -> list[
     for (start, _), rows in zip(table.windows, sets, strict=True):
         day = (table.end[rows] - start) // DAY
         for number in np.unique(day).tolist():
-            mine = rows[day == number]
-            if (table.labels[mine] == 1).any():
-                flags = table.flags(method, mine)
-                by_day.setdefault(number, []).append(flag_precision(table.labels[mine], flags))
+            of_day = rows[day == number]
+            if (table.labels[of_day] == 1).any():
+                flags = table.flags(method, of_day)
+                by_day.setdefault(number, []).append(flag_precision(table.labels[of_day], flags))
     return [_mean(by_day.get(number, [])) for number in range(max(by_day, default=-1) + 1)]
 
 
@@ -308,9 +150,9 @@ def _listed(table: ScoreTable, method: str, days: DayRows) -> Ints:
     """Return which of the day rows are on the lists, in order of time."""
     listed = []
     for moment in np.unique(days.day).tolist():
-        mine = np.flatnonzero(days.day == moment)
-        size = top_k_count(table.protocol.share, len(mine))
-        listed.append(mine[table.ranks(method, days.row[mine]) <= size])
+        of_day = np.flatnonzero(days.day == moment)
+        size = top_k_count(table.protocol.share, len(of_day))
+        listed.append(of_day[table.ranks(method, days.row[of_day]) <= size])
     return np.concatenate(listed) if listed else np.zeros(0, dtype=np.int64)
 
 
@@ -345,12 +187,12 @@ def calibration_figures(table: ScoreTable) -> dict[str, Any]:
     labels = table.labels[fitted]
     bins = [
         {
-            "predicted": found.mean_probability,
-            "observed": found.observed,
-            "count": found.count,
-            "positives": found.positives,
+            "predicted": group.mean_probability,
+            "observed": group.observed,
+            "count": group.count,
+            "positives": group.positives,
         }
-        for found in reliability(probability, labels)
+        for group in reliability(probability, labels)
     ]
     if len(np.unique(labels)) < 2 or np.ptp(probability) == 0:
         return {"slope": None, "intercept": None, "bins": bins}
@@ -404,9 +246,9 @@ def compare(table: ScoreTable) -> Comparison | None:
 def _mean_draws(draws: list[Floats]) -> Floats:
     """Return the mean over windows of each draw of machines, without those that have no value."""
     stacked = np.stack(draws)
-    there = np.isfinite(stacked)
+    finite = np.isfinite(stacked)
     with np.errstate(invalid="ignore"):
-        mean: Floats = np.where(there, stacked, 0.0).sum(axis=0) / there.sum(axis=0)
+        mean: Floats = np.where(finite, stacked, 0.0).sum(axis=0) / finite.sum(axis=0)
     return mean
 
 

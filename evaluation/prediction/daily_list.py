@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class DayRows:
-    """Who could be on the lists: one row per GPU and day, by day and serial.
+    """The GPUs that could be on the lists: one row per GPU and day, by day and serial.
 
     Attributes
     ----------

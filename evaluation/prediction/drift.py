@@ -1,4 +1,4 @@
-"""How far what comes in has moved from what was trained on."""
+"""Drift: the distance of today's inputs from those of the training span."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 __all__ = ["Drift", "drift_of", "population_stability"]
 
-Floats = npt.NDArray[np.floating]
+Column = npt.NDArray[np.floating]
 _BINS = 10
 # A share of nothing has no logarithm: so little stands for it.
 _LEAST = 1e-4
@@ -35,7 +35,7 @@ class Drift:
     state: str = ""
 
 
-def population_stability(before: Floats, now: Floats) -> float:
+def population_stability(before: Column, now: Column) -> float:
     """Return the population stability index over tenths of `before`; 0 if either is empty.
 
     sum over bins of (now - before) * log(now / before), shares of each.
@@ -57,17 +57,17 @@ def population_stability(before: Floats, now: Floats) -> float:
     return float(np.sum((shares[1] - shares[0]) * np.log(shares[1] / shares[0])))
 
 
-def drift_of(before: Floats, now: Floats) -> Drift:
+def drift_of(before: Column, now: Column) -> Drift:
     """Compare a column of the training span with that of a later time; NaN is missing."""
     known = [values[np.isfinite(values)] for values in (before, now)]
     shares = [
-        1.0 - len(there) / len(values) if len(values) else 1.0
-        for there, values in zip(known, (before, now), strict=True)
+        1.0 - len(finite) / len(values) if len(values) else 1.0
+        for finite, values in zip(known, (before, now), strict=True)
     ]
     return Drift(population_stability(*known), shares[0], shares[1], _state(*known))
 
 
-def _state(before: Floats, now: Floats) -> str:
+def _state(before: Column, now: Column) -> str:
     if len(before) and not len(now):
         return "empty"
     moved = len(before) > 1 and np.ptp(before) > 0

@@ -1,9 +1,10 @@
-"""Which training length to take when several finished windows are pooled."""
+"""The choice of a training span from several finished windows, which are pooled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,12 @@ from forewarn.evaluation.bootstrap import interval, machine_draws
 
 __all__ = ["Flagged", "steady_length"]
 
+Span = TypeVar("Span", bound=int)  # of whatever unit
+
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """What a length would have flagged in the windows that are pooled.
+    """The instances that a training span would have flagged in the windows that are pooled.
 
     Attributes
     ----------
@@ -35,32 +38,32 @@ class Flagged:
 
     def draws(self, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the precision of every draw of machines; NaN where none of the flagged is in."""
-        mine = weights[:, self.machine]
+        weight = weights[:, self.machine]
         with np.errstate(invalid="ignore"):
-            found: npt.NDArray[np.float64] = (mine * self.hit).sum(axis=1) / mine.sum(axis=1)
-        return found
+            precision: npt.NDArray[np.float64]
+            precision = (weight * self.hit).sum(axis=1) / weight.sum(axis=1)
+        return precision
 
 
 def steady_length(
-    lengths: Sequence[int],
-    current: int,
-    flagged: Mapping[int, Flagged],
+    spans: Sequence[Span],
+    in_use: Span,
+    flagged: Mapping[Span, Flagged],
     *,
     n_machines: int,
     seed: int,
-) -> int:
-    """Return the best length, or the current one unless the gain exceeds its interval.
+) -> Span:
+    """Return the best training span, or that in use unless the gain exceeds its interval.
 
     Parameters
     ----------
-    lengths : sequence of int
+    spans : sequence of Nanoseconds
         Candidates.
-    current : int
-        In use.
-    flagged : mapping of int to Flagged
+    in_use : Nanoseconds
+    flagged : mapping of Nanoseconds to Flagged
         Of each candidate that was scored in all windows.
     n_machines, seed : int
-        For drawing machines; all lengths are compared on the same draws.
+        For drawing machines; all spans are compared on the same draws.
 
     Examples
     --------
@@ -68,12 +71,12 @@ def steady_length(
     >>> steady_length([9, 12], 9, few, n_machines=2, seed=0)  # two flags are no evidence
     9
     """
-    compared = [length for length in lengths if length in flagged]
+    compared = [span for span in spans if span in flagged]
     if not compared:
-        return current
-    best = max(compared, key=lambda length: (flagged[length].precision, -length))
-    if current not in flagged or (not len(flagged[current].hit) and len(flagged[best].hit)):
+        return in_use
+    best = max(compared, key=lambda span: (flagged[span].precision, -span))
+    if in_use not in flagged or (not len(flagged[in_use].hit) and len(flagged[best].hit)):
         return best
     weights = machine_draws(n_machines, seed=seed)
-    gain = interval(flagged[best].draws(weights) - flagged[current].draws(weights))
-    return best if gain is not None and gain[0] > 0 else current
+    gain = interval(flagged[best].draws(weights) - flagged[in_use].draws(weights))
+    return best if gain is not None and gain[0] > 0 else in_use

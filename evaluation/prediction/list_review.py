@@ -1,4 +1,4 @@
-"""What became of past at-risk lists: hits, misses, lead times, false alarms."""
+"""A review of past at-risk lists: hits, misses, lead times, false alarms."""
 
 from __future__ import annotations
 
@@ -58,16 +58,20 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
         rows["valid_until"].max()
     )
     covered &= ~_still_open(lists[~over], failures)
-    mine = failures[covered].drop_duplicates(["gpu_serial", "failed_at"])
-    mine = mine.sort_values(["failed_at", "gpu_serial"]).reset_index(drop=True)
-    return Judged(rows, mine.assign(caught=_caught(rows, mine)), int((~over).sum()))
+    covered_failures = failures[covered].drop_duplicates(["gpu_serial", "failed_at"])
+    covered_failures = covered_failures.sort_values(["failed_at", "gpu_serial"]).reset_index(
+        drop=True
+    )
+    return Judged(
+        rows, covered_failures.assign(caught=_caught(rows, covered_failures)), int((~over).sum())
+    )
 
 
 def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Tell which failures lie in the span of a row that is not judged and may foresee them."""
     since = rows.groupby("gpu_serial")["window_end"].min().to_dict()
-    told = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
-    return np.array([gpu in since and failed > since[gpu] for gpu, failed in told], dtype=bool)
+    pairs = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
+    return np.array([gpu in since and failed > since[gpu] for gpu, failed in pairs], dtype=bool)
 
 
 def _next_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> pd.Series[pd.Timestamp]:
@@ -91,8 +95,8 @@ def _next_failure(rows: pd.DataFrame, failures: pd.DataFrame) -> pd.Series[pd.Ti
 def _caught(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
     flagged = rows[rows["flagged"] & rows["hit"]]
     keys = set(zip(flagged["gpu_serial"], flagged["fails_at"], strict=True))
-    mine = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
-    return np.array([key in keys for key in mine], dtype=bool)
+    pairs = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
+    return np.array([key in keys for key in pairs], dtype=bool)
 
 
 def review_figures(judged: Judged, *, seed: int = 0) -> dict[str, Any]:

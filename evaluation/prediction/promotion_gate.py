@@ -1,4 +1,4 @@
-"""Whether a challenger may take the champion's place: out of sample, and sane as an artefact."""
+"""The gate before a promotion: a challenger must be good out of sample, and sane as a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FACTOR = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate says.
+    """The answer of the gate.
 
     Attributes
     ----------

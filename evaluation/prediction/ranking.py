@@ -1,4 +1,4 @@
-"""How good scores and flags are: precision@K, recall@K, accuracy, average precision."""
+"""Measures of scores and flags: precision@K, recall@K, accuracy, average precision."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def average_precision(labels: Labels, scores: Floats) -> float | None:
     0.8333333333333333
     """
     machine = np.zeros(len(labels), dtype=np.int64)
-    found = float(average_precision_draws(labels, scores, machine, np.ones((1, 1)))[0])
-    return None if np.isnan(found) else found
+    average = float(average_precision_draws(labels, scores, machine, np.ones((1, 1)))[0])
+    return None if np.isnan(average) else average
 
 
 def average_precision_draws(

@@ -1,32 +1,35 @@
-"""When a backtest retrains, which test windows are finished, which length is chosen."""
+"""The schedule of a backtest: retraining times, finished test windows, the best span."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from forewarn.features.time_units import DAY, Nanoseconds
 
 __all__ = ["best_length", "finished", "last_finished", "retraining_times"]
 
-DAY = 86_400_000_000_000
+Span = TypeVar("Span", bound=int)  # of whatever unit
 
 
 def retraining_times(
     first_record: int,
     last_record: int,
     *,
-    longest: int,
-    horizon: int,
-    every: int,
+    longest: Nanoseconds,
+    horizon: Nanoseconds,
+    every: Nanoseconds,
     start: int | None = None,
     end: int | None = None,
 ) -> list[int]:
-    """Return the retraining times of a backtest (CONTRACTS, section 3), in nanoseconds.
+    """Return the retraining times of a backtest (docs/formats.md, section 3), in nanoseconds.
 
     Parameters
     ----------
     first_record, last_record : int
-    longest : int
-        Longest training length.
-    horizon, every : int
+    longest : Nanoseconds
+        Longest training span.
+    horizon, every : Nanoseconds
     start, end : int, optional
         Limits asked for: no earlier, and before.
 
@@ -42,12 +45,12 @@ def retraining_times(
     return list(range(moment, stop + 1, every))
 
 
-def finished(window: int, moment: int, *, every: int, horizon: int) -> bool:
+def finished(window: int, moment: int, *, every: Nanoseconds, horizon: Nanoseconds) -> bool:
     """Tell whether the test window that starts at `window` has all its labels at `moment`."""
     return window + every + horizon <= moment
 
 
-def last_finished(moment: int, *, every: int, horizon: int) -> int:
+def last_finished(moment: int, *, every: Nanoseconds, horizon: Nanoseconds) -> int:
     """Return the start of the last test window that is finished at `moment`.
 
     Windows follow each other as retrainings do, whole steps before `moment`.
@@ -60,20 +63,20 @@ def last_finished(moment: int, *, every: int, horizon: int) -> int:
     return moment - -(-(every + horizon) // every) * every
 
 
-def best_length(lengths: Sequence[int], precision: Mapping[int, float | None] | None) -> int:
-    """Return the training length that was best on the last finished window.
+def best_length(spans: Sequence[Span], precision: Mapping[Span, float | None] | None) -> Span:
+    """Return the training span that was best on the last finished window.
 
     Parameters
     ----------
-    lengths : sequence of int
+    spans : sequence of Nanoseconds
         Candidates.
-    precision : mapping of int to float or None
+    precision : mapping of Nanoseconds to float or None
         Precision@K of each that was scored; None where nothing was flagged. None if no window
         is finished.
 
     Returns
     -------
-    int
+    Nanoseconds
         The longest if no window is finished; of equal ones the shorter.
 
     Examples
@@ -83,12 +86,12 @@ def best_length(lengths: Sequence[int], precision: Mapping[int, float | None] | 
     >>> best_length([9, 12, 15], None)
     15
     """
-    compared = [length for length in lengths if precision is not None and length in precision]
+    compared = [span for span in spans if precision is not None and span in precision]
     if precision is None or not compared:
-        return max(lengths)
+        return max(spans)
 
-    def merit(length: int) -> tuple[float, int]:
-        value = precision[length]
-        return (-1.0 if value is None else value, -length)
+    def merit(span: Span) -> tuple[float, int]:
+        value = precision[span]
+        return (-1.0 if value is None else value, -span)
 
     return max(compared, key=merit)

@@ -30,8 +30,8 @@ def sampled_mask(
     [True, False, True, True]
     """
     sampled: Flags = labels == 1
-    wanted = round(negatives_per_positive * int(sampled.sum()))
+    n_negatives = round(negatives_per_positive * int(sampled.sum()))
     negatives = np.flatnonzero(labels == 0)
-    chosen = negatives[np.argsort(hashes[negatives], kind="stable")[:wanted]]
+    chosen = negatives[np.argsort(hashes[negatives], kind="stable")[:n_negatives]]
     sampled[chosen] = True
     return sampled

@@ -90,9 +90,9 @@ class BucketScaling:
 
     def check(self, n_columns: int) -> None:
         """Refuse the scaling of another number of columns."""
-        found = len(self.levels), len(self.centres), len(self.varied)
-        if found != (n_columns, n_columns + 1, n_columns + 1):
-            raise ValueError(f"scaling is of {found} columns, expected {n_columns}")
+        sizes = len(self.levels), len(self.centres), len(self.varied)
+        if sizes != (n_columns, n_columns + 1, n_columns + 1):
+            raise ValueError(f"scaling is of {sizes} columns, expected {n_columns}")
 
 
 def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -105,7 +105,7 @@ def _positions(levels: Sequence[int]) -> npt.NDArray[np.float64]:
 
 
 def _counts(values: npt.NDArray[np.uint8], n_columns: int) -> npt.NDArray[np.int64]:
-    """How often each column holds each bucket number; (n_columns, 256)."""
+    """Count how often each column holds each bucket number; (n_columns, 256)."""
     rows = values.reshape(math.prod(values.shape[:-1]), n_columns)
     counts = [np.bincount(rows[:, column], minlength=_BUCKETS) for column in range(n_columns)]
     return np.array(counts, dtype=np.int64).reshape(n_columns, _BUCKETS)

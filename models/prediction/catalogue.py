@@ -20,7 +20,7 @@ BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
 
 
 class _ModelClass(Protocol):
-    """What the registry needs of a class."""
+    """Methods that the catalogue needs of a class."""
 
     def __call__(self, *, seed: int, purge: int, positive_weight: float) -> FailureModel: ...
 

@@ -1,4 +1,4 @@
-"""Which models decide together: flags and ranks made of several models' scores.
+"""Ensembles: flags and ranks made of several models' scores.
 
 Everywhere a higher score is worse, and `order` is an integer array of shape (n,) that ranks the
 instances by serial, then window end: of two equal scores the one of lower `order` comes first.
@@ -33,7 +33,7 @@ CASCADE_FIRST = "cascade_first"
 
 
 def top_k_count(share: float, n: int) -> int:
-    """Return max(1, round(`share` x `n`)) (CONTRACTS, section 3); halves go to the even number.
+    """Return max(1, round(`share` x `n`)) (docs/formats.md, section 3); halves go to even numbers.
 
     >>> top_k_count(0.02, 100), top_k_count(0.02, 125), top_k_count(0.02, 10)
     (2, 2, 1)
@@ -84,11 +84,11 @@ def cascade_flags(stages: Sequence[tuple[Scores, int]], order: Order) -> npt.NDA
     >>> cascade_flags([(first, 3), (second, 1)], np.arange(4)).tolist()
     [False, False, True, False]
     """
-    kept = np.ones(len(order), dtype=np.bool_)
+    survives = np.ones(len(order), dtype=np.bool_)
     for scores, k in stages:
-        survivors = np.flatnonzero(kept)
-        kept[survivors] = top_k_mask(scores[survivors], k, order[survivors])
-    return kept
+        survivors = np.flatnonzero(survives)
+        survives[survivors] = top_k_mask(scores[survivors], k, order[survivors])
+    return survives
 
 
 def worst_rank(scores: Mapping[str, Scores], order: Order) -> npt.NDArray[np.int64]:
@@ -121,7 +121,7 @@ def blend(scores: Mapping[str, Scores]) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class Committee:
-    """Which scores make the parallel and the cascade model (arXiv 2201.11853, ensembles).
+    """The scores that make the parallel and the cascade model (arXiv 2201.11853, ensembles).
 
     Attributes
     ----------

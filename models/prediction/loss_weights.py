@@ -1,4 +1,4 @@
-"""What each instance counts for in the loss."""
+"""The weight of each instance in the loss."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class PredictorError(InputError):
 
 @dataclass(frozen=True)
 class Predictor:
-    """What a training gives and a scoring needs.
+    """The result of a training, and all that a scoring needs.
 
     Attributes
     ----------
@@ -174,12 +174,12 @@ def _checked(text: bytes, path: Path) -> dict[str, Any]:
     """Return a description of this format that is what was saved."""
     try:
         saved = finite_json(text.decode())
-        found = saved["format"]
+        stored_format = saved["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
-    if found != PREDICTOR_FORMAT:
+    if stored_format != PREDICTOR_FORMAT:
         raise PredictorError(
-            f"{path}: format is {found!r}, expected {PREDICTOR_FORMAT}: another version of "
+            f"{path}: format is {stored_format!r}, expected {PREDICTOR_FORMAT}: another version of "
             "forewarn saved it, train again."
         )
     if saved.pop("digest", None) != digest_of(saved):
@@ -192,10 +192,10 @@ def _checked(text: bytes, path: Path) -> dict[str, Any]:
 
 def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
     """Refuse model files that are not those that were saved, before reading one."""
-    found = digests_in(folder)
-    for path in sorted(found.keys() | expected.keys()):
-        if found.get(path) != expected.get(path):
-            state = "is not there" if path not in found else "is damaged or of another model"
+    digests = digests_in(folder)
+    for path in sorted(digests.keys() | expected.keys()):
+        if digests.get(path) != expected.get(path):
+            state = "is not there" if path not in digests else "is damaged or of another model"
             raise PredictorError(f"{folder / path}: {state}, expected what `forewarn train` wrote.")
 
 

@@ -1,4 +1,4 @@
-"""What every failure model can do."""
+"""The methods of every failure model."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +13,12 @@ from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.protocol import FailureModel
 
-__all__ = ["Recipe", "TrainingSet", "build_training_set", "fit_models", "known"]
+__all__ = ["Recipe", "TrainingSet", "build_training_set", "fit_model", "known"]
 
 # The paper thins negatives and repeats positives until they are as many. So many negatives are
 # kept for each positive, and the positives repeated (as a weight) that often.
@@ -32,8 +32,8 @@ class Recipe:
     Attributes
     ----------
     plan : Plan
-    step, horizon : int
-        Nanoseconds between two instances of a GPU, and after an instance.
+    step, horizon : Nanoseconds
+        Between two instances of a GPU, and after an instance.
     cascade_model : str
         Model that comes first in the cascade.
     negatives_per_positive : float
@@ -44,13 +44,23 @@ class Recipe:
     """
 
     plan: Plan
-    step: int
-    horizon: int
+    step: Nanoseconds
+    horizon: Nanoseconds
     cascade_model: str
     negatives_per_positive: float
     positive_weight: float
     cascade_positive_weight: float
     seed: int
+
+    @property
+    def step_records(self) -> RecordCount:
+        """Records between two instances of a GPU."""
+        return RecordCount(self.step // self.plan.interval)
+
+    @property
+    def window_span(self) -> Nanoseconds:
+        """Time from the first record of a window to its last."""
+        return Nanoseconds((self.plan.window_records - 1) * self.plan.interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +89,37 @@ class TrainingSet:
         return float(self.weights[self.labels == 1].sum() / self.weights.sum())
 
 
-def known(instances: Instances, moment: int, length: int, horizon: int) -> Instances:
-    """Return what may train at `moment`: `length` of instances whose whole spans lie before it.
+def known(
+    instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
+) -> Instances:
+    """Return what may train at `moment`: a span of instances whose horizons end before it.
 
     Parameters
     ----------
     instances : Instances
         Labelled from what existed before `moment`.
-    moment, length, horizon : int
-        Nanoseconds.
+    moment : int
+        Nanoseconds since 1970 UTC.
+    training_span : Nanoseconds
+        Time over which the instances end.
+    horizon : Nanoseconds
     """
-    mine = instances.between(moment - horizon - length, moment - horizon)
-    return mine.take(mine.label >= 0)
+    past = instances.between(moment - horizon - training_span, moment - horizon)
+    return past.take(past.label >= 0)
 
 
 def _thinned(
     labels: npt.NDArray[np.int8], hashes: npt.NDArray[np.uint64], ratio: float
 ) -> npt.NDArray[np.bool_]:
     """Keep all positives and the negatives with the smallest hashes."""
-    kept: npt.NDArray[np.bool_] = labels == 1
-    negatives = np.flatnonzero(~kept)
+    chosen: npt.NDArray[np.bool_] = labels == 1
+    negatives = np.flatnonzero(~chosen)
     if ratio > 0:
-        wanted = round(max(ratio, _REPEATS) * int(kept.sum()))
-        if wanted < len(negatives):
-            negatives = negatives[np.argpartition(hashes[negatives], wanted)[:wanted]]
-    kept[negatives] = True
-    return kept
+        n_negatives = round(max(ratio, _REPEATS) * int(chosen.sum()))
+        if n_negatives < len(negatives):
+            negatives = negatives[np.argpartition(hashes[negatives], n_negatives)[:n_negatives]]
+    chosen[negatives] = True
+    return chosen
 
 
 def _weights(labels: npt.NDArray[np.int8], ratio: float) -> npt.NDArray[np.float32]:
@@ -149,24 +164,10 @@ def build_training_set(
     return encoder, training
 
 
-def _fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
+def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
     """Fit one model; `cascade_first` is the cascade's first one, with its own positive weight."""
     weight = recipe.positive_weight
     if name == CASCADE_FIRST:
         name, weight = recipe.cascade_model, recipe.cascade_positive_weight
     model = make_model(name, seed=recipe.seed, purge=recipe.horizon, positive_weight=weight)
     return model.fit(training.inputs, training.labels, training.weights, training.ends)
-
-
-def fit_models(
-    recipe: Recipe,
-    names: Iterable[str],
-    training: TrainingSet,
-    progress: Callable[[str], None] = lambda _: None,
-) -> dict[str, FailureModel]:
-    """Fit several models one after another; `progress` hears the name of each that is done."""
-    fitted = {}
-    for name in names:
-        fitted[name] = _fit_model(recipe, name, training)
-        progress(name)
-    return fitted

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from forewarn.evaluation.prediction.list_review import Judged, judge
 from forewarn.pipelines.ingest.cmdb import read_texts
-from forewarn.pipelines.prediction_job import JobError
+from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import to_timestamps
 from forewarn.pipelines.storage.parquet_files import read_parquet

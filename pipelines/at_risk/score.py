@@ -20,7 +20,7 @@ from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
 from forewarn.pipelines.config.settings import RegistryTable, Settings
-from forewarn.pipelines.prediction_job import JobError
+from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.regular_files import refuse_irregular

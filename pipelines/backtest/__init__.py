@@ -1,1 +1,1 @@
-"""How good a list would have been: the walk through past records, and its report."""
+"""Backtests: the walk through past records, and the report of how good the lists were."""

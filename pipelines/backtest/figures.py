@@ -65,12 +65,12 @@ def precision_figure(series: Sequence[Series], *, chance: float | None = None) -
     chance : float, optional
         What a random score reaches, drawn as a level line: 1/9 on the 1:8 protocol.
     """
-    times = sorted({time for one in series for time in map(as_time, one.starts) if time})
-    place = {time: index for index, time in enumerate(times)}
+    times = sorted({time for line in series for time in map(as_time, line.starts) if time})
+    position = {time: index for index, time in enumerate(times)}
     figure, axes = new_figure(WIDTH, 3.4)
     with own_style():
-        for one, drawing in zip(series, _drawings(series), strict=True):
-            _draw_series(axes, one, place, drawing)
+        for line, drawing in zip(series, _drawings(series), strict=True):
+            _draw_series(axes, line, position, drawing)
         if chance is not None:
             axes.axhline(chance, color=COLOURS["muted"], linewidth=1, linestyle=(0, (1, 2)))
             axes.annotate(
@@ -93,13 +93,13 @@ def precision_figure(series: Sequence[Series], *, chance: float | None = None) -
 def _drawings(series: Sequence[Series]) -> Iterator[dict[str, Any]]:
     """Give every line its colour, stroke and marker, so that no two differ by colour alone."""
     models = 0
-    for index, one in enumerate(series):
+    for index, line in enumerate(series):
         marker = _MARKERS[index % len(_MARKERS)]
-        if one.kind == "model":
+        if line.kind == "model":
             colour = COLOURS[_MODEL_COLOURS[models % len(_MODEL_COLOURS)]]
             models += 1
             yield {"color": colour, "marker": marker, "linewidth": 2.0}
-        elif one.kind == "fixed":
+        elif line.kind == "fixed":
             first = COLOURS[_MODEL_COLOURS[0]]
             yield {"color": first, "marker": marker, "linewidth": 1.2, "linestyle": (0, (1, 1.5))}
         else:
@@ -107,14 +107,14 @@ def _drawings(series: Sequence[Series]) -> Iterator[dict[str, Any]]:
             yield {"color": grey, "marker": marker, "linewidth": 1.4, "linestyle": (0, (4, 2))}
 
 
-def _draw_series(axes: Axes, one: Series, place: Mapping[Any, int], drawing: Any) -> None:
+def _draw_series(axes: Axes, line: Series, position: Mapping[Any, int], drawing: Any) -> None:
     """Draw one line, with a gap where a window has no value."""
-    pairs = zip(map(as_time, one.starts), map(number, one.figures), strict=True)
-    known = {place[time]: value for time, value in pairs if time and value is not None}
+    pairs = zip(map(as_time, line.starts), map(number, line.figures), strict=True)
+    known = {position[time]: value for time, value in pairs if time and value is not None}
     if not known:
         return
-    heights = [known.get(index, np.nan) for index in range(len(place))]
-    axes.plot(range(len(place)), heights, label=one.label, markersize=5, **drawing)
+    heights = [known.get(index, np.nan) for index in range(len(position))]
+    axes.plot(range(len(position)), heights, label=line.label, markersize=5, **drawing)
 
 
 def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
@@ -130,7 +130,7 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
         ``predicted`` and ``observed`` share, ``count`` and ``positives`` of each group of instances
         with like predictions. Groups without a prediction above 0 are left out.
     """
-    points = [_point(one) for one in bins]
+    points = [_point(group) for group in bins]
     drawn = [point for point in points if point is not None]
     figure, axes = new_figure(4.6, 4.1)
     with own_style():
@@ -158,12 +158,12 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def _point(one: Mapping[str, Any]) -> tuple[float, float, float | None] | None:
+def _point(group: Mapping[str, Any]) -> tuple[float, float, float | None] | None:
     """Read predicted, observed and positives of a group, None where there is nothing to draw."""
-    x, y = number(one.get("predicted")), number(one.get("observed"))
+    x, y = number(group.get("predicted")), number(group.get("observed"))
     if x is None or y is None or x <= 0.0:
         return None
-    return x, y, number(one.get("positives"))
+    return x, y, number(group.get("positives"))
 
 
 def _bends_down(heights: Sequence[float]) -> list[bool]:
@@ -198,10 +198,10 @@ def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
     days : sequence of mapping
         ``date``, ``listed`` and ``hits`` of each day.
     """
-    times = [as_time(one.get("date")) for one in days]
-    rows = [(time, one) for time, one in zip(times, days, strict=True) if time is not None]
-    listed = [number(one.get("listed")) or 0.0 for _, one in rows]
-    hits = [number(one.get("hits")) or 0.0 for _, one in rows]
+    times = [as_time(day.get("date")) for day in days]
+    rows = [(time, day) for time, day in zip(times, days, strict=True) if time is not None]
+    listed = [number(day.get("listed")) or 0.0 for _, day in rows]
+    hits = [number(day.get("hits")) or 0.0 for _, day in rows]
     figure, axes = new_figure(WIDTH, 2.4)
     with own_style():
         axes.grid(visible=False, axis="x")
@@ -246,7 +246,7 @@ def training_lengths_figure(starts: Sequence[Any], days: Sequence[float | None])
         Length of the training span, in days.
     """
     times = [time for time in map(as_time, starts) if time is not None]
-    heights = [number(one) or 0.0 for one in days]
+    heights = [number(span) or 0.0 for span in days]
     figure, axes = new_figure(WIDTH, 1.5)
     with own_style():
         axes.grid(visible=False, axis="x")

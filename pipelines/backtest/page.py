@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from forewarn.pipelines.backtest.figures import daily_list_figure, reliability_figure
 from forewarn.pipelines.backtest.report_results import (
-    STRATEGIES,
+    LEAD_ORDER,
     Estimate,
     Result,
     best,
@@ -50,7 +50,7 @@ class Row:
     label: str
     figure: Estimate
     average_precision: Estimate
-    found: Mapping[str, Any]
+    figures: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Table:
     top: float
 
     def __bool__(self) -> bool:
-        """Whether there is anything to show."""
+        """Tell whether there is anything to show."""
         return bool(self.models or self.baselines)
 
 
@@ -126,30 +126,32 @@ def _tiles(report: Mapping[str, Any], results: Sequence[Result]) -> list[tuple[s
 
 def _table(results: Sequence[Result]) -> Table:
     """Set the models apart from the baselines, each best first."""
-    ends = [end for one in results for end in (one.estimate.value, one.estimate.high) if end]
+    ends = [
+        end for result in results for end in (result.estimate.value, result.estimate.high) if end
+    ]
     models: list[Row] = []
     baselines: list[Row] = []
-    for one in results:
+    for result in results:
         row = Row(
-            label=one.method.label,
-            figure=one.estimate,
-            average_precision=estimate(one.found, "average_precision"),
-            found=one.found,
+            label=result.method.label,
+            figure=result.estimate,
+            average_precision=estimate(result.figures, "average_precision"),
+            figures=result.figures,
         )
-        (baselines if one.method.kind == "baseline" else models).append(row)
+        (baselines if result.method.kind == "baseline" else models).append(row)
     return Table(tuple(models), tuple(baselines), max(ends, default=0.0))
 
 
-def _daily_picture(found: Result | None) -> Markup:
+def _daily_picture(result: Result | None) -> Markup:
     """Draw the daily lists of one method, where the report holds them."""
-    days = [] if found is None else list(found.found.get("days") or ())
-    if found is None or not days:
+    days = [] if result is None else list(result.figures.get("days") or ())
+    if result is None or not days:
         return Markup()
-    with_hit = sum(1 for one in days if number(one.get("hits")))
+    with_hit = sum(1 for day in days if number(day.get("hits")))
     return inline_svg(
         daily_list_figure(days),
         name="daily",
-        title=f"The daily list of {found.method.label}",
+        title=f"The daily list of {result.method.label}",
         description=f"Bar chart of {plural(len(days), 'day')}; on {with_hit} of them at least one "
         "listed GPU failed in time.",
     )
@@ -157,13 +159,17 @@ def _daily_picture(found: Result | None) -> Markup:
 
 def _strategies(fleet: Sequence[Result], protocol: Sequence[Result]) -> dict[str, Any]:
     """Set the strategies side by side, where there is more than one."""
-    methods = [one.method for one in (*_by_strategy(protocol), *_by_strategy(fleet))]
-    present = [one for one in reversed(STRATEGIES) if any(m.strategy == one for m in methods)]
+    methods = [result.method for result in (*_by_strategy(protocol), *_by_strategy(fleet))]
+    present = [
+        strategy
+        for strategy in reversed(LEAD_ORDER)
+        if any(m.strategy == strategy for m in methods)
+    ]
     if len(present) < 2:
         return {}
     labels = {m.name: m.label for m in methods if m.kind != "baseline"}
     rows = [
-        (label, [_figures(found, name, present) for found in (fleet, protocol)])
+        (label, [_figures(results, name, present) for results in (fleet, protocol)])
         for name, label in labels.items()
     ]
     words = [strategy_words(fleet), strategy_words(protocol)]
@@ -172,66 +178,68 @@ def _strategies(fleet: Sequence[Result], protocol: Sequence[Result]) -> dict[str
 
 def _by_strategy(results: Sequence[Result]) -> list[Result]:
     """Order results by the best figure first, whatever their strategy."""
-    return [one for strategy in STRATEGIES for one in ranked(results, strategy)]
+    return [result for strategy in LEAD_ORDER for result in ranked(results, strategy)]
 
 
 def _figures(results: Sequence[Result], name: str, strategies: Sequence[str]) -> list[Estimate]:
     """Give one method's figure under each strategy."""
-    found = {one.method.strategy: one.estimate for one in results if one.method.name == name}
-    return [found.get(strategy, Estimate(None)) for strategy in strategies]
+    estimates = {
+        result.method.strategy: result.estimate for result in results if result.method.name == name
+    }
+    return [estimates.get(strategy, Estimate(None)) for strategy in strategies]
 
 
-def _calibration(found: object, lead: str) -> dict[str, Any]:
+def _calibration(by_strategy: object, lead: str) -> dict[str, Any]:
     """Draw the reliability of the leading strategy's probabilities, and name the other slopes."""
-    if not isinstance(found, Mapping) or not found:
+    if not isinstance(by_strategy, Mapping) or not by_strategy:
         return {}
-    shown = lead if lead in found else next(iter(found))
-    mine = found[shown] if isinstance(found[shown], Mapping) else {}
-    bins = list(mine.get("bins") or ())
+    shown = lead if lead in by_strategy else next(iter(by_strategy))
+    leading = by_strategy[shown] if isinstance(by_strategy[shown], Mapping) else {}
+    bins = list(leading.get("bins") or ())
     others = [
-        f"{visible(name)}: {amount(one.get('slope'), 2)}"
-        for name, one in found.items()
-        if name != shown and isinstance(one, Mapping)
+        f"{visible(name)}: {amount(figures.get('slope'), 2)}"
+        for name, figures in by_strategy.items()
+        if name != shown and isinstance(figures, Mapping)
     ]
-    return {"words": calibration_words(mine), "others": ", ".join(others), "bins": bins} | {
+    return {"words": calibration_words(leading), "others": ", ".join(others), "bins": bins} | {
         "svg": _reliability_picture(bins) if bins else Markup()
     }
 
 
 def _reliability_picture(bins: Sequence[Mapping[str, Any]]) -> Markup:
     """Draw predicted against observed, and say it in words."""
-    said = [
-        f"{per_hundred(one.get('predicted'))} % said, {per_hundred(one.get('observed'))} % seen"
-        for one in bins
+    phrases = [
+        f"{per_hundred(group.get('predicted'))} % said, {per_hundred(group.get('observed'))} % seen"
+        for group in bins
     ]
     return inline_svg(
         reliability_figure(bins),
         name="reliability",
         title="Reliability of the probabilities",
-        description=f"Predicted against observed share of failures: {'; '.join(said)}.",
+        description=f"Predicted against observed share of failures: {'; '.join(phrases)}.",
     )
 
 
 def _stages(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Write what each stage cost, the whole last."""
     rows = [
-        (visible(one.get("name"), limit=60) or "not named", one)
-        for one in report.get("stages") or ()
+        (visible(stage.get("name"), limit=60) or "not named", stage)
+        for stage in report.get("stages") or ()
     ]
     if number(report.get("seconds")) is not None:
         rows.append(("the whole backtest", report))
-    return [(name, _duration(one.get("seconds")), _memory(one)) for name, one in rows]
+    return [(name, _duration(stage.get("seconds")), _memory(stage)) for name, stage in rows]
 
 
 def _duration(seconds: object) -> str:
     """Write a duration in the unit that fits."""
-    found = number(seconds)
-    if found is None or found < 120.0:
-        return f"{amount(found, 1)} s" if found is not None else amount(None)
-    return f"{found / 60.0:.1f} min" if found < 7200.0 else f"{found / 3600.0:.1f} h"
+    duration = number(seconds)
+    if duration is None or duration < 120.0:
+        return f"{amount(duration, 1)} s" if duration is not None else amount(None)
+    return f"{duration / 60.0:.1f} min" if duration < 7200.0 else f"{duration / 3600.0:.1f} h"
 
 
-def _memory(one: Mapping[str, Any]) -> str:
+def _memory(stage: Mapping[str, Any]) -> str:
     """Write a peak of memory."""
-    found = number(one.get("peak_rss_bytes"))
-    return amount(None) if found is None else f"{found / 2**30:.2f} GiB"
+    peak = number(stage.get("peak_rss_bytes"))
+    return amount(None) if peak is None else f"{peak / 2**30:.2f} GiB"

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.pipelines.rendering.templates import number, visible
 
 __all__ = [
-    "STRATEGIES",
+    "LEAD_ORDER",
     "Estimate",
     "Method",
     "Result",
@@ -19,7 +20,8 @@ __all__ = [
     "read_results",
 ]
 
-STRATEGIES = ("variable", "steady", "sliding", "fixed")  # the first that was run leads the report
+# The first that was run leads the report.
+LEAD_ORDER = (Strategy.VARIABLE, Strategy.STEADY, Strategy.SLIDING, Strategy.FIXED)
 _LABELS = {
     "cnn": "1D-CNN",
     "mlp": "MLP",
@@ -64,11 +66,11 @@ class Method:
         Method(name='random', strategy='')
         """
         name, _, strategy = key.rpartition("_")
-        return cls(name, strategy) if strategy in STRATEGIES and name else cls(key, "")
+        return cls(name, strategy) if strategy in LEAD_ORDER and name else cls(key, "")
 
     @property
     def kind(self) -> Literal["ensemble", "model", "baseline"]:
-        """Whether it is an ensemble, a single model or a trivial baseline."""
+        """Ensemble, single model or trivial baseline."""
         if self.name in _ENSEMBLES:
             return "ensemble"
         return "baseline" if self.name in _BASELINES else "model"
@@ -104,23 +106,23 @@ class Estimate:
         >>> Estimate(0.8, 0.5, 0.9).against(Estimate(0.5, 0.4, 0.6))
         'not distinguishable'
         """
-        mine, others = (self.low, self.high), (other.low, other.high)
+        own, others = (self.low, self.high), (other.low, other.high)
         if self.value is None or other.value is None:
             return "not comparable"
-        if mine[0] is None or mine[1] is None or others[0] is None or others[1] is None:
+        if own[0] is None or own[1] is None or others[0] is None or others[1] is None:
             return "not comparable"
-        if mine[0] > others[1]:
+        if own[0] > others[1]:
             return "better"
-        return "worse" if mine[1] < others[0] else "not distinguishable"
+        return "worse" if own[1] < others[0] else "not distinguishable"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one method reached on one protocol."""
+    """The figures of one method on one protocol."""
 
     method: Method
     estimate: Estimate
-    found: Mapping[str, Any]  # everything that the report says of it
+    figures: Mapping[str, Any]  # everything that the report says of it
 
 
 def read_results(section: object, metric: str) -> list[Result]:
@@ -136,29 +138,29 @@ def read_results(section: object, metric: str) -> list[Result]:
     if not isinstance(section, Mapping):
         return []
     return [
-        Result(Method.from_key(str(key)), estimate(found, metric), found)
-        for key, found in section.items()
-        if isinstance(found, Mapping)
+        Result(Method.from_key(str(key)), estimate(figures, metric), figures)
+        for key, figures in section.items()
+        if isinstance(figures, Mapping)
     ]
 
 
-def estimate(found: Mapping[str, Any], metric: str) -> Estimate:
+def estimate(figures: Mapping[str, Any], metric: str) -> Estimate:
     """Read a figure and its interval."""
-    interval = found.get(f"{metric}_interval") or (None, None)
+    interval = figures.get(f"{metric}_interval") or (None, None)
     low, high = interval if len(interval) == 2 else (None, None)
-    return Estimate(number(found.get(metric)), number(low), number(high))
+    return Estimate(number(figures.get(metric)), number(low), number(high))
 
 
 def lead_strategy(results: Iterable[Result]) -> str:
     """Choose the strategy that leads the report: what production would run, if it was run."""
     present = {result.method.strategy for result in results}
-    return next((strategy for strategy in STRATEGIES if strategy in present), "")
+    return next((strategy for strategy in LEAD_ORDER if strategy in present), "")
 
 
 def ranked(results: Iterable[Result], strategy: str) -> list[Result]:
     """Take the results of one strategy, best first; those without a figure come last."""
-    mine = [result for result in results if result.method.strategy in (strategy, "")]
-    return sorted(mine, key=_place)
+    of_strategy = [result for result in results if result.method.strategy in (strategy, "")]
+    return sorted(of_strategy, key=_place)
 
 
 def _place(result: Result) -> tuple[bool, float, str]:

@@ -1,4 +1,4 @@
-"""How the methods of a backtest did over time: test window by test window, day by day."""
+"""The methods of a backtest over time: test window by test window, day by day."""
 
 from __future__ import annotations
 
@@ -47,8 +47,12 @@ class OverTime:
 
 def test_windows(result: Result) -> dict[pd.Timestamp, Mapping[str, Any]]:
     """Give the test windows of a method by their start, in order of time."""
-    found = {as_time(one.get("start")): one for one in result.found.get("windows") or ()}
-    return {start: found[start] for start in sorted(start for start in found if start is not None)}
+    windows = {
+        as_time(window.get("start")): window for window in result.figures.get("windows") or ()
+    }
+    return {
+        start: windows[start] for start in sorted(start for start in windows if start is not None)
+    }
 
 
 def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTime | None:
@@ -70,16 +74,18 @@ def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTim
         None where no method has a test window.
     """
     chosen = _worth_following(ranked(results, lead))
-    if not chosen or not any(test_windows(one) for one in chosen):
+    if not chosen or not any(test_windows(result) for result in chosen):
         return None
-    series = [_series(one) for one in chosen]
-    once = [one for one in results if one.method.strategy == "fixed" and lead != "fixed"]
-    series += [_series(one, once=True) for one in once if one.method.name == chosen[0].method.name]
+    series = [_series(result) for result in chosen]
+    once = [result for result in results if result.method.strategy == "fixed" and lead != "fixed"]
+    series += [
+        _series(result, once=True) for result in once if result.method.name == chosen[0].method.name
+    ]
     rows = _rows(chosen[0], series)
     spans = _spans([row.trained_days for row in rows])
     return OverTime(
         svg=_picture(series, rows, chance),
-        labels=tuple(one.label for one in series),
+        labels=tuple(result.label for result in series),
         rows=rows,
         spans=spans,
         spans_svg=_spans_picture(rows, spans) if lead in ("variable", "steady") else Markup(),
@@ -88,18 +94,22 @@ def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTim
 
 def _worth_following(rows: Sequence[Result]) -> list[Result]:
     """Choose the best ensembles, the best single model and the best baseline that is not chance."""
-    known = [one for one in rows if one.estimate.value is not None and one.method.name != "random"]
-    ensembles = [one for one in known if one.method.kind == "ensemble"][:_MOST_ENSEMBLES]
+    known = [
+        result
+        for result in rows
+        if result.estimate.value is not None and result.method.name != "random"
+    ]
+    ensembles = [result for result in known if result.method.kind == "ensemble"][:_MOST_ENSEMBLES]
     singles = [best(known, "model"), best(known, "baseline")]
-    models = [*ensembles, *(one for one in singles if one is not None)]
-    return sorted(models, key=lambda one: one.method.kind == "baseline")
+    models = [*ensembles, *(result for result in singles if result is not None)]
+    return sorted(models, key=lambda result: result.method.kind == "baseline")
 
 
 def _series(result: Result, *, once: bool = False) -> Series:
     """Make one line of the picture."""
     windows = test_windows(result)
     label = f"{result.method.label}, trained once" if once else result.method.label
-    values = [number(one.get("precision_at_k")) for one in windows.values()]
+    values = [number(window.get("precision_at_k")) for window in windows.values()]
     kind = result.method.kind
     return Series(
         label, list(windows), values, "fixed" if once else "model" if kind != "baseline" else kind
@@ -109,14 +119,14 @@ def _series(result: Result, *, once: bool = False) -> Series:
 def _rows(first: Result, series: Sequence[Series]) -> tuple[WindowRow, ...]:
     """Line the series up by test window; spans and positives are those of the first method."""
     windows = test_windows(first)
-    figures = [dict(zip(one.starts, one.figures, strict=True)) for one in series]
-    starts = sorted({start for one in series for start in one.starts})
+    figures = [dict(zip(line.starts, line.figures, strict=True)) for line in series]
+    starts = sorted({start for line in series for start in line.starts})
     return tuple(
         WindowRow(
             start=start,
             trained_days=number(windows.get(start, {}).get("train_length_days")),
             positives=number(windows.get(start, {}).get("positives")),
-            precision=tuple(one.get(start) for one in figures),
+            precision=tuple(line.get(start) for line in figures),
         )
         for start in starts
     )
@@ -124,25 +134,25 @@ def _rows(first: Result, series: Sequence[Series]) -> tuple[WindowRow, ...]:
 
 def _picture(series: Sequence[Series], rows: Sequence[WindowRow], chance: float) -> Markup:
     """Draw the lines, and say in words what they show."""
-    said = []
-    for one in series:
-        known = [value for value in one.figures if value is not None]
+    phrases = []
+    for line in series:
+        known = [value for value in line.figures if value is not None]
         if known:
             span = f"between {amount(min(known), 2)} and {amount(max(known), 2)}"
-            said.append(f"{one.label} lies {span}")
+            phrases.append(f"{line.label} lies {span}")
     return inline_svg(
         precision_figure(series, chance=chance),
         name="over-time",
         title=f"Precision at K over {plural(len(rows), 'test window')}",
-        description=f"Line chart. {'; '.join(said)}. The table below holds the same figures.",
+        description=f"Line chart. {'; '.join(phrases)}. The table below holds the same figures.",
     )
 
 
 def _spans(days: Sequence[float | None]) -> str:
     """Say how often each training length was chosen."""
     counts = Counter(span for span in days if span is not None)
-    said = [f"{span:g} days in {plural(n, 'window')}" for span, n in sorted(counts.items())]
-    return ", ".join(said)
+    phrases = [f"{span:g} days in {plural(n, 'window')}" for span, n in sorted(counts.items())]
+    return ", ".join(phrases)
 
 
 def _spans_picture(rows: Sequence[WindowRow], spans: str) -> Markup:
@@ -167,10 +177,10 @@ def days_since_training(results: Sequence[Result], lead: str) -> dict[str, Any]:
         ``n_days``, and ``rows`` of (Result, values, variance); empty where no method has any.
     """
     rows = []
-    for one in ranked(results, lead):
-        days = [number(value) for value in one.found.get("precision_by_day") or ()]
-        if days and one.method.name != "random":
-            rows.append((one, days, number(one.found.get("precision_variance"))))
+    for result in ranked(results, lead):
+        days = [number(value) for value in result.figures.get("precision_by_day") or ()]
+        if days and result.method.name != "random":
+            rows.append((result, days, number(result.figures.get("precision_variance"))))
     n_days = max((len(days) for _, days, _ in rows), default=0)
-    padded = [(one, days + [None] * (n_days - len(days)), var) for one, days, var in rows]
+    padded = [(result, days + [None] * (n_days - len(days)), var) for result, days, var in rows]
     return {"n_days": n_days, "rows": padded} if rows else {}

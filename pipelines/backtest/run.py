@@ -14,22 +14,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL
-from forewarn.evaluation.prediction.backtest_figures import ScoreTable, report_strategy
+from forewarn.evaluation.prediction.backtest_figures import report_strategy
 from forewarn.evaluation.prediction.daily_list import lists_of
 from forewarn.evaluation.prediction.retraining_schedule import retraining_times
-from forewarn.evaluation.prediction.walk import FEWEST_POSITIVES, Walk, scorable
-from forewarn.features.records.table import DAY, Records
+from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import Walk, scorable
+from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import DAY
+from forewarn.models.prediction.trained_recipe import FEWEST_POSITIVES, RecipeTrainer
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.score_frames import strategy_frame
-from forewarn.pipelines.prediction_job import Job, JobError
+from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
 
-__all__ = ["STRATEGIES", "run_backtest"]
+__all__ = ["run_backtest"]
 
-STRATEGIES = ("fixed", "sliding", "variable", "steady")
+_THOSE_OF_THE_PAPER = (Strategy.FIXED, Strategy.SLIDING, Strategy.VARIABLE)
 
 
 def run_backtest(
@@ -38,7 +43,7 @@ def run_backtest(
     *,
     start: int | None = None,
     end: int | None = None,
-    strategies: Sequence[str] = STRATEGIES[:3],
+    strategies: Sequence[str] = _THOSE_OF_THE_PAPER,
 ) -> dict[str, Any]:
     """Backtest and write scores, `report.json` and `report.html` into `out`.
 
@@ -61,13 +66,14 @@ def run_backtest(
     RecordsError, JobError
         If the records break the contract, or no retraining is left.
     """
-    stages = Stages()
+    stages, settings = Stages(), job.walk_settings
     with stages("read records"):
         records, failures = job.store.read_known()
     with stages("find instances"):
         timeline = lay_out(records, failures)
-        instances = scorable(records, failures, job.terms)
-    walk = Walk(job.terms, records, failures, instances, stage=stages)
+        instances = scorable(records, failures, settings)
+    trainer = RecipeTrainer(settings.recipe, stage=stages)
+    walk = Walk(settings, trainer, records, failures, instances)
     times = _times(job, records, start, end)
     _walk_through(walk, job, times, strategies)
     with stages("evaluate"):
@@ -83,14 +89,14 @@ def _times(job: Job, records: Records, start: int | None, end: int | None) -> li
     times = retraining_times(
         first,
         last,
-        longest=max(job.terms.lengths),
-        horizon=job.terms.recipe.horizon,
-        every=job.terms.every,
+        longest=job.walk_settings.longest,
+        horizon=job.walk_settings.recipe.horizon,
+        every=job.walk_settings.every,
         start=start,
         end=end,
     )
     if not times:
-        need = (max(job.terms.lengths) + job.terms.recipe.horizon) / DAY
+        need = (job.walk_settings.longest + job.walk_settings.recipe.horizon) / DAY
         raise JobError(
             f"{job.store.folder}: no retraining time is left between {iso(first)} and "
             f"{iso(last)}, expected records of more than {need:g} days."
@@ -119,16 +125,16 @@ def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[s
 
 
 def _table(walk: Walk, timeline: Timeline, strategy: str, job: Job) -> ScoreTable:
-    """Return the table of scores of a strategy (CONTRACTS, section 3)."""
+    """Return the table of scores of a strategy (docs/formats.md, section 3)."""
     frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
     return ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
 
 
 def _left_out(walk: Walk, times: Sequence[int]) -> dict[str, Any]:
     """Return what would have been tested, had the records gone on for a horizon."""
-    instances = walk.instances.between(times[0], times[-1] + walk.terms.every)
+    instances = walk.instances.between(times[0], times[-1] + walk.settings.every)
     instances = instances.take(instances.end > walk.last_tested)
-    _, midnights = lists_of(instances.end, step=walk.terms.recipe.step, day=DAY)
+    _, midnights = lists_of(instances.end, step=walk.settings.recipe.step, day=DAY)
     return {
         "last_record": iso(walk.records.last),
         "from": iso(int(instances.end.min())) if len(instances) else None,
@@ -144,10 +150,10 @@ def _report(job: Job, walk: Walk, tables: dict[str, ScoreTable]) -> dict[str, An
     report: dict[str, Any] = {"methods": {}, "fleet": {}, "calibration": {}}
     with progress_bar(len(tables), "evaluate", "strategy") as bar:
         for strategy, table in tables.items():
-            found = report_strategy(table, progress=bar.set_postfix_str)
+            figures = report_strategy(table, progress=bar.set_postfix_str)
             for part in ("methods", "fleet"):
-                report[part] |= {f"{n}_{strategy}": f for n, f in found[part].items()}
-            report["calibration"][strategy] = found["calibration"]
+                report[part] |= {f"{n}_{strategy}": f for n, f in figures[part].items()}
+            report["calibration"][strategy] = figures["calibration"]
             bar.update()
     known = (instances.label >= 0) & (instances.end <= walk.last_tested)
     return report | {
@@ -164,7 +170,7 @@ def _report(job: Job, walk: Walk, tables: dict[str, ScoreTable]) -> dict[str, An
 
 
 def _file_name(strategy: str) -> str:
-    return "scores.parquet" if strategy == "variable" else f"scores_{strategy}.parquet"
+    return "scores.parquet" if strategy == Strategy.VARIABLE else f"scores_{strategy}.parquet"
 
 
 def _write(out: Path, tables: dict[str, ScoreTable], report: dict[str, Any]) -> None:

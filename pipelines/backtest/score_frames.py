@@ -1,4 +1,4 @@
-"""The rows of one test window, as the files of scores hold them (CONTRACTS, section 3)."""
+"""The rows of one test window, as the files of scores hold them (docs/formats.md, section 3)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from forewarn.evaluation.prediction.test_set import sampled_mask
-from forewarn.evaluation.prediction.walk import Walk, WindowScores
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import hours_to_failure
-from forewarn.features.records.table import DAY, MACHINE
+from forewarn.features.records.table import MACHINE
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY
 from forewarn.pipelines.runtime.timestamps import to_timestamps
 
 __all__ = ["scores_frame", "strategy_frame"]
@@ -46,10 +48,10 @@ def scores_frame(
 
     The ensembles' flags are among the columns where their members are among the scores.
     """
-    instances, terms = window.instances.take(window.tested), walk.terms
+    instances, settings = window.instances.take(window.tested), walk.settings
     scores = {name: values[window.tested] for name, values in scores.items()}
     hashes = window.hashes[window.tested]
-    sampled = sampled_mask(instances.label, hashes, terms.negatives_per_positive)
+    sampled = sampled_mask(instances.label, hashes, settings.negatives_per_positive)
     columns: dict[str, Any] = {
         "test_window": to_timestamps(np.full(len(instances), window.start)),
         "gpu_serial": np.array(walk.records.serials, dtype=object)[instances.gpu],
@@ -64,11 +66,11 @@ def scores_frame(
         "sampled": sampled,
         "train_length_days": length / DAY,
         "hours_to_failure": hours_to_failure(
-            timeline, instances.gpu, instances.end, terms.recipe.horizon
+            timeline, instances.gpu, instances.end, settings.recipe.horizon
         ),
     }
     columns |= {f"score_{name}": values for name, values in scores.items()}
-    if set(terms.names) <= set(scores):
+    if set(settings.names) <= set(scores):
         columns |= _flags(walk, sampled, scores)
     return pd.DataFrame(columns)
 
@@ -77,12 +79,14 @@ def _flags(
     walk: Walk, sampled: npt.NDArray[np.bool_], scores: Mapping[str, Floats]
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Return what the ensembles flag among the sampled rows."""
-    rows, terms = np.flatnonzero(sampled), walk.terms
-    mine = {name: values[rows] for name, values in scores.items()}
-    found = {}
+    rows, settings = np.flatnonzero(sampled), walk.settings
+    sampled_scores = {name: values[rows] for name, values in scores.items()}
+    columns = {}
     for method in ("parallel", "cascade"):
         flags = np.zeros(len(sampled), dtype=bool)
         if len(rows):
-            flags[rows] = terms.committee.flags(method, mine, terms.k, np.arange(len(rows)))
-        found[f"flag_{method}"] = flags
-    return found
+            flags[rows] = settings.committee.flags(
+                method, sampled_scores, settings.k, np.arange(len(rows))
+            )
+        columns[f"flag_{method}"] = flags
+    return columns

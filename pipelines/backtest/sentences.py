@@ -1,4 +1,4 @@
-"""What a backtest showed, in plain sentences."""
+"""The findings of a backtest, in plain sentences."""
 
 from __future__ import annotations
 
@@ -53,25 +53,23 @@ def fleet_summary(report: Mapping[str, Any], results: Sequence[Result], lead: st
     lead : str
         The strategy that leads the report.
     """
-    found = best(ranked(results, lead), "ensemble", "model")
-    if found is None:
+    top = best(ranked(results, lead), "ensemble", "model")
+    if top is None:
         return ["The backtest has no daily list at true prevalence to report on."]
-    lines = [_listed(found, report), _caught(found), _by_chance(report, results, lead)]
-    n_methods = sum(1 for one in ranked(results, lead) if one.method.kind != "baseline")
+    lines = [_listed(top, report), _caught(top), _by_chance(report, results, lead)]
+    n_methods = sum(1 for result in ranked(results, lead) if result.method.kind != "baseline")
     how = _STRATEGY.get(lead, "")
-    chosen = f"These are the figures of {found.method.label}" + (f", {how}" if how else "")
+    chosen = f"These are the figures of {top.method.label}" + (f", {how}" if how else "")
     if n_methods > 1:
         chosen += f": the best of {n_methods} methods, and choosing it afterwards flatters it"
     return [line for line in (*lines, f"{chosen}.") if line]
 
 
-def _listed(found: Result, report: Mapping[str, Any]) -> str:
+def _listed(result: Result, report: Mapping[str, Any]) -> str:
     """Say how many of the listed GPUs failed."""
-    within = _within(report)
-    text = (
-        f"Of 100 GPUs on the daily list, {per_hundred(found.estimate.value)} failed within {within}"
-    )
-    return f"{text}{_between(found.estimate)}."
+    share, within = per_hundred(result.estimate.value), _within(report)
+    text = f"Of 100 GPUs on the daily list, {share} failed within {within}"
+    return f"{text}{_between(result.estimate)}."
 
 
 def _between(figure: Estimate) -> str:
@@ -89,17 +87,17 @@ def _within(report: Mapping[str, Any]) -> str:
     return "a day" if hours == 24.0 else f"{hours:g} h"
 
 
-def _caught(found: Result) -> str:
+def _caught(result: Result) -> str:
     """Say how many failures were on the list beforehand, and how early."""
     caught, failures = (
-        number(found.found.get("failures_caught")),
-        number(found.found.get("failures")),
+        number(result.figures.get("failures_caught")),
+        number(result.figures.get("failures")),
     )
     if caught is None or failures is None:
         return ""
     were = "was" if failures == 1 else "were"
     text = f"{count(caught)} of {plural(failures, 'failure')} {were} on it beforehand"
-    lead_time = found.found.get("lead_time_hours") or {}
+    lead_time = result.figures.get("lead_time_hours") or {}
     median, early = number(lead_time.get("p50")), number(lead_time.get("p10"))
     if median is not None:
         text += f"; the median warning was {median:.1f} h"
@@ -109,7 +107,7 @@ def _caught(found: Result) -> str:
 
 def _by_chance(report: Mapping[str, Any], results: Sequence[Result], lead: str) -> str:
     """Say what a random list reaches."""
-    drawn = [one for one in ranked(results, lead) if one.method.name == "random"]
+    drawn = [result for result in ranked(results, lead) if result.method.name == "random"]
     if drawn and drawn[0].estimate.value is not None:
         return f"A list drawn at random had {per_hundred(drawn[0].estimate.value)} of 100."
     prevalence = number(report.get("prevalence"))
@@ -147,18 +145,18 @@ def verdicts(results: Sequence[Result], lead: str) -> list[str]:
 
 def protocol_verdicts(results: Sequence[Result], lead: str) -> list[str]:
     """Compare the methods on the 1:8 test set, where an ensemble may flag fewer instances."""
-    mine = ranked(results, lead)
-    return _comparisons(mine, _decimal) + _shorter_lists(mine)
+    of_lead = ranked(results, lead)
+    return _comparisons(of_lead, _decimal) + _shorter_lists(of_lead)
 
 
-def _shorter_lists(mine: Sequence[Result]) -> list[str]:
+def _shorter_lists(results: Sequence[Result]) -> list[str]:
     """Name the ensembles whose precision is of fewer instances than that of a single model."""
-    single = best(mine, "model")
-    most = None if single is None else number(single.found.get("flagged"))
+    single = best(results, "model")
+    most = None if single is None else number(single.figures.get("flagged"))
     flagged = {
-        one.method.label: number(one.found.get("flagged"))
-        for one in mine
-        if one.method.kind == "ensemble"
+        result.method.label: number(result.figures.get("flagged"))
+        for result in results
+        if result.method.kind == "ensemble"
     }
     fewer = [
         f"{who} ({count(n)})" for who, n in flagged.items() if n is not None and n < (most or 0)
@@ -184,10 +182,10 @@ def _decimal(figure: Estimate) -> str:
     return f"{amount(figure.value)} ({amount(figure.low)} to {amount(figure.high)})"
 
 
-def _comparisons(mine: Sequence[Result], write: Writer) -> list[str]:
+def _comparisons(results: Sequence[Result], write: Writer) -> list[str]:
     """Write the comparisons that every reader asks for."""
-    top, baseline = best(mine, "ensemble", "model"), best(mine, "baseline")
-    single = best(mine, "model")
+    top, baseline = best(results, "ensemble", "model"), best(results, "baseline")
+    single = best(results, "model")
     lines = []
     if top is not None:
         lines.append(f"Best: {top.method.label}, {write(top.estimate)}.")
@@ -196,10 +194,12 @@ def _comparisons(mine: Sequence[Result], write: Writer) -> list[str]:
     if top is not None and baseline is not None:
         lines.append(_against_baseline(top, baseline, write))
     if single is not None:
-        ensembles = [one for one in mine if one.method.kind == "ensemble"]
-        said = _grouped((one.method.label, one.estimate, single.estimate) for one in ensembles)
-        if said:
-            lines.append(f"Against the best single model ({single.method.label}), {said}.")
+        ensembles = [result for result in results if result.method.kind == "ensemble"]
+        comparison = _grouped(
+            (result.method.label, result.estimate, single.estimate) for result in ensembles
+        )
+        if comparison:
+            lines.append(f"Against the best single model ({single.method.label}), {comparison}.")
     return lines
 
 
@@ -216,8 +216,8 @@ def _against_baseline(top: Result, baseline: Result, write: Writer) -> str:
 def _grouped(pairs: Iterable[tuple[str, Estimate, Estimate]]) -> str:
     """Say for whom a figure is better than another, for whom worse, and for whom neither."""
     groups: dict[str, list[str]] = {}
-    for label, one, other in pairs:
-        groups.setdefault(one.against(other), []).append(label)
+    for label, figure, other in pairs:
+        groups.setdefault(figure.against(other), []).append(label)
     if len(groups) == 1 and sum(map(len, groups.values())) > 2:
         verdict, who = next(iter(groups.items()))
         return f"all {len(who)} are {verdict}"
@@ -230,20 +230,20 @@ def _grouped(pairs: Iterable[tuple[str, Estimate, Estimate]]) -> str:
 def strategy_words(results: Sequence[Result]) -> list[str]:
     """Say whether training anew, and choosing the span, were worth it, and for which methods."""
     figures = {
-        (one.method.label, one.method.strategy): one.estimate
-        for one in results
-        if one.method.kind != "baseline" and one.estimate.value is not None
+        (result.method.label, result.method.strategy): result.estimate
+        for result in results
+        if result.method.kind != "baseline" and result.estimate.value is not None
     }
     labels = list(dict.fromkeys(label for label, _ in figures))
     lines = []
     for new, old, meaning in _STEPS:
-        said = _grouped(
+        comparison = _grouped(
             (label, figures[label, new], figures[label, old])
             for label in labels
             if (label, new) in figures and (label, old) in figures
         )
-        if said:
-            lines.append(f"{meaning} ({new} against {old}): {said}.")
+        if comparison:
+            lines.append(f"{meaning} ({new} against {old}): {comparison}.")
     return lines
 
 
@@ -252,9 +252,9 @@ def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def calibration_words(found: Mapping[str, Any]) -> str:
+def calibration_words(figures: Mapping[str, Any]) -> str:
     """Say whether a probability of the list can be taken at its word."""
-    slope = number(found.get("slope"))
+    slope = number(figures.get("slope"))
     if slope is None:
         return "No slope could be fitted: too few positives, or no out-of-time scores."
     text = f"Slope {slope:.2f} (1 is perfect, {_GOOD_SLOPE[0]} to {_GOOD_SLOPE[1]} is good): "

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.collection import add_agent, add_collect, add_ingest
 from forewarn.pipelines.cli.detection import add_detect, add_simulate_incidents
@@ -34,7 +35,7 @@ from forewarn.pipelines.runtime.terminal import complain, say
 __all__ = ["main"]
 
 _LONGEST = 500  # characters of what is wrong
-_STRATEGIES = ("fixed", "sliding", "variable", "steady")
+_STRATEGIES = tuple(Strategy)
 
 
 def _strategies(text: str) -> tuple[str, ...]:
@@ -93,7 +94,7 @@ def _score(args: argparse.Namespace) -> int:
         score_with,
         score_with_rules,
     )
-    from forewarn.pipelines.backtest.summary import list_summary
+    from forewarn.pipelines.at_risk.summary import list_summary
     from forewarn.pipelines.runtime.progress import note
 
     if args.model == BUILTIN_RULES:

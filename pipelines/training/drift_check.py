@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.drift import Drift, drift_of
-from forewarn.evaluation.prediction.walk import Walk, WindowScores
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances, latest_instances
-from forewarn.features.records.table import DAY
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
 
 __all__ = ["SCORES", "ScoringDay", "drift_between"]
@@ -40,7 +42,7 @@ class ScoringDay:
     @classmethod
     def of(cls, walk: Walk, timeline: Timeline, moment: int, predictor: Predictor) -> ScoringDay:
         """Score the day before `moment`."""
-        recipe = walk.terms.recipe
+        recipe = walk.settings.recipe
         newest = latest_instances(
             timeline, length=recipe.plan.window_records, since=moment - recipe.step
         )
@@ -53,27 +55,27 @@ def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str
 
     Counters are compared by what they gained; event codes only by what is missing.
     """
-    records, kinds = walk.records, walk.terms.recipe.plan.kinds
+    records, kinds = walk.records, walk.settings.recipe.plan.kinds
     length = round(predictor.facts["train_length_days"] * DAY)
     now = records.rows_between(day.moment - DAY, day.moment)
     before = records.rows_between(day.moment - DAY - length, day.moment - DAY)
-    found = {
+    drifts = {
         name: drift_of(records.numbers(name, before), records.numbers(name, now))
         for name in (*kinds.float, *kinds.binary)
     }
     for name in (*kinds.counter, *kinds.code):
-        one = drift_of(records.numbers(name, before), records.numbers(name, now))
+        counted = drift_of(records.numbers(name, before), records.numbers(name, now))
         # A day without an event is no broken counter.
-        state = "" if one.state == "constant" else one.state
-        found[name] = Drift(one.stability, one.missing_before, one.missing_now, state)
+        state = "" if counted.state == "constant" else counted.state
+        drifts[name] = Drift(counted.stability, counted.missing_before, counted.missing_now, state)
     for name in kinds.categorical:
         codes = [records.codes(name, rows).astype(np.float64) for rows in (before, now)]
         moved = drift_of(*(_known(values) for values in codes))
         empty = moved.state if moved.state == "empty" else ""
-        found[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
+        drifts[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
     if walk.windows:
-        found[SCORES] = _score_drift(walk.windows[-1], day)
-    return found
+        drifts[SCORES] = _score_drift(walk.windows[-1], day)
+    return drifts
 
 
 def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:
@@ -81,7 +83,7 @@ def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:
 
     Both are out of time: those of the window are by the recipe as it was trained before it.
     """
-    before = window.by_strategy["steady"][1]["blend"]
+    before = window.by_strategy[Strategy.STEADY][1]["blend"]
     moved = drift_of(before, day.scores)
     return Drift(moved.stability, 0.0, 0.0)
 

@@ -1,4 +1,4 @@
-"""What MLflow is told of a retraining: figures per length, model, window and day, and pictures."""
+"""The log of a retraining in MLflow: figures per span, model, window and day, and pictures."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.backtest_figures import (
-    ScoreTable,
-    calibration_figures,
-    report_strategy,
-)
+from forewarn.evaluation.prediction.backtest_figures import calibration_figures, report_strategy
 from forewarn.evaluation.prediction.drift import Drift
 from forewarn.evaluation.prediction.promotion_gate import Verdict
+from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
-from forewarn.features.records.table import DAY
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.reason_phrases import channel_of
 from forewarn.pipelines.at_risk.score import contributions_of
@@ -49,39 +47,39 @@ _FLEET = ("list_precision", "failures_caught", "average_precision")
 
 def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, job: Job) -> None:
     """Log the figures of every length and model on the finished windows, nested runs each."""
-    found: dict[int, dict[str, Any]] = {}
-    for length in sorted({n for window in walk.windows for n in window.by_length}):
+    figures_of_span: dict[int, dict[str, Any]] = {}
+    for span in sorted({n for window in walk.windows for n in window.by_span}):
         frames = [
-            scores_frame(walk, timeline, window, length, window.by_length[length])
+            scores_frame(walk, timeline, window, span, window.by_span[span])
             for window in walk.windows
-            if length in window.by_length
+            if span in window.by_span
         ]
         table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
         if table.windows:
-            found[length] = dict(report_strategy(table))
-            _log_length(registry, run, length, found[length])
-    figures = {}
-    if found:
-        series = [_series(length, figures_of) for length, figures_of in found.items()]
-        figures["precision_over_time.png"] = precision_figure(series)
+            figures_of_span[span] = dict(report_strategy(table))
+            _log_length(registry, run, span, figures_of_span[span])
+    pictures = {}
+    if figures_of_span:
+        series = [_series(span, figures_of) for span, figures_of in figures_of_span.items()]
+        pictures["precision_over_time.png"] = precision_figure(series)
     bins = _reliability(walk, timeline, job)
     if bins:
-        figures["reliability.png"] = reliability_figure(bins)
-    _attach(registry, run, figures)
+        pictures["reliability.png"] = reliability_figure(bins)
+    _attach(registry, run, pictures)
 
 
-def _log_length(registry: Registry, run: str, length: int, found: Mapping[str, Any]) -> None:
+def _log_length(registry: Registry, run: str, span: int, figures: Mapping[str, Any]) -> None:
     """Log one length: a run, and under it one for each model and ensemble."""
-    days = length / DAY
+    days = span / DAY
     with registry.run(f"length {days:g} days", {"forewarn.kind": "length"}, run) as parent:
         registry.log(parent, params={"train_length_days": days})
-        for method, paper in found["methods"].items():
-            fleet = found["fleet"][method]
-            with registry.run(method, {"forewarn.kind": "model"}, parent) as one:
+        for method, paper in figures["methods"].items():
+            fleet = figures["fleet"][method]
+            with registry.run(method, {"forewarn.kind": "model"}, parent) as model_run:
                 metrics = {f"paper/{name}": paper[name] for name in _PROTOCOL}
                 metrics |= {f"fleet/{name}": fleet[name] for name in _FLEET if name in fleet}
                 registry.log(
-                    one,
+                    model_run,
                     params={"train_length_days": days, "method": method},
                     metrics=metrics,
                     series=[*_by_window(paper), *_by_day(paper, fleet)],
@@ -106,7 +104,7 @@ def _by_day(
         for number, value in enumerate(paper["precision_by_day"])
     ]
     lists = [
-        ("day/list_hits", float(one["hits"]), _day_number(one["date"])) for one in fleet["days"]
+        ("day/list_hits", float(day["hits"]), _day_number(day["date"])) for day in fleet["days"]
     ]
     return [*after, *lists]
 
@@ -115,17 +113,17 @@ def _day_number(text: str) -> int:
     return (pd.Timestamp(text[:10]) - pd.Timestamp("1970-01-01")).days
 
 
-def _series(length: int, found: Mapping[str, Any]) -> Series:
-    windows = found["methods"]["parallel"]["windows"]
+def _series(span: int, figures: Mapping[str, Any]) -> Series:
+    windows = figures["methods"]["parallel"]["windows"]
     return Series(
-        f"{length / DAY:g} days",
-        [one["start"] for one in windows],
-        [one["precision_at_k"] for one in windows],
+        f"{span / DAY:g} days",
+        [window["start"] for window in windows],
+        [window["precision_at_k"] for window in windows],
     )
 
 
 def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any]]:
-    frames = [strategy_frame(walk, timeline, window, "steady") for window in walk.windows]
+    frames = [strategy_frame(walk, timeline, window, Strategy.STEADY) for window in walk.windows]
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
@@ -151,13 +149,13 @@ def log_retraining(
     stages: Stages,
 ) -> None:
     """Log what was trained on what, by which code, and what the gate said of it."""
-    facts, found = predictor.facts, verdict.comparison
+    facts, comparison = predictor.facts, verdict.comparison
     params = {
         "at": facts["trained_at"],
         "train_length_days": facts["train_length_days"],
-        "models": ",".join(job.terms.models),
-        "lengths_days": ",".join(f"{length / DAY:g}" for length in job.terms.lengths),
-        "select_over": job.terms.select_over,
+        "models": ",".join(job.walk_settings.models),
+        "lengths_days": ",".join(f"{span / DAY:g}" for span in job.walk_settings.training_spans),
+        "select_over": job.walk_settings.select_over,
         "seed": facts["seed"],
         "model_version": predictor.version,
         **_fingerprint(job, walk),
@@ -168,18 +166,18 @@ def log_retraining(
         "prevalence": facts["prevalence"],
         "failures_known": facts["failures_known"],
     }
-    if found is not None:
+    if comparison is not None:
         metrics |= {
-            "gate/challenger": found.challenger,
-            "gate/champion": found.champion,
-            "gate/difference": found.difference,
-            "gate/interval_low": found.interval and found.interval[0],
-            "gate/interval_high": found.interval and found.interval[1],
-            "gate/challenger_list_precision": found.list_precision[0],
-            "gate/champion_list_precision": found.list_precision[1],
+            "gate/challenger": comparison.challenger,
+            "gate/champion": comparison.champion,
+            "gate/difference": comparison.difference,
+            "gate/interval_low": comparison.interval and comparison.interval[0],
+            "gate/interval_high": comparison.interval and comparison.interval[1],
+            "gate/challenger_list_precision": comparison.list_precision[0],
+            "gate/champion_list_precision": comparison.list_precision[1],
         }
     costs = stages.figures()
-    metrics |= {f"seconds/{one['name']}": one["seconds"] for one in costs["stages"]}
+    metrics |= {f"seconds/{stage['name']}": stage["seconds"] for stage in costs["stages"]}
     metrics |= {"seconds": costs["seconds"], "peak_rss_mib": costs["peak_rss_bytes"] / 2**20}
     registry.log(run, params=params, metrics=metrics)
     registry.tag(run, {"forewarn.gate": "; ".join(verdict.reasons) or "passed"})
@@ -202,14 +200,14 @@ def _fingerprint(job: Job, walk: Walk) -> dict[str, object]:
 def _code() -> dict[str, object]:
     """Return which code it was: version, commit and lock, where there is a checkout."""
     root = Path(__file__).resolve().parents[2]
-    found: dict[str, object] = {"forewarn": version("forewarn")}
+    facts: dict[str, object] = {"forewarn": version("forewarn")}
     lock = root / "requirements.lock"
     if lock.exists():
-        found["lock"] = hashlib.blake2b(lock.read_bytes(), digest_size=8).hexdigest()
+        facts["lock"] = hashlib.blake2b(lock.read_bytes(), digest_size=8).hexdigest()
         command = ["git", "-C", str(root), "rev-parse", "HEAD"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found["git_commit"] = done.stdout.strip() or "unknown"
-    return found
+        facts["git_commit"] = done.stdout.strip() or "unknown"
+    return facts
 
 
 def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
@@ -217,9 +215,9 @@ def log_reasons(registry: Registry, run: str, predictor: Predictor, day: Scoring
     first = np.argsort(-day.scores, kind="stable")[: max(_LISTED, len(day.scores) // 100)]
     listed = predictor.encoder.measures.values(day.timeline, day.instances.take(np.sort(first)))
     totals: dict[str, float] = {}
-    for name, found in contributions_of(predictor, listed).items():
+    for name, contributions in contributions_of(predictor, listed).items():
         channel = channel_of(name)
-        totals[channel] = totals.get(channel, 0.0) + float(np.maximum(found, 0.0).sum())
+        totals[channel] = totals.get(channel, 0.0) + float(np.maximum(contributions, 0.0).sum())
     everything = sum(totals.values())
     if everything > 0:
         strongest = sorted(totals, key=lambda name: -totals[name])[:_REASONS]
@@ -230,7 +228,7 @@ def log_reasons(registry: Registry, run: str, predictor: Predictor, day: Scoring
 def log_drift(registry: Registry, run: str, drift: Mapping[str, Drift]) -> None:
     """Log how far every input, and the scores, moved since the training span."""
     metrics: dict[str, float | None] = {}
-    for name, one in drift.items():
-        metrics[f"drift/{name}"] = one.stability
-        metrics[f"missing/{name}"] = one.missing_now
+    for name, moved in drift.items():
+        metrics[f"drift/{name}"] = moved.stability
+        metrics[f"missing/{name}"] = moved.missing_now
     registry.log(run, metrics=metrics)

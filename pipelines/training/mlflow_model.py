@@ -1,4 +1,4 @@
-"""How MLflow loads a predictor: `loader_module` of the registered model."""
+"""The `loader_module` of a registered model, by which MLflow loads a predictor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Served:
         Parameters
         ----------
         model_input : DataFrame
-            Records (CONTRACTS, section 1), as many days back as the history reaches; times
+            Records (docs/formats.md, section 1), as many days back as the history reaches; times
             without a zone, as MLflow wants them, mean UTC.
         params : dict, optional
             Not used.
@@ -47,14 +47,16 @@ class Served:
         times = pd.to_datetime(records["timestamp"], utc=True)
         with scratch_folder() as folder:
             for date, rows in records.groupby(times.dt.date):
-                place = folder / f"date={date}"
-                place.mkdir()
-                rows.assign(timestamp=times[rows.index]).to_parquet(place / "part-0.parquet")
+                day_folder = folder / f"date={date}"
+                day_folder.mkdir()
+                rows.assign(timestamp=times[rows.index]).to_parquet(day_folder / "part-0.parquet")
             at = int(times.max().value) + 1
             # Also of records that it was trained on: such are the input example that MLflow keeps.
             made = score_with(self.predictor, "the model", folder, at, hindsight=True)
-        found = made.table[["rank", "gpu_serial", "probability", "window_end"]]
-        return found.astype({"rank": "float64"})  # a signature with integers allows no missing one
+        columns = made.table[["rank", "gpu_serial", "probability", "window_end"]]
+        return columns.astype(
+            {"rank": "float64"}
+        )  # a signature with integers allows no missing one
 
 
 def _load_pyfunc(path: str) -> Served:

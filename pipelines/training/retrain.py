@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from mlflow.entities import Run
 
-from forewarn.evaluation.prediction.backtest_figures import Comparison, ScoreTable, compare
+from forewarn.evaluation.prediction.backtest_figures import Comparison, compare
 from forewarn.evaluation.prediction.promotion_gate import Verdict, judge
-from forewarn.evaluation.prediction.walk import Walk, WindowScores
-from forewarn.features.prediction.instances import latest_instances
-from forewarn.features.records.table import DAY
+from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.backtest.score_frames import scores_frame
 from forewarn.pipelines.prediction_job import Job
@@ -27,6 +26,7 @@ from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.leftovers import sweep_scratch
 from forewarn.pipelines.storage.model_registry import CHALLENGER, Registry, RegistryError, Version
 from forewarn.pipelines.training.drift_check import ScoringDay, drift_between
+from forewarn.pipelines.training.input_example import input_example
 from forewarn.pipelines.training.mlflow_log import (
     log_drift,
     log_reasons,
@@ -34,79 +34,11 @@ from forewarn.pipelines.training.mlflow_log import (
     log_windows,
 )
 from forewarn.pipelines.training.mlflow_model import Served
+from forewarn.pipelines.training.retraining_decision import Decision, Retrained
 from forewarn.pipelines.training.train import trained_walk
-from forewarn.pipelines.training.training_cache import Recipes
+from forewarn.pipelines.training.training_cache import RecipeCache
 
-__all__ = ["Retrained", "retrain"]
-
-
-@dataclass(frozen=True, slots=True)
-class Retrained:
-    """What came of a retraining.
-
-    Attributes
-    ----------
-    version : str
-        Number of the registered predictor.
-    name : str
-        `Predictor.version`.
-    length_days : float
-        Training length that was chosen.
-    promoted : bool
-    reasons : tuple of str
-        Why not.
-    comparison : Comparison or None
-    champion : str or None
-        Number of the champion now.
-    run : str
-        Of MLflow.
-    """
-
-    version: str
-    name: str
-    length_days: float
-    promoted: bool
-    reasons: tuple[str, ...]
-    comparison: Comparison | None
-    champion: str | None
-    run: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
-        return dataclasses.asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """What came of a retraining, and what is left to be done about it.
-
-    It is written down before anything is done, so that a process that is killed in between can be
-    followed by another one that does the same.
-
-    Attributes
-    ----------
-    outcome : Retrained
-    over : str or None
-        Number of the champion that the challenger was judged against.
-    alerts : tuple of (str, str)
-        What, and text.
-    """
-
-    outcome: Retrained
-    over: str | None
-    alerts: tuple[tuple[str, str], ...]
-
-    def as_text(self) -> str:
-        """Return it as a tag holds it."""
-        return json.dumps(self.outcome.as_dict() | {"over": self.over, "alerts": self.alerts})
-
-    @classmethod
-    def from_text(cls, text: str) -> _Decision:
-        """Read a tag; an older version wrote neither `over` nor `alerts`."""
-        stored = json.loads(text)
-        over = stored.pop("over", stored["champion"])
-        alerts = tuple((what, said) for what, said in stored.pop("alerts", ()))
-        return cls(_recorded(stored), over, alerts)
+__all__ = ["retrain"]
 
 
 def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
@@ -128,7 +60,7 @@ def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
         If the records break the contract or hold too few failures, or the registry cannot be used.
     """
     tags = {"forewarn.kind": "retraining", "forewarn.at": str(moment)}
-    tags["forewarn.recipe"] = Recipes(registry, job, "").digest
+    tags["forewarn.recipe"] = RecipeCache(registry, job, "").digest
     with registry.in_one_line(), registry.locked("retraining"):
         sweep_scratch()
         for run in registry.find(tags, status=None):
@@ -142,30 +74,19 @@ def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
             return _carried_out(registry, _retrain(job, moment, registry, number))
 
 
-def _decided(run: Run) -> _Decision | None:
+def _decided(run: Run) -> Decision | None:
     """Return what an earlier process decided in a run; None if it did not come so far."""
     text = run.data.tags.get("forewarn.outcome")
     if text is None:
         return None
     try:
-        return _Decision.from_text(text)
+        return Decision.from_text(text)
     except (ValueError, TypeError, KeyError, AttributeError):
         note(f"MLflow run {run.info.run_id}: its outcome cannot be read, it is retrained anew")
         return None
 
 
-def _recorded(stored: dict[str, Any]) -> Retrained:
-    found = stored.pop("comparison")
-    if found is not None:
-        pairs = {
-            name: found[name] and tuple(found[name]) for name in ("interval", "list_precision")
-        }
-        found = Comparison(**{**found, **pairs})
-    reasons = tuple(stored.pop("reasons"))
-    return Retrained(**stored, reasons=reasons, comparison=found)
-
-
-def _resumed(registry: Registry, run: Run, decision: _Decision) -> Retrained:
+def _resumed(registry: Registry, run: Run, decision: Decision) -> Retrained:
     """Do what is left of a decision; nothing is left once its run is finished."""
     if run.info.status == "FINISHED":
         return decision.outcome
@@ -174,7 +95,7 @@ def _resumed(registry: Registry, run: Run, decision: _Decision) -> Retrained:
     return outcome
 
 
-def _carried_out(registry: Registry, decision: _Decision) -> Retrained:
+def _carried_out(registry: Registry, decision: Decision) -> Retrained:
     """Write a decision down, promote, and tell who asked to be told; doing it twice is the same."""
     with registry.locked("promotion"):
         decision = _still_valid(registry, decision)
@@ -190,7 +111,7 @@ def _carried_out(registry: Registry, decision: _Decision) -> Retrained:
     return outcome
 
 
-def _still_valid(registry: Registry, decision: _Decision) -> _Decision:
+def _still_valid(registry: Registry, decision: Decision) -> Decision:
     """Refuse a promotion over somebody whom the challenger was not judged against."""
     outcome, champion = decision.outcome, registry.champion()
     number = None if champion is None else champion.number
@@ -207,11 +128,10 @@ def _still_valid(registry: Registry, decision: _Decision) -> _Decision:
     return replace(decision, outcome=outcome, alerts=(_refusal(outcome), *decision.alerts))
 
 
-def _retrain(job: Job, moment: int, registry: Registry, run: str) -> _Decision:
+def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
     stages, champion = Stages(), registry.champion()
-    recipes = Recipes(registry, job, run)
-    current = champion.length if champion and champion.length in job.terms.lengths else None
-    walk, predictor = trained_walk(job, moment, memory=recipes, current=current, stages=stages)
+    cache, span = RecipeCache(registry, job, run), _span_in_use(job, champion)
+    walk, predictor = trained_walk(job, moment, cache=cache, span_in_use=span, stages=stages)
     timeline = lay_out(walk.records, walk.failures)
     with stages("compare with the champion"):
         comparison = _compare(walk, timeline, registry, job)
@@ -224,7 +144,7 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> _Decision:
         log_retraining(registry, run, job, walk, predictor, verdict, stages)
         log_drift(registry, run, drift)
         log_reasons(registry, run, predictor, day)
-    number = _register(registry, run, predictor, walk, recipes.digest)
+    number = _register(registry, run, predictor, walk, cache.digest)
     over = None if champion is None else champion.number
     outcome = Retrained(
         version=number,
@@ -236,7 +156,13 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> _Decision:
         champion=number if verdict.promoted else over,
         run=run,
     )
-    return _Decision(outcome, over, tuple(_alerts(job, outcome, champion, moment, drift)))
+    return Decision(outcome, over, tuple(_alerts(job, outcome, champion, moment, drift)))
+
+
+def _span_in_use(job: Job, champion: Version | None) -> Nanoseconds | None:
+    """Return the champion's training span; None if it is no longer among the candidates."""
+    spans = job.walk_settings.training_spans
+    return next((span for span in spans if champion and span == champion.length), None)
 
 
 def _not_older(verdict: Verdict, champion: Version | None, moment: int) -> Verdict:
@@ -268,10 +194,12 @@ def _compare(walk: Walk, timeline: Timeline, registry: Registry, job: Job) -> Co
         champion = _loaded(registry, registry.champion_before(window.start))
         if champion is not None:
             frames.append(_paired(walk, timeline, window, champion))
-    there = [frame for frame in frames if frame is not None]
-    if not there:
+    comparable = [frame for frame in frames if frame is not None]
+    if not comparable:
         return None
-    return compare(ScoreTable(pd.concat(there, ignore_index=True), job.protocol, walk.unseen_from))
+    return compare(
+        ScoreTable(pd.concat(comparable, ignore_index=True), job.protocol, walk.unseen_from)
+    )
 
 
 def _paired(
@@ -279,11 +207,11 @@ def _paired(
 ) -> pd.DataFrame | None:
     """Return the scores of both; None where the champion needs columns that are not read now."""
     kinds = champion.encoder.measures.plan.kinds
-    if kinds != walk.terms.recipe.plan.kinds:
+    if kinds != walk.settings.recipe.plan.kinds:
         return None
     future = walk.measured_in(window.start, window.instances)
     theirs = champion.scores(champion.encoder.measures.values(*future))["blend"]
-    length, scores = window.by_strategy["steady"]
+    length, scores = window.by_strategy[Strategy.STEADY]
     pair = {"challenger": scores["blend"], "champion": theirs}
     return scores_frame(walk, timeline, window, length, pair)
 
@@ -308,7 +236,7 @@ def _judge(
         scores=day.scores,
         probability=predictor.calibration.apply(day.scores),
         champion=theirs,
-        broken={name: one.state for name, one in drift.items() if one.state},
+        broken={name: moved.state for name, moved in drift.items() if moved.state},
     )
 
 
@@ -324,38 +252,12 @@ def _register(registry: Registry, run: str, predictor: Predictor, walk: Walk, re
     for version in registry.versions():
         if tags.items() <= dict(version.tags).items() and _loaded(registry, version):
             return version.number
-    example = _example(walk, predictor)
+    example = input_example(walk, predictor)
     return registry.register(run, predictor, example, Served(predictor).predict(example), tags)
 
 
-def _example(walk: Walk, predictor: Predictor) -> pd.DataFrame:
-    """Return the newest records of two GPUs, enough for a window, as an input example."""
-    plan = predictor.encoder.measures.plan
-    records = walk.records
-    newest = latest_instances(
-        lay_out(records, walk.failures), length=plan.window_records, since=records.last - DAY
-    )
-    rows = np.concatenate([np.arange(r - plan.window_records + 1, r + 1) for r in newest.row[:2]])
-    columns: dict[str, Any] = {
-        "gpu_serial": np.array(records.serials, dtype=object)[records.gpu[rows]],
-        "timestamp": pd.to_datetime(records.time[rows]),
-    }
-    for name in dict.fromkeys((*plan.kinds.categorical, *plan.peers)):
-        names = np.array([*records.texts[name].texts, ""], dtype=object)
-        columns[name] = names[records.codes(name, rows)]
-    for name in (*plan.kinds.float, *plan.kinds.binary, *plan.kinds.code):
-        columns[name] = records.numbers(name, rows).astype(np.float64)
-    for name in plan.kinds.counter:  # kept as increases; any start of a count will do
-        gained = pd.Series(np.nan_to_num(records.numbers(name, rows).astype(np.float64)))
-        columns[name] = gained.groupby(columns["gpu_serial"]).cumsum()
-    for name in plan.kinds.date:
-        days = records.numbers(name, rows).astype(np.float64)
-        columns[name] = pd.to_datetime(pd.Series(days), unit="D").dt.strftime("%Y-%m-%d")
-    return pd.DataFrame(columns)
-
-
 def _alerts(
-    job: Job, outcome: Retrained, before: Version | None, moment: int, drift: dict[str, Any]
+    job: Job, outcome: Retrained, before: Version | None, moment: int, drifts: dict[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Yield what somebody has to be told of."""
     gate = job.settings.gate
@@ -368,9 +270,10 @@ def _alerts(
             text = f"version {stays.number} was trained {age / DAY:g} days ago"
             yield "stale champion", text
     moved = [
-        f"{name} ({one.stability:.2f}, missing {one.missing_before:.0%} to {one.missing_now:.0%})"
-        for name, one in sorted(drift.items())
-        if one.stability > gate.drift or one.missing_now - one.missing_before > gate.missing
+        f"{name} ({drift.stability:.2f}, "
+        f"missing {drift.missing_before:.0%} to {drift.missing_now:.0%})"
+        for name, drift in sorted(drifts.items())
+        if drift.stability > gate.drift or drift.missing_now - drift.missing_before > gate.missing
     ]
     if moved:
         yield "drift", ", ".join(moved)

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
-from forewarn.evaluation.prediction.walk import (
-    FEWEST_POSITIVES,
-    Trained,
-    TrainingCache,
-    Walk,
-    as_of,
-    scorable,
-)
-from forewarn.features.records.table import DAY
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import Walk, scorable
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.features.prediction.as_of import as_of
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.prediction_job import Job, JobError
+from forewarn.models.prediction.trained_recipe import (
+    FEWEST_POSITIVES,
+    RecipeTrainer,
+    TrainedRecipe,
+    TrainingCache,
+)
+from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.predictor_folder import save_predictor
@@ -53,25 +56,24 @@ def trained_walk(
     job: Job,
     moment: int,
     *,
-    memory: TrainingCache | None = None,
-    current: int | None = None,
+    cache: TrainingCache | None = None,
+    span_in_use: Nanoseconds | None = None,
     stages: Stages | None = None,
 ) -> tuple[Walk, Predictor]:
     """Walk through the last finished windows, and train the whole predictor as of `moment`.
 
-    The lengths are compared, and the probabilities calibrated, on test windows that were finished
-    at `moment`, with recipes trained as of their starts; then the winner is fitted to what is
-    known at `moment`.
+    The training spans are compared, and the probabilities calibrated, on test windows that were
+    finished at `moment`, with recipes trained as of their starts; then the winner is fitted to
+    what is known at `moment`.
 
     Parameters
     ----------
     job : Job
     moment : int
         Nothing from then on is read.
-    memory : Memory, optional
-        What was trained before.
-    current : int, optional
-        Length in use.
+    cache : TrainingCache, optional
+    span_in_use : Nanoseconds, optional
+        Training span of the champion.
     stages : Stages, optional
 
     Raises
@@ -79,75 +81,82 @@ def trained_walk(
     RecordsError, JobError
         If the records break the contract or hold too few known failures.
     """
-    job = replace(job, terms=replace(job.terms, baselines=()))
-    terms, stages = job.terms, stages or Stages()
-    windows = max(_FINISHED_WINDOWS, terms.select_over)
-    past = terms.every * (windows + 1) + terms.recipe.horizon
+    settings, stages = replace(job.walk_settings, baselines=()), stages or Stages()
+    n_windows = max(_FINISHED_WINDOWS, settings.select_over)
+    past = settings.every * (n_windows + 1) + settings.recipe.horizon
     with stages("read records"):
-        records, failures = job.store.read_known(moment - terms.reach - past, moment)
-    instances = scorable(records, failures, terms)
-    walk = Walk(terms, records, failures, instances, stage=stages, memory=memory, current=current)
-    starts = _finished_starts(job, moment, records.first, windows)
+        records, failures = job.store.read_known(moment - settings.reach - past, moment)
+    trainer = RecipeTrainer(settings.recipe, cache, stages)
+    instances = scorable(records, failures, settings)
+    walk = Walk(settings, trainer, records, failures, instances, span_in_use=span_in_use)
+    starts = _finished_starts(settings, moment, records.first, n_windows)
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
-            compared = start in starts[-terms.select_over :]
-            walk.retrain(start, ("steady",) if compared else ("sliding",))
+            compared = start in starts[-settings.select_over :]
+            walk.retrain(start, (Strategy.STEADY if compared else Strategy.SLIDING,))
             bar.update()
         bar.set_postfix_str(iso(moment)[:10])
-        walk.current = current or walk.current
-        predictor = _fit(walk, job, moment)
+        predictor = _fit(walk, job, moment, span_in_use or walk.span_in_use)
         bar.update()
     return walk, predictor
 
 
-def _finished_starts(job: Job, moment: int, first: int, windows: int) -> list[int]:
+def _finished_starts(settings: WalkSettings, moment: int, first: int, n_windows: int) -> list[int]:
     """Return the starts of the last test windows that are finished at `moment`, oldest first."""
-    terms = job.terms
-    newest = last_finished(moment, every=terms.every, horizon=terms.recipe.horizon)
-    starts = [newest - i * terms.every for i in range(windows)]
-    earliest = first + min(terms.lengths) + terms.recipe.horizon
+    horizon = settings.recipe.horizon
+    newest = last_finished(moment, every=settings.every, horizon=horizon)
+    starts = [newest - i * settings.every for i in range(n_windows)]
+    earliest = first + min(settings.training_spans) + horizon
     return sorted(start for start in starts if start >= earliest)
 
 
-def _fit(walk: Walk, job: Job, moment: int) -> Predictor:
-    """Fit the chosen length as of `moment`, with the calibration of finished windows."""
-    terms = walk.terms
-    timeline = as_of(walk.records, walk.failures, moment, terms.reach)
-    length = walk.choices(timeline, moment)["steady"]
-    trained = walk.train(timeline, moment, length, terms.names)
-    if trained is None and length != max(terms.lengths):
-        length = max(terms.lengths)
-        trained = walk.train(timeline, moment, length, terms.names)
-    if trained is None:
-        raise JobError(
-            f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives known in the "
-            f"{length / DAY:g} days before {iso(moment)} (instances with a failure within the "
-            "horizon), or no negatives; expected more failures, or use `--model builtin:rules`."
-        )
+def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> Predictor:
+    """Fit the chosen training span as of `moment`, with the calibration of finished windows."""
+    settings = walk.settings
+    timeline = as_of(walk.records, walk.failures, moment, settings.reach)
+    finished = walk.finished_at(moment, timeline)
+    trained = _train(job, walk, timeline, moment, finished.choices(span_in_use)[Strategy.STEADY])
     if not walk.windows:
         note(
             "too few records for a finished test window: the longest length is taken, and "
             "probabilities are corrected for the training balance only"
         )
-    calibration = walk.calibrate("steady", timeline, moment, trained.prior)
     return Predictor(
         encoder=trained.encoder,
         models=trained.models,
-        committee=terms.committee,
-        calibration=calibration,
-        cascade_model=terms.recipe.cascade_model,
+        committee=settings.committee,
+        calibration=finished.calibrate(Strategy.STEADY, trained.prior),
+        cascade_model=settings.recipe.cascade_model,
         facts=_facts(walk, job, trained, timeline, moment),
     )
 
 
+def _train(
+    job: Job, walk: Walk, timeline: Timeline, moment: int, training_span: Nanoseconds
+) -> TrainedRecipe:
+    """Train on a span, or on the longest where too few failures are known in it."""
+    settings, span = walk.settings, training_span
+    trained = walk.trainer.train(timeline, moment, span, settings.names)
+    if trained is None and span != settings.longest:
+        span = settings.longest
+        trained = walk.trainer.train(timeline, moment, span, settings.names)
+    if trained is None:
+        raise JobError(
+            f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives known in the "
+            f"{span / DAY:g} days before {iso(moment)} (instances with a failure within the "
+            "horizon), or no negatives; expected more failures, or use `--model builtin:rules`."
+        )
+    return trained
+
+
 def _facts(
-    walk: Walk, job: Job, trained: Trained, timeline: Timeline, moment: int
+    walk: Walk, job: Job, trained: TrainedRecipe, timeline: Timeline, moment: int
 ) -> dict[str, Any]:
     settings = job.settings
     return {
         "trained_at": iso(moment),
-        "train_length_days": trained.length / DAY,
+        "train_length_days": trained.training_span / DAY,
         "calibrated_on": [iso(window.start) for window in walk.windows],
         "prevalence": trained.prevalence,
         "failures_known": len(timeline.failures),

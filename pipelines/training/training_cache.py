@@ -1,4 +1,4 @@
-"""Recipes in the registry: what was trained as of a moment and need not be trained again."""
+"""Trained recipes in the registry, so that none is trained twice."""
 
 from __future__ import annotations
 
@@ -11,44 +11,54 @@ from importlib.metadata import version
 from mlflow.exceptions import MlflowException
 
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
-from forewarn.evaluation.prediction.walk import Trained, Walk, as_of, scorable
-from forewarn.features.records.table import DAY
+from forewarn.features.prediction.as_of import as_of
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import PREDICTOR_FORMAT, Predictor
+from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.leftovers import scratch_folder, sweep_scratch
 from forewarn.pipelines.storage.model_registry import Registry, digest_of
 
-__all__ = ["Recipes", "train_recipe"]
+__all__ = ["RecipeCache", "train_recipe"]
 
 
-def train_recipe(job: Job, moment: int, length: int, registry: Registry) -> str:
-    """Train a length as of the start of the last window that is finished at `moment`; keep it.
+def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Registry) -> str:
+    """Train a span as of the start of the last window that is finished at `moment`; keep it.
 
     Returns
     -------
     str
-        What was done, in words. A length that is there, or that too few failures are known for, is
-        no error: the retraining that recalls it sees to that.
+        What was done, in words. A span that is kept already, or that too few failures are known
+        for, is no error: the retraining that recalls it sees to that.
     """
-    terms = job.terms
-    start = last_finished(moment, every=terms.every, horizon=terms.recipe.horizon)
-    tags = {"forewarn.kind": "ahead", "forewarn.at": str(start), "forewarn.length": str(length)}
+    settings = job.walk_settings
+    start = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
+    tags = _tags("ahead", start, training_span)
     sweep_scratch()
     registry.abandon(tags)
     with registry.run(f"{iso(start)[:10]}, ahead", tags) as run:
-        recipes = Recipes(registry, job, run)
-        records, failures = job.store.read_known(start - terms.reach, start)
-        walk = Walk(terms, records, failures, scorable(records, failures, terms), memory=recipes)
-        walk.train(as_of(records, failures, start, terms.reach), start, length, terms.names)
-    what = "recalled" if recipes.recalled else "trained" if recipes.trained else "too few failures"
-    return f"{length / DAY:g} days as of {iso(start)}: {what}"
+        cache = RecipeCache(registry, job, run)
+        records, failures = job.store.read_known(start - settings.reach, start)
+        timeline = as_of(records, failures, start, settings.reach)
+        trainer = RecipeTrainer(settings.recipe, cache)
+        trainer.train(timeline, start, training_span, settings.names)
+    what = "recalled" if cache.recalled else "trained" if cache.trained else "too few failures"
+    return f"{training_span / DAY:g} days as of {iso(start)}: {what}"
+
+
+def _tags(kind: str, moment: int, training_span: Nanoseconds) -> dict[str, str]:
+    return {
+        "forewarn.kind": kind,
+        "forewarn.at": str(moment),
+        "forewarn.length": str(training_span),
+    }
 
 
 @dataclass(slots=True)
-class Recipes:
-    """The memory of a walk (`evaluation.walk.Memory`): one run for each moment and length.
+class RecipeCache:
+    """Trained recipes in the registry: one run for each moment and training span.
 
     Attributes
     ----------
@@ -68,67 +78,62 @@ class Recipes:
 
     @property
     def digest(self) -> str:
-        """Names the recipe: what else than records, moment and length decides what is trained."""
-        terms = self.job.terms
-        recipe = json.loads(json.dumps(dataclasses.asdict(terms.recipe), default=list))
+        """Digest of all that decides what is trained, but for records, moment and training span."""
+        settings = self.job.walk_settings
+        recipe = json.loads(json.dumps(dataclasses.asdict(settings.recipe), default=list))
         made_by = [version("forewarn"), PREDICTOR_FORMAT]
-        return digest_of([recipe, terms.names, terms.committee.parallel, *made_by])
+        return digest_of([recipe, settings.names, settings.committee.parallel, *made_by])
 
-    def _tags(self, moment: int, length: int) -> dict[str, str]:
-        return {
-            "forewarn.kind": "recipe",
-            "forewarn.at": str(moment),
-            "forewarn.length": str(length),
-            "forewarn.recipe": self.digest,
-        }
+    def _tags(self, moment: int, training_span: Nanoseconds) -> dict[str, str]:
+        return _tags("recipe", moment, training_span) | {"forewarn.recipe": self.digest}
 
-    def recall(self, moment: int, length: int) -> Trained | None:
+    def recall(self, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
         """Return what an earlier retraining, or an interrupted one, trained."""
-        for run in self.registry.find(self._tags(moment, length)):
-            trained = self._read(run.info.run_id, moment, length)
+        for run in self.registry.find(self._tags(moment, training_span)):
+            trained = self._read(run.info.run_id, moment, training_span)
             if trained is not None:
                 self.recalled += 1
                 return trained
         return None
 
-    def _read(self, run: str, moment: int, length: int) -> Trained | None:
-        """Return the recipe of a run; None, said in a note, where its files are not whole."""
+    def _read(self, run: str, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
+        """Return the recipe of a run; None, with a note, where its files are not whole."""
         try:
             with self.registry.attached(run, "recipe") as folder:
-                kept = Predictor.load(folder)
-            shares = [float(kept.facts[name]) for name in ("balance", "prevalence")]
+                predictor = Predictor.load(folder)
+            shares = [float(predictor.facts[name]) for name in ("balance", "prevalence")]
             if not all(math.isfinite(share) for share in shares):
                 raise ValueError("`balance` or `prevalence` is no number")
         except (ValueError, TypeError, LookupError, OSError, MlflowException) as error:
             self.registry.end(run, "FAILED")  # so that nobody tries it again
             reason = " ".join(str(error).split())[:160]
-            what = f"{length / DAY:g} days as of {iso(moment)}"
+            what = f"{training_span / DAY:g} days as of {iso(moment)}"
             note(f"kept recipe of {what} cannot be used and is trained anew: {reason}")
             return None
-        return Trained(length, kept.encoder, kept.models, *shares)
+        return TrainedRecipe(training_span, predictor.encoder, predictor.models, *shares)
 
-    def keep(self, moment: int, trained: Trained) -> None:
+    def keep(self, moment: int, trained: TrainedRecipe) -> None:
         """Keep what was trained: the run counts when it is finished."""
-        name = f"{iso(moment)[:10]}, {trained.length / DAY:g} days"
-        tags = self._tags(moment, trained.length)
+        name = f"{iso(moment)[:10]}, {trained.training_span / DAY:g} days"
+        tags = self._tags(moment, trained.training_span)
         facts = {
             "trained_at": iso(moment),
-            "train_length_days": trained.length / DAY,
+            "train_length_days": trained.training_span / DAY,
             "balance": trained.balance,
             "prevalence": trained.prevalence,
         }
-        terms = self.job.terms
-        kept = Predictor(
+        settings = self.job.walk_settings
+        predictor = Predictor(
             trained.encoder,
             trained.models,
-            terms.committee,
+            settings.committee,
             trained.prior,
-            terms.recipe.cascade_model,
+            settings.recipe.cascade_model,
             facts,
         )
         with self.registry.run(name, tags, self.parent) as run:
             self.registry.log(run, params=facts)
             with scratch_folder() as folder:
-                kept.save(folder)
+                predictor.save(folder)
                 self.registry.attach(run, folder, "recipe")
         self.trained += 1

@@ -78,7 +78,7 @@ def test_an_earlier_list_that_cannot_be_made_does_not_cost_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from forewarn.pipelines import scheduled_tasks as site
-    from forewarn.pipelines.prediction_job import JobError
+    from forewarn.pipelines.runtime.job_error import JobError
 
     def score(_: str, day: str) -> str:
         if day == "2025-03-02":

@@ -44,9 +44,9 @@ def _numpy_2_warning_off() -> Iterator[None]:
 
 def _without_clock(metadata: bytes) -> bytes:
     """Leave out the moment of saving."""
-    kept = json.loads(metadata)
-    kept.pop("date_saved", None)
-    return json.dumps(kept).encode()
+    fields = json.loads(metadata)
+    fields.pop("date_saved", None)
+    return json.dumps(fields).encode()
 
 
 def _without_addresses(config: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What the neural networks share: scaled buckets in, scores out, files on disk."""
+"""The base of the neural networks: scaled buckets in, scores out, files on disk."""
 
 from __future__ import annotations
 

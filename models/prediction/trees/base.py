@@ -1,4 +1,4 @@
-"""What the LightGBM models share: a table of columns in, scores and contributions out."""
+"""The base of the LightGBM models: a table of columns in, scores and contributions out."""
 
 from __future__ import annotations
 

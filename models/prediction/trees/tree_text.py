@@ -47,7 +47,7 @@ def check_tree_text(text: str, n_columns: int) -> None:
     Raises
     ------
     ValueError
-        Says what was found.
+        Says which field or block is wrong.
     """
     head, begin = _head(text)
     _check_head(head, n_columns)
@@ -92,9 +92,9 @@ def _check_head(head: Mapping[str, str], n_columns: int) -> None:
             raise ValueError(f"`{name}` is not of {n_columns} columns")
 
 
-def _check_names(found: Mapping[str, str], expected: set[str]) -> None:
-    for name in sorted(found.keys() ^ expected):
-        raise ValueError(f"field `{name[:40]}` {'is not known' if name in found else 'is missing'}")
+def _check_names(named: Mapping[str, str], expected: set[str]) -> None:
+    for name in sorted(named.keys() ^ expected):
+        raise ValueError(f"field `{name[:40]}` {'is not known' if name in named else 'is missing'}")
 
 
 def _check_tree(fields: Mapping[str, str], n_columns: int) -> None:

@@ -9,13 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.evaluation.prediction.backtest_figures import (
-    Protocol,
-    ScoreTable,
-    calibration_figures,
-    report_strategy,
-)
+from forewarn.evaluation.prediction.backtest_figures import calibration_figures, report_strategy
 from forewarn.evaluation.prediction.ranking import average_precision
+from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.models.prediction.ensembles import Committee
 
 HOUR = 3_600_000_000_000
@@ -338,8 +334,7 @@ def test_probabilities_that_were_not_fitted_yet_do_not_count_for_thecalibration_
             "test_window": days.repeat(2),
         }
     )
-    protocol = Protocol(COMMITTEE, 0.25, 0.7, 0.25, step=1, horizon=1, seed=0)
-    found = calibration_figures(ScoreTable(frame, protocol))
+    found = calibration_figures(ScoreTable(frame, protocol()))
     assert sum(one["count"] for one in found["bins"]) == 2
     assert found["slope"] > 0
 

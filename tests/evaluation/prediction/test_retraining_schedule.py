@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.evaluation.prediction.retraining_schedule import (
-    DAY,
     best_length,
     finished,
     retraining_times,
 )
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 
-HOUR = DAY // 24
 START = 20_000 * DAY  # a midnight
+THREE_DAYS, NINE_DAYS = Nanoseconds(3 * DAY), Nanoseconds(9 * DAY)
 DAYS = st.integers(1, 20).map(lambda days: days * DAY)
 SPANS = st.integers(1, 30 * 24).map(lambda hours: hours * HOUR)
 
@@ -23,9 +23,9 @@ def times(
     first: int = START,
     last: int = START + 20 * DAY,
     *,
-    longest: int = 9 * DAY,
-    horizon: int = DAY,
-    every: int = 3 * DAY,
+    longest: Nanoseconds = NINE_DAYS,
+    horizon: Nanoseconds = DAY,
+    every: Nanoseconds = THREE_DAYS,
     start: int | None = None,
     end: int | None = None,
 ) -> list[float]:
@@ -43,7 +43,7 @@ def test_first_time_is_the_longest_length_and_the_horizon_after_the_first_record
 def test_first_time_waits_for_the_next_midnight() -> None:
     assert times(first=START + 1) == [11, 14, 17, 20]
     assert times(first=START - 1) == [10, 13, 16, 19]
-    assert times(horizon=6 * HOUR) == [10, 13, 16, 19]
+    assert times(horizon=Nanoseconds(6 * HOUR)) == [10, 13, 16, 19]
 
 
 def test_a_retraining_needs_a_record_at_or_after_it() -> None:
@@ -66,7 +66,11 @@ def test_all_times_lie_before_the_end() -> None:
 
 @given(st.integers(START, START + DAY), SPANS, SPANS, SPANS, SPANS)
 def test_times_follow_the_contract(
-    first: int, length_of_records: int, longest: int, horizon: int, every: int
+    first: int,
+    length_of_records: int,
+    longest: Nanoseconds,
+    horizon: Nanoseconds,
+    every: Nanoseconds,
 ) -> None:
     last = first + length_of_records
     found = retraining_times(first, last, longest=longest, horizon=horizon, every=every)
@@ -83,9 +87,9 @@ def test_times_follow_the_contract(
 
 def test_a_window_is_finished_when_its_last_label_is_over() -> None:
     over = START + 3 * DAY + DAY
-    assert finished(START, over, every=3 * DAY, horizon=DAY)
-    assert finished(START, over + 1, every=3 * DAY, horizon=DAY)
-    assert not finished(START, over - 1, every=3 * DAY, horizon=DAY)
+    assert finished(START, over, every=THREE_DAYS, horizon=DAY)
+    assert finished(START, over + 1, every=THREE_DAYS, horizon=DAY)
+    assert not finished(START, over - 1, every=THREE_DAYS, horizon=DAY)
 
 
 def test_the_longest_is_taken_while_no_window_is_finished() -> None:

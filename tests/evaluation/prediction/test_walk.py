@@ -13,14 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.evaluation.prediction.walk import (
-    FEWEST_POSITIVES,
-    Walk,
-    WalkSettings,
-    WindowScores,
-    as_of,
-    scorable,
-)
+from forewarn.evaluation.prediction.walk import Walk, scorable
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import check_keys, check_values
@@ -28,12 +24,12 @@ from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline
-from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.calibration import Calibration, fit_calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
+from forewarn.models.prediction.trained_recipe import FEWEST_POSITIVES, RecipeTrainer
 from forewarn.models.prediction.training_set import Recipe
 
-HOUR = 3_600_000_000_000
 START = 20_500 * 24 * HOUR
 N_GPUS, N_HOURS = 20, 18 * 24
 KINDS = FeatureKinds(float=("temperature",), counter=("errors",))
@@ -45,22 +41,21 @@ RECIPE = Recipe(
         history=(3,),
         peers=("machine_id",),
     ),
-    step=2 * HOUR,
-    horizon=12 * HOUR,
+    step=Nanoseconds(2 * HOUR),
+    horizon=Nanoseconds(12 * HOUR),
     cascade_model="gbdt",
     negatives_per_positive=1.0,
     positive_weight=1.0,
     cascade_positive_weight=10.0,
     seed=0,
 )
-SHORT, LONG = 3 * 24 * HOUR, 5 * 24 * HOUR
+SHORT, LONG = Nanoseconds(3 * 24 * HOUR), Nanoseconds(5 * 24 * HOUR)
 TERMS = WalkSettings(
     recipe=RECIPE,
     committee=Committee.of_models(("gbdt",), ("gbdt",), (("gbdt", 0.2),)),
     models=("gbdt",),
-    lengths=(SHORT, LONG),
-    every=48 * HOUR,
-    step=2,
+    training_spans=(SHORT, LONG),
+    every=Nanoseconds(48 * HOUR),
     k=0.1,
     negatives_per_positive=8.0,
     select_by="parallel",
@@ -146,7 +141,8 @@ def walk_of(
 ) -> Walk:
     records, failures = records_of(frame), failures_of(tickets)
     chosen = replace(TERMS, **terms)
-    return Walk(chosen, records, failures, scorable(records, failures, chosen))
+    trainer = RecipeTrainer(chosen.recipe)
+    return Walk(chosen, trainer, records, failures, scorable(records, failures, chosen))
 
 
 def walked(
@@ -164,7 +160,7 @@ def base() -> Walk:
 
 
 def seen(walk: Walk, hour: float = NOW) -> Timeline:
-    return as_of(walk.records, walk.failures, at(hour), walk.terms.reach)
+    return as_of(walk.records, walk.failures, at(hour), walk.settings.reach)
 
 
 def calibration(walk: Walk, strategy: str = "variable", hour: float = NOW) -> Calibration:
@@ -181,7 +177,7 @@ PRIOR = Calibration(1.0, -2.0)
 @given(st.floats(1, N_HOURS + 24), st.floats(1, 400))
 def test_as_of_has_no_record_and_no_knowledge_from_then_on(hour: float, reach: float) -> None:
     walk = walk_of(((2, 100, 150, 120), (3, 50, None, 300), *TICKETS))
-    timeline = as_of(walk.records, walk.failures, at(hour), round(reach * HOUR))
+    timeline = as_of(walk.records, walk.failures, at(hour), Nanoseconds(round(reach * HOUR)))
     time = timeline.records.time
     assert ((time < at(hour)) & (time >= at(hour) - round(reach * HOUR))).all()
     expected = np.sum((walk.records.time < at(hour)) & (walk.records.time >= at(hour - reach) - 1))
@@ -211,7 +207,7 @@ def test_scores_what_ends_in_the_window_and_has_a_known_label(base: Walk) -> Non
         assert ((mine.end >= at(hour)) & (mine.end < at(hour + 48))).all()
         expected = base.instances.between(at(hour), at(hour + 48))
         assert set(expected.row[expected.label >= 0]) <= set(mine.row)
-        assert {len(scores) for scores in window.by_length[LONG].values()} == {len(mine)}
+        assert {len(scores) for scores in window.by_span[LONG].values()} == {len(mine)}
 
 
 def test_every_strategy_has_its_length_and_all_scores(base: Walk) -> None:
@@ -256,16 +252,16 @@ def test_only_the_longest_is_trained_without_variable() -> None:
     walk = walk_of()
     window = walk.retrain(at(TIMES[0]), ("fixed", "sliding"))
     assert window is not None
-    assert set(window.by_length) == {LONG}
+    assert set(window.by_span) == {LONG}
 
 
 @pytest.mark.parametrize(("horizon", "trained"), [(8, False), (10, True)])
 def test_a_retraining_needs_five_known_positives(horizon: int, trained: bool) -> None:
     # One failure every two hours of its horizon: four or five positives.
-    recipe = replace(RECIPE, horizon=horizon * HOUR)
+    recipe = replace(RECIPE, horizon=Nanoseconds(horizon * HOUR))
     walk = walk_of(((2, 101, None, None),), recipe=recipe)
     timeline = seen(walk, TIMES[0])
-    found = walk.train(timeline, at(TIMES[0]), LONG, ("gbdt",))
+    found = walk.trainer.train(timeline, at(TIMES[0]), LONG, ("gbdt",))
     assert (found is not None) == trained
     assert (walk.retrain(at(TIMES[0]), STRATEGIES) is not None) == trained
     assert len(walk.windows) == int(trained)
@@ -285,7 +281,7 @@ def test_a_length_with_too_few_positives_is_left_out() -> None:
     walk = walk_of(((2, 45, None, None),))
     window = walk.retrain(at(TIMES[0]), STRATEGIES)
     assert window is not None
-    assert set(window.by_length) == {LONG}
+    assert set(window.by_span) == {LONG}
     assert window.by_strategy["variable"][0] == LONG
 
 
@@ -303,7 +299,7 @@ def test_stages_are_named() -> None:
         named.append(name)
         yield
 
-    walk = replace(walk_of(), stage=stage)
+    walk = replace(walk_of(), trainer=RecipeTrainer(RECIPE, stage=stage))
     walk.retrain(at(TIMES[0]), ("sliding",))
     assert {"training sets", "fit gbdt", "measure test windows", "score"} <= set(named)
 
@@ -311,7 +307,7 @@ def test_stages_are_named() -> None:
 @pytest.mark.parametrize("weight", [1.0, 4.0])
 def test_the_prior_undoes_the_balance_that_the_loss_had(weight: float) -> None:
     walk = walk_of(recipe=replace(RECIPE, positive_weight=weight))
-    trained = walk.train(seen(walk, TIMES[0]), at(TIMES[0]), LONG, ("gbdt",))
+    trained = walk.trainer.train(seen(walk, TIMES[0]), at(TIMES[0]), LONG, ("gbdt",))
     assert trained is not None
     # At odds of `weight` in training a model without any knowledge scores weight / (weight + 1).
     ignorant = weight / (weight + 1)
@@ -406,11 +402,15 @@ def test_a_gpu_gone_before_what_is_read_again_has_no_known_label() -> None:
     found = []
     for tickets in (TICKETS, (*TICKETS, (2, 172, None, 10**4))):
         walk = walk_of(
-            tickets, frame, recipe=replace(RECIPE, plan=plan), lengths=(24 * HOUR,), every=24 * HOUR
+            tickets,
+            frame,
+            recipe=replace(RECIPE, plan=plan),
+            training_spans=(24 * HOUR,),
+            every=24 * HOUR,
         )
         for hour in range(144, 264, 24):
             walk.retrain(at(hour), ("sliding",))
-        assert walk.windows[0].start + walk.terms.reach < at(288)
+        assert walk.windows[0].start + walk.settings.reach < at(288)
         found.append(calibration(walk, "sliding", 288))
     assert 2 in walk.windows[0].instances.gpu
     assert found[0] == found[1]
@@ -489,7 +489,7 @@ def test_a_failure_known_after_the_records_end_is_not_tested() -> None:
 def test_a_finished_window_whose_records_came_late_is_judged_as_far_as_they_go(base: Walk) -> None:
     # At NOW the window from 240 on is finished, but no record came after 280.
     window, walk = base.windows[2], walk_of(frame=FLEET[FLEET["hour"] < 280])
-    labels = base._labels(window, seen(walk))
+    labels = window.known_labels(seen(walk), RECIPE)
     late = window.instances.end + RECIPE.horizon > at(279)
     assert late.any()
     assert (labels[late] == -1).all()
@@ -503,14 +503,14 @@ def test_a_finished_window_whose_records_came_late_is_judged_as_far_as_they_go(b
 ONE_FLAG: dict[str, Any] = {"k": 0.001, "negatives_per_positive": 1000.0}
 
 
-def scored(walk: Walk, hour: int, best: dict[int, int]) -> WindowScores:
+def scored(walk: Walk, hour: int, best: dict[Nanoseconds, int]) -> WindowScores:
     """Return a window in which each length flags the last instance of one GPU."""
     mine = walk.instances.between(at(hour), at(hour + 48))
     mine = mine.take(mine.label >= 0)
     hashes = sampling_hash(0, walk.records.serials, mine.gpu, mine.end)
     window = WindowScores(at(hour), mine, hashes, mine.label >= 0)
     for length, gpu in best.items():
-        window.by_length[length] = puts_first(window, gpu)
+        window.by_span[length] = puts_first(window, gpu)
     return window
 
 
@@ -525,7 +525,7 @@ def puts_first(window: WindowScores, *gpus: int) -> dict[str, npt.NDArray[np.flo
 
 def chosen(
     tickets: tuple[Ticket, ...],
-    *windows: tuple[int, dict[int, int]],
+    *windows: tuple[int, dict[Nanoseconds, int]],
     hour: float = NOW,
     frame: pd.DataFrame = FLEET,
 ) -> int:
@@ -603,7 +603,7 @@ def test_instances_of_a_gpu_that_turns_out_to_have_failed_still_count_for_the_ch
         walk = walk_of(tickets, **ONE_FLAG)
         window = walk.retrain(at(192), STRATEGIES)
         assert window is not None
-        window.by_length = {LONG: puts_first(window, 6), SHORT: puts_first(window, 8, 6)}
+        window.by_span = {LONG: puts_first(window, 6), SHORT: puts_first(window, 8, 6)}
         assert walk.choices(seen(walk), at(NOW))["variable"] == LONG
 
 

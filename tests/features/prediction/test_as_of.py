@@ -29,7 +29,7 @@ At = Callable[[float], int]
 Ticket = tuple[str, float, float | None, float]
 
 MINUTE = 60 * 10**9
-LENGTH, STEP, HORIZON = 4, 2, 6 * 30 * MINUTE
+LENGTH, STEP, HORIZON = 4, 2, Nanoseconds(6 * 30 * MINUTE)
 START, END = 600.0, 4_200.0  # minutes: of a training, and of all records
 PLAN = Plan(
     kinds=FeatureKinds(
@@ -48,7 +48,7 @@ PLAN = Plan(
 )
 RECIPE = Recipe(
     plan=PLAN,
-    step=STEP * 30 * MINUTE,
+    step=Nanoseconds(STEP * 30 * MINUTE),
     horizon=HORIZON,
     cascade_model="mlp",
     negatives_per_positive=0.1,
@@ -153,7 +153,7 @@ def _training(records: Records, found: Failures, at: At, moment: float) -> dict[
     """Return every array of the training set as of `moment`; None without positives."""
     timeline = lay_out(records.between(at(START), at(moment)), found.known_before(at(moment)))
     everything = find_instances(timeline, length=LENGTH, step=STEP, horizon=HORIZON)
-    chosen = known(everything, at(moment), at(moment) - at(START), HORIZON)
+    chosen = known(everything, at(moment), Nanoseconds(at(moment) - at(START)), HORIZON)
     if not (chosen.label == 1).any():
         return None
     encoder, training = build_training_set(RECIPE, timeline, chosen)

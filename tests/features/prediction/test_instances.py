@@ -31,7 +31,7 @@ MINUTE = 60 * 10**9
 
 @pytest.fixture(scope="module")
 def ends_of(minutes: Minutes) -> Callable[..., list[tuple[str, float]]]:
-    """Return `ends_of(timeline, length, step, cut)`: serial and minute of every instance."""
+    """Return `ends_of(timeline, length, step)`: serial and minute of every instance."""
 
     def of(timeline: Timeline, length: int, step: int) -> list[tuple[str, float]]:
         found = find_instances(timeline, length=length, step=step, horizon=MINUTE)

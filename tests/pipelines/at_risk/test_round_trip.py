@@ -165,7 +165,7 @@ def test_a_list_agrees_with_the_backtest_to_the_last_digit(
 @pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path: Path) -> None:
     from forewarn.pipelines.storage.model_registry import Registry
-    from forewarn.pipelines.training.training_cache import Recipes
+    from forewarn.pipelines.training.training_cache import RecipeCache
 
     config = tmp_path / "config.toml"
     config.write_text(SETTINGS.format(features=ALL_KINDS, models='"gbdt"'))
@@ -174,9 +174,9 @@ def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path:
     table = settings.registry.model_copy(update={"store": str(tmp_path / "mlflow")})
     registry = Registry(table, create=True)
     with registry.run("retraining", {"forewarn.kind": "retraining"}) as run:
-        kept, recalled = (Recipes(registry, job, run) for _ in range(2))
-        walk, undisturbed = trained_walk(job, moment, memory=kept)
-        again, resumed = trained_walk(job, moment, memory=recalled)
+        kept, recalled = (RecipeCache(registry, job, run) for _ in range(2))
+        walk, undisturbed = trained_walk(job, moment, cache=kept)
+        again, resumed = trained_walk(job, moment, cache=recalled)
     assert (kept.recalled, recalled.trained) == (0, 0)
     assert kept.trained == recalled.recalled > 1
     assert walk.windows

@@ -18,7 +18,7 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.model_registry import Registry
-from forewarn.pipelines.training.training_cache import Recipes
+from forewarn.pipelines.training.training_cache import RecipeCache
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 
@@ -196,7 +196,7 @@ def shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
         training.labels[:] = training.labels[order]
         return encoder, training
 
-    monkeypatch.setattr("forewarn.evaluation.prediction.walk.build_training_set", wrong)
+    monkeypatch.setattr("forewarn.models.prediction.trained_recipe.build_training_set", wrong)
 
 
 def refused(site: Site, said: dict[str, Any], why: str) -> None:
@@ -286,16 +286,16 @@ def test_a_retraining_that_was_killed_goes_on_and_ends_the_same(
 ) -> None:
     there, said = site
     fresh = Site(there.records, config_of(config_text, tmp_path))
-    keep, kept = Recipes.keep, []
+    keep, kept = RecipeCache.keep, []
 
-    def killed(self: Recipes, moment: int, trained: Any) -> None:
+    def killed(self: RecipeCache, moment: int, trained: Any) -> None:
         keep(self, moment, trained)
         kept.append(moment)
         if len(kept) == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Recipes, "keep", killed)
+        patched.setattr(RecipeCache, "keep", killed)
         assert fresh.retrain(DAYS[0]) == 130
     assert fresh.registry.versions() == []
     assert fresh.retrain(DAYS[0]) == 0

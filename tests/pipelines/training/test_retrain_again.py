@@ -30,7 +30,8 @@ from forewarn.pipelines.storage.lock import locked
 from forewarn.pipelines.storage.model_registry import Registry
 from forewarn.pipelines.training import retrain as retrain_module
 from forewarn.pipelines.training import training_cache as recipes_module
-from forewarn.pipelines.training.retrain import Retrained, retrain
+from forewarn.pipelines.training.retrain import retrain
+from forewarn.pipelines.training.retraining_decision import Retrained
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 
@@ -383,10 +384,10 @@ def test_a_damaged_recipe_is_trained_anew(
     for folder in folders:
         damage(folder)
     job, registry = open_job(site.records, load_settings(site.config)), site.registry
-    recipes = recipes_module.Recipes(registry, job, "")
-    tags = recipes._tags(parse_moment(FIRST), job.terms.lengths[0])
+    recipes = recipes_module.RecipeCache(registry, job, "")
+    tags = recipes._tags(parse_moment(FIRST), job.walk_settings.training_spans[0])
     (kept,) = registry.find(tags)
-    assert recipes.recall(parse_moment(FIRST), job.terms.lengths[0]) is None
+    assert recipes.recall(parse_moment(FIRST), job.walk_settings.training_spans[0]) is None
     said = capsys.readouterr().err
     assert said.count("cannot be used and is trained anew") == 1
     assert registry.find(tags) == []

@@ -1,0 +1,162 @@
+"""The finished test windows of a walk: they choose the training span, and calibrate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.prediction.length_selection import Flagged, steady_length
+from forewarn.evaluation.prediction.ranking import flag_precision
+from forewarn.evaluation.prediction.retraining_schedule import best_length, finished
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.test_set import sampled_mask
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.features.records.table import MACHINE, Records
+from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import Nanoseconds
+from forewarn.models.prediction.calibration import Calibration, fit_calibration
+
+__all__ = ["FinishedWindows"]
+
+Labels = npt.NDArray[np.int8]
+SampleFlags = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+
+_CALIBRATED_ON = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedWindows:
+    """The test windows whose labels were all known at a moment, oldest first.
+
+    Attributes
+    ----------
+    settings : WalkSettings
+    records : Records
+        Those that the rows of the windows' instances number.
+    timeline : Timeline
+        As it stood at the moment.
+    windows : list of WindowScores
+    """
+
+    settings: WalkSettings
+    records: Records
+    timeline: Timeline
+    windows: list[WindowScores]
+
+    @classmethod
+    def at(
+        cls,
+        moment: int,
+        windows: Sequence[WindowScores],
+        settings: WalkSettings,
+        records: Records,
+        timeline: Timeline,
+    ) -> FinishedWindows:
+        """Keep the windows that are finished at `moment`."""
+        every, horizon = settings.every, settings.recipe.horizon
+        done = [w for w in windows if finished(w.start, moment, every=every, horizon=horizon)]
+        return cls(settings, records, timeline, done)
+
+    def choices(self, span_in_use: Nanoseconds | None) -> dict[str, Nanoseconds]:
+        """Return the training spans that `variable` and `steady` take."""
+        # A window with nothing to find says nothing about who finds.
+        with_failures = (
+            (window, labels)
+            for window in reversed(self.windows)
+            if ((labels := self._labels(window)) == 1).any()
+        )
+        pooled = list(islice(with_failures, self.settings.select_over))
+        precision = self._precisions(*pooled[0]) if pooled else None
+        best = best_length(self.settings.training_spans, precision)
+        steady = best
+        if self.settings.select_over > 1:
+            steady = self._steady_span(pooled, span_in_use or self.settings.longest)
+        return {Strategy.VARIABLE: best, Strategy.STEADY: steady}
+
+    def calibrate(self, strategy: str, prior: Calibration) -> Calibration:
+        """Fit probabilities to the last windows, out of time and as known at the moment."""
+        blends, labels = [], []
+        for window in self.windows[-_CALIBRATED_ON:]:
+            window_labels = self._labels(window)
+            blends.append(window.by_strategy[strategy][1]["blend"][window_labels >= 0])
+            labels.append(window_labels[window_labels >= 0])
+        if not blends or not (np.concatenate(labels) == 1).any():
+            return prior
+        scores = np.concatenate(blends)
+        # A failure makes as many positives as instances fit into a horizon: together one evidence.
+        recipe = self.settings.recipe
+        evidence = np.full(len(scores), min(1.0, recipe.step / recipe.horizon))
+        return fit_calibration(scores, np.concatenate(labels), start=prior, weights=evidence)
+
+    def _labels(self, window: WindowScores) -> Labels:
+        return window.known_labels(self.timeline, self.settings.recipe)
+
+    def _precisions(self, window: WindowScores, labels: Labels) -> dict[Nanoseconds, float | None]:
+        """Return the precision of each training span on a window's 1:8 set."""
+        return {
+            span: flag_precision(labels[rows], flags)
+            for span, (rows, flags) in self._flags(window, labels).items()
+        }
+
+    def _steady_span(
+        self, pooled: Sequence[tuple[WindowScores, Labels]], span_in_use: Nanoseconds
+    ) -> Nanoseconds:
+        """Return the training span that was better over several windows, or that in use."""
+        settings, machine = self.settings, self.records.texts.get(MACHINE)
+        return steady_length(
+            settings.training_spans,
+            span_in_use,
+            self._pooled_flags(pooled),
+            n_machines=len(self.records.serials if machine is None else machine.texts) + 1,
+            seed=settings.recipe.seed,
+        )
+
+    def _pooled_flags(
+        self, pooled: Sequence[tuple[WindowScores, Labels]]
+    ) -> dict[Nanoseconds, Flagged]:
+        """Return what each training span that was scored in all windows flags in them."""
+        spans = [
+            span
+            for span in self.settings.training_spans
+            if pooled and all(span in window.by_span for window, _ in pooled)
+        ]
+        parts: dict[Nanoseconds, list[Flagged]] = {span: [] for span in spans}
+        for window, labels in pooled:
+            for span, (rows, flags) in self._flags(window, labels).items():
+                if span in parts:
+                    parts[span].append(self._flagged(window, labels, rows[flags]))
+        return {
+            span: Flagged(
+                np.concatenate([part.hit for part in span_parts]),
+                np.concatenate([part.machine for part in span_parts]),
+            )
+            for span, span_parts in parts.items()
+        }
+
+    def _flagged(
+        self, window: WindowScores, labels: Labels, rows: npt.NDArray[np.int64]
+    ) -> Flagged:
+        instances = window.instances.take(rows)
+        if self.records.texts.get(MACHINE) is None:
+            machines = instances.gpu
+        else:
+            machines = self.records.codes(MACHINE, instances.row)
+        return Flagged(labels[rows] == 1, machines.astype(np.int64))
+
+    def _flags(self, window: WindowScores, labels: Labels) -> dict[Nanoseconds, SampleFlags]:
+        """Return the rows of a window's 1:8 set, and what each training span flags of them."""
+        settings = self.settings
+        sampled = sampled_mask(labels, window.hashes, settings.negatives_per_positive)
+        rows = np.flatnonzero(sampled)
+        order = np.arange(len(rows))
+        flags = {}
+        for span, scores in window.by_span.items():
+            of_rows = {name: values[rows] for name, values in scores.items()}
+            span_flags = settings.committee.flags(settings.select_by, of_rows, settings.k, order)
+            flags[span] = (rows, span_flags)
+        return flags

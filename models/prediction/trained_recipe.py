@@ -1,0 +1,149 @@
+"""One recipe trained as of a moment on one training span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.instances import find_instances
+from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import Nanoseconds
+from forewarn.models.prediction.builtin_rules import rule_scores
+from forewarn.models.prediction.calibration import Calibration, prior_correction
+from forewarn.models.prediction.protocol import FailureModel
+from forewarn.models.prediction.training_set import (
+    Recipe,
+    TrainingSet,
+    build_training_set,
+    fit_model,
+    known,
+)
+
+__all__ = ["FEWEST_POSITIVES", "RecipeTrainer", "TrainedRecipe", "TrainingCache"]
+
+Floats = npt.NDArray[np.float64]
+Stage = Callable[[str], AbstractContextManager[None]]
+
+FEWEST_POSITIVES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRecipe:
+    """One recipe trained as of a moment on one training span.
+
+    Attributes
+    ----------
+    training_span : Nanoseconds
+    encoder : Encoder
+    models : dict of str to FailureModel
+    balance : float
+        Share of the positives in the loss.
+    prevalence : float
+        Share of positives among all instances that were known at the moment.
+    """
+
+    training_span: Nanoseconds
+    encoder: Encoder
+    models: dict[str, FailureModel]
+    balance: float
+    prevalence: float
+
+    def scores(self, values: InstanceValues) -> dict[str, Floats]:
+        """Return all scores of measured instances, those of the built-in rules too."""
+        inputs = self.encoder.encode(values)
+        scores = {name: model.score(inputs) for name, model in self.models.items()}
+        return scores | {"rules": rule_scores(values, self.encoder.measures.plan)}
+
+    @property
+    def prior(self) -> Calibration:
+        """The calibration that undoes the balance of the training set."""
+        return prior_correction(self.balance, self.prevalence)
+
+
+class TrainingCache(Protocol):
+    """Recipes that were trained before and need not be trained again."""
+
+    def recall(self, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
+        """Return what was trained as of a moment on a training span, if it was kept."""
+        ...
+
+    def keep(self, moment: int, trained: TrainedRecipe) -> None:
+        """Keep what was trained as of a moment."""
+        ...
+
+
+def _unmeasured(_: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeTrainer:
+    """Trains a recipe as of any moment, on any training span.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    cache : TrainingCache or None
+        Asked before anything is trained, and given what was.
+    stage : callable
+        Names what is being done, for whoever measures time.
+    """
+
+    recipe: Recipe
+    cache: TrainingCache | None = None
+    stage: Stage = _unmeasured
+
+    def train(
+        self, timeline: Timeline, moment: int, training_span: Nanoseconds, names: Sequence[str]
+    ) -> TrainedRecipe | None:
+        """Train on one span before `moment`; None if too few positives are known.
+
+        Parameters
+        ----------
+        timeline : Timeline
+            As it stood at `moment` (`as_of`).
+        moment : int
+        training_span : Nanoseconds
+        names : sequence of str
+            Models to fit.
+        """
+        cached = None if self.cache is None else self.cache.recall(moment, training_span)
+        if cached is not None:
+            return cached
+        trained = self._train(timeline, moment, training_span, names)
+        if trained is not None and self.cache is not None:
+            self.cache.keep(moment, trained)
+        return trained
+
+    def _train(
+        self, timeline: Timeline, moment: int, training_span: Nanoseconds, names: Sequence[str]
+    ) -> TrainedRecipe | None:
+        recipe = self.recipe
+        with self.stage("training sets"):
+            instances = find_instances(
+                timeline,
+                length=recipe.plan.window_records,
+                step=recipe.step_records,
+                horizon=recipe.horizon,
+            )
+            chosen = known(instances, moment, training_span, recipe.horizon)
+            positives = int((chosen.label == 1).sum())
+            if positives < FEWEST_POSITIVES or positives == len(chosen):
+                return None
+            encoder, training = build_training_set(recipe, timeline, chosen)
+        models = {name: self._fit(name, training) for name in names}
+        # What the loss saw: the positives count for more in it than in the training set.
+        positive = training.balance * recipe.positive_weight
+        balance = positive / (positive + 1.0 - training.balance)
+        return TrainedRecipe(training_span, encoder, models, balance, training.prevalence)
+
+    def _fit(self, name: str, training: TrainingSet) -> FailureModel:
+        with self.stage(f"fit {name}"):
+            return fit_model(self.recipe, name, training)
