@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.cli.options import Parser, add_command, add_config, moment, settings_of
+from forewarn.pipelines.cli.options import (
+    Commands,
+    add_command,
+    add_config,
+    add_out,
+    moment,
+    settings_of,
+)
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ class OptionsError(InputError):
     """Options that do not go together."""
 
 
-def add_ingest(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_ingest(commands: Commands) -> None:
     """Add `forewarn ingest`."""
     command = add_command(
         commands,
@@ -58,7 +65,7 @@ def add_ingest(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="tickets: gpu_serial, failed_at, repaired_at, cause, known_at",
     )
-    command.add_argument("--out", type=Path, required=True, help="folder of records")
+    add_out(command, "folder of records")
     add_config(command)
     command.add_argument(
         "--start", type=moment, metavar="TIME", help="of --prometheus (default: 15 days before)"
@@ -195,7 +202,7 @@ def _notes(landed: Landed) -> None:
         note(f"{landed.unplaced} events are of an address at which no GPU was ever seen")
 
 
-def add_collect(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_collect(commands: Commands) -> None:
     """Add `forewarn collect`."""
     command = add_command(
         commands,
@@ -204,7 +211,7 @@ def add_collect(commands: argparse._SubParsersAction[Parser]) -> None:
         "take what agents send and make records of it; tokens come from FOREWARN_TOKENS",
         "FOREWARN_TOKENS=site-a=SECRET forewarn collect --out records --cmdb cmdb.csv",
     )
-    command.add_argument("--out", type=Path, required=True, help="folder of records")
+    add_out(command, "folder of records")
     add_config(command)
     command.add_argument("--cmdb", type=Path, metavar="FILE", help="read anew when it changes")
     command.add_argument("--repairs", type=Path, metavar="FILE", help="read anew when it changes")
@@ -227,7 +234,7 @@ def _collect(args: argparse.Namespace) -> int:
     return 0
 
 
-def add_agent(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_agent(commands: Commands) -> None:
     """Add `forewarn agent`."""
     command = add_command(
         commands,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import (
-    Parser,
+    Commands,
     add_at,
     add_command,
     add_config,
+    add_group,
+    add_json,
     add_records,
-    integer_at_least,
     settings_of,
 )
 from forewarn.pipelines.runtime.terminal import say
@@ -22,10 +22,10 @@ from forewarn.pipelines.runtime.terminal import say
 if TYPE_CHECKING:
     from forewarn.pipelines.storage.model_registry import Registry, Version
 
-__all__ = ["add_models", "add_retrain", "add_up"]
+__all__ = ["add_models", "add_retrain"]
 
 
-def add_retrain(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_retrain(commands: Commands) -> None:
     """Add `forewarn retrain`."""
     command = add_command(
         commands,
@@ -37,7 +37,7 @@ def add_retrain(commands: argparse._SubParsersAction[Parser]) -> None:
     add_records(command)
     add_config(command)
     add_at(command)
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(command)
 
 
 def _retrain(args: argparse.Namespace) -> int:
@@ -74,12 +74,9 @@ def _retrain(args: argparse.Namespace) -> int:
     return 0 if done.promoted else 1
 
 
-def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_models(commands: Commands) -> None:
     """Add `forewarn models list | show | promote | rollback`."""
-    parent = commands.add_parser(
-        "models", help="look at registered predictors, change the champion"
-    )
-    kinds = parent.add_subparsers(required=True, metavar="WHAT")
+    kinds = add_group(commands, "models", "look at registered predictors, change the champion")
     for name, run, text in (
         ("list", _list, "list all registered predictors, the newest first"),
         ("show", _show, "show all that is known of one"),
@@ -91,41 +88,7 @@ def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
         if name in ("show", "promote"):
             command.add_argument("version", help="number of the version")
         add_config(command)
-        command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
-
-
-_port = integer_at_least(1, 65535)
-
-
-def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add `forewarn up`."""
-    command = add_command(
-        commands,
-        "up",
-        _up,
-        "start Airflow and MLflow on loopback, with a simulated fleet that lives on",
-        "forewarn up --folder /tmp/up",
-    )
-    command.add_argument("--folder", type=Path, default=Path("up"), help="folder (default: up)")
-    command.add_argument(
-        "--gpus", type=integer_at_least(1, 1_000_000), default=300, metavar="N", help="GPUs"
-    )
-    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
-    command.add_argument("--airflow-port", type=_port, default=8080, metavar="P", help="port")
-    command.add_argument("--mlflow-port", type=_port, default=5000, metavar="P", help="port")
-
-
-def _up(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.sandbox.local_services import run_up
-
-    run_up(
-        args.folder,
-        n_gpus=args.gpus,
-        seed=args.seed,
-        airflow_port=args.airflow_port,
-        mlflow_port=args.mlflow_port,
-    )
-    return 0
+        add_json(command, "one JSON object a line on stdout")
 
 
 def _registry(args: argparse.Namespace) -> Registry:

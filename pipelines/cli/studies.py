@@ -7,9 +7,14 @@ import json
 from pathlib import Path
 
 from forewarn.pipelines.cli.options import (
+    Commands,
     Parser,
     add_command,
     add_fitted,
+    add_group,
+    add_json,
+    add_out,
+    add_seed,
     integer_at_least,
     names_of,
 )
@@ -18,10 +23,9 @@ from forewarn.pipelines.runtime.terminal import say
 __all__ = ["add_study"]
 
 
-def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_study(commands: Commands) -> None:
     """Add `forewarn study`."""
-    study = commands.add_parser("study", help="compare methods on a set with known truth")
-    parts = study.add_subparsers(required=True, metavar="WHAT", parser_class=Parser)
+    parts = add_group(commands, "study", "compare methods on a set with known truth")
     _add_study_alarms(parts)
     _add_study_prior(parts)
     _add_study_several(parts)
@@ -33,7 +37,7 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
         "forewarn study detection --data /tmp/incidents --model /tmp/detector --out /tmp/study",
     )
     _add_set(command)
-    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    add_out(command)
     _add_methods(command)
 
 
@@ -47,8 +51,8 @@ def _add_set(command: Parser) -> None:
 
 def _add_run(command: Parser) -> None:
     """Add the seed and the form of what is printed."""
-    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_seed(command)
+    add_json(command)
 
 
 def _add_methods(command: Parser) -> None:
@@ -67,7 +71,7 @@ def _add_methods(command: Parser) -> None:
     )
 
 
-def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_study_several(parts: Commands) -> None:
     command = add_command(
         parts,
         "several",
@@ -87,7 +91,7 @@ def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
     _add_run(command)
 
 
-def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_study_alarms(parts: Commands) -> None:
     command = add_command(
         parts,
         "alarms",
@@ -102,7 +106,7 @@ def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
     _add_run(command)
 
 
-def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_study_prior(parts: Commands) -> None:
     command = add_command(
         parts,
         "prior",
