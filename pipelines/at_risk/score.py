@@ -17,7 +17,8 @@ from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
-from forewarn.pipelines.config.settings import RegistryTable, Settings
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.prediction_job import JobError
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.record_store import RecordStore

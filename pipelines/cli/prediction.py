@@ -30,7 +30,7 @@ def _strategies(text: str) -> tuple[str, ...]:
 
 
 def _models(text: str) -> tuple[str, ...]:
-    from forewarn.models.prediction.catalogue import MODEL_NAMES
+    from forewarn.models.prediction.model_names import MODEL_NAMES
 
     return names_of(text, MODEL_NAMES)
 

@@ -7,13 +7,17 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from forewarn.features.errors import InputError
 
 __all__ = [
+    "Count",
     "Duration",
+    "Positive",
+    "Seed",
     "SettingsError",
+    "Share",
     "StrictTable",
     "first_problem",
     "parse_duration",
@@ -53,6 +57,10 @@ def parse_duration(text: object) -> int:
     return length
 
 
+Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]
+Positive = Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=10**9, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.features.errors import InputError
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.config.settings import RegistryTable
+from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.storage.leftovers import scratch_folder
 from forewarn.pipelines.storage.lock import locked
 
