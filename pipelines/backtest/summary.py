@@ -1,15 +1,13 @@
-"""What a command says on the terminal when it is done."""
+"""The table of all methods that a backtest prints on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
 from forewarn.pipelines.backtest.report_results import STRATEGIES
-from forewarn.pipelines.runtime.terminal import plain
 
-__all__ = ["backtest_summary", "list_summary"]
+__all__ = ["backtest_summary"]
 
 
 def _share(value: float | None) -> str:
@@ -49,19 +47,3 @@ def backtest_summary(report: Mapping[str, Any]) -> str:
         if name.endswith(f"_{strategy}")
     ]
     return "\n".join([head, *rows])
-
-
-def list_summary(made: AtRiskList) -> str:
-    """Return the flagged GPUs of a list and how many were left out."""
-    flagged = made.table[made.table["flagged"]]
-    lines = [f"{len(flagged)} of {len(made.table)} GPUs flagged"]
-    for row in flagged.head(20).to_dict("records"):
-        place = f" on {row['machine_id']}" if row.get("machine_id") else ""
-        probability = row["probability"]
-        chance = "" if probability != probability else f" {probability:.1%}"
-        lines.append(f"  {row['gpu_serial']}{place}{chance}: {row['reasons']}")
-    counts = made.unscored["reason"].value_counts().sort_index()
-    if len(counts):
-        left = ", ".join(f"{count} {reason}" for reason, count in counts.items())
-        lines.append(f"not scored: {left}")
-    return "\n".join(map(plain, lines))

@@ -172,7 +172,7 @@ def _score(args: argparse.Namespace) -> int:
         score_with,
         score_with_rules,
     )
-    from forewarn.pipelines.backtest.summary import list_summary
+    from forewarn.pipelines.at_risk.summary import list_summary
     from forewarn.pipelines.runtime.progress import note
 
     if args.model == BUILTIN_RULES:

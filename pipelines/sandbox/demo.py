@@ -9,8 +9,9 @@ from forewarn.evaluation.prediction.list_review import review_figures
 from forewarn.features.records.table import DAY
 from forewarn.pipelines.at_risk.review import review_lists, review_text
 from forewarn.pipelines.at_risk.score import load_predictor, score_with
+from forewarn.pipelines.at_risk.summary import list_summary
 from forewarn.pipelines.backtest.run import run_backtest
-from forewarn.pipelines.backtest.summary import backtest_summary, list_summary
+from forewarn.pipelines.backtest.summary import backtest_summary
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment

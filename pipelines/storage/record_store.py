@@ -42,10 +42,10 @@ from forewarn.features.records.table import (
 )
 from forewarn.features.threads import in_threads, n_threads
 from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
+from forewarn.pipelines.storage.regular_files import require_regular
 
 __all__ = [
     "RecordStore",
-    "check_regular",
     "moments_of",
     "of_columns",
     "open_parquet",
@@ -317,15 +317,9 @@ def _date(moment: int) -> dt.date:
     return dt.date(1970, 1, 1) + dt.timedelta(days=moment // DAY)
 
 
-def check_regular(path: Path) -> None:
-    """Refuse a pipe or alike, which would be waited for without end."""
-    if path.exists() and not path.is_file():
-        raise RecordsError(f"{path}: is no regular file.")
-
-
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file, or say which one is none, or cannot be worked with."""
-    check_regular(path)
+    require_regular(path, RecordsError)
     try:
         file = pq.ParquetFile(path, read_dictionary=[])
         names = file.schema_arrow.names

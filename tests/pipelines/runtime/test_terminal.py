@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
-from forewarn.pipelines.backtest.summary import list_summary
+from forewarn.pipelines.at_risk.summary import list_summary
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.detection.run import NotJudged
 from forewarn.pipelines.detection.sentences import verdict_words

@@ -1,0 +1,24 @@
+"""The flagged GPUs of a list, as the terminal shows them."""
+
+from __future__ import annotations
+
+from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
+from forewarn.pipelines.runtime.terminal import plain
+
+__all__ = ["list_summary"]
+
+
+def list_summary(made: AtRiskList) -> str:
+    """Return the flagged GPUs of a list and how many were left out."""
+    flagged = made.table[made.table["flagged"]]
+    lines = [f"{len(flagged)} of {len(made.table)} GPUs flagged"]
+    for row in flagged.head(20).to_dict("records"):
+        machine = f" on {row['machine_id']}" if row.get("machine_id") else ""
+        probability = row["probability"]
+        chance = "" if probability != probability else f" {probability:.1%}"
+        lines.append(f"  {row['gpu_serial']}{machine}{chance}: {row['reasons']}")
+    counts = made.unscored["reason"].value_counts().sort_index()
+    if len(counts):
+        left_out = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+        lines.append(f"not scored: {left_out}")
+    return "\n".join(map(plain, lines))
