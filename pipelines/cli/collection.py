@@ -85,11 +85,11 @@ def add_ingest(commands: Commands) -> None:
 def _offset(text: str) -> int:
     import re
 
-    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
-    if not found:
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
+    if not match:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected such as +02:00")
-    minutes = int(found[2]) * 60 + int(found[3])
-    return (-1 if found[1] == "-" else 1) * minutes * 60 * 10**9
+    minutes = int(match[2]) * 60 + int(match[3])
+    return (-1 if match[1] == "-" else 1) * minutes * 60 * 10**9
 
 
 def _ingest(args: argparse.Namespace) -> int:

@@ -61,11 +61,14 @@ def _retrain(args: argparse.Namespace) -> int:
         return 0 if done.promoted else 1
     say(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
     if done.comparison is not None:
-        found = done.comparison
-        bounds = "" if found.interval is None else " [{:.3f}, {:.3f}]".format(*found.interval)
+        comparison = done.comparison
+        bounds = (
+            "" if comparison.interval is None else " [{:.3f}, {:.3f}]".format(*comparison.interval)
+        )
         say(
-            f"average precision on {found.windows} finished windows {found.challenger:.3f}, "
-            f"champion {found.champion:.3f}, difference {found.difference:+.3f}{bounds}"
+            f"average precision on {comparison.windows} finished windows "
+            f"{comparison.challenger:.3f}, champion {comparison.champion:.3f}, "
+            f"difference {comparison.difference:+.3f}{bounds}"
         )
     if done.promoted:
         print("promoted: it is the champion now")
@@ -97,7 +100,7 @@ def _registry(args: argparse.Namespace) -> Registry:
     return Registry(settings_of(args).registry)
 
 
-def _told(version: Version) -> dict[str, object]:
+def _facts(version: Version) -> dict[str, object]:
     from forewarn.features.records.table import DAY
     from forewarn.pipelines.runtime.timestamps import iso
 
@@ -115,16 +118,16 @@ def _say(version: Version, as_json: bool) -> None:
     from forewarn.features.records.table import DAY
     from forewarn.pipelines.runtime.timestamps import iso
 
-    told = _told(version)
+    described = _facts(version)
     if as_json:
-        print(json.dumps(told))
+        print(json.dumps(described))
         return
     words = [f"{version.number:>4}"]
     if version.trained_at is None or version.length is None:
         words.append("not registered by forewarn")
     else:
         words += [version.name, iso(version.trained_at), f"{version.length / DAY:g} days"]
-    say("  ".join([*words, str(told["gate"]), ", ".join(version.aliases)]))
+    say("  ".join([*words, str(described["gate"]), ", ".join(version.aliases)]))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -142,8 +145,8 @@ def _show(args: argparse.Namespace) -> int:
     registry = _registry(args)
     with registry.in_one_line():
         version = registry.version(args.version)
-        told = _told(version) | {"facts": registry.load_version(version).facts}
-    print(json.dumps(told, indent=None if args.json else 1))
+        described = _facts(version) | {"facts": registry.load_version(version).facts}
+    print(json.dumps(described, indent=None if args.json else 1))
     return 0
 
 

@@ -54,10 +54,10 @@ def _doctor(args: argparse.Namespace) -> int:
     from forewarn.pipelines.doctor.examination import examine, write_report
     from forewarn.pipelines.doctor.findings import doctor_text
 
-    found = examine(args.records, settings_of(args))
-    print(json.dumps(found) if args.json else doctor_text(found))
+    report = examine(args.records, settings_of(args))
+    print(json.dumps(report) if args.json else doctor_text(report))
     if args.out is not None:
-        write_report(args.out, found)
+        write_report(args.out, report)
         complain(f"wrote {args.out}/doctor.html and doctor.json")
     return 0
 

@@ -122,8 +122,8 @@ def _study_alarms(args: argparse.Namespace) -> int:
     from forewarn.pipelines.detection.stored_detector import open_detector
     from forewarn.pipelines.studies.prior_study import alarm_figures, alarm_text
 
-    found = alarm_figures(open_detector(args.model).detector, args.days, args.seed)
-    print(json.dumps(found) if args.json else alarm_text(found))
+    figures = alarm_figures(open_detector(args.model).detector, args.days, args.seed)
+    print(json.dumps(figures) if args.json else alarm_text(figures))
     return 0
 
 
@@ -134,10 +134,10 @@ def _study_several(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.variants import Variants
 
     stored = open_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    variants = Variants.of(stored, given.train, args.false_alarms)
-    found = several_figures(variants, args.methods, args.tasks, args.seed)
-    print(json.dumps(found) if args.json else several_text(found))
+    pulls = StudySet.open(args.data, stored.interval)
+    variants = Variants.of(stored, pulls.train, args.false_alarms)
+    figures = several_figures(variants, args.methods, args.tasks, args.seed)
+    print(json.dumps(figures) if args.json else several_text(figures))
     return 0
 
 
@@ -147,9 +147,9 @@ def _study_prior(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.prior_study import prior_figures, prior_text
 
     stored = open_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    found = prior_figures(given, stored.detector, args.seed)
-    print(json.dumps(found) if args.json else prior_text(found))
+    pulls = StudySet.open(args.data, stored.interval)
+    figures = prior_figures(pulls, stored.detector, args.seed)
+    print(json.dumps(figures) if args.json else prior_text(figures))
     return 0
 
 
@@ -164,8 +164,8 @@ def _study(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.detection_study import StudySet, run_study, study_text
 
     stored = open_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    study = run_study(given, stored, args.out, args.methods, args.false_alarms)
+    pulls = StudySet.open(args.data, stored.interval)
+    study = run_study(pulls, stored, args.out, args.methods, args.false_alarms)
     print(study_text(study), end="\n\n")
     say(f"wrote {args.out}/study.json, study.csv and study.png")
     return 0

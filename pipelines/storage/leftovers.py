@@ -32,7 +32,7 @@ def remove_leftovers(folder: Path) -> None:
     """
     with contextlib.suppress(OSError):  # a file that stays is no reason to stop
         with os.scandir(folder) as entries:
-            names = [one.name for one in entries if one.name.endswith(".tmp")]
+            names = [entry.name for entry in entries if entry.name.endswith(".tmp")]
         for name in names:
             match = _NAME.fullmatch(name)
             path = folder / name

@@ -145,8 +145,8 @@ class Registry:
         try:
             yield
         except (MlflowException, SQLAlchemyError) as error:
-            said = str(error).replace(self.table.store, self.address)
-            detail = " ".join(said.split())[:160].rstrip(".")
+            reason = str(error).replace(self.table.store, self.address)
+            detail = " ".join(reason.split())[:160].rstrip(".")
             raise RegistryError(f"`registry.store` {self.address}: {detail}.") from None
 
     @contextlib.contextmanager
@@ -184,13 +184,13 @@ class Registry:
     def _find_experiment(self) -> str:
         name = self.table.experiment
         with self.in_one_line():
-            found = self._client.get_experiment_by_name(name)
-            if found is not None:
-                return str(found.experiment_id)
-            place = None
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is not None:
+                return str(experiment.experiment_id)
+            artifacts = None
             if "://" not in self.table.store:
-                place = (Path(self.table.store).resolve() / "artifacts").as_uri()
-            return str(self._client.create_experiment(name, artifact_location=place))
+                artifacts = (Path(self.table.store).resolve() / "artifacts").as_uri()
+            return str(self._client.create_experiment(name, artifact_location=artifacts))
 
     def discard(self) -> None:
         """Remove the folder if it was made for this: a refused run leaves nothing behind."""
@@ -224,12 +224,12 @@ class Registry:
 
     def find(self, tags: Mapping[str, str], *, status: str | None = "FINISHED") -> list[Run]:
         """Return the runs with these tags, the newest first; `status` None means any."""
-        wanted = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+        conditions = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
         if status is not None:
-            wanted.append(f"attributes.status = '{status}'")
+            conditions.append(f"attributes.status = '{status}'")
         return list(
             self._client.search_runs(
-                [self.experiment], " and ".join(wanted), order_by=["attributes.start_time DESC"]
+                [self.experiment], " and ".join(conditions), order_by=["attributes.start_time DESC"]
             )
         )
 
@@ -244,31 +244,31 @@ class Registry:
         """Write parameters and metrics of a run; `series` are of name, value and step."""
         from mlflow.entities import Metric, Param
 
-        found = [(name, value, 0) for name, value in (metrics or {}).items()]
+        unstepped = [(name, value, 0) for name, value in (metrics or {}).items()]
         values = [
             Metric(name, float(value), 0, step)
-            for name, value, step in [*found, *series]
+            for name, value, step in [*unstepped, *series]
             if value is not None
         ]
-        given = [Param(name, str(value)[:500]) for name, value in (params or {}).items()]
-        for start in range(0, max(len(values), len(given)), _PARTS):
+        parameters = [Param(name, str(value)[:500]) for name, value in (params or {}).items()]
+        for start in range(0, max(len(values), len(parameters)), _PARTS):
             end = start + _PARTS
-            self._client.log_batch(run, metrics=values[start:end], params=given[start:end])
+            self._client.log_batch(run, metrics=values[start:end], params=parameters[start:end])
 
     def tag(self, run: str, tags: Mapping[str, str]) -> None:
         """Mark a run."""
         for name, value in tags.items():
             self._client.set_tag(run, name, value)
 
-    def attach(self, run: str, folder: Path, place: str | None = None) -> None:
+    def attach(self, run: str, folder: Path, path: str | None = None) -> None:
         """Keep all files of a folder with a run."""
-        self._client.log_artifacts(run, str(folder), place)
+        self._client.log_artifacts(run, str(folder), path)
 
     @contextlib.contextmanager
-    def attached(self, run: str, place: str) -> Iterator[Path]:
-        """Yield a folder with what was attached to a run at `place`."""
+    def attached(self, run: str, path: str) -> Iterator[Path]:
+        """Yield a folder with what was attached to a run at `path`."""
         with scratch_folder() as folder:
-            yield Path(self._client.download_artifacts(run, place, str(folder)))
+            yield Path(self._client.download_artifacts(run, path, str(folder)))
 
     # --- the registered model --------------------------------------------------------------------
 
@@ -319,27 +319,29 @@ class Registry:
 
     def versions(self) -> list[Version]:
         """Return all registered predictors, the newest first."""
-        found = self._client.search_model_versions(f"name = '{self.table.model}'")
+        registered = self._client.search_model_versions(f"name = '{self.table.model}'")
         aliases: dict[str, list[str]] = {}
-        if found:
+        if registered:
             model = self._client.get_registered_model(self.table.model)
             for alias, number in model.aliases.items():
                 aliases.setdefault(str(number), []).append(alias)
-        versions = [_version(one, aliases.get(str(one.version), [])) for one in found]
-        return sorted(versions, key=lambda one: -int(one.number))
+        versions = [_version(entry, aliases.get(str(entry.version), [])) for entry in registered]
+        return sorted(versions, key=lambda version: -int(version.number))
 
     def champion(self) -> Version | None:
         """Return the champion, if there is one."""
-        return next((one for one in self.versions() if CHAMPION in one.aliases), None)
+        return next((version for version in self.versions() if CHAMPION in version.aliases), None)
 
     def champion_before(self, moment: int) -> Version | None:
         """Return the newest predictor that was champion and saw nothing from `moment` on."""
         past = [
-            (one.trained_at, int(one.number), one)
-            for one in self.versions()
-            if one.was_champion and one.trained_at is not None and one.trained_at <= moment
+            (version.trained_at, int(version.number), version)
+            for version in self.versions()
+            if version.was_champion
+            and version.trained_at is not None
+            and version.trained_at <= moment
         ]
-        return max(past, key=lambda one: one[:2])[2] if past else None
+        return max(past, key=lambda entry: entry[:2])[2] if past else None
 
     def champion_for(self, moment: int) -> Version | None:
         """Return who makes a list as of `moment`: the champion, or who was it before it was made.
@@ -423,8 +425,8 @@ class Registry:
         """
         try:
             with scratch_folder() as folder:
-                place = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
-                return Predictor.load(Path(place) / "data" / "predictor")
+                downloaded = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
+                return Predictor.load(Path(downloaded) / "data" / "predictor")
         except (MlflowException, SQLAlchemyError) as error:
             detail = " ".join(str(error).replace(self.table.store, self.address).split())[:160]
             raise RegistryError(f"{uri}: {detail} (`registry.store` {self.address}).") from None
@@ -446,10 +448,10 @@ class Registry:
         return self.load(self.uri_of(version))
 
 
-def _version(found: Any, aliases: Sequence[str]) -> Version:
-    tags = dict(found.tags)
+def _version(entry: Any, aliases: Sequence[str]) -> Version:
+    tags = dict(entry.tags)
     return Version(
-        number=str(found.version),
+        number=str(entry.version),
         name=tags.get("forewarn.version", ""),
         trained_at=_nanoseconds(tags.get("forewarn.at", "")),
         length=_nanoseconds(tags.get("forewarn.length", "")),
