@@ -20,7 +20,8 @@ from forewarn.pipelines.cli.options import (
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.storage.model_registry import Registry, Version
+    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registered_version import Version
 
 __all__ = ["add_models", "add_retrain"]
 

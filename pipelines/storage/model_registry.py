@@ -7,20 +7,20 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.storage.leftovers import scratch_folder
 from forewarn.pipelines.storage.lock import locked
+from forewarn.pipelines.storage.registered_version import ROLLED_BACK, Version, version_of
 
 # Read by MLflow when it is first imported: nothing is sent anywhere, no progress bars in logs.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -35,49 +35,15 @@ from sqlalchemy.exc import SQLAlchemyError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError", "Version"]
+__all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError", "digest_of"]
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-_ROLLED_BACK = "rolled back"
 _LOADER = "forewarn.pipelines.training.mlflow_model"
 _PARTS = 200  # values that MLflow takes in one call
 
 
 class RegistryError(InputError):
     """A registry that cannot be used, or that does not hold what was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One registered predictor.
-
-    Attributes
-    ----------
-    number : str
-    name : str
-        `Predictor.version`.
-    trained_at : int or None
-        Nanoseconds since 1970 UTC; None if forewarn did not register it.
-    length : int or None
-        Training length in nanoseconds.
-    aliases : tuple of str
-    was_champion : bool
-        It is or was the champion.
-    tags : mapping
-    """
-
-    number: str
-    name: str
-    trained_at: int | None
-    length: int | None
-    aliases: tuple[str, ...]
-    was_champion: bool
-    tags: Mapping[str, str]
-
-    @property
-    def rolled_back(self) -> bool:
-        """It failed in service."""
-        return self.tags.get("forewarn.champion") == _ROLLED_BACK
 
 
 @dataclass(slots=True)
@@ -325,7 +291,7 @@ class Registry:
             model = self._client.get_registered_model(self.table.model)
             for alias, number in model.aliases.items():
                 aliases.setdefault(str(number), []).append(alias)
-        versions = [_version(entry, aliases.get(str(entry.version), [])) for entry in registered]
+        versions = [version_of(entry, aliases.get(str(entry.version), [])) for entry in registered]
         return sorted(versions, key=lambda version: -int(version.number))
 
     def champion(self) -> Version | None:
@@ -411,7 +377,7 @@ class Registry:
         version = self.version(before)
         self.load_version(version)  # a champion that cannot be loaded makes no list
         # What failed in service is no reference for the next challenger.
-        self.mark(now.number, {"forewarn.champion": _ROLLED_BACK})
+        self.mark(now.number, {"forewarn.champion": ROLLED_BACK})
         self.name(CHAMPION, before)
         return version
 
@@ -446,26 +412,6 @@ class Registry:
             If it is damaged, or no predictor of forewarn.
         """
         return self.load(self.uri_of(version))
-
-
-def _version(entry: Any, aliases: Sequence[str]) -> Version:
-    tags = dict(entry.tags)
-    return Version(
-        number=str(entry.version),
-        name=tags.get("forewarn.version", ""),
-        trained_at=_nanoseconds(tags.get("forewarn.at", "")),
-        length=_nanoseconds(tags.get("forewarn.length", "")),
-        aliases=tuple(sorted(aliases)),
-        was_champion=tags.get("forewarn.champion") == "yes",
-        tags=tags,
-    )
-
-
-def _nanoseconds(text: str) -> int | None:
-    """Read a tag that anybody may have written."""
-    if not re.fullmatch("[0-9]{1,19}", text) or int(text) >= 2**63:
-        return None
-    return int(text)
 
 
 def digest_of(value: object) -> str:
