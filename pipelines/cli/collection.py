@@ -146,7 +146,7 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
     from forewarn.pipelines.runtime.timestamps import iso
 
     now = time.time_ns()
-    # What is asked of the future is not there, and would never be asked again.
+    # The future has no samples yet, and a later call would not ask for it again.
     end = now if args.end is None else min(args.end, now)
     with closing(Server.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=args.start, end=end)
@@ -247,7 +247,7 @@ def add_agent(commands: Commands) -> None:
     command.add_argument(
         "--once",
         action="store_true",
-        help="one reading, printed as JSON and sent if there is one to",
+        help="take one reading, print it as JSON, send it if the policy names a collector",
     )
 
 

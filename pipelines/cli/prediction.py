@@ -161,7 +161,7 @@ def add_score(commands: Commands) -> None:
     command.add_argument(
         "--hindsight",
         action="store_true",
-        help="also if the model was trained after TIME; the list says so then",
+        help="make the list even if the model was trained after TIME; the list then says so",
     )
 
 
