@@ -151,15 +151,15 @@ def _last_seen(partition: Path, latest: int) -> dict[str, int]:
     from forewarn.pipelines.storage.parquet_files import open_parquet
     from forewarn.pipelines.storage.table_columns import moments_of
 
-    found: dict[str, int] = {}
+    last_seen: dict[str, int] = {}
     for path in sorted(partition.glob("[!._]*.parquet")):
         table = open_parquet(path).read(columns=[SERIAL, TIMESTAMP])
         times = moments_of(table, TIMESTAMP, path).to_numpy(zero_copy_only=False)
         frame = pd.DataFrame({"gpu": table[SERIAL].to_pandas().to_numpy(), "time": times})
         newest = frame[frame["time"] <= latest].groupby("gpu", observed=True)["time"].max()
         for gpu, time in newest.items():
-            found[str(gpu)] = max(found.get(str(gpu), 0), int(time))
-    return found
+            last_seen[str(gpu)] = max(last_seen.get(str(gpu), 0), int(time))
+    return last_seen
 
 
 def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:

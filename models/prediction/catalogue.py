@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from forewarn.models.prediction.baselines import LastValueRule, LogisticModel, RandomModel
+from forewarn.models.prediction.model_names import BASELINE_NAMES, MODEL_NAMES
 from forewarn.models.prediction.networks.cnn import CnnModel
 from forewarn.models.prediction.networks.lstm import LstmModel
 from forewarn.models.prediction.networks.mlp import MlpModel
@@ -14,9 +15,6 @@ from forewarn.models.prediction.trees.gbdt import GbdtModel
 from forewarn.models.prediction.trees.window_statistics import WindowStatsGbdt
 
 __all__ = ["BASELINE_NAMES", "MODEL_NAMES", "load_model", "make_model"]
-
-MODEL_NAMES = ("cnn", "mlp", "gbdt", "lstm")
-BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
 
 
 class _ModelClass(Protocol):

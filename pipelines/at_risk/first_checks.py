@@ -77,10 +77,10 @@ def first_checks(reasons: Iterable[str]) -> tuple[Check, ...]:
     >>> [check.command for check in first_checks(["ecc_corrected 41 per hour over 7d"])]
     ['nvidia-smi -q -d ECC,ROW_REMAPPER']
     """
-    found: dict[Check, None] = {}
+    checks: dict[Check, None] = {}
     for reason in reasons:
         text = reason.lower()
         places = [(text.find(word), check) for word, check in _WORDS if word in text]
         if places:
-            found[min(places, key=lambda place: place[0])[1]] = None
-    return tuple(found)
+            checks[min(places, key=lambda start: start[0])[1]] = None
+    return tuple(checks)

@@ -91,7 +91,7 @@ def flagged_machines(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Flagge
         _flagged_machine(rows, str(name) if kind == "machine" else "", n_gpus, blind.to_dict())
         for (kind, name), rows in flagged.groupby([own, names], sort=False, dropna=False)
     ]
-    return sorted(machines, key=lambda one: -(one.expected or 0.0))  # stable: then by rank
+    return sorted(machines, key=lambda machine: -(machine.expected or 0.0))  # stable: then by rank
 
 
 def _gpus_by_machine(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[Any, int]:
@@ -150,11 +150,11 @@ def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Silence]:
     reasons = unscored["reason"].map(visible)
     machines = unscored["machine_id"].fillna("")
     grouped = unscored["gpu_serial"].groupby([reasons, machines], sort=True)
-    found = [
+    silences = [
         _silence(str(reason), machine, serials, n_gpus, partly=machine in reporting)
         for (reason, machine), serials in grouped
     ]
-    return sorted(found, key=_worry)
+    return sorted(silences, key=_worry)
 
 
 def _silence(
@@ -176,8 +176,8 @@ def _silence(
     )
 
 
-def _worry(one: Silence) -> tuple[int, int, str]:
+def _worry(silence: Silence) -> tuple[int, int, str]:
     """Order of silences: what might be a fault nobody has seen comes first."""
     order = {"stale": 1, "gap": 2, "too new": 4, "failed": 5}
-    place = 0 if one.note.startswith("the rest") else order.get(one.reason, 3)
-    return place, -one.n, one.machine
+    urgency = 0 if silence.note.startswith("the rest") else order.get(silence.reason, 3)
+    return urgency, -silence.n, silence.machine

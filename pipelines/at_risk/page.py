@@ -97,9 +97,9 @@ def render_at_risk(
     table = _complete(table, _COLUMNS).sort_values("rank", kind="stable")
     unscored = _complete(unscored, ["gpu_serial", "machine_id", "reason"])
     table = table.assign(flagged=table["flagged"].eq(True))
-    if n_flagged != (found := int(table["flagged"].sum())):
+    if n_flagged != (flagged_rows := int(table["flagged"].sum())):
         raise ValueError(
-            f"`n_flagged` must be the number of flagged rows ({found}), got {n_flagged}."
+            f"`n_flagged` must be the number of flagged rows ({flagged_rows}), got {n_flagged}."
         )
     machines = flagged_machines(table, unscored)
     listed = _figures(table, unscored, machines, _deadline(table, at, horizon_hours))
@@ -162,13 +162,13 @@ def _figures(
 
 def _first(machines: Sequence[FlaggedMachine], most: int) -> list[FlaggedMachine]:
     """Keep as many machines as hold the first `most` GPUs."""
-    kept: list[FlaggedMachine] = []
+    shortened: list[FlaggedMachine] = []
     for machine in machines:
         if most <= 0:
             break
-        kept.append(replace(machine, gpus=machine.gpus[:most]))
+        shortened.append(replace(machine, gpus=machine.gpus[:most]))
         most -= len(machine.gpus)
-    return kept
+    return shortened
 
 
 def _watched(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -55,12 +55,12 @@ def reasons_of(
     total = np.maximum(np.where(summed > 0, summed, 0.0).sum(axis=1), 1e-9)
     phrases = []
     for i in range(len(values)):
-        found = []
-        for place in np.argsort(-summed[i], kind="stable")[:_MOST]:
-            if summed[i, place] > _LEAST_SHARE * total[i]:
-                mine = np.flatnonzero(channels == distinct[place])
-                found.append(readings.phrase(i, names[mine[np.argmax(table[i, mine])]]))
-        phrases.append("; ".join(dict.fromkeys(found)))
+        reasons = []
+        for position in np.argsort(-summed[i], kind="stable")[:_MOST]:
+            if summed[i, position] > _LEAST_SHARE * total[i]:
+                members = np.flatnonzero(channels == distinct[position])
+                reasons.append(readings.phrase(i, names[members[np.argmax(table[i, members])]]))
+        phrases.append("; ".join(dict.fromkeys(reasons)))
     return phrases
 
 
@@ -125,5 +125,5 @@ class _Readings:
 
 
 def _median(values: npt.NDArray[np.float32]) -> float:
-    there = values[np.isfinite(values)]
-    return float(np.median(there)) if len(there) else float("nan")
+    finite_values = values[np.isfinite(values)]
+    return float(np.median(finite_values)) if len(finite_values) else float("nan")

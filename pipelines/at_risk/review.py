@@ -44,8 +44,8 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
         if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
             note(f"{path}: made in hindsight and left out")
             continue
-        wanted = [name for name in _WANTED if name in table.column_names]
-        frames.append(table.select(wanted).to_pandas().assign(list=path.parent.name[5:]))
+        present = [name for name in _WANTED if name in table.column_names]
+        frames.append(table.select(present).to_pandas().assign(list=path.parent.name[5:]))
     if not frames:
         raise JobError(f"{at_risk}: every list was made in hindsight, expected one that was not.")
     lists: pd.DataFrame = pd.concat(frames, ignore_index=True)

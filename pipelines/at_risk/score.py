@@ -19,7 +19,8 @@ from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
-from forewarn.pipelines.config.settings import RegistryTable, Settings
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -175,18 +176,18 @@ def contributions_of(predictor: Predictor, values: InstanceValues) -> dict[str, 
     """Return what speaks for a failure: by the GBDT's trees, or by the rules without one."""
     model = predictor.models.get("gbdt")
     if isinstance(model, GbdtModel) and len(values):
-        found = model.contributions(predictor.encoder.encode(values))
-        return dict(zip(model.feature_names, found.T, strict=True))
+        contributions = model.contributions(predictor.encoder.encode(values))
+        return dict(zip(model.feature_names, contributions.T, strict=True))
     return _named_points(evidence(values, predictor.encoder.measures.plan), values)
 
 
 def _named_points(points: dict[str, Floats], values: InstanceValues) -> dict[str, Floats]:
     """Name the points of the rules by features that there are words for."""
     named = {}
-    for name, mine in points.items():
+    for name, channel_points in points.items():
         longest = [n for n in values.context_names if n.startswith(f"{name}:")]
         if name in values.context_names:
-            named[name] = mine
+            named[name] = channel_points
         else:
-            named[longest[-1] if longest else f"{name}[-0]"] = mine
+            named[longest[-1] if longest else f"{name}[-0]"] = channel_points
     return named

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.cli.options import Parser, add_command, add_config, moment, settings_of
+from forewarn.pipelines.cli.options import (
+    Commands,
+    add_command,
+    add_config,
+    add_out,
+    moment,
+    settings_of,
+)
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ class OptionsError(InputError):
     """Options that do not go together."""
 
 
-def add_ingest(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_ingest(commands: Commands) -> None:
     """Add `forewarn ingest`."""
     command = add_command(
         commands,
@@ -58,7 +65,7 @@ def add_ingest(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="tickets: gpu_serial, failed_at, repaired_at, cause, known_at",
     )
-    command.add_argument("--out", type=Path, required=True, help="folder of records")
+    add_out(command, "folder of records")
     add_config(command)
     command.add_argument(
         "--start", type=moment, metavar="TIME", help="of --prometheus (default: 15 days before)"
@@ -78,11 +85,11 @@ def add_ingest(commands: argparse._SubParsersAction[Parser]) -> None:
 def _offset(text: str) -> int:
     import re
 
-    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
-    if not found:
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
+    if not match:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected such as +02:00")
-    minutes = int(found[2]) * 60 + int(found[3])
-    return (-1 if found[1] == "-" else 1) * minutes * 60 * 10**9
+    minutes = int(match[2]) * 60 + int(match[3])
+    return (-1 if match[1] == "-" else 1) * minutes * 60 * 10**9
 
 
 def _ingest(args: argparse.Namespace) -> int:
@@ -139,7 +146,7 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
     from forewarn.pipelines.runtime.timestamps import iso
 
     now = time.time_ns()
-    # What is asked of the future is not there, and would never be asked again.
+    # The future has no samples yet, and a later call would not ask for it again.
     end = now if args.end is None else min(args.end, now)
     with closing(Server.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=args.start, end=end)
@@ -195,7 +202,7 @@ def _notes(landed: Landed) -> None:
         note(f"{landed.unplaced} events are of an address at which no GPU was ever seen")
 
 
-def add_collect(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_collect(commands: Commands) -> None:
     """Add `forewarn collect`."""
     command = add_command(
         commands,
@@ -204,7 +211,7 @@ def add_collect(commands: argparse._SubParsersAction[Parser]) -> None:
         "take what agents send and make records of it; tokens come from FOREWARN_TOKENS",
         "FOREWARN_TOKENS=site-a=SECRET forewarn collect --out records --cmdb cmdb.csv",
     )
-    command.add_argument("--out", type=Path, required=True, help="folder of records")
+    add_out(command, "folder of records")
     add_config(command)
     command.add_argument("--cmdb", type=Path, metavar="FILE", help="read anew when it changes")
     command.add_argument("--repairs", type=Path, metavar="FILE", help="read anew when it changes")
@@ -227,7 +234,7 @@ def _collect(args: argparse.Namespace) -> int:
     return 0
 
 
-def add_agent(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_agent(commands: Commands) -> None:
     """Add `forewarn agent`."""
     command = add_command(
         commands,
@@ -240,7 +247,7 @@ def add_agent(commands: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument(
         "--once",
         action="store_true",
-        help="one reading, printed as JSON and sent if there is one to",
+        help="take one reading, print it as JSON, send it if the policy names a collector",
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.pipelines.cli.options import (
+    Commands,
     Parser,
     add_command,
     add_config,
@@ -29,7 +30,7 @@ __all__ = ["add_detect", "add_simulate_incidents"]
 _MOST_PULLS = 100_000
 
 
-def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_detect(commands: Commands) -> None:
     """Add `forewarn detect` and its commands."""
     detect = commands.add_parser(
         "detect", help="name the machine of a running task that has gone bad"
@@ -41,7 +42,7 @@ def add_detect(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_metrics(parts)
 
 
-def add_simulate_incidents(parts: argparse._SubParsersAction[Parser]) -> None:
+def add_simulate_incidents(parts: Commands) -> None:
     """Add `forewarn simulate incidents`."""
     command = add_command(
         parts,
@@ -94,7 +95,7 @@ def _add_known(command: Parser, state: str) -> None:
     command.add_argument("--state", type=Path, metavar="DIR", help=state)
 
 
-def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_fit(parts: Commands) -> None:
     command = add_command(
         parts,
         "fit",
@@ -115,7 +116,7 @@ def _add_fit(parts: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
-def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_run(parts: Commands) -> None:
     command = add_command(
         parts,
         "run",
@@ -131,7 +132,7 @@ def _add_run(parts: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object per task on stdout")
 
 
-def _add_watch(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_watch(parts: Commands) -> None:
     command = add_command(
         parts,
         "watch",
@@ -152,7 +153,7 @@ def _add_watch(parts: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object per verdict")
 
 
-def _add_metrics(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_metrics(parts: Commands) -> None:
     command = add_command(
         parts,
         "metrics",

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import (
-    Parser,
+    Commands,
     add_at,
     add_command,
     add_config,
+    add_group,
+    add_json,
     add_records,
-    integer_at_least,
     settings_of,
 )
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.storage.model_registry import Registry, Version
+    from forewarn.pipelines.storage.model_registry import Registry
+    from forewarn.pipelines.storage.registered_version import Version
 
-__all__ = ["add_models", "add_retrain", "add_up"]
+__all__ = ["add_models", "add_retrain"]
 
 
-def add_retrain(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_retrain(commands: Commands) -> None:
     """Add `forewarn retrain`."""
     command = add_command(
         commands,
@@ -37,7 +38,7 @@ def add_retrain(commands: argparse._SubParsersAction[Parser]) -> None:
     add_records(command)
     add_config(command)
     add_at(command)
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_json(command)
 
 
 def _retrain(args: argparse.Namespace) -> int:
@@ -61,11 +62,14 @@ def _retrain(args: argparse.Namespace) -> int:
         return 0 if done.promoted else 1
     say(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
     if done.comparison is not None:
-        found = done.comparison
-        bounds = "" if found.interval is None else " [{:.3f}, {:.3f}]".format(*found.interval)
+        comparison = done.comparison
+        bounds = (
+            "" if comparison.interval is None else " [{:.3f}, {:.3f}]".format(*comparison.interval)
+        )
         say(
-            f"average precision on {found.windows} finished windows {found.challenger:.3f}, "
-            f"champion {found.champion:.3f}, difference {found.difference:+.3f}{bounds}"
+            f"average precision on {comparison.windows} finished windows "
+            f"{comparison.challenger:.3f}, champion {comparison.champion:.3f}, "
+            f"difference {comparison.difference:+.3f}{bounds}"
         )
     if done.promoted:
         print("promoted: it is the champion now")
@@ -74,12 +78,9 @@ def _retrain(args: argparse.Namespace) -> int:
     return 0 if done.promoted else 1
 
 
-def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_models(commands: Commands) -> None:
     """Add `forewarn models list | show | promote | rollback`."""
-    parent = commands.add_parser(
-        "models", help="look at registered predictors, change the champion"
-    )
-    kinds = parent.add_subparsers(required=True, metavar="WHAT")
+    kinds = add_group(commands, "models", "look at registered predictors, change the champion")
     for name, run, text in (
         ("list", _list, "list all registered predictors, the newest first"),
         ("show", _show, "show all that is known of one"),
@@ -91,41 +92,7 @@ def add_models(commands: argparse._SubParsersAction[Parser]) -> None:
         if name in ("show", "promote"):
             command.add_argument("version", help="number of the version")
         add_config(command)
-        command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
-
-
-_port = integer_at_least(1, 65535)
-
-
-def add_up(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add `forewarn up`."""
-    command = add_command(
-        commands,
-        "up",
-        _up,
-        "start Airflow and MLflow on loopback, with a simulated fleet that lives on",
-        "forewarn up --folder /tmp/up",
-    )
-    command.add_argument("--folder", type=Path, default=Path("up"), help="folder (default: up)")
-    command.add_argument(
-        "--gpus", type=integer_at_least(1, 1_000_000), default=300, metavar="N", help="GPUs"
-    )
-    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
-    command.add_argument("--airflow-port", type=_port, default=8080, metavar="P", help="port")
-    command.add_argument("--mlflow-port", type=_port, default=5000, metavar="P", help="port")
-
-
-def _up(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.sandbox.local_services import run_up
-
-    run_up(
-        args.folder,
-        n_gpus=args.gpus,
-        seed=args.seed,
-        airflow_port=args.airflow_port,
-        mlflow_port=args.mlflow_port,
-    )
-    return 0
+        add_json(command, "one JSON object a line on stdout")
 
 
 def _registry(args: argparse.Namespace) -> Registry:
@@ -134,7 +101,7 @@ def _registry(args: argparse.Namespace) -> Registry:
     return Registry(settings_of(args).registry)
 
 
-def _told(version: Version) -> dict[str, object]:
+def _facts(version: Version) -> dict[str, object]:
     from forewarn.features.records.table import DAY
     from forewarn.pipelines.runtime.timestamps import iso
 
@@ -152,16 +119,16 @@ def _say(version: Version, as_json: bool) -> None:
     from forewarn.features.records.table import DAY
     from forewarn.pipelines.runtime.timestamps import iso
 
-    told = _told(version)
+    described = _facts(version)
     if as_json:
-        print(json.dumps(told))
+        print(json.dumps(described))
         return
     words = [f"{version.number:>4}"]
     if version.trained_at is None or version.length is None:
         words.append("not registered by forewarn")
     else:
         words += [version.name, iso(version.trained_at), f"{version.length / DAY:g} days"]
-    say("  ".join([*words, str(told["gate"]), ", ".join(version.aliases)]))
+    say("  ".join([*words, str(described["gate"]), ", ".join(version.aliases)]))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -179,8 +146,8 @@ def _show(args: argparse.Namespace) -> int:
     registry = _registry(args)
     with registry.in_one_line():
         version = registry.version(args.version)
-        told = _told(version) | {"facts": registry.load_version(version).facts}
-    print(json.dumps(told, indent=None if args.json else 1))
+        described = _facts(version) | {"facts": registry.load_version(version).facts}
+    print(json.dumps(described, indent=None if args.json else 1))
     return 0
 
 

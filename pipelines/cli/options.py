@@ -1,11 +1,11 @@
-"""What the commands of the command line share: how they are added, and how options are read."""
+"""Options and forms that commands share, and the readers of their values."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from forewarn.pipelines.runtime.terminal import plain
 
@@ -13,12 +13,19 @@ if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
 
 __all__ = [
+    "Commands",
     "Parser",
     "add_at",
     "add_command",
     "add_config",
     "add_fitted",
+    "add_gpus",
+    "add_group",
+    "add_json",
+    "add_out",
     "add_records",
+    "add_seed",
+    "complete_path",
     "integer_at_least",
     "moment",
     "names_of",
@@ -26,6 +33,8 @@ __all__ = [
 ]
 
 
+# What `shtab.FILE` is; to import it here would slow every command.
+_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
 _LONGEST = 300  # characters of what is wrong: an option may be a file's worth of text
 
 
@@ -34,12 +43,39 @@ def _short(text: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that says in one line what is wrong, and whose paths a shell completes."""
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Add an argument as argparse does."""
+        return complete_path(super().add_argument(*names, **options))
 
     def error(self, message: str) -> NoReturn:
-        """Say it and leave with exit code 2."""
-        said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
-        self.exit(2, f"{self.prog}: error: {plain(said)} (see {self.prog} --help)\n")
+        """Say what is wrong and leave with exit code 2."""
+        reason = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+        self.exit(2, f"{self.prog}: error: {plain(reason)} (see {self.prog} --help)\n")
+
+
+class Commands(Protocol):
+    """The commands of a parser, to which one can be added."""
+
+    def add_parser(
+        self,
+        name: str,
+        *,
+        help: str,
+        description: str | None = None,
+        epilog: str | None = None,
+        formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter,
+    ) -> Parser:
+        """Add a command and return its parser."""
+        ...
+
+
+def complete_path(action: argparse.Action) -> argparse.Action:
+    """Let the shell complete an argument that is a path, if it is one."""
+    if action.type is Path:
+        action.complete = _FILES  # type: ignore[attr-defined]  # shtab reads it
+    return action
 
 
 def moment(text: str) -> int:
@@ -64,10 +100,10 @@ def integer_at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
         except ValueError:  # also of thousands of digits
             number = least - 1
         if not least <= number <= most:
-            found = repr(text) if len(text) <= 20 else f"{text[:20]!r}..."
+            shown = repr(text) if len(text) <= 20 else f"{text[:20]!r}..."
             bound = "" if number <= most else f" and at most {most}"
             raise argparse.ArgumentTypeError(
-                f"found {found}, expected a whole number of at least {least}{bound}"
+                f"found {shown}, expected a whole number of at least {least}{bound}"
             )
         return number
 
@@ -93,7 +129,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 def add_command(
-    commands: argparse._SubParsersAction[Parser],
+    commands: Commands,
     name: str,
     run: Callable[[argparse.Namespace], int],
     text: str,
@@ -109,6 +145,12 @@ def add_command(
     )
     command.set_defaults(run=run)
     return command
+
+
+def add_group(commands: Commands, name: str, text: str, metavar: str = "WHAT") -> Commands:
+    """Add a command that has commands of its own, and return these."""
+    group = commands.add_parser(name, help=text)
+    return group.add_subparsers(required=True, metavar=metavar, parser_class=Parser)
 
 
 def add_config(command: Parser, text: str = "configuration, TOML (default: built in)") -> None:
@@ -132,4 +174,26 @@ def add_at(command: Parser) -> None:
     """Add --at."""
     command.add_argument(
         "--at", type=moment, required=True, metavar="TIME", help="nothing later is read"
+    )
+
+
+def add_out(command: Parser, text: str = "folder to write", *, default: Path | None = None) -> None:
+    """Add --out, which has to be there unless it has a default."""
+    command.add_argument("--out", type=Path, required=default is None, default=default, help=text)
+
+
+def add_json(command: Parser, text: str = "one JSON object on stdout") -> None:
+    """Add --json."""
+    command.add_argument("--json", action="store_true", help=text)
+
+
+def add_seed(command: Parser) -> None:
+    """Add --seed."""
+    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
+
+
+def add_gpus(command: Parser, default: int) -> None:
+    """Add --gpus of a simulated fleet."""
+    command.add_argument(
+        "--gpus", type=integer_at_least(1, 1_000_000), default=default, metavar="N", help="GPUs"
     )

@@ -7,9 +7,14 @@ import json
 from pathlib import Path
 
 from forewarn.pipelines.cli.options import (
+    Commands,
     Parser,
     add_command,
     add_fitted,
+    add_group,
+    add_json,
+    add_out,
+    add_seed,
     integer_at_least,
     names_of,
 )
@@ -18,10 +23,9 @@ from forewarn.pipelines.runtime.terminal import say
 __all__ = ["add_study"]
 
 
-def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_study(commands: Commands) -> None:
     """Add `forewarn study`."""
-    study = commands.add_parser("study", help="compare methods on a set with known truth")
-    parts = study.add_subparsers(required=True, metavar="WHAT", parser_class=Parser)
+    parts = add_group(commands, "study", "compare methods on a set with known truth")
     _add_study_alarms(parts)
     _add_study_prior(parts)
     _add_study_several(parts)
@@ -34,7 +38,7 @@ def add_study(commands: argparse._SubParsersAction[Parser]) -> None:
         "forewarn study detection --data /tmp/incidents --model /tmp/detector --out /tmp/study",
     )
     _add_set(command)
-    command.add_argument("--out", type=Path, required=True, help="folder to write")
+    add_out(command)
     _add_methods(command)
 
 
@@ -48,8 +52,8 @@ def _add_set(command: Parser) -> None:
 
 def _add_run(command: Parser) -> None:
     """Add the seed and the form of what is printed."""
-    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
-    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_seed(command)
+    add_json(command)
 
 
 def _add_methods(command: Parser) -> None:
@@ -68,7 +72,7 @@ def _add_methods(command: Parser) -> None:
     )
 
 
-def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_study_several(parts: Commands) -> None:
     command = add_command(
         parts,
         "several",
@@ -88,7 +92,7 @@ def _add_study_several(parts: argparse._SubParsersAction[Parser]) -> None:
     _add_run(command)
 
 
-def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_study_alarms(parts: Commands) -> None:
     command = add_command(
         parts,
         "alarms",
@@ -103,7 +107,7 @@ def _add_study_alarms(parts: argparse._SubParsersAction[Parser]) -> None:
     _add_run(command)
 
 
-def _add_study_thresholds(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_study_thresholds(parts: Commands) -> None:
     command = add_command(
         parts,
         "thresholds",
@@ -120,7 +124,7 @@ def _add_study_thresholds(parts: argparse._SubParsersAction[Parser]) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
-def _add_study_prior(parts: argparse._SubParsersAction[Parser]) -> None:
+def _add_study_prior(parts: Commands) -> None:
     command = add_command(
         parts,
         "prior",
@@ -136,8 +140,8 @@ def _study_alarms(args: argparse.Namespace) -> int:
     from forewarn.pipelines.detection.stored_detector import open_detector
     from forewarn.pipelines.studies.prior_study import alarm_figures, alarm_text
 
-    found = alarm_figures(open_detector(args.model).detector, args.days, args.seed)
-    print(json.dumps(found) if args.json else alarm_text(found))
+    figures = alarm_figures(open_detector(args.model).detector, args.days, args.seed)
+    print(json.dumps(figures) if args.json else alarm_text(figures))
     return 0
 
 
@@ -148,10 +152,10 @@ def _study_several(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.variants import Variants
 
     stored = open_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    variants = Variants.of(stored, given.train, args.false_alarms)
-    found = several_figures(variants, args.methods, args.tasks, args.seed)
-    print(json.dumps(found) if args.json else several_text(found))
+    pulls = StudySet.open(args.data, stored.interval)
+    variants = Variants.of(stored, pulls.train, args.false_alarms)
+    figures = several_figures(variants, args.methods, args.tasks, args.seed)
+    print(json.dumps(figures) if args.json else several_text(figures))
     return 0
 
 
@@ -175,9 +179,9 @@ def _study_prior(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.prior_study import prior_figures, prior_text
 
     stored = open_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    found = prior_figures(given, stored.detector, args.seed)
-    print(json.dumps(found) if args.json else prior_text(found))
+    pulls = StudySet.open(args.data, stored.interval)
+    figures = prior_figures(pulls, stored.detector, args.seed)
+    print(json.dumps(figures) if args.json else prior_text(figures))
     return 0
 
 
@@ -192,8 +196,8 @@ def _study(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.detection_study import StudySet, run_study, study_text
 
     stored = open_detector(args.model)
-    given = StudySet.open(args.data, stored.interval)
-    study = run_study(given, stored, args.out, args.methods, args.false_alarms)
+    pulls = StudySet.open(args.data, stored.interval)
+    study = run_study(pulls, stored, args.out, args.methods, args.false_alarms)
     print(study_text(study), end="\n\n")
     say(f"wrote {args.out}/study.json, study.csv and study.png")
     return 0

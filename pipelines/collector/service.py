@@ -22,7 +22,8 @@ from forewarn.pipelines.collector.bounded_http import Bounds, bounded
 from forewarn.pipelines.collector.http_app import Collector
 from forewarn.pipelines.collector.inbox import Inbox, Taken
 from forewarn.pipelines.collector.metrics import CollectorMetrics
-from forewarn.pipelines.config.settings import CollectorTable, Settings
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.config.site_tables import CollectorTable
 from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb
 from forewarn.pipelines.ingest.host_files import read_tickets
 from forewarn.pipelines.ingest.landing import Landed, Landing

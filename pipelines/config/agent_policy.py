@@ -35,8 +35,8 @@ class Collection(StrictTable):
 
     def as_told(self) -> dict[str, object]:
         """Return it as JSON holds it."""
-        told = self.model_dump(mode="json")
-        return told | {name: f"{told[name] // 10**6}ms" for name in ("interval", "timeout")}
+        values = self.model_dump(mode="json")
+        return values | {name: f"{values[name] // 10**6}ms" for name in ("interval", "timeout")}
 
 
 def _name_of_host() -> str:

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     Field,
     ValidationError,
     model_validator,
 )
 
 from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
-from forewarn.features.telemetry.failure_evidence import FailureRules
-from forewarn.features.telemetry.rows import COUNTERS, GAUGES
 from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.models.detection.rules import Rules
-from forewarn.models.prediction.catalogue import MODEL_NAMES
 from forewarn.pipelines.config.agent_policy import Collection
+from forewarn.pipelines.config.prediction_tables import (
+    DEFAULT_COLUMNS,
+    EnsemblesTable,
+    EvaluationTable,
+    FeaturesTable,
+    GateTable,
+    ListTable,
+    RecordsTable,
+    TrainingTable,
+    WindowsTable,
+)
+from forewarn.pipelines.config.site_tables import (
+    CollectorTable,
+    FailuresTable,
+    RegistryTable,
+    SiteTable,
+)
 from forewarn.pipelines.config.toml_tables import (
     Duration,
+    Positive,
+    Seed,
     SettingsError,
     StrictTable,
     first_problem,
@@ -31,134 +43,12 @@ from forewarn.pipelines.config.toml_tables import (
     read_toml,
 )
 
+if TYPE_CHECKING:
+    from forewarn.features.prediction.plan import Plan
+
 __all__ = ["Settings", "SettingsError", "load_settings", "parse_duration"]
 
-Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]
-Positive = Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0, le=10**9, strict=True)]
-Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 _LONGEST = parse_duration("36000d")
-
-
-def _model_name(name: str) -> str:
-    if name not in MODEL_NAMES:
-        raise ValueError(f"expected one of {', '.join(MODEL_NAMES)}")
-    return name
-
-
-ModelName = Annotated[str, AfterValidator(_model_name)]
-
-
-class RecordsTable(StrictTable):
-    """How records come."""
-
-    interval: Duration = parse_duration("10min")
-
-
-class WindowsTable(StrictTable):
-    """How instances are cut, in records."""
-
-    length: Count = 18
-    horizon: Count = 144
-    step: Count = 10
-
-
-_KINDS: dict[str, tuple[str, ...]] = {
-    "categorical": ("gpu_type", "driver_version", "data_center"),
-    "float": (*GAUGES, "pcie_link_width"),
-    "counter": COUNTERS,
-    "binary": (),
-    "code": ("xid",),
-    "date": ("expiration_date",),
-}
-
-
-class FeaturesTable(StrictTable):
-    """Which columns are features. Given at all, a kind left out is empty."""
-
-    categorical: tuple[str, ...] = ()
-    float: tuple[str, ...] = ()
-    counter: tuple[str, ...] = ()
-    binary: tuple[str, ...] = ()
-    code: tuple[str, ...] = ()
-    date: tuple[str, ...] = ()
-    history: tuple[Count, ...] = (4, 16, 56)
-    peers: tuple[str, ...] = ("machine_id", "gpu_type")
-    residuals: tuple[tuple[str, str], ...] = (
-        ("temperature_gpu", "power_draw"),
-        ("power_draw", "utilization_gpu"),
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        names = [name for kind in _KINDS for name in getattr(self, kind)]
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise ValueError(
-                f"`features` names column `{doubled[0]}` twice, expected one kind for each"
-            )
-        kept = sorted({SERIAL, TIMESTAMP, FAILURE} & {*names, *self.peers})
-        if kept:
-            raise ValueError(f"`features` names `{kept[0]}`, expected a column that says something")
-        if not (self.float or self.counter or self.binary or self.code):
-            raise ValueError(
-                "`features` names no column that changes over time, expected at least one"
-            )
-        if "residuals" in self.model_fields_set:
-            for name in (name for pair in self.residuals for name in pair):
-                if name not in self.float:
-                    raise ValueError(
-                        f"`features.residuals` names `{name}`, expected a column of `float`"
-                    )
-        return self
-
-    @property
-    def kinds(self) -> FeatureKinds:
-        """The columns by kind."""
-        return FeatureKinds(**{kind: getattr(self, kind) for kind in _KINDS})
-
-
-class TrainingTable(StrictTable):
-    """When and on what models are trained."""
-
-    retrain_every: Duration = parse_duration("3d")
-    lengths: tuple[Duration, ...] = tuple(map(parse_duration, ("9d", "12d", "15d")))
-    negatives_per_positive: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 1.0
-    positive_weight: Positive = 1.0
-    cascade_positive_weight: Positive = 10.0
-    select_by: str = "parallel"
-    select_over: Count = 1
-    seed: Seed = 0
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not self.lengths:
-            raise ValueError("`training.lengths` is empty, expected at least one duration")
-        return self
-
-
-class EnsemblesTable(StrictTable):
-    """Which models decide together."""
-
-    parallel: Annotated[tuple[ModelName, ...], Field(min_length=1)] = ("cnn", "mlp", "gbdt")
-    cascade: Annotated[tuple[tuple[ModelName, Share], ...], Field(min_length=1)] = (
-        ("cnn", 0.05),
-        ("mlp", 0.02),
-    )
-
-
-class EvaluationTable(StrictTable):
-    """How scores are judged on the paper's protocol."""
-
-    k: Share = 0.02
-    negatives_per_positive: Positive = 8.0
-    threshold: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
-
-
-class ListTable(StrictTable):
-    """The daily list."""
-
-    share: Share = 0.003
 
 
 class MetricTable(StrictTable):
@@ -245,71 +135,12 @@ class WatchTable(StrictTable):
     group_label: str = "group"
 
 
-class FailuresTable(StrictTable):
-    """What counts as a failure of a GPU beside a repair ticket."""
-
-    xids: tuple[Count, ...] = FATAL_XIDS
-    lost: bool = True
-    restart_repairs: bool = True
-
-    @property
-    def rules(self) -> FailureRules:
-        """The same as the core takes it."""
-        return FailureRules(frozenset(self.xids), self.lost, self.restart_repairs)
-
-
-class CollectorTable(StrictTable):
-    """The service that takes what agents send."""
-
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, lt=65536, strict=True)] = 8470
-    certificate: str = ""
-    key: str = ""
-    max_batch_mib: Count = 8
-    publish_every: Duration = parse_duration("5s")
-    hosts: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if bool(self.certificate) != bool(self.key):
-            raise ValueError("`collector.certificate` and `collector.key` belong together")
-        return self
-
-
-class RegistryTable(StrictTable):
-    """Where experiments are tracked and predictors registered."""
-
-    store: Annotated[str, Field(min_length=1)] = "mlflow"
-    experiment: Annotated[str, Field(min_length=1)] = "forewarn"
-    model: Annotated[str, Field(min_length=1)] = "gpu-failure"
-
-
-class SiteTable(StrictTable):
-    """Where a scheduled site keeps its things; a path that is relative begins at the file."""
-
-    records: str = "records"
-    lists: str = "lists"
-    raw: str = ""
-    prometheus: str = ""
-    cmdb: str = ""
-    repairs: str = ""
-
-
-class GateTable(StrictTable):
-    """What a challenger has to show before it is promoted."""
-
-    margin: Share = 0.25
-    champion_max_age: Duration = parse_duration("9d")
-    drift: Positive = 0.25
-    missing: Share = 0.2
-
-
 class Settings(StrictTable):
     """The whole configuration; every key has a default (CONTRACTS, section 2)."""
 
     records: RecordsTable = RecordsTable()
     windows: WindowsTable = WindowsTable()
-    features: FeaturesTable = FeaturesTable(**_KINDS)  # type: ignore[arg-type]  # of six kinds
+    features: FeaturesTable = FeaturesTable(**DEFAULT_COLUMNS)  # type: ignore[arg-type]  # of six kinds
     training: TrainingTable = TrainingTable()
     ensembles: EnsemblesTable = EnsemblesTable()
     evaluation: EvaluationTable = EvaluationTable()
@@ -358,14 +189,16 @@ class Settings(StrictTable):
         SettingsError
             If a group of peers was asked for that the records do not have.
         """
+        # A collector reads a configuration, too, and measures nothing.
+        from forewarn.features.prediction.plan import Plan
+
         table = self.features
-        asked = table.model_fields_set
         readings = {*table.kinds.names} - {*table.categorical}
         for name in table.peers:
             if name in readings:
                 raise SettingsError(f"`features.peers` names `{name}`, expected a text column.")
         absent = [name for name in table.peers if name not in columns]
-        if absent and "peers" in asked:
+        if absent and "peers" in table.model_fields_set:
             raise SettingsError(
                 f"`features.peers` names `{absent[0]}`, found no such column in the records."
             )

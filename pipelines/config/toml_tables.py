@@ -7,13 +7,17 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from forewarn.features.errors import InputError
 
 __all__ = [
+    "Count",
     "Duration",
+    "Positive",
+    "Seed",
     "SettingsError",
+    "Share",
     "StrictTable",
     "first_problem",
     "parse_duration",
@@ -46,13 +50,17 @@ def parse_duration(text: object) -> int:
     match = (
         re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
     )
-    found = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    length = round(found) if found < _LONGEST else 0
+    nanoseconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    length = round(nanoseconds) if nanoseconds < _LONGEST else 0
     if length <= 0:
         raise ValueError('expected a duration such as "10min", "4h" or "3d"')
     return length
 
 
+Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]
+Positive = Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=10**9, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 
 
@@ -60,22 +68,22 @@ def first_problem(error: ValidationError) -> str:
     """Say in one line which key is wrong, what was found and what was expected."""
     problem = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
-    found = _shown(problem["input"])
+    value = _shown(problem["input"])
     if problem["type"] == "extra_forbidden":
-        return f"unknown key `{key}` (found {found}), expected a key of the example configuration"
+        return f"unknown key `{key}` (found {value}), expected a key of the example configuration"
     text: str = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if problem["type"] == "value_error" and not text.startswith("expected"):
         return text
-    return f"key `{key}`: found {found}, expected {text.removeprefix('expected ')}"
+    return f"key `{key}`: found {value}, expected {text.removeprefix('expected ')}"
 
 
 def _shown(value: object) -> str:
     """Write a value as it was found, cut to what fits into a line."""
     try:
-        found = repr(value)
+        text = repr(value)
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
         return "something very long"
-    return found if len(found) < 60 else found[:57] + "..."
+    return text if len(text) < 60 else text[:57] + "..."
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -116,33 +116,35 @@ def examine(records: Path, settings: Settings) -> dict[str, Any]:
         If a file cannot be read, a column has the wrong type, or there is no record at all.
     """
     store = open_store(records, settings)
-    found = _Examination(store.kinds)
+    examination = _Examination(store.kinds)
     files = store.files()
     with progress_bar(len(files), "doctor", "file") as bar:
         for date, path in files:
-            found.add(*_checked(store, path, found.files_without), date)
+            examination.add(*_checked(store, path, examination.files_without), date)
             bar.update()
-    gpu, time, machine, failed = (np.concatenate(part) for part in zip(*found.keys, strict=True))
-    found.keys.clear()
+    gpu, time, machine, failed = (
+        np.concatenate(part) for part in zip(*examination.keys, strict=True)
+    )
+    examination.keys.clear()
     if not len(gpu):
         raise RecordsError(f"{records}: there is no row with a serial and a timestamp.")
-    keys, names = survey_keys(gpu, time, machine), found.serials.names()
+    keys, names = survey_keys(gpu, time, machine), examination.serials.names()
     failures = Failures.of_rows(gpu, time, failed).joined(store.reported(names)).episodes()
     return {
         "gpus": len(names),
-        "machines": len(found.machines.number),
+        "machines": len(examination.machines.number),
         "first": iso(int(time.min())),
         "last": iso(int(time.max())),
         "days": round((int(time.max()) - int(time.min())) / DAY, 2),
         "interval_seconds": settings.records.interval / 1e9,
-        **_keys(keys, names, found.machines.names()),
-        "rows_without_key": found.without_key,
-        "rows_in_another_date": found.misfiled,
-        "records_by_day": {day.isoformat(): n for day, n in sorted(found.by_day.items())},
-        "columns": [_column(one) for one in found.columns.values()],
-        "columns_missing": dict(found.files_without),
+        **_keys(keys, names, examination.machines.names()),
+        "rows_without_key": examination.without_key,
+        "rows_in_another_date": examination.misfiled,
+        "records_by_day": {day.isoformat(): n for day, n in sorted(examination.by_day.items())},
+        "columns": [_column(column) for column in examination.columns.values()],
+        "columns_missing": dict(examination.files_without),
         "files": len(files),
-        "frozen": found.floats.frozen(),
+        "frozen": examination.floats.frozen(),
         "failures": _failures(failures, names, _causes(records)),
         "usable": _usable(store, settings, keys),
     }
@@ -205,15 +207,17 @@ def _failures(
         failures.repaired_at.tolist(),
         strict=True,
     ):
-        told = [
+        stated = [
             cause for moment, cause in causes.get(names[gpu], ()) if failed <= moment < repaired
         ]
         month = iso(failed)[:7]
-        months.setdefault(month, Counter())[told[0] if told else "no cause given"] += 1
+        months.setdefault(month, Counter())[stated[0] if stated else "no cause given"] += 1
     return {
         "count": len(failures),
         "gpus": len(np.unique(failures.gpu)),
-        "by_month": {month: dict(sorted(found.items())) for month, found in sorted(months.items())},
+        "by_month": {
+            month: dict(sorted(counts.items())) for month, counts in sorted(months.items())
+        },
     }
 
 
@@ -224,28 +228,28 @@ def _usable(store: RecordStore, settings: Settings, keys: KeySurvey) -> dict[str
         return None
     plain = replace(store, kinds=FeatureKinds(), groups=())
     timeline = lay_out(*plain.read_known())
-    found = find_instances(
+    instances = find_instances(
         timeline,
         length=settings.windows.length,
         step=settings.windows.step,
         horizon=settings.horizon,
     )
     # Of those that end later only failures are known, and nothing is trained on them.
-    label = found.label[seen_whole(timeline, found.end, settings.horizon)]
+    label = instances.label[seen_whole(timeline, instances.end, settings.horizon)]
     labelled = int((label >= 0).sum())
     expected = max(1, (keys.records + keys.missing) // settings.windows.step)
     return {
-        "instances": len(found),
+        "instances": len(instances),
         "labelled": labelled,
         "positives": int((label == 1).sum()),
         "share": min(1.0, labelled / expected),
     }
 
 
-def write_report(out: Path, found: dict[str, Any]) -> None:
+def write_report(out: Path, report: dict[str, Any]) -> None:
     """Write `doctor.json` and `doctor.html` into `out`."""
-    page = render_doctor(found)
+    page = render_doctor(report)
     with replacing(out / "doctor.json") as path:
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     with replacing(out / "doctor.html") as path:
         path.write_text(page, encoding="utf-8")

@@ -45,68 +45,69 @@ def half_width(failures: int) -> float:
     return 1.96 * 0.5 / math.sqrt(max(failures, 1))
 
 
-def verdict(found: Mapping[str, Any]) -> str:
+def verdict(report: Mapping[str, Any]) -> str:
     """Say in a sentence or two whether to train, wait, or start with the rules."""
-    n, days = found["failures"]["count"], found["days"]
-    told = f"{plural(n, 'failure')} in {days:.0f} days"
-    if any(one.grave for one in findings(found)):
-        return f"{told}. Mend what is marked below first: what is trained before would mislead."
+    n, days = report["failures"]["count"], report["days"]
+    number = f"{plural(n, 'failure')} in {days:.0f} days"
+    if any(finding.grave for finding in findings(report)):
+        return f"{number}. Mend what is marked below first: what is trained before would mislead."
     if n < _FEW_FAILURES:
-        return f"{told}: too few to train on. Start with the built-in rules (builtin:rules)."
-    expect = f"{told}: expect a precision of plus or minus {half_width(n):.1f}"
+        return f"{number}: too few to train on. Start with the built-in rules (builtin:rules)."
+    expect = f"{number}: expect a precision of plus or minus {half_width(n):.1f}"
     if n < _SOME_FAILURES:
         return f"{expect}; wait for more, or start with the built-in rules and backtest beside."
     return f"{expect}: enough to train. Run `forewarn backtest` to see how good a list would be."
 
 
-def findings(found: Mapping[str, Any]) -> list[Finding]:
+def findings(report: Mapping[str, Any]) -> list[Finding]:
     """Return what is wrong, grave things first."""
     return sorted(
-        (*_of_keys(found), *_of_columns(found), *_of_labels(found)), key=lambda f: not f.grave
+        (*_of_keys(report), *_of_columns(report), *_of_labels(report)),
+        key=lambda f: not f.grave,
     )
 
 
-def _of_keys(found: Mapping[str, Any]) -> Iterator[Finding]:
-    cadence, wanted = found["cadence_seconds"], found["interval_seconds"]
-    if cadence and not 0.5 * wanted <= cadence <= 1.5 * wanted:
+def _of_keys(report: Mapping[str, Any]) -> Iterator[Finding]:
+    cadence, expected = report["cadence_seconds"], report["interval_seconds"]
+    if cadence and not 0.5 * expected <= cadence <= 1.5 * expected:
         yield Finding(
             True,
             f"Records come every {duration_in_words(cadence)}, the configuration says "
-            f"{duration_in_words(wanted)}.",
+            f"{duration_in_words(expected)}.",
             f'Set `records.interval = "{cadence:g}s"`, and think about `windows` anew.',
         )
-    if found["coverage"] < 0.9:
+    if report["coverage"] < 0.9:
         yield Finding(
-            found["coverage"] < 0.5,
-            f"{1 - found['coverage']:.0%} of the records are missing, in {found['gaps']:,} gaps.",
+            report["coverage"] < 0.5,
+            f"{1 - report['coverage']:.0%} of the records are missing, in {report['gaps']:,} gaps.",
             "Look at the collection: a GPU with a gap in its window is not scored.",
         )
-    if found["serials_on_two_machines"]:
+    if report["serials_on_two_machines"]:
         yield Finding(
             True,
-            f"{_some(found['serials_on_two_machines'], 'serial')} on two machines at one time.",
+            f"{_some(report['serials_on_two_machines'], 'serial')} on two machines at one time.",
             "Serials must tell GPUs apart: look for placeholders or a cloned inventory.",
         )
-    if found["clocks_off_seconds"]:
-        off = [f"{name} by {by:+.0f} s" for name, by in found["clocks_off_seconds"].items()]
+    if report["clocks_off_seconds"]:
+        off = [f"{name} by {by:+.0f} s" for name, by in report["clocks_off_seconds"].items()]
         yield Finding(False, f"The clock is off: {_some(off, 'machine')}.", "Start NTP there.")
     for name, what, todo in (
         ("rows_without_key", "without serial or time are left out", "Look at the collection."),
         ("rows_doubled", "are doubled; the last one counts", "See whether a file came twice."),
         ("rows_in_another_date", "lie in the folder of another date", "Write them by UTC date."),
     ):
-        if found[name]:
-            yield Finding(False, f"{plural(found[name], 'row')} {what}.", todo)
+        if report[name]:
+            yield Finding(False, f"{plural(report[name], 'row')} {what}.", todo)
 
 
-def _of_columns(found: Mapping[str, Any]) -> Iterator[Finding]:
-    for name, files in found["columns_missing"].items():
+def _of_columns(report: Mapping[str, Any]) -> Iterator[Finding]:
+    for name, files in report["columns_missing"].items():
         yield Finding(
             True,
-            f"Column `{visible(name)}` is missing in {files} of {plural(found['files'], 'file')}.",
+            f"Column `{visible(name)}` is missing in {files} of {plural(report['files'], 'file')}.",
             "Take it out of `[features]`, or collect it.",
         )
-    for column in found["columns"]:
+    for column in report["columns"]:
         share = column["nulls"] / max(column["rows"], 1)
         name = visible(column["name"])
         if share > 0.05:
@@ -121,7 +122,7 @@ def _of_columns(found: Mapping[str, Any]) -> Iterator[Finding]:
                 f"`{name}` has {plural(column['impossible'], 'impossible value')}.",
                 "Look for a placeholder or another unit.",
             )
-    for name, serials in found["frozen"].items():
+    for name, serials in report["frozen"].items():
         gpus = [f"{serial} on {plural(days, 'day')}" for serial, days in serials.items()]
         yield Finding(
             False,
@@ -130,14 +131,14 @@ def _of_columns(found: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _of_labels(found: Mapping[str, Any]) -> Iterator[Finding]:
-    if not found["failures"]["count"]:
+def _of_labels(report: Mapping[str, Any]) -> Iterator[Finding]:
+    if not report["failures"]["count"]:
         yield Finding(
             False,
             "Nothing says that a GPU ever failed.",
             "Add failures.parquet from your repair tickets, or a column `failure`.",
         )
-    usable = found["usable"]
+    usable = report["usable"]
     if usable is not None and usable["share"] < 0.7:
         yield Finding(
             False,
@@ -152,36 +153,36 @@ def _some(names: list[str], noun: str) -> str:
     return f"{plural(len(names), noun)} ({shown}{', ...' if len(names) > _SHOWN else ''})"
 
 
-def doctor_text(found: Mapping[str, Any]) -> str:
+def doctor_text(report: Mapping[str, Any]) -> str:
     """Return everything for a terminal."""
-    usable = found["usable"]
+    usable = report["usable"]
     lines = [
-        verdict(found),
+        verdict(report),
         "",
-        f"GPUs       {found['gpus']:,}{_machines(found)}",
-        f"span       {found['first']} to {found['last']}, {found['days']:g} days",
-        f"records    {found['records']:,} every {duration_in_words(found['cadence_seconds'])}, "
-        f"{found['coverage']:.1%} of those expected, {plural(found['gaps'], 'gap')}",
-        f"moves      {plural(found['serials_moved'], 'GPU')} changed the machine",
-        f"resets     {_resets(found)}",
+        f"GPUs       {report['gpus']:,}{_machines(report)}",
+        f"span       {report['first']} to {report['last']}, {report['days']:g} days",
+        f"records    {report['records']:,} every {duration_in_words(report['cadence_seconds'])}, "
+        f"{report['coverage']:.1%} of those expected, {plural(report['gaps'], 'gap')}",
+        f"moves      {plural(report['serials_moved'], 'GPU')} changed the machine",
+        f"resets     {_resets(report)}",
     ]
     if usable is not None:
         lines.append(
             f"instances  {usable['instances']:,}, {usable['labelled']:,} with a known label "
             f"({usable['share']:.0%} of those possible), {usable['positives']:,} positive"
         )
-    for month, causes in found["failures"]["by_month"].items():
-        told = ", ".join(f"{visible(cause)} {n}" for cause, n in causes.items())
-        lines.append(f"failures   {month}: {sum(causes.values())} ({told})")
-    for one in findings(found):
-        lines += ["", f"{'!!' if one.grave else ' !'} {one.what}", f"   {one.todo}"]
+    for month, causes in report["failures"]["by_month"].items():
+        failure_counts = ", ".join(f"{visible(cause)} {n}" for cause, n in causes.items())
+        lines.append(f"failures   {month}: {sum(causes.values())} ({failure_counts})")
+    for finding in findings(report):
+        lines += ["", f"{'!!' if finding.grave else ' !'} {finding.what}", f"   {finding.todo}"]
     return "\n".join(map(plain, lines))
 
 
-def _machines(found: Mapping[str, Any]) -> str:
-    return f" on {plural(found['machines'], 'machine')}" if found["machines"] else ""
+def _machines(report: Mapping[str, Any]) -> str:
+    return f" on {plural(report['machines'], 'machine')}" if report["machines"] else ""
 
 
-def _resets(found: Mapping[str, Any]) -> str:
-    resets = [f"{c['name']} {c['resets']:,}" for c in found["columns"] if c["resets"]]
+def _resets(report: Mapping[str, Any]) -> str:
+    resets = [f"{c['name']} {c['resets']:,}" for c in report["columns"] if c["resets"]]
     return ", ".join(resets) or "none"

@@ -16,30 +16,30 @@ from forewarn.pipelines.rendering.templates import count, per_hundred, render_pa
 __all__ = ["render_doctor"]
 
 
-def render_doctor(found: Mapping[str, Any]) -> str:
+def render_doctor(report: Mapping[str, Any]) -> str:
     """Write what `examine` found as a page that stands alone; the same gives the same bytes."""
-    usable = found["usable"] or {}
+    usable = report["usable"] or {}
     tiles = [
-        (count(found["gpus"]), "GPUs"),
-        (count(found["machines"] or None), "machines"),
-        (f"{found['days']:g}", "days"),
-        (duration_in_words(found["cadence_seconds"]), "from record to record"),
-        (f"{per_hundred(found['coverage'])} %", "of the expected records are there"),
-        (count(found["failures"]["count"]), "failures"),
+        (count(report["gpus"]), "GPUs"),
+        (count(report["machines"] or None), "machines"),
+        (f"{report['days']:g}", "days"),
+        (duration_in_words(report["cadence_seconds"]), "from record to record"),
+        (f"{per_hundred(report['coverage'])} %", "of the expected records are there"),
+        (count(report["failures"]["count"]), "failures"),
         (f"{per_hundred(usable.get('share'))} %", "of the possible instances are usable"),
     ]
     context = {
-        "found": found,
-        "verdict": verdict(found),
+        "found": report,
+        "verdict": verdict(report),
         "tiles": tiles,
-        "findings": findings(found),
+        "findings": findings(report),
         "records_svg": inline_svg(
-            records_figure(found["records_by_day"]),
+            records_figure(report["records_by_day"]),
             name="records",
             title="Records by day",
-            description=f"{count(found['records'])} records in {found['days']:g} days.",
+            description=f"{count(report['records'])} records in {report['days']:g} days.",
         ),
-        "failures_svg": _failures(found["failures"]["by_month"]),
+        "failures_svg": _failures(report["failures"]["by_month"]),
     }
     return render_page("doctor/page.html", context)
 
@@ -47,10 +47,10 @@ def render_doctor(found: Mapping[str, Any]) -> str:
 def _failures(by_month: Mapping[str, Mapping[str, int]]) -> Markup:
     if not by_month:
         return Markup()
-    said = "; ".join(f"{month}: {sum(causes.values())}" for month, causes in by_month.items())
+    months = "; ".join(f"{month}: {sum(causes.values())}" for month, causes in by_month.items())
     return inline_svg(
         failures_figure(by_month),
         name="failures",
         title="Failures by month",
-        description=f"Failures by month and cause: {said}.",
+        description=f"Failures by month and cause: {months}.",
     )

@@ -13,7 +13,8 @@ import pyarrow.csv as csv
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import plain_text
 from forewarn.features.telemetry.tables import newest
-from forewarn.pipelines.storage.parquet_files import check_regular, read_parquet
+from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.regular_files import require_regular
 
 __all__ = ["Cmdb", "read_cmdb", "read_texts"]
 
@@ -60,7 +61,7 @@ def read_texts(path: Path) -> pa.Table:
     RecordsError
         If it is neither, a column comes twice or cannot be text, or serials are no text.
     """
-    check_regular(path)
+    require_regular(path, RecordsError)
     table = read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     columns = {}
     for name in table.column_names:

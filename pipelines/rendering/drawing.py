@@ -108,10 +108,10 @@ def inline_svg(figure: Figure, *, name: str, title: str, description: str) -> Ma
 
 def _for_a_page(svg: str, name: str, title: str, description: str) -> str:
     """Cut what only a file needs, and make ids, colours and fonts fit a page."""
-    found = re.search(r'<svg[^>]*viewBox="([^"]*)"[^>]*>', svg)
-    if found is None:
+    root = re.search(r'<svg[^>]*viewBox="([^"]*)"[^>]*>', svg)
+    if root is None:
         raise ValueError("`svg` must hold an svg element with a viewBox, found none.")
-    body = svg[found.end() :]
+    body = svg[root.end() :]
     # This style would reach every SVG of the page; the root element carries it instead.
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
     body = re.sub(r'\bid="', f'id="{name}-', body)
@@ -120,7 +120,7 @@ def _for_a_page(svg: str, name: str, title: str, description: str) -> str:
     for variable, colour in COLOURS.items():
         body = body.replace(colour, f"var(--{variable}, {colour})")
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{found.group(1)}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{root.group(1)}" role="img" '
         f'aria-labelledby="{name}-title {name}-description" class="picture" '
         'stroke-linejoin="round" stroke-linecap="butt">\n'
         f'<title id="{name}-title">{escape(title)}</title>\n'

@@ -63,8 +63,8 @@ def amount(value: object, digits: int = 3) -> str:
     >>> amount(0.84), amount(None), amount(1234.5, 0)
     ('0.840', '—', '1,234')
     """
-    found = number(value)
-    return NONE if found is None else f"{found:,.{digits}f}"
+    figure = number(value)
+    return NONE if figure is None else f"{figure:,.{digits}f}"
 
 
 def count(value: object) -> str:
@@ -97,13 +97,13 @@ def per_hundred(share: object) -> str:
     >>> per_hundred(0.314), per_hundred(0.0031), per_hundred(0.00002), per_hundred(None)
     ('31', '0.3', '0.002', '—')
     """
-    found = number(share)
-    if found is None:
+    percent = number(share)
+    if percent is None:
         return NONE
-    found *= 100.0
-    if found == 0.0 or found >= 9.95:
-        return f"{found:.0f}"
-    return f"{found:.1f}" if found >= 0.095 else f"{found:.1g}"
+    percent *= 100.0
+    if percent == 0.0 or percent >= 9.95:
+        return f"{percent:.0f}"
+    return f"{percent:.1f}" if percent >= 0.095 else f"{percent:.1g}"
 
 
 def chance_text(probability: object) -> str:
@@ -114,14 +114,14 @@ def chance_text(probability: object) -> str:
     >>> chance_text(0.618), chance_text(0.041), chance_text(0.0002), chance_text(1.0)
     ('62 %', '4.1 %', 'under 0.1 %', 'over 99 %')
     """
-    found = number(probability)
-    if found is None:
+    chance = number(probability)
+    if chance is None:
         return NONE
-    if found < 0.001:
+    if chance < 0.001:
         return "under 0.1 %"
-    if found >= 0.99:
+    if chance >= 0.99:
         return "over 99 %"
-    return f"{found:.0%}".replace("%", " %") if found >= 0.0995 else f"{found * 100:.1f} %"
+    return f"{chance:.0%}".replace("%", " %") if chance >= 0.0995 else f"{chance * 100:.1f} %"
 
 
 def moment(value: object, *, year: bool = True) -> str:
@@ -192,10 +192,10 @@ def visible(value: object, limit: int = 120) -> str:
 
 def bar_svg(share: object) -> Markup:
     """Draw a share of one as a bar; empty where there is none. The number stands beside it."""
-    found = number(share)
-    if found is None:
+    figure = number(share)
+    if figure is None:
         return Markup()
-    width = 100.0 * min(max(found, 0.0), 1.0)
+    width = 100.0 * min(max(figure, 0.0), 1.0)
     return Markup(  # only numbers of our own formatting go in
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="bar-back" width="100" height="8"/>'

@@ -120,11 +120,11 @@ class Tokens:
 
     def speaker(self, token: str) -> Speaker | None:
         """Return whose token this is; every one is compared, at the same speed."""
-        given, found = _digest(token), None
+        token_digest, holder = _digest(token), None
         for digest, speaker in self.speakers.items():
-            if hmac.compare_digest(digest, given):
-                found = speaker
-        return found
+            if hmac.compare_digest(digest, token_digest):
+                holder = speaker
+        return holder
 
 
 def _digest(token: str) -> bytes:

@@ -11,12 +11,11 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pandas as pd
 
@@ -124,22 +123,22 @@ def _simulated(n_gpus: int, seed: int) -> dict[str, pd.DataFrame]:
     today = np.datetime64(pd.Timestamp.now("UTC").strftime("%Y-%m-%d"), "ns")
     start = today - np.timedelta64(_PAST, "D")
     run = simulate_fleet(n_gpus=n_gpus, n_days=_PAST + _FUTURE, seed=seed, start=start)
-    found = {}
+    days = {}
     with progress_bar(_PAST + _FUTURE, "simulate", "day") as bar:
         for day in run:
-            found[day.date] = day.records
+            days[day.date] = day.records
             bar.update()
-    return found
+    return days
 
 
 def _fed(records: Path, days: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Write what has been recorded by now, day by day; return the days that are not over yet."""
     now, left = pd.Timestamp.now("UTC"), {}
     for date, rows in days.items():
-        there = rows[pd.to_datetime(rows["timestamp"], utc=True) < now]
-        if len(there):
+        recorded = rows[pd.to_datetime(rows["timestamp"], utc=True) < now]
+        if len(recorded):
             with replacing(records / f"date={date}" / "part-0.parquet") as temporary:
-                there.to_parquet(temporary, index=False)
+                recorded.to_parquet(temporary, index=False)
         if pd.Timestamp(date, tz="UTC") + pd.Timedelta(days=1) > now:
             left[date] = rows
     return left
@@ -177,8 +176,8 @@ def _call(folder: Path, environment: Mapping[str, str], *arguments: str) -> None
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [""])[-1]
-        raise UpError(f"{' '.join(arguments[:2])}: {said[:200]}.")
+        last_line = (done.stderr.strip().splitlines() or [""])[-1]
+        raise UpError(f"{' '.join(arguments[:2])}: {last_line[:200]}.")
 
 
 @contextlib.contextmanager
@@ -233,13 +232,11 @@ def _wait(url: str, name: str, services: Sequence[_Service]) -> None:
     while time.monotonic() - started < _PATIENCE:
         _alive(services)
         try:
-            urllib.request.urlopen(url, timeout=5).close()
-        except urllib.error.HTTPError:
-            return  # it answers
-        except OSError:
+            httpx.get(url, timeout=5, trust_env=False)  # loopback, whatever proxy there is
+        except httpx.TransportError:
             time.sleep(0.5)
         else:
-            return
+            return  # it answers, be it with an error
     raise UpError(f"{name} does not answer at {url} after {_PATIENCE:g} s.")
 
 
@@ -247,9 +244,9 @@ def _greet(folder: Path, urls: Mapping[str, int]) -> None:
     """Say where everything is, and how to log in."""
     for name, port in urls.items():
         sys.stdout.write(f"{name:8} http://127.0.0.1:{port}\n")
-    place = folder / "airflow" / "simple_auth_manager_passwords.json.generated"
-    if place.exists():
-        for user, password in json.loads(place.read_text(encoding="utf-8")).items():
+    passwords = folder / "airflow" / "simple_auth_manager_passwords.json.generated"
+    if passwords.exists():
+        for user, password in json.loads(passwords.read_text(encoding="utf-8")).items():
             sys.stdout.write(f"login    {user} {password}\n")
     sys.stdout.write(f"folder   {folder}: records, lists, mlflow, logs\n")
     sys.stdout.write("Ctrl-C stops it all.\n")

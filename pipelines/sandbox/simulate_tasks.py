@@ -38,10 +38,10 @@ def metrics_table(
 ) -> pa.Table:
     """Return a task's samples as one row per machine and sample; lost samples have no row."""
     n, n_samples = next(iter(task.samples.values())).shape
-    there = ~np.all([np.isnan(values) for values in task.samples.values()], axis=0).reshape(-1)
+    has_sample = ~np.all([np.isnan(values) for values in task.samples.values()], axis=0).reshape(-1)
     step = np.timedelta64(round(seconds_apart * 1e9), "ns")
-    times = np.tile(begin + np.arange(n_samples) * step, n)[there]
-    codes = np.repeat(np.arange(n, dtype=np.int32), n_samples)[there]
+    times = np.tile(begin + np.arange(n_samples) * step, n)[has_sample]
+    codes = np.repeat(np.arange(n, dtype=np.int32), n_samples)[has_sample]
     groups, group = np.unique(task.group, return_inverse=True)
     columns = {
         "timestamp": pa.array(times, pa.timestamp("ns", "UTC")),
@@ -49,8 +49,8 @@ def metrics_table(
         "group": pa.DictionaryArray.from_arrays(group.astype(np.int32)[codes], groups.tolist()),
     }
     for name, values in task.samples.items():
-        kept = values.reshape(-1)[there]
-        columns[name] = pa.array(kept, from_pandas=True)  # NaN is null
+        received = values.reshape(-1)[has_sample]
+        columns[name] = pa.array(received, from_pandas=True)  # NaN is null
     return pa.table(columns)
 
 

@@ -7,20 +7,20 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.config.settings import RegistryTable
+from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.storage.leftovers import scratch_folder
 from forewarn.pipelines.storage.lock import locked
+from forewarn.pipelines.storage.registered_version import ROLLED_BACK, Version, version_of
 
 # Read by MLflow when it is first imported: nothing is sent anywhere, no progress bars in logs.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -35,49 +35,15 @@ from sqlalchemy.exc import SQLAlchemyError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError", "Version"]
+__all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError", "digest_of"]
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-_ROLLED_BACK = "rolled back"
 _LOADER = "forewarn.pipelines.training.mlflow_model"
 _PARTS = 200  # values that MLflow takes in one call
 
 
 class RegistryError(InputError):
     """A registry that cannot be used, or that does not hold what was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One registered predictor.
-
-    Attributes
-    ----------
-    number : str
-    name : str
-        `Predictor.version`.
-    trained_at : int or None
-        Nanoseconds since 1970 UTC; None if forewarn did not register it.
-    length : int or None
-        Training length in nanoseconds.
-    aliases : tuple of str
-    was_champion : bool
-        It is or was the champion.
-    tags : mapping
-    """
-
-    number: str
-    name: str
-    trained_at: int | None
-    length: int | None
-    aliases: tuple[str, ...]
-    was_champion: bool
-    tags: Mapping[str, str]
-
-    @property
-    def rolled_back(self) -> bool:
-        """It failed in service."""
-        return self.tags.get("forewarn.champion") == _ROLLED_BACK
 
 
 @dataclass(slots=True)
@@ -145,8 +111,8 @@ class Registry:
         try:
             yield
         except (MlflowException, SQLAlchemyError) as error:
-            said = str(error).replace(self.table.store, self.address)
-            detail = " ".join(said.split())[:160].rstrip(".")
+            reason = str(error).replace(self.table.store, self.address)
+            detail = " ".join(reason.split())[:160].rstrip(".")
             raise RegistryError(f"`registry.store` {self.address}: {detail}.") from None
 
     @contextlib.contextmanager
@@ -184,13 +150,13 @@ class Registry:
     def _find_experiment(self) -> str:
         name = self.table.experiment
         with self.in_one_line():
-            found = self._client.get_experiment_by_name(name)
-            if found is not None:
-                return str(found.experiment_id)
-            place = None
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is not None:
+                return str(experiment.experiment_id)
+            artifacts = None
             if "://" not in self.table.store:
-                place = (Path(self.table.store).resolve() / "artifacts").as_uri()
-            return str(self._client.create_experiment(name, artifact_location=place))
+                artifacts = (Path(self.table.store).resolve() / "artifacts").as_uri()
+            return str(self._client.create_experiment(name, artifact_location=artifacts))
 
     def discard(self) -> None:
         """Remove the folder if it was made for this: a refused run leaves nothing behind."""
@@ -224,12 +190,12 @@ class Registry:
 
     def find(self, tags: Mapping[str, str], *, status: str | None = "FINISHED") -> list[Run]:
         """Return the runs with these tags, the newest first; `status` None means any."""
-        wanted = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+        conditions = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
         if status is not None:
-            wanted.append(f"attributes.status = '{status}'")
+            conditions.append(f"attributes.status = '{status}'")
         return list(
             self._client.search_runs(
-                [self.experiment], " and ".join(wanted), order_by=["attributes.start_time DESC"]
+                [self.experiment], " and ".join(conditions), order_by=["attributes.start_time DESC"]
             )
         )
 
@@ -244,31 +210,31 @@ class Registry:
         """Write parameters and metrics of a run; `series` are of name, value and step."""
         from mlflow.entities import Metric, Param
 
-        found = [(name, value, 0) for name, value in (metrics or {}).items()]
+        unstepped = [(name, value, 0) for name, value in (metrics or {}).items()]
         values = [
             Metric(name, float(value), 0, step)
-            for name, value, step in [*found, *series]
+            for name, value, step in [*unstepped, *series]
             if value is not None
         ]
-        given = [Param(name, str(value)[:500]) for name, value in (params or {}).items()]
-        for start in range(0, max(len(values), len(given)), _PARTS):
+        parameters = [Param(name, str(value)[:500]) for name, value in (params or {}).items()]
+        for start in range(0, max(len(values), len(parameters)), _PARTS):
             end = start + _PARTS
-            self._client.log_batch(run, metrics=values[start:end], params=given[start:end])
+            self._client.log_batch(run, metrics=values[start:end], params=parameters[start:end])
 
     def tag(self, run: str, tags: Mapping[str, str]) -> None:
         """Mark a run."""
         for name, value in tags.items():
             self._client.set_tag(run, name, value)
 
-    def attach(self, run: str, folder: Path, place: str | None = None) -> None:
+    def attach(self, run: str, folder: Path, path: str | None = None) -> None:
         """Keep all files of a folder with a run."""
-        self._client.log_artifacts(run, str(folder), place)
+        self._client.log_artifacts(run, str(folder), path)
 
     @contextlib.contextmanager
-    def attached(self, run: str, place: str) -> Iterator[Path]:
-        """Yield a folder with what was attached to a run at `place`."""
+    def attached(self, run: str, path: str) -> Iterator[Path]:
+        """Yield a folder with what was attached to a run at `path`."""
         with scratch_folder() as folder:
-            yield Path(self._client.download_artifacts(run, place, str(folder)))
+            yield Path(self._client.download_artifacts(run, path, str(folder)))
 
     # --- the registered model --------------------------------------------------------------------
 
@@ -319,27 +285,29 @@ class Registry:
 
     def versions(self) -> list[Version]:
         """Return all registered predictors, the newest first."""
-        found = self._client.search_model_versions(f"name = '{self.table.model}'")
+        registered = self._client.search_model_versions(f"name = '{self.table.model}'")
         aliases: dict[str, list[str]] = {}
-        if found:
+        if registered:
             model = self._client.get_registered_model(self.table.model)
             for alias, number in model.aliases.items():
                 aliases.setdefault(str(number), []).append(alias)
-        versions = [_version(one, aliases.get(str(one.version), [])) for one in found]
-        return sorted(versions, key=lambda one: -int(one.number))
+        versions = [version_of(entry, aliases.get(str(entry.version), [])) for entry in registered]
+        return sorted(versions, key=lambda version: -int(version.number))
 
     def champion(self) -> Version | None:
         """Return the champion, if there is one."""
-        return next((one for one in self.versions() if CHAMPION in one.aliases), None)
+        return next((version for version in self.versions() if CHAMPION in version.aliases), None)
 
     def champion_before(self, moment: int) -> Version | None:
         """Return the newest predictor that was champion and saw nothing from `moment` on."""
         past = [
-            (one.trained_at, int(one.number), one)
-            for one in self.versions()
-            if one.was_champion and one.trained_at is not None and one.trained_at <= moment
+            (version.trained_at, int(version.number), version)
+            for version in self.versions()
+            if version.was_champion
+            and version.trained_at is not None
+            and version.trained_at <= moment
         ]
-        return max(past, key=lambda one: one[:2])[2] if past else None
+        return max(past, key=lambda entry: entry[:2])[2] if past else None
 
     def champion_for(self, moment: int) -> Version | None:
         """Return who makes a list as of `moment`: the champion, or who was it before it was made.
@@ -409,7 +377,7 @@ class Registry:
         version = self.version(before)
         self.load_version(version)  # a champion that cannot be loaded makes no list
         # What failed in service is no reference for the next challenger.
-        self.mark(now.number, {"forewarn.champion": _ROLLED_BACK})
+        self.mark(now.number, {"forewarn.champion": ROLLED_BACK})
         self.name(CHAMPION, before)
         return version
 
@@ -423,8 +391,8 @@ class Registry:
         """
         try:
             with scratch_folder() as folder:
-                place = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
-                return Predictor.load(Path(place) / "data" / "predictor")
+                downloaded = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
+                return Predictor.load(Path(downloaded) / "data" / "predictor")
         except (MlflowException, SQLAlchemyError) as error:
             detail = " ".join(str(error).replace(self.table.store, self.address).split())[:160]
             raise RegistryError(f"{uri}: {detail} (`registry.store` {self.address}).") from None
@@ -444,26 +412,6 @@ class Registry:
             If it is damaged, or no predictor of forewarn.
         """
         return self.load(self.uri_of(version))
-
-
-def _version(found: Any, aliases: Sequence[str]) -> Version:
-    tags = dict(found.tags)
-    return Version(
-        number=str(found.version),
-        name=tags.get("forewarn.version", ""),
-        trained_at=_nanoseconds(tags.get("forewarn.at", "")),
-        length=_nanoseconds(tags.get("forewarn.length", "")),
-        aliases=tuple(sorted(aliases)),
-        was_champion=tags.get("forewarn.champion") == "yes",
-        tags=tags,
-    )
-
-
-def _nanoseconds(text: str) -> int | None:
-    """Read a tag that anybody may have written."""
-    if not re.fullmatch("[0-9]{1,19}", text) or int(text) >= 2**63:
-        return None
-    return int(text)
 
 
 def digest_of(value: object) -> str:

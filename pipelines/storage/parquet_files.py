@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
+from forewarn.pipelines.storage.regular_files import require_regular
 from forewarn.pipelines.storage.replaced_files import (
     FileStamp,
     ReplacedFileError,
@@ -24,7 +25,6 @@ from forewarn.pipelines.storage.replaced_files import (
 __all__ = [
     "ParquetSource",
     "check_memory",
-    "check_regular",
     "open_parquet",
     "read_parquet",
     "work_on_columns",
@@ -34,15 +34,9 @@ _KEY_BYTES, _VALUE_BYTES = 32, 8  # a row takes at least so much while it is ass
 _Result = TypeVar("_Result")
 
 
-def check_regular(path: Path) -> None:
-    """Refuse a pipe or alike, which would be waited for without end."""
-    if path.exists() and not path.is_file():
-        raise RecordsError(f"{path}: is no regular file.")
-
-
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file, or say which one is none, or cannot be worked with."""
-    check_regular(path)
+    require_regular(path, RecordsError)
     try:
         file = pq.ParquetFile(path, read_dictionary=[])
         names = file.schema_arrow.names

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.predictor_files import DESCRIPTION, digests_in, is_models_folder
+from forewarn.pipelines.storage.lock import locked
 
 __all__ = ["save_predictor"]
 
@@ -34,36 +33,13 @@ def save_predictor(predictor: Predictor, folder: Path) -> None:
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _alone(folder), _temporary(folder) as temporary:
+        with locked(folder / _LOCK, "another saving"), _temporary(folder) as temporary:
             predictor.save(temporary)
             _put_in_place(temporary, folder)
     finally:
         for path in made:
             if path.exists() and not any(path.iterdir()):
                 path.rmdir()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process saves into the folder; the file of the lock does not stay."""
-    path = folder / _LOCK
-    lock = _locked(path)
-    try:
-        yield
-    finally:
-        path.unlink()
-        os.close(lock)
-
-
-def _locked(path: Path) -> int:
-    while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Who had the lock before has removed the file: the name may be another file's by now.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock), path.stat()):
-                return lock
-        os.close(lock)
 
 
 @contextmanager
@@ -80,16 +56,16 @@ def _temporary(folder: Path) -> Iterator[Path]:
 
 def _put_in_place(temporary: Path, folder: Path) -> None:
     (models,) = (path for path in temporary.iterdir() if path.is_dir())
-    there = folder / models.name
-    if not _same(models, there):
-        if there.exists():
-            there.rename(temporary / "damaged")
-        models.rename(there)
+    final = folder / models.name
+    if not _same(models, final):
+        if final.exists():
+            final.rename(temporary / "damaged")
+        models.rename(final)
     (temporary / DESCRIPTION).replace(folder / DESCRIPTION)
     for number, path in enumerate(folder.iterdir()):
-        if path != there and is_models_folder(path):
+        if path != final and is_models_folder(path):
             path.rename(temporary / f"left-{number}")
 
 
-def _same(models: Path, there: Path) -> bool:
-    return there.is_dir() and digests_in(there) == digests_in(models)
+def _same(models: Path, other: Path) -> bool:
+    return other.is_dir() and digests_in(other) == digests_in(models)

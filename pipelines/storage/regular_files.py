@@ -6,21 +6,34 @@ from pathlib import Path
 
 from forewarn.features.errors import InputError
 
-__all__ = ["IrregularFileError", "refuse_irregular"]
+__all__ = ["IrregularFileError", "refuse_irregular", "require_regular"]
 
 
 class IrregularFileError(InputError):
     """Something that is no regular file where one is expected."""
 
 
+def require_regular(path: Path, error: type[InputError] = IrregularFileError) -> None:
+    """Refuse a path that is there and no regular file.
+
+    Parameters
+    ----------
+    path : Path
+    error : type
+        What to raise: a subclass of `InputError`.
+    """
+    if path.exists() and not path.is_file():
+        raise error(f"{path}: is no regular file, expected one.")
+
+
 def refuse_irregular(path: Path) -> None:
-    """Refuse a path that is there and no regular file, and a folder that holds such a thing.
+    """Refuse what is neither a regular file nor a folder of such files and folders.
 
     Raises
     ------
     IrregularFileError
-        It names the first one.
+        It names the first file that cannot be read to its end.
     """
     for entry in (path, *sorted(path.rglob("*"))):
-        if entry.exists() and not entry.is_file() and not (path.is_dir() and entry.is_dir()):
-            raise IrregularFileError(f"{entry}: is no regular file, expected one.")
+        if not entry.is_dir():
+            require_regular(entry)

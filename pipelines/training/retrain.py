@@ -24,7 +24,8 @@ from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.progress import Stages, note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.leftovers import sweep_scratch
-from forewarn.pipelines.storage.model_registry import CHALLENGER, Registry, RegistryError, Version
+from forewarn.pipelines.storage.model_registry import CHALLENGER, Registry, RegistryError
+from forewarn.pipelines.storage.registered_version import Version
 from forewarn.pipelines.training.drift_check import ScoringDay, drift_between
 from forewarn.pipelines.training.input_example import input_example
 from forewarn.pipelines.training.mlflow_log import (

@@ -10,7 +10,7 @@ import mlflow
 import pytest
 
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.config.settings import RegistryTable
+from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.storage.model_registry import Registry
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")

@@ -1,0 +1,226 @@
+"""The commands around the daily list: examine records, backtest, train, score, review."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.pipelines.cli.options import (
+    Commands,
+    add_at,
+    add_command,
+    add_config,
+    add_json,
+    add_out,
+    add_records,
+    moment,
+    names_of,
+    settings_of,
+)
+from forewarn.pipelines.runtime.terminal import complain, say
+
+__all__ = ["add_backtest", "add_doctor", "add_review", "add_score", "add_train"]
+
+_STRATEGIES = tuple(Strategy)
+
+
+def _strategies(text: str) -> tuple[str, ...]:
+    return names_of(text, _STRATEGIES)
+
+
+def _models(text: str) -> tuple[str, ...]:
+    from forewarn.models.prediction.model_names import MODEL_NAMES
+
+    return names_of(text, MODEL_NAMES)
+
+
+def add_doctor(commands: Commands) -> None:
+    """Add `forewarn doctor`."""
+    command = add_command(
+        commands,
+        "doctor",
+        _doctor,
+        "say whether records can be trained on, and what is wrong with them",
+        "forewarn doctor /tmp/fleet/records --out /tmp/doctor",
+    )
+    command.add_argument("records", type=Path, help="folder of date=YYYY-MM-DD/*.parquet")
+    add_config(command)
+    command.add_argument("--out", type=Path, metavar="DIR", help="write doctor.html and .json")
+    add_json(command)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.doctor.examination import examine, write_report
+    from forewarn.pipelines.doctor.findings import doctor_text
+
+    report = examine(args.records, settings_of(args))
+    print(json.dumps(report) if args.json else doctor_text(report))
+    if args.out is not None:
+        write_report(args.out, report)
+        complain(f"wrote {args.out}/doctor.html and doctor.json")
+    return 0
+
+
+def add_backtest(commands: Commands) -> None:
+    """Add `forewarn backtest`."""
+    command = add_command(
+        commands,
+        "backtest",
+        _backtest,
+        "walk through past records as production would and report how good the lists were",
+        "forewarn backtest --records /tmp/fleet/records --out /tmp/backtest",
+    )
+    add_records(command)
+    add_config(command)
+    add_out(command)
+    command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
+    command.add_argument("--end", type=moment, metavar="DATE", help="retrainings end before")
+    command.add_argument(
+        "--models",
+        type=_models,
+        metavar="NAMES",
+        help="of cnn,mlp,gbdt,lstm (default: those that the ensembles name)",
+    )
+    command.add_argument(
+        "--strategies",
+        type=_strategies,
+        default=_STRATEGIES[:3],
+        metavar="NAMES",
+        help=f"of {','.join(_STRATEGIES)} (default: all but the last, which pools "
+        "training.select_over windows)",
+    )
+
+
+def _backtest(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.backtest.run import run_backtest
+    from forewarn.pipelines.backtest.sentences import left_out_words
+    from forewarn.pipelines.backtest.summary import backtest_summary
+    from forewarn.pipelines.prediction_job import open_job
+    from forewarn.pipelines.runtime.progress import note
+
+    job = open_job(args.records, settings_of(args), args.models)
+    report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
+    for text in (*report["notes"], left_out_words(report)):
+        if text:
+            note(text)
+    print(backtest_summary(report), end="\n\n")
+    say(f"wrote {args.out}/report.html, report.json and the scores")
+    return 0
+
+
+def add_train(commands: Commands) -> None:
+    """Add `forewarn train`."""
+    command = add_command(
+        commands,
+        "train",
+        _train,
+        "train the whole predictor as of a moment",
+        "forewarn train --records /tmp/fleet/records --at 2025-02-10 --model /tmp/model",
+    )
+    add_records(command)
+    add_config(command)
+    add_at(command)
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder to write")
+
+
+def _train(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.prediction_job import open_job
+    from forewarn.pipelines.runtime.progress import note
+    from forewarn.pipelines.training.train import train_predictor
+
+    job = open_job(args.records, settings_of(args))
+    for text in job.notes:
+        note(text)
+    predictor = train_predictor(job, args.at, args.model)
+    days = predictor.facts["train_length_days"]
+    say(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
+    return 0
+
+
+def add_score(commands: Commands) -> None:
+    """Add `forewarn score`."""
+    command = add_command(
+        commands,
+        "score",
+        _score,
+        "make the daily at-risk list",
+        "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-02-10 "
+        "--out /tmp/at-risk",
+    )
+    add_records(command)
+    add_config(command, "for builtin:rules, and for the registry; a model brings its own")
+    command.add_argument(
+        "--model",
+        required=True,
+        help="folder of `forewarn train`, models:/gpu-failure@champion (of the registry that the "
+        "configuration names), or builtin:rules, which needs no training",
+    )
+    add_at(command)
+    add_out(command, "folder to write date=... into")
+    command.add_argument(
+        "--hindsight",
+        action="store_true",
+        help="make the list even if the model was trained after TIME; the list then says so",
+    )
+
+
+def _score(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.at_risk.score import (
+        BUILTIN_RULES,
+        load_predictor,
+        score_with,
+        score_with_rules,
+    )
+    from forewarn.pipelines.at_risk.summary import list_summary
+    from forewarn.pipelines.runtime.progress import note
+
+    if args.model == BUILTIN_RULES:
+        made = score_with_rules(settings_of(args), args.records, args.at)
+    else:
+        predictor = load_predictor(args.model, settings_of(args).registry)
+        made = score_with(predictor, args.model, args.records, args.at, hindsight=args.hindsight)
+    if made.hindsight:
+        note("made in hindsight: the model was trained after that moment and knows what followed")
+    folder = made.write(args.out)
+    print(list_summary(made), end="\n\n")
+    say(f"wrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
+    return 0
+
+
+def add_review(commands: Commands) -> None:
+    """Add `forewarn review`."""
+    command = add_command(
+        commands,
+        "review",
+        _review,
+        "score past lists against what then happened",
+        "forewarn review --at-risk /tmp/at-risk --failures /tmp/fleet/truth.csv",
+    )
+    command.add_argument(
+        "--at-risk", type=Path, required=True, help="folder of date=.../at_risk.parquet"
+    )
+    command.add_argument(
+        "--failures",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="CSV or Parquet with gpu_serial and failed_at",
+    )
+    command.add_argument(
+        "--until",
+        type=moment,
+        metavar="TIME",
+        help="up to when the failures are complete (default: the newest one)",
+    )
+    add_json(command)
+
+
+def _review(args: argparse.Namespace) -> int:
+    from forewarn.evaluation.prediction.list_review import review_figures
+    from forewarn.pipelines.at_risk.review import review_lists, review_text
+
+    figures = review_figures(review_lists(args.at_risk, args.failures, args.until))
+    print(json.dumps(figures) if args.json else review_text(figures))
+    return 0

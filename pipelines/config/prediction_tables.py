@@ -1,0 +1,164 @@
+"""Tables of the configuration that say how failures are predicted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from forewarn.features.records.table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
+from forewarn.features.telemetry.rows import COUNTERS, GAUGES
+from forewarn.models.prediction.model_names import MODEL_NAMES
+from forewarn.pipelines.config.toml_tables import (
+    Count,
+    Duration,
+    Positive,
+    Seed,
+    Share,
+    StrictTable,
+    parse_duration,
+)
+
+__all__ = [
+    "DEFAULT_COLUMNS",
+    "EnsemblesTable",
+    "EvaluationTable",
+    "FeaturesTable",
+    "GateTable",
+    "ListTable",
+    "RecordsTable",
+    "TrainingTable",
+    "WindowsTable",
+]
+
+
+class RecordsTable(StrictTable):
+    """How often a GPU writes a record."""
+
+    interval: Duration = parse_duration("10min")
+
+
+class WindowsTable(StrictTable):
+    """How instances are cut, in records."""
+
+    length: Count = 18
+    horizon: Count = 144
+    step: Count = 10
+
+
+DEFAULT_COLUMNS: dict[str, tuple[str, ...]] = {
+    "categorical": ("gpu_type", "driver_version", "data_center"),
+    "float": (*GAUGES, "pcie_link_width"),
+    "counter": COUNTERS,
+    "binary": (),
+    "code": ("xid",),
+    "date": ("expiration_date",),
+}
+
+
+class FeaturesTable(StrictTable):
+    """Which columns are features. Given at all, a kind left out is empty."""
+
+    categorical: tuple[str, ...] = ()
+    float: tuple[str, ...] = ()
+    counter: tuple[str, ...] = ()
+    binary: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
+    history: tuple[Count, ...] = (4, 16, 56)
+    peers: tuple[str, ...] = ("machine_id", "gpu_type")
+    residuals: tuple[tuple[str, str], ...] = (
+        ("temperature_gpu", "power_draw"),
+        ("power_draw", "utilization_gpu"),
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [name for kind in DEFAULT_COLUMNS for name in getattr(self, kind)]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(
+                f"`features` names column `{doubled[0]}` twice, expected one kind for each"
+            )
+        reserved = sorted({SERIAL, TIMESTAMP, FAILURE} & {*names, *self.peers})
+        if reserved:
+            raise ValueError(
+                f"`features` names `{reserved[0]}`, expected a column that says something"
+            )
+        if not (self.float or self.counter or self.binary or self.code):
+            raise ValueError(
+                "`features` names no column that changes over time, expected at least one"
+            )
+        if "residuals" in self.model_fields_set:
+            for name in (name for pair in self.residuals for name in pair):
+                if name not in self.float:
+                    raise ValueError(
+                        f"`features.residuals` names `{name}`, expected a column of `float`"
+                    )
+        return self
+
+    @property
+    def kinds(self) -> FeatureKinds:
+        """The columns by kind."""
+        return FeatureKinds(**{kind: getattr(self, kind) for kind in DEFAULT_COLUMNS})
+
+
+class TrainingTable(StrictTable):
+    """When and on what models are trained."""
+
+    retrain_every: Duration = parse_duration("3d")
+    lengths: tuple[Duration, ...] = tuple(map(parse_duration, ("9d", "12d", "15d")))
+    negatives_per_positive: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 1.0
+    positive_weight: Positive = 1.0
+    cascade_positive_weight: Positive = 10.0
+    select_by: str = "parallel"
+    select_over: Count = 1
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.lengths:
+            raise ValueError("`training.lengths` is empty, expected at least one duration")
+        return self
+
+
+def _model_name(name: str) -> str:
+    if name not in MODEL_NAMES:
+        raise ValueError(f"expected one of {', '.join(MODEL_NAMES)}")
+    return name
+
+
+ModelName = Annotated[str, AfterValidator(_model_name)]
+
+
+class EnsemblesTable(StrictTable):
+    """Which models decide together."""
+
+    parallel: Annotated[tuple[ModelName, ...], Field(min_length=1)] = ("cnn", "mlp", "gbdt")
+    cascade: Annotated[tuple[tuple[ModelName, Share], ...], Field(min_length=1)] = (
+        ("cnn", 0.05),
+        ("mlp", 0.02),
+    )
+
+
+class EvaluationTable(StrictTable):
+    """How scores are judged on the paper's protocol."""
+
+    k: Share = 0.02
+    negatives_per_positive: Positive = 8.0
+    threshold: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
+
+
+class ListTable(StrictTable):
+    """The daily list."""
+
+    share: Share = 0.003
+
+
+class GateTable(StrictTable):
+    """What a challenger has to show before it is promoted."""
+
+    margin: Share = 0.25
+    champion_max_age: Duration = parse_duration("9d")
+    drift: Positive = 0.25
+    missing: Share = 0.2

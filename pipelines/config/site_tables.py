@@ -1,0 +1,63 @@
+"""Tables of the configuration that say where a site keeps its things, and who may send it more."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from forewarn.features.telemetry.failure_evidence import FailureRules
+from forewarn.features.xid_catalogue import FATAL_XIDS
+from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
+
+__all__ = ["CollectorTable", "FailuresTable", "RegistryTable", "SiteTable"]
+
+
+class SiteTable(StrictTable):
+    """Where a scheduled site keeps its things; a path that is relative begins at the file."""
+
+    records: str = "records"
+    lists: str = "lists"
+    raw: str = ""
+    prometheus: str = ""
+    cmdb: str = ""
+    repairs: str = ""
+
+
+class RegistryTable(StrictTable):
+    """Where experiments are tracked and predictors registered."""
+
+    store: Annotated[str, Field(min_length=1)] = "mlflow"
+    experiment: Annotated[str, Field(min_length=1)] = "forewarn"
+    model: Annotated[str, Field(min_length=1)] = "gpu-failure"
+
+
+class FailuresTable(StrictTable):
+    """What counts as a failure of a GPU beside a repair ticket."""
+
+    xids: tuple[Count, ...] = FATAL_XIDS
+    lost: bool = True
+    restart_repairs: bool = True
+
+    @property
+    def rules(self) -> FailureRules:
+        """The same as the core takes it."""
+        return FailureRules(frozenset(self.xids), self.lost, self.restart_repairs)
+
+
+class CollectorTable(StrictTable):
+    """The service that takes what agents send."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, lt=65536, strict=True)] = 8470
+    certificate: str = ""
+    key: str = ""
+    max_batch_mib: Count = 8
+    publish_every: Duration = parse_duration("5s")
+    hosts: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("`collector.certificate` and `collector.key` belong together")
+        return self

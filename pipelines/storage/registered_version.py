@@ -1,0 +1,66 @@
+"""A registered predictor: what the registry knows of it without loading it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ROLLED_BACK", "Version", "version_of"]
+
+ROLLED_BACK = "rolled back"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One registered predictor.
+
+    Attributes
+    ----------
+    number : str
+    name : str
+        `Predictor.version`.
+    trained_at : int or None
+        Nanoseconds since 1970 UTC; None if forewarn did not register it.
+    length : int or None
+        Training length in nanoseconds.
+    aliases : tuple of str
+    was_champion : bool
+        It is or was the champion.
+    tags : mapping
+    """
+
+    number: str
+    name: str
+    trained_at: int | None
+    length: int | None
+    aliases: tuple[str, ...]
+    was_champion: bool
+    tags: Mapping[str, str]
+
+    @property
+    def rolled_back(self) -> bool:
+        """It failed in service."""
+        return self.tags.get("forewarn.champion") == ROLLED_BACK
+
+
+def version_of(entry: Any, aliases: Sequence[str]) -> Version:
+    """Read what MLflow says of a version, whoever registered it."""
+    tags = dict(entry.tags)
+    return Version(
+        number=str(entry.version),
+        name=tags.get("forewarn.version", ""),
+        trained_at=_nanoseconds(tags.get("forewarn.at", "")),
+        length=_nanoseconds(tags.get("forewarn.length", "")),
+        aliases=tuple(sorted(aliases)),
+        was_champion=tags.get("forewarn.champion") == "yes",
+        tags=tags,
+    )
+
+
+def _nanoseconds(text: str) -> int | None:
+    """Read a tag that anybody may have written."""
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) >= 2**63:
+        return None
+    return int(text)

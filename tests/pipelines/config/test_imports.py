@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+
+def test_who_brings_records_in_imports_the_names_of_models_and_no_model() -> None:
+    code = (
+        "import json, sys\n"
+        "import forewarn.pipelines.collector.service, forewarn.pipelines.ingest.host_files\n"
+        "print(json.dumps([m for m in sys.modules if m.startswith('forewarn.')]))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = json.loads(run.stdout)
+    models = {name for name in modules if name.startswith("forewarn.models.prediction.")}
+    assert models == {"forewarn.models.prediction.model_names"}
+    assert "forewarn.features.prediction.measurement" not in modules
