@@ -91,7 +91,9 @@ def failures_of(
     spans: dict[str, list[_Span]] = defaultdict(list)
     for serial, span in _of_tickets(tickets):
         spans[serial].append(span)
-    repairs = {serial: [s.repaired for s in told if s.repaired] for serial, told in spans.items()}
+    repairs = {
+        serial: [s.repaired for s in of_gpu if s.repaired] for serial, of_gpu in spans.items()
+    }
     seen = _ends(events, boots, rules)
     for serial, span in _of_events(events, rules):
         ends = [end for end in repairs.get(serial, []) if end > span.failed]
@@ -99,9 +101,9 @@ def failures_of(
         span.repaired = min(ends, default=None)
         spans[serial].append(span)
     rows = [
-        (serial, one.failed, one.repaired, one.cause, one.known)
+        (serial, episode.failed, episode.repaired, episode.cause, episode.known)
         for serial in sorted(spans)
-        for one in _episodes(spans[serial])
+        for episode in _episodes(spans[serial])
     ]
     columns = list(zip(*rows, strict=True)) or [()] * len(FAILURES)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, FAILURES, strict=True)]
@@ -109,18 +111,18 @@ def failures_of(
 
 
 def _of_tickets(tickets: pa.Table) -> list[tuple[str, _Span]]:
-    found = []
+    failures = []
     for row in _rows(tickets, TICKETS.names[1:]):
         failed, known, cause = row["failed_at"], row["known_at"], row["cause"] or "ticket"
         if failed is not None:
             known = failed if known is None else known
             span = _Span(failed, row["repaired_at"], cause, known, ticket=True)
-            found.append((row["gpu_serial"], span))
-    return found
+            failures.append((row["gpu_serial"], span))
+    return failures
 
 
 def _of_events(events: pa.Table, rules: FailureRules) -> list[tuple[str, _Span]]:
-    found = []
+    failures = []
     fatal = pc.is_in(events["code"], pa.array(sorted(rules.xids), pa.int32()))
     counts = pc.and_(pc.equal(events["kind"], "xid"), fatal)
     if rules.lost:
@@ -129,8 +131,8 @@ def _of_events(events: pa.Table, rules: FailureRules) -> list[tuple[str, _Span]]
         time = row["timestamp"]
         known = time if row["known_at"] is None else max(time, row["known_at"])
         cause = "lost" if row["kind"] == "lost" else f"xid {row['code']}"
-        found.append((row["gpu_serial"], _Span(time, None, cause, known)))
-    return found
+        failures.append((row["gpu_serial"], _Span(time, None, cause, known)))
+    return failures
 
 
 def _rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
@@ -144,13 +146,13 @@ def _ends(
     events: pa.Table, boots: pa.Table, rules: FailureRules
 ) -> dict[str, list[tuple[int, int]]]:
     """Return for each GPU what can end a failure: it must come after the first moment."""
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    ends: dict[str, list[tuple[int, int]]] = defaultdict(list)
     if rules.restart_repairs:
         for row in boots.to_pylist():
-            found[row["gpu_serial"]].append((row["boot_time"], row["first_seen"]))
+            ends[row["gpu_serial"]].append((row["boot_time"], row["first_seen"]))
     for row in _rows(events.filter(pc.equal(events["kind"], "back")), ["timestamp"]):
-        found[row["gpu_serial"]].append((row["timestamp"], row["timestamp"]))
-    return found
+        ends[row["gpu_serial"]].append((row["timestamp"], row["timestamp"]))
+    return ends
 
 
 def _episodes(spans: list[_Span]) -> list[_Span]:
@@ -158,14 +160,14 @@ def _episodes(spans: list[_Span]) -> list[_Span]:
 
     An Xid says more than that the GPU was lost, which the driver prints right after it.
     """
-    kept: list[_Span] = []
+    episodes: list[_Span] = []
     for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause == "lost", s.cause)):
-        last = kept[-1] if kept else None
+        last = episodes[-1] if episodes else None
         if last is not None and (last.repaired is None or span.failed <= last.repaired):
             last.join(span)
         else:
-            kept.append(span)
-    return kept
+            episodes.append(span)
+    return episodes
 
 
 def _as_numbers(schema: pa.Schema) -> pa.Schema:

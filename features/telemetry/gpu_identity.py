@@ -52,9 +52,9 @@ def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table
     uuids = pc.unique(named).drop_null()
     serials = pa.array([serial_of_uuid.get(u, u) for u in uuids.to_pylist()], pa.string())
     of_uuid = serials.take(pc.index_in(named, uuids).combine_chunks())
-    place = table.schema.get_field_index("gpu_serial")
+    index = table.schema.get_field_index("gpu_serial")
     own = _without_zeros(table["gpu_serial"])
-    return table.set_column(place, table.schema.field(place), pc.coalesce(own, of_uuid))
+    return table.set_column(index, table.schema.field(index), pc.coalesce(own, of_uuid))
 
 
 def _without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -148,14 +148,14 @@ def _shared_serials(readings: pa.Table) -> pa.Array:
 
 def places_of(readings: pa.Table) -> pa.Table:
     """Return where the GPUs of these readings, which have serials, sat."""
-    there = readings.filter(
+    placed = readings.filter(
         pc.and_(
             pc.is_valid(readings["gpu_serial"]),
             pc.and_(pc.is_valid(readings["pci"]), pc.is_valid(readings["machine_id"])),
         )
     )
-    time = there["timestamp"].cast(pa.int64())
-    return _widest(there.select(_KEYS).append_column("first", time).append_column("last", time))
+    time = placed["timestamp"].cast(pa.int64())
+    return _widest(placed.select(_KEYS).append_column("first", time).append_column("last", time))
 
 
 def joined_places(*tables: pa.Table) -> pa.Table:
@@ -164,8 +164,8 @@ def joined_places(*tables: pa.Table) -> pa.Table:
 
 
 def _widest(table: pa.Table) -> pa.Table:
-    found = table.group_by(_KEYS, use_threads=False).aggregate([("first", "min"), ("last", "max")])
-    renamed = found.select([*_KEYS, "first_min", "last_max"]).rename_columns(PLACES.names)
+    spans = table.group_by(_KEYS, use_threads=False).aggregate([("first", "min"), ("last", "max")])
+    renamed = spans.select([*_KEYS, "first_min", "last_max"]).rename_columns(PLACES.names)
     return renamed.sort_by([(name, "ascending") for name in _KEYS]).cast(PLACES)
 
 
@@ -195,15 +195,15 @@ def with_event_serials(
         serial if serial is not None else _sitting(at.get((host, pci), []), time)
         for serial, host, pci, time in zip(*columns, times, strict=True)
     ]
-    place = events.schema.get_field_index("gpu_serial")
-    return events.set_column(place, events.schema.field(place), pa.array(serials, pa.string()))
+    index = events.schema.get_field_index("gpu_serial")
+    return events.set_column(index, events.schema.field(index), pa.array(serials, pa.string()))
 
 
 def _sitting(seen: list[tuple[int, int, str]], time: int) -> str | None:
     """Return the serial of the GPU that sat there at a time."""
 
-    def preference(one: tuple[int, int, str]) -> tuple[int, int]:
-        first, last, _ = one
+    def preference(stay: tuple[int, int, str]) -> tuple[int, int]:
+        first, last, _ = stay
         if first <= time <= last:
             return (0, last - first)
         return (1, time - last) if last < time else (2, first - time)

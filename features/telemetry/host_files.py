@@ -139,11 +139,11 @@ def time_in_name(name: str) -> int | None:
     >>> time_in_name("smi_19700101.csv"), time_in_name("smi-2025-01-01T00:10.csv")
     (None, 1735690200000000000)
     """
-    if found := _CLOCK_IN_NAME.search(name):
-        year, month, day, hour, minute, second = (part or "00" for part in found.groups())
+    if match := _CLOCK_IN_NAME.search(name):
+        year, month, day, hour, minute, second = (part or "00" for part in match.groups())
         return clock_time(f"{year}/{month}/{day} {hour}:{minute}:{second}")
-    if found := _EPOCH_IN_NAME.search(name):
-        return int(found[1]) * 1_000_000_000
+    if match := _EPOCH_IN_NAME.search(name):
+        return int(match[1]) * 1_000_000_000
     return None
 
 
@@ -204,26 +204,26 @@ def read_host(
     Dropped
         What could not be read, or has no time, is counted in `unread`.
     """
-    found, spans = Dropped(until=until), []
+    dropped, spans = Dropped(until=until), []
     sorted_files: dict[str, list[DroppedText]] = {}
-    for file in map(found.take_file, files):
+    for file in map(dropped.take_file, files):
         kind = kind_of_text(file.text)
         if kind is None and blindness(file.text):
-            _read_blindness(found, host, file)
+            _read_blindness(dropped, host, file)
         elif kind is None:
-            found.unread.add("a file of no known kind", file.name)
+            dropped.unread.add("a file of no known kind", file.name)
         else:
             sorted_files.setdefault(kind, []).append(file)
-    found.files = {kind: len(some) for kind, some in sorted(sorted_files.items())}
+    dropped.files = {kind: len(some) for kind, some in sorted(sorted_files.items())}
     boots = [boot for file in sorted_files.get("stat", []) for boot in boot_times(file.text)]
     for file in sorted_files.get("kernel_log", []):
-        spans += _read_log(found, host, file, _boot_before(boots, file.time), offset)
+        spans += _read_log(dropped, host, file, _boot_before(boots, file.time), offset)
     for of_gpus in ("csv", "xml", "metrics"):
         for file in sorted_files.get(of_gpus, []):
-            _read_gpus(found, host, file, of_gpus, offset, spans)
+            _read_gpus(dropped, host, file, of_gpus, offset, spans)
     for file in sorted_files.get("batch", []):
-        _read_batch(found, file)
-    return found
+        _read_batch(dropped, file)
+    return dropped
 
 
 def _boot_before(boots: Iterable[int], time: int | None) -> int | None:
@@ -232,66 +232,66 @@ def _boot_before(boots: Iterable[int], time: int | None) -> int | None:
 
 
 def _read_log(
-    found: Dropped, host: str | None, file: DroppedText, boot: int | None, offset: int
+    dropped: Dropped, host: str | None, file: DroppedText, boot: int | None, offset: int
 ) -> list[tuple[int, int]]:
     """Add the events of a log; return the spans that it covers."""
     log = parse_kernel_log(file.text, boot_time=boot, offset=offset, before=file.time)
-    found.unread.join(log.unread)
+    dropped.unread.join(log.unread)
     for event, number in numbered(log.events):
         time = event.line.time
         if time is None:
-            found.unread.add(
+            dropped.unread.add(
                 "an event without a time (no year, or no boot time of its host)", file.name
             )
             continue
         name = event_id(host, time, event.line.message, number)
         known = max(time, file.time or time)
-        found.take_event(event_row(event, host, name) | {"known_at": known}, file)
-    if log.first is None or log.last is None or found.is_ahead(log.last):
+        dropped.take_event(event_row(event, host, name) | {"known_at": known}, file)
+    if log.first is None or log.last is None or dropped.is_ahead(log.last):
         return []
     if host is not None:
         for pci, (uuid, serial) in log.boards.items():
             span = {"first": log.first, "last": log.last}
-            found.boards.append(
+            dropped.boards.append(
                 {"machine_id": host, "pci": pci, "gpu_serial": serial or uuid, **span}
             )
     return [(log.first, max(log.last, file.time or 0))]
 
 
 def _read_gpus(
-    found: Dropped,
+    dropped: Dropped,
     host: str | None,
     file: DroppedText,
     kind: str,
     offset: int,
     covered: Sequence[tuple[int, int]],
 ) -> None:
-    for reading in _gpus(found.unread, file.text, kind):
+    for reading in _gpus(dropped.unread, file.text, kind):
         time = file.time if reading.time is None else reading.time - offset
         if time is None:
-            found.unread.add(
+            dropped.unread.add(
                 "a reading without a time, in it or in the name of its file", file.name
             )
             continue
         machine = host or (reading.host if reading.host and is_host_name(reading.host) else None)
         logged = any(first <= time <= last for first, last in covered)
-        found.take_reading(reading_row(reading, HostState(machine, time, log_read=logged)), file)
+        dropped.take_reading(reading_row(reading, HostState(machine, time, log_read=logged)), file)
     for pci in lost_gpus(file.text) if kind == "csv" else ():
         if file.time is None:
-            found.unread.add("a lost GPU without a time in the name of its file", file.name)
+            dropped.unread.add("a lost GPU without a time in the name of its file", file.name)
         else:
             state = HostState(host, file.time)
             row = finding_row("lost", f"nvidia-smi: GPU {pci} is lost", state, GpuReading(pci=pci))
-            found.take_event(row | {"known_at": file.time}, file)
+            dropped.take_event(row | {"known_at": file.time}, file)
 
 
-def _read_blindness(found: Dropped, host: str | None, file: DroppedText) -> None:
+def _read_blindness(dropped: Dropped, host: str | None, file: DroppedText) -> None:
     """Note that no GPU of a host could be read: that says nothing of any of them."""
-    said = blindness(file.text)
-    found.unread.add("a file in which nvidia-smi could read no GPU", f"{file.name}: {said}")
+    message = blindness(file.text)
+    dropped.unread.add("a file in which nvidia-smi could read no GPU", f"{file.name}: {message}")
     if file.time is not None:
-        row = finding_row("blind", f"nvidia-smi: {said}", HostState(host, file.time))
-        found.events.append(row | {"known_at": file.time})
+        row = finding_row("blind", f"nvidia-smi: {message}", HostState(host, file.time))
+        dropped.events.append(row | {"known_at": file.time})
 
 
 def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
@@ -308,7 +308,7 @@ def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
     return [reading for readings, _ in results for reading in readings]
 
 
-def _read_batch(found: Dropped, file: DroppedText) -> None:
+def _read_batch(dropped: Dropped, file: DroppedText) -> None:
     """Add the rows of what an agent would have sent, one JSON object or one on each line."""
     try:
         batches = [json.loads(file.text)]
@@ -318,18 +318,18 @@ def _read_batch(found: Dropped, file: DroppedText) -> None:
             try:
                 batches.append(json.loads(line))
             except (ValueError, RecursionError):
-                found.unread.add("a line that is no JSON", file.name)
+                dropped.unread.add("a line that is no JSON", file.name)
     for batch in batches:
         try:
             rows = batch_rows(batch)
             readings, events = table_of(rows[0], READINGS), table_of(rows[1], EVENTS)
         except TableError as error:
-            found.unread.add(f"JSON that is no batch of an agent ({error})", file.name)
+            dropped.unread.add(f"JSON that is no batch of an agent ({error})", file.name)
             continue
         for row in _with_whole_times(readings):
-            found.take_reading(row, file)
+            dropped.take_reading(row, file)
         for row in _with_whole_times(events):
-            found.take_event(row, file)
+            dropped.take_event(row, file)
 
 
 def _with_whole_times(table: pa.Table) -> list[dict[str, Any]]:

@@ -167,19 +167,21 @@ class Agent:
     def _call_roll(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
         """Report GPUs that are gone; return the events of those that are back."""
         with self._lock:
-            told: RollCall = self._roll.call(answer, host.time)
+            roll_call: RollCall = self._roll.call(answer, host.time)
             roll = [self._roll.known, self._roll.missing]
         known, missing = ({k: StoredGpu.of(g) for k, g in gpus.items()} for gpus in roll)
-        for gpu, since in told.lost:
+        for gpu, since in roll_call.lost:
             state = replace(host, time=since)
             row = finding_row("lost", "not among the GPUs of the host", state, gpu)
             self._hold_fault([row], gpu_key(gpu))
-        if told.blind:
-            self._find_trouble("blind", told.blind, host)
+        if roll_call.blind:
+            self._find_trouble("blind", roll_call.blind, host)
         else:
             self._trouble = ""
         self._state.store("gpus.json", GpuFile(known=known, missing=missing).model_dump_json())
-        return [finding_row("back", "among the GPUs of the host again", host, g) for g in told.back]
+        return [
+            finding_row("back", "among the GPUs of the host again", host, g) for g in roll_call.back
+        ]
 
     def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
         self._hold(self._fault_batch(events, gpu), fault=True)
@@ -280,17 +282,17 @@ class Agent:
         now = self.clock.now()
         host = HostState(self.policy.machine_id, now)
         if followed.gap:
-            name = event_id(host.machine_id, "gap", followed.place)
+            name = event_id(host.machine_id, "gap", followed.position)
             return [finding_row("gap", followed.text, host) | {"id": name}]
         line = read_line(followed.text, boot_time=boot, before=now)
         self._lines.append(line.message[:400])
         events = self._reader.events(line)
-        return [self._event_row(event, followed.place, host) for event in events]
+        return [self._event_row(event, followed.position, host) for event in events]
 
-    def _event_row(self, event: KernelEvent, place: str, host: HostState) -> dict[str, Any]:
+    def _event_row(self, event: KernelEvent, position: str, host: HostState) -> dict[str, Any]:
         if event.line.time is None:
             event = replace(event, line=replace(event.line, time=host.time))
-        name = event_id(host.machine_id, event.line.message, place)
+        name = event_id(host.machine_id, event.line.message, position)
         row = event_row(event, host.machine_id, name)
         if (gpu := self._roll.at(event.pci)) is not None:
             row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}
@@ -386,8 +388,8 @@ class Agent:
             if not self._held:
                 self._state.store("schedule.json", ScheduleFile(last=due).model_dump_json())
             # Never the same moment twice, though a clock may fall back.
-            told = self.ask()
-            self.collection = told or self.collection
+            collection = self.ask()
+            self.collection = collection or self.collection
             due = _next_tick(max(self.clock.now(), due + 1), self.collection.interval)
 
     def _first_due(self, now: int) -> int:

@@ -77,7 +77,7 @@ class GpuSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Output:
     """What a program printed, and how it ended."""
 
     text: str
@@ -102,38 +102,38 @@ class NvidiaSmi:
 
     def read(self, timeout: float) -> Answer:
         """Return all GPUs, by a query of fields where the driver knows them, else by XML."""
-        said = self._ask(timeout)
-        if "not a valid field" in said.text and not parse_query_gpu(said.text)[0]:
+        output = self._ask(timeout)
+        if "not a valid field" in output.text and not parse_query_gpu(output.text)[0]:
             known = supported_fields(self._run(timeout, "--help-query-gpu").text)
             self._fields = tuple(name for name in self._fields if name in known)
-            said = self._ask(timeout)
-        readings, unread = parse_query_gpu(said.text)
-        lost = lost_gpus(said.text)
+            output = self._ask(timeout)
+        readings, unread = parse_query_gpu(output.text)
+        lost = lost_gpus(output.text)
         if not readings:
             document = self._run(timeout, "-q", "-x")
             readings, unread = parse_nvidia_smi_xml(document.text[document.text.find("<") :])
             lost = tuple(dict.fromkeys(lost + lost_gpus(document.text)))
-            said = document if readings else said
+            output = document if readings else output
         readings = [reading for reading in readings if reading.pci not in lost]
-        if said.code < 0:  # whatever it printed is cut off somewhere
+        if output.code < 0:  # whatever it printed is cut off somewhere
             readings = []
-        trouble = self._trouble(said, readings, unread)
+        trouble = self._trouble(output, readings, unread)
         if not readings and not lost:
             raise NoSourceError(trouble)
         return Answer(readings, lost, unread, trouble)
 
-    def _trouble(self, said: _Said, readings: list[GpuReading], unread: Unread) -> str:
+    def _trouble(self, output: _Output, readings: list[GpuReading], unread: Unread) -> str:
         """Say why an absent GPU proves nothing: all fail while the driver is replaced."""
-        if said.code != 0:
-            return f"{self.program} {said.end()}: {said.first_line()!r}"
+        if output.code != 0:
+            return f"{self.program} {output.end()}: {output.first_line()!r}"
         if not readings:
-            return f"{self.program} printed no table of GPUs: {said.first_line()!r}"
+            return f"{self.program} printed no table of GPUs: {output.first_line()!r}"
         return f"{self.program}: {DAMAGED}" if unread.counts[DAMAGED] else ""
 
-    def _ask(self, timeout: float) -> _Said:
+    def _ask(self, timeout: float) -> _Output:
         return self._run(timeout, f"--query-gpu={','.join(self._fields)}", "--format=csv")
 
-    def _run(self, timeout: float, *arguments: str) -> _Said:
+    def _run(self, timeout: float, *arguments: str) -> _Output:
         """Return what it prints, whatever its exit code: it fails where one of eight GPUs does."""
         try:
             running = subprocess.Popen(
@@ -145,11 +145,11 @@ class NvidiaSmi:
         except OSError as error:
             raise NoSourceError(f"{self.program}: {error.strerror}") from None
         try:
-            said, _ = running.communicate(timeout=timeout)
+            printed, _ = running.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             _abandon(running)
             raise HangError(f"{self.program} gave no answer in {timeout:g} s") from None
-        return _Said(said.decode(errors="replace"), running.returncode)
+        return _Output(printed.decode(errors="replace"), running.returncode)
 
 
 def _abandon(running: subprocess.Popen[bytes]) -> None:

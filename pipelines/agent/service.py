@@ -52,10 +52,10 @@ def _remembering(sender: Sender, state: AgentState) -> Callable[[], Collection |
     """Return a question to the collector whose last answer is kept for the next start."""
 
     def ask() -> Collection | None:
-        told = sender.policy()
-        if told is not None:
-            state.store(_COLLECTION, json.dumps(told.as_told()))
-        return told
+        collection = sender.policy()
+        if collection is not None:
+            state.store(_COLLECTION, json.dumps(collection.as_told()))
+        return collection
 
     return ask
 

@@ -95,10 +95,10 @@ class Collector:
 
     def _speaker(self, request: Request) -> Speaker:
         """Return whose token this is."""
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not given:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token:
             raise RefusedError(401, "no token")
-        speaker = self.tokens.speaker(given.strip())
+        speaker = self.tokens.speaker(token.strip())
         if speaker is None:
             raise RefusedError(403, "a wrong token")
         return speaker

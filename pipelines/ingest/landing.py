@@ -169,8 +169,10 @@ class Landing:
             named = with_serials(readings, self.cmdb.serial_of_uuid)
             done.nameless = named["gpu_serial"].null_count
             done.unknown = set(self.cmdb.unknown(named["gpu_serial"]))
-            told = PLACES.empty_table() if boards is None else _until(boards, "last", latest)
-            places = joined_places(self._state("places", PLACES), told, places_of(named))
+            named_boards = (
+                PLACES.empty_table() if boards is None else _until(boards, "last", latest)
+            )
+            places = joined_places(self._state("places", PLACES), named_boards, places_of(named))
             _write(self._state_file("places"), places)
             boots = _earliest(pa.concat_tables([self._state("boots", BOOTS), _boots_of(named)]))
             _write(self._state_file("boots"), boots)
@@ -353,9 +355,9 @@ def _by_hour(table: pa.Table, ticks: npt.NDArray[np.int64]) -> dict[int, pa.Tabl
     """Return the rows of each hour that their intervals end in."""
     hours = ticks // _HOUR
     order = np.argsort(hours, kind="stable")
-    found, starts = np.unique(hours[order], return_index=True)
+    distinct, starts = np.unique(hours[order], return_index=True)
     parts = np.split(order, starts[1:]) if len(order) else []
-    return {int(hour): table.take(part) for hour, part in zip(found, parts, strict=True)}
+    return {int(hour): table.take(part) for hour, part in zip(distinct, parts, strict=True)}
 
 
 def _names(hour: int) -> tuple[str, str]:
@@ -368,15 +370,19 @@ def _boots_of(readings: pa.Table) -> pa.Table:
     """Return when each GPU was first seen after each start of its host."""
     # A host cannot start after it was read; such a start would end failures that still last.
     started = pc.less_equal(readings["boot_time"], readings["timestamp"].cast(pa.int64()))
-    there = readings.filter(pc.and_(pc.is_valid(readings["gpu_serial"]), started))
-    start = pc.multiply(pc.divide(there["boot_time"], _START), _START)
-    columns = [there["gpu_serial"], start, there["timestamp"].cast(pa.int64())]
+    after_start = readings.filter(pc.and_(pc.is_valid(readings["gpu_serial"]), started))
+    start = pc.multiply(pc.divide(after_start["boot_time"], _START), _START)
+    columns = [
+        after_start["gpu_serial"],
+        start,
+        after_start["timestamp"].cast(pa.int64()),
+    ]
     return _earliest(pa.table(columns, schema=BOOTS))
 
 
 def _earliest(boots: pa.Table) -> pa.Table:
-    found = boots.group_by(["gpu_serial", "boot_time"], use_threads=False)
-    table = found.aggregate([("first_seen", "min")]).rename_columns(BOOTS.names)
+    by_boot = boots.group_by(["gpu_serial", "boot_time"], use_threads=False)
+    table = by_boot.aggregate([("first_seen", "min")]).rename_columns(BOOTS.names)
     return table.sort_by([(name, "ascending") for name in BOOTS.names]).cast(BOOTS)
 
 

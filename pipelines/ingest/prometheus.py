@@ -134,8 +134,8 @@ class Server:
         PrometheusError
             If there is no server, or it refuses.
         """
-        asked = {"query": query, "start": first / _SECOND, "end": last / _SECOND}
-        return self._answer("query_range", asked | {"step": step / _SECOND})
+        parameters = {"query": query, "start": first / _SECOND, "end": last / _SECOND}
+        return self._answer("query_range", parameters | {"step": step / _SECOND})
 
     def samples(self, selector: str, end: int, span: int) -> Any:
         """Return the samples themselves in (end - span, end], as JSON was decoded.
@@ -153,14 +153,14 @@ class Server:
         except _TooMuchError:
             raise PrometheusError(f"{self.url}: the answer to {query} is too large.") from None
 
-    def _answer(self, path: str, asked: Mapping[str, Any]) -> Any:
-        status, body = self._said(f"{self.url.rstrip('/')}/api/v1/{path}", asked)
+    def _answer(self, path: str, parameters: Mapping[str, Any]) -> Any:
+        status, body = self._status_and_body(f"{self.url.rstrip('/')}/api/v1/{path}", parameters)
         if status == 422 and b"too many samples" in body:
             raise _TooMuchError
         if status != 200:
-            said = " ".join(body.decode(errors="replace").split())[:200]
+            excerpt = " ".join(body.decode(errors="replace").split())[:200]
             raise PrometheusError(
-                f"{self.url}: answered {status} ({said}), expected an answer of the API of "
+                f"{self.url}: answered {status} ({excerpt}), expected an answer of the API of "
                 "Prometheus."
             )
         try:
@@ -173,10 +173,10 @@ class Server:
             raise PrometheusError(f"{self.url}: answered {why}, expected a whole matrix.")
         return answer
 
-    def _said(self, address: str, asked: Mapping[str, Any]) -> tuple[int, bytes]:
+    def _status_and_body(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:
         """Return status and body of an answer."""
         try:
-            return self._runner.run(self._exchange(address, asked))
+            return self._runner.run(self._exchange(address, parameters))
         except TimeoutError:
             raise PrometheusError(
                 f"{self.url}: gave no whole answer in {duration_in_words(self.most_seconds)}."
@@ -188,12 +188,12 @@ class Server:
         except httpx.HTTPError as error:
             raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
 
-    async def _exchange(self, address: str, asked: Mapping[str, Any]) -> tuple[int, bytes]:
+    async def _exchange(self, address: str, parameters: Mapping[str, Any]) -> tuple[int, bytes]:
         async with asyncio.timeout(self.most_seconds):
             for attempt in range(_RETRIES + 1):
                 if attempt:
                     await asyncio.sleep(self.pause)
-                async with self._client.stream("POST", address, data=dict(asked)) as answer:
+                async with self._client.stream("POST", address, data=dict(parameters)) as answer:
                     status, body = answer.status_code, await self._body(answer)
                 if status not in _BUSY:
                     break
@@ -214,16 +214,16 @@ class Server:
 
 def _without_user(url: str) -> tuple[str, httpx.BasicAuth | None]:
     """Take user and password out of an address."""
-    found = _USER.fullmatch(url)
-    rest = f"{found['scheme']}{found['host']}" if found else url
+    match = _USER.fullmatch(url)
+    rest = f"{match['scheme']}{match['host']}" if match else url
     if "@" in rest:
         raise PrometheusError(
             "the address of Prometheus holds a `@` behind its first `/`; in a password write / as "
             "%2F, ? as %3F, # as %23 and @ as %40."
         )
-    if found is None:
+    if match is None:
         return url, None
-    user, _, password = found["user"].partition(":")
+    user, _, password = match["user"].partition(":")
     return rest, httpx.BasicAuth(unquote(user), unquote(password))
 
 
@@ -278,9 +278,9 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
         If the server cannot be asked.
     """
     interval = landing.interval
-    place = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
-    _adopt_mark(place, server.url)
-    done = _done(place) if start is None else 0
+    mark_file = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
+    _adopt_mark(mark_file, server.url)
+    done = _done(mark_file) if start is None else 0
     begin = end - _KEPT if start is None else start
     first = max(-(-begin // interval) * interval, done + interval if done else 0)
     last = end // interval * interval
@@ -288,7 +288,7 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
     with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:
         while first <= last:
             upto = _pull_chunk(server, landing, first, last, pulled)
-            with replacing(place) as path:
+            with replacing(mark_file) as path:
                 path.write_text(json.dumps({"url": server.url, "done": upto}), encoding="utf-8")
             bar.update((upto - first) // interval + 1)
             first = upto + interval
@@ -299,29 +299,29 @@ def _short(url: str) -> str:
     return hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
 
 
-def _adopt_mark(place: Path, url: str) -> None:
+def _adopt_mark(mark_file: Path, url: str) -> None:
     """Take over the mark of an older release, which kept user and password of the address."""
-    for old in sorted(place.parent.glob("prometheus-*.json")):
+    for old in sorted(mark_file.parent.glob("prometheus-*.json")):
         try:
             mark = json.loads(old.read_text(encoding="utf-8"))
-            found = _USER.fullmatch(mark["url"])
+            match = _USER.fullmatch(mark["url"])
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        if found and f"{found['scheme']}{found['host']}".rstrip("/") == url.rstrip("/"):
-            if not place.exists():
-                with replacing(place) as path:
+        if match and f"{match['scheme']}{match['host']}".rstrip("/") == url.rstrip("/"):
+            if not mark_file.exists():
+                with replacing(mark_file) as path:
                     path.write_text(json.dumps(mark | {"url": url}), encoding="utf-8")
             old.unlink()
 
 
-def _done(place: Path) -> int:
+def _done(mark_file: Path) -> int:
     """Return the end of the last interval that was landed, 0 where nobody knows."""
     try:
-        return int(json.loads(place.read_text(encoding="utf-8"))["done"])
+        return int(json.loads(mark_file.read_text(encoding="utf-8"))["done"])
     except FileNotFoundError:
         return 0
     except (ValueError, KeyError, TypeError, RecursionError):
-        note(f"{place}: does not tell how far the server was asked, begun anew")
+        note(f"{mark_file}: does not tell how far the server was asked, begun anew")
         return 0
 
 
@@ -364,11 +364,11 @@ class _Gpu:
         return self.labels.host if self.labels.host and is_host_name(self.labels.host) else None
 
     def readings(self) -> Iterator[dict[str, Any]]:
-        told = {"gpu_type": self.labels.gpu_type, "driver_version": self.labels.driver_version}
+        texts = {"gpu_type": self.labels.gpu_type, "driver_version": self.labels.driver_version}
         for time in sorted({time for column in self.values.values() for time in column}):
             reading = GpuReading(
                 numbers=dict(self._numbers(time)),
-                texts={name: text for name, text in told.items() if text},
+                texts={name: text for name, text in texts.items() if text},
                 serial=self.labels.serial,
                 uuid=self.labels.uuid,
                 pci=self.labels.pci,
@@ -435,15 +435,15 @@ def _series(
 ) -> Iterator[tuple[_Gpu, dict[int, float]]]:
     series, unread = parse_matrix(server.ask(query, first, last, interval))
     pulled.unread.join(unread)
-    for one in series:
-        labels = gpu_labels(one.labels)
+    for gpu_series in series:
+        labels = gpu_labels(gpu_series.labels)
         if labels.instance:
             pulled.instances += 1
         elif labels.serial is None and labels.uuid is None:
-            pulled.unread.add("a series that names no GPU", str(dict(one.labels)))
+            pulled.unread.add("a series that names no GPU", str(dict(gpu_series.labels)))
         else:
             key = (labels.serial, labels.uuid, labels.host)
-            yield gpus.setdefault(key, _Gpu(labels)), _by_time(one)
+            yield gpus.setdefault(key, _Gpu(labels)), _by_time(gpu_series)
 
 
 def _by_time(series: Series) -> dict[int, float]:
