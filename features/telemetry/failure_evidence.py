@@ -9,9 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.telemetry.tables import EVENTS
 from forewarn.features.xid_catalogue import FATAL_XIDS
 
-__all__ = ["BOOTS", "FAILURES", "TICKETS", "FailureRules", "failures_of"]
+__all__ = [
+    "BOOTS",
+    "EVIDENCE",
+    "FAILURES",
+    "TICKETS",
+    "FailureRules",
+    "boots_of",
+    "earliest_boots",
+    "evidence_of",
+    "failures_of",
+]
 
 _TIME = pa.timestamp("ns", "UTC")
 TICKETS = pa.schema(
@@ -28,6 +39,18 @@ FAILURES = TICKETS
 BOOTS = pa.schema(
     [("gpu_serial", pa.string()), ("boot_time", pa.int64()), ("first_seen", pa.int64())]
 )
+# What is kept of an event that can make or end a failure.
+EVIDENCE = pa.schema(
+    [
+        EVENTS.field(name)
+        for name in (
+            *("timestamp", "gpu_serial", "machine_id", "kind", "code"),
+            *("pci", "gpu_uuid", "known_at", "id"),
+        )
+    ]
+)
+# Clocks of hosts drift by a second or two against the moment that the kernel says it started.
+_BOOT_DRIFT = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +70,29 @@ class FailureRules:
     xids: frozenset[int] = frozenset(FATAL_XIDS)
     lost: bool = True
     restart_repairs: bool = True
+
+
+def evidence_of(events: pa.Table) -> pa.Table:
+    """Return those of some events that can make or end a failure."""
+    kinds = pa.array(["xid", "lost", "back"])
+    return events.filter(pc.is_in(events["kind"], kinds)).select(EVIDENCE.names).cast(EVIDENCE)
+
+
+def boots_of(readings: pa.Table) -> pa.Table:
+    """Return BOOTS: when each GPU of these readings was first seen after a start of its host."""
+    # A host cannot start after it was read; such a start would end failures that still last.
+    started = pc.less_equal(readings["boot_time"], readings["timestamp"].cast(pa.int64()))
+    rows = readings.filter(pc.and_(pc.is_valid(readings["gpu_serial"]), started))
+    start = pc.multiply(pc.divide(rows["boot_time"], _BOOT_DRIFT), _BOOT_DRIFT)
+    columns = [rows["gpu_serial"], start, rows["timestamp"].cast(pa.int64())]
+    return earliest_boots(pa.table(columns, schema=BOOTS))
+
+
+def earliest_boots(boots: pa.Table) -> pa.Table:
+    """Return one row of BOOTS for each GPU and start, in a fixed order."""
+    by_boot = boots.group_by(["gpu_serial", "boot_time"], use_threads=False)
+    table = by_boot.aggregate([("first_seen", "min")]).rename_columns(BOOTS.names)
+    return table.sort_by([(name, "ascending") for name in BOOTS.names]).cast(BOOTS)
 
 
 @dataclass(slots=True)

@@ -15,12 +15,15 @@ from forewarn.features.telemetry.parsers.reading import ZEROS
 
 __all__ = [
     "PLACES",
+    "RIVALS",
     "Rival",
     "joined_places",
     "places_of",
+    "rivals_table",
     "with_event_serials",
     "with_one_host",
     "with_serials",
+    "without_rival_hours",
     "without_rivals",
 ]
 
@@ -37,6 +40,8 @@ PLACES = pa.schema(
     ]
 )
 _KEYS = ["machine_id", "pci", "gpu_serial"]
+# Hours since 1970 in which readings of a host were left out, since another host had the GPU.
+RIVALS = pa.schema([("gpu_serial", pa.string()), ("machine_id", pa.string()), ("hour", pa.int64())])
 
 
 def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table:
@@ -134,6 +139,46 @@ def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
     pairs = {(rival.gpu_serial, rival.machine_id) for rival in rivals}
     keys = zip(events["gpu_serial"].to_pylist(), events["machine_id"].to_pylist(), strict=True)
     return events.filter(pa.array([key not in pairs for key in keys], pa.bool_()))
+
+
+def rivals_table(rivals_of_hour: Mapping[int, Collection[Rival]]) -> pa.Table:
+    """Return RIVALS, sorted by hour, serial and host."""
+    rows = sorted(
+        (hour, rival.gpu_serial, rival.machine_id)
+        for hour, rivals in rivals_of_hour.items()
+        for rival in rivals
+    )
+    columns = [[row[i] for row in rows] for i in (1, 2, 0)]
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, RIVALS, strict=True)]
+    return pa.table(arrays, schema=RIVALS)
+
+
+def without_rival_hours(
+    events: pa.Table, hours: npt.NDArray[np.int64], rivals: pa.Table
+) -> pa.Table:
+    """Leave out events of a GPU that another host had in the same hour, or in the one before.
+
+    The hour before counts, too: an event comes at once, the reading of its hour later.
+
+    Parameters
+    ----------
+    events : pyarrow.Table
+        With serials.
+    hours : ndarray of int64
+        Hours since 1970 that they are of.
+    rivals : pyarrow.Table
+        RIVALS.
+    """
+    if not len(rivals):
+        return events
+    left_out = {
+        (row["gpu_serial"], row["machine_id"], row["hour"] + later)
+        for row in rivals.to_pylist()
+        for later in (0, 1)
+    }
+    names = [events[name].to_pylist() for name in ("gpu_serial", "machine_id")]
+    keys = zip(*names, hours.tolist(), strict=True)
+    return events.filter(pa.array([key not in left_out for key in keys], pa.bool_()))
 
 
 def _shared_serials(readings: pa.Table) -> pa.Array:
