@@ -21,13 +21,8 @@ from forewarn.features.telemetry.rows import (
 )
 from forewarn.features.telemetry.silent_sensors import BlindWatch
 from forewarn.pipelines.agent.fault_storm import FaultStorm
+from forewarn.pipelines.agent.gpu_answer import Answer, GpuSource, HangError, NoSourceError
 from forewarn.pipelines.agent.gpu_roll import GpuRoll, RollCall, gpu_key
-from forewarn.pipelines.agent.gpu_sources import (
-    Answer,
-    GpuSource,
-    HangError,
-    NoSourceError,
-)
 from forewarn.pipelines.agent.kernel_log_follower import Followed, Follower, follower_of
 from forewarn.pipelines.agent.spool import Spool, SpoolError
 from forewarn.pipelines.agent.state import AgentState, GpuFile, LogFile, ScheduleFile, StoredGpu

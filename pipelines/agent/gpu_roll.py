@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.parsers.reading import GpuReading
-from forewarn.pipelines.agent.gpu_sources import Answer
+from forewarn.pipelines.agent.gpu_answer import Answer
 
 __all__ = ["GpuRoll", "RollCall", "gpu_key"]
 
