@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
-from forewarn.features.telemetry.parsers.local_clock import clock_time
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
 from forewarn.features.telemetry.parsers.nvidia_smi_csv import blindness, lost_gpus, parse_query_gpu
 from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
@@ -31,135 +28,11 @@ from forewarn.features.telemetry.rows import (
 )
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, batch_rows, table_of
 
-__all__ = ["Dropped", "DroppedText", "host_in_name", "kind_of_text", "read_host", "time_in_name"]
+__all__ = ["kind_of_text", "read_host"]
 
 Kind = Literal["xml", "csv", "metrics", "kernel_log", "stat", "batch"]
 
-_CLOCK_IN_NAME = re.compile(
-    r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)[T_ -]?"
-    r"([0-2]\d)[-:.h]?([0-5]\d)(?:[-:.m]?([0-5]\d))?(?!\d)"
-)
-_EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
-# Words that say what a file is, not whose.
-_WORDS = re.compile(
-    r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
-)
-_READING = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")  # what tells two apart
 _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedText:
-    """One file as text.
-
-    Attributes
-    ----------
-    name : str
-        For reports.
-    text : str
-    time : int or None
-        Nanoseconds since 1970 UTC that its name tells.
-    """
-
-    name: str
-    text: str
-    time: int | None
-
-
-@dataclass(slots=True)
-class Dropped:
-    """What the files of one host held.
-
-    Attributes
-    ----------
-    readings, events : list of dict
-        Rows of READINGS and EVENTS.
-    boards : list of dict
-        Rows of PLACES.
-    files : dict of str to int
-        Files by kind.
-    unread : Unread
-    until : int or None
-        Rows that are later than this are of a clock that is wrong, and left out.
-    doubled : Counter of (str, str)
-        Rows of a file that stand in another one, or in the same one, before.
-    """
-
-    readings: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    boards: list[dict[str, Any]] = field(default_factory=list)
-    files: dict[str, int] = field(default_factory=dict)
-    unread: Unread = field(default_factory=Unread)
-    until: int | None = None
-    doubled: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _first: dict[Hashable, str] = field(default_factory=dict, repr=False)
-
-    def take_reading(self, row: dict[str, Any], file: DroppedText) -> None:
-        """Add a row of READINGS."""
-        if self._is_new(row["timestamp"], tuple(row.get(name) for name in _READING), file):
-            self.readings.append(row)
-
-    def take_event(self, row: dict[str, Any], file: DroppedText) -> None:
-        """Add a row of EVENTS."""
-        if self._is_new(row["timestamp"], row["id"], file):
-            self.events.append(row)
-
-    def take_file(self, file: DroppedText) -> DroppedText:
-        """Return a file without the time of its name where that is of the future."""
-        if file.time is None or not self.is_ahead(file.time):
-            return file
-        self.unread.add("a time of the future in the name of a file", _at(file, file.time))
-        return replace(file, time=None)
-
-    def is_ahead(self, time: int) -> bool:
-        """Tell whether a time is of the future."""
-        return self.until is not None and time > self.until
-
-    def _is_new(self, time: int, key: Hashable, file: DroppedText) -> bool:
-        if self.is_ahead(time):
-            self.unread.add("a row of the future", _at(file, time))
-            return False
-        if key in self._first:
-            self.doubled[file.name, self._first[key]] += 1
-            return True  # the later row of two wins when it lands
-        self._first[key] = file.name
-        return True
-
-
-def _at(file: DroppedText, time: int) -> str:
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=time // 1000)
-    return f"{file.name}: {moment.isoformat()}Z"
-
-
-def time_in_name(name: str) -> int | None:
-    """Return the nanoseconds since 1970 that the name of a file tells, None if it tells none.
-
-    Examples
-    --------
-    >>> time_in_name("smi_19700101.csv"), time_in_name("smi-2025-01-01T00:10.csv")
-    (None, 1735690200000000000)
-    """
-    if match := _CLOCK_IN_NAME.search(name):
-        year, month, day, hour, minute, second = (part or "00" for part in match.groups())
-        return clock_time(f"{year}/{month}/{day} {hour}:{minute}:{second}")
-    if match := _EPOCH_IN_NAME.search(name):
-        return int(match[1]) * 1_000_000_000
-    return None
-
-
-def host_in_name(name: str) -> str | None:
-    """Return the host that the name of a file tells beside a time and what it is.
-
-    Examples
-    --------
-    >>> host_in_name("node-7_smi_2025-01-01T00:10.csv"), host_in_name("dmesg.log")
-    ('node-7', None)
-    """
-    stem = re.sub(r"(?:\.[A-Za-z]{1,5})+$", "", name)
-    stem = _EPOCH_IN_NAME.sub("", _CLOCK_IN_NAME.sub("", stem))
-    parts = [part for part in re.split(r"[_ ]+|--+", stem) if not _WORDS.fullmatch(part)]
-    host = next((part.strip(".-Z") for part in parts if part.strip(".-Z")), "")
-    return host if is_host_name(host) and not _WORDS.fullmatch(host) else None
 
 
 def kind_of_text(text: str) -> Kind | None:

@@ -147,7 +147,7 @@ class _Device:
     def _memory_used(self) -> float | None:
         nvml, ask = self.nvml, self.nvml.nvmlDeviceGetMemoryInfo
         memory = self.known(ask, version=nvml.nvmlMemory_v2) or self.known(ask)
-        return memory and memory.used / 2**20
+        return None if memory is None else float(memory.used) / 2**20
 
     def _ecc_errors(self, kind: int) -> int | None:
         nvml = self.nvml

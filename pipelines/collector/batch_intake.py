@@ -25,11 +25,11 @@ from forewarn.features.telemetry.tables import (
 )
 from forewarn.pipelines.collector.arrow_stream import read_stream
 from forewarn.pipelines.collector.inbox import Inbox
+from forewarn.pipelines.collector.refusal import ClockError, RefusedError
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock
-from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.runtime.tokens import Speaker
 
-__all__ = ["ARROW", "JSON", "ClockError", "Intake", "RefusedError"]
+__all__ = ["ARROW", "JSON", "Intake"]
 
 _log = logging.getLogger("forewarn.collect")
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
@@ -39,40 +39,6 @@ _ROWS = 100_000  # of one batch: an hour of hosts has a few hundred
 # Objects and lists that a few bytes of JSON can hold take a hundred times as much memory.
 _NESTED = 2 * _ROWS
 _OLDEST = 30 * 86_400 * 10**9  # every hour that a batch reaches into is written anew
-
-
-class RefusedError(Exception):
-    """A request that is not taken: status and reason."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-    def answer(self) -> dict[str, str]:
-        """Return what the sender is told, as JSON holds it."""
-        return {"error": str(self)}
-
-
-class ClockError(RefusedError):
-    """A batch of the future: it is taken when its time has come, or the clock is set right.
-
-    Nothing of it is taken, fault reports neither: a time that we made up would be a label that
-    nobody measured. The sender keeps it, so nothing is lost either.
-
-    Attributes
-    ----------
-    host : str
-    ahead : int
-        Nanoseconds.
-    """
-
-    def __init__(self, host: str, ahead: int, now: int) -> None:
-        self.host, self.ahead, self.now = host, ahead, now
-        super().__init__(409, f"{host}: a row is {ahead / 1e9:.0f} s ahead of this clock")
-
-    def answer(self) -> dict[str, str]:
-        """Return what the sender is told, as JSON holds it."""
-        return {"error": "clock", "detail": str(self), "now": iso(self.now)}
 
 
 @dataclass(slots=True)

@@ -14,8 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from forewarn.pipelines.collector.batch_intake import ClockError, Intake, RefusedError
+from forewarn.pipelines.collector.batch_intake import Intake
 from forewarn.pipelines.collector.metrics import CollectorMetrics
+from forewarn.pipelines.collector.refusal import ClockError, RefusedError
 from forewarn.pipelines.runtime.tokens import Speaker, Tokens
 
 __all__ = ["Collector"]

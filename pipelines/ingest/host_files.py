@@ -7,29 +7,28 @@ import zlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.table import RecordsError
+from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.failure_evidence import TICKETS
+from forewarn.features.telemetry.file_names import host_in_name, time_in_name
 from forewarn.features.telemetry.gpu_identity import PLACES
-from forewarn.features.telemetry.host_files import (
-    Dropped,
-    DroppedText,
-    host_in_name,
-    read_host,
-    time_in_name,
-)
+from forewarn.features.telemetry.host_files import read_host
 from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.rows import is_host_name
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
-from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb, read_texts
 from forewarn.pipelines.ingest.landing import Landed, Landing
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.config.settings import Settings
 
 __all__ = ["Ingested", "ingest_raw", "open_landing", "read_tickets"]
 
