@@ -106,7 +106,8 @@ def ingest_site(config: str, now: str) -> list[str]:
 
 def _ingest(site: Site, end: int) -> None:
     from forewarn.pipelines.ingest.host_files import ingest_raw, open_landing, read_tickets
-    from forewarn.pipelines.ingest.prometheus import Server, pull
+    from forewarn.pipelines.ingest.prometheus import pull
+    from forewarn.pipelines.ingest.prometheus_server import Server
 
     landing = open_landing(site.settings, site.records, site.file("cmdb"))
     raw, repairs = site.file("raw"), site.file("repairs")

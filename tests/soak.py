@@ -208,9 +208,16 @@ class Soak:
         name = self.chance.choice(
             ["collector", *(f"node-{self.chance.randrange(HOSTS)}" for _ in "ab")]
         )
+        if name == "collector" and not self.listens():
+            return  # on a slow machine it would never come to take anything
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
         self.kills[name.partition("-")[0]] += 1
+
+    def listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
 
     def supervise(self) -> None:
         for name, process in self.processes.items():
@@ -330,7 +337,10 @@ def table(files: Iterable[Path]) -> pd.DataFrame:
 
 def falsely_failed(soak: Soak) -> str:
     """The GPU after the NULs has failed; nobody else but, once its time has come, that ahead."""
-    failures = pq.read_table(soak.records / "failures.parquet").to_pandas()
+    path = soak.records / "failures.parquet"
+    if not path.exists():
+        return "nothing has landed"
+    failures = pq.read_table(path).to_pandas()
     got, sure, later = set(failures["gpu_serial"]), f"S{NULS}1", f"S{AHEAD}2"
     if sure in got <= {sure, later}:
         return ""
@@ -427,18 +437,18 @@ def main() -> int:
     parser.add_argument("--speed", type=int, default=160, help="of the clock (default: 160)")
     parser.add_argument("--seed", type=int, default=0, help="of the kills (default: 0)")
     parser.add_argument("--keep", type=Path, help="folder for everything; else it is deleted")
-    asked = parser.parse_args()
-    folder = asked.keep or Path(tempfile.mkdtemp(prefix="forewarn-soak-"))
+    arguments = parser.parse_args()
+    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="forewarn-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
-    span = round(min(asked.minutes, 320 / asked.speed) * 60 * SECOND) * asked.speed
+    span = round(min(arguments.minutes, 320 / arguments.speed) * 60 * SECOND) * arguments.speed
     soak = Soak(
         folder.resolve(),
-        asked.minutes,
-        random.Random(asked.seed),
+        arguments.minutes,
+        random.Random(arguments.seed),
         time.time_ns(),
         MIDNIGHT - span * 6 // 10,
         free_port(),
-        asked.speed,
+        arguments.speed,
     )
     acknowledged = Acknowledged(f"http://127.0.0.1:{soak.port}")
     server = relay(acknowledged)
@@ -449,7 +459,7 @@ def main() -> int:
         return 0 if judged(soak, acknowledged) else 1
     finally:
         server.shutdown()
-        if asked.keep is None:
+        if arguments.keep is None:
             with contextlib.suppress(OSError):
                 shutil.rmtree(folder)
 

@@ -9,9 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.telemetry.tables import EVENTS
 from forewarn.features.xid_catalogue import FATAL_XIDS
 
-__all__ = ["BOOTS", "FAILURES", "TICKETS", "FailureRules", "failures_of"]
+__all__ = [
+    "BOOTS",
+    "EVIDENCE",
+    "FAILURES",
+    "TICKETS",
+    "FailureRules",
+    "boots_of",
+    "earliest_boots",
+    "evidence_of",
+    "failures_of",
+]
 
 _TIME = pa.timestamp("ns", "UTC")
 TICKETS = pa.schema(
@@ -28,6 +39,18 @@ FAILURES = TICKETS
 BOOTS = pa.schema(
     [("gpu_serial", pa.string()), ("boot_time", pa.int64()), ("first_seen", pa.int64())]
 )
+# What is kept of an event that can make or end a failure.
+EVIDENCE = pa.schema(
+    [
+        EVENTS.field(name)
+        for name in (
+            *("timestamp", "gpu_serial", "machine_id", "kind", "code"),
+            *("pci", "gpu_uuid", "known_at", "id"),
+        )
+    ]
+)
+# Clocks of hosts drift by a second or two against the moment that the kernel says it started.
+_BOOT_DRIFT = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +70,29 @@ class FailureRules:
     xids: frozenset[int] = frozenset(FATAL_XIDS)
     lost: bool = True
     restart_repairs: bool = True
+
+
+def evidence_of(events: pa.Table) -> pa.Table:
+    """Return those of some events that can make or end a failure."""
+    kinds = pa.array(["xid", "lost", "back"])
+    return events.filter(pc.is_in(events["kind"], kinds)).select(EVIDENCE.names).cast(EVIDENCE)
+
+
+def boots_of(readings: pa.Table) -> pa.Table:
+    """Return BOOTS: when each GPU of these readings was first seen after a start of its host."""
+    # A host cannot start after it was read; such a start would end failures that still last.
+    started = pc.less_equal(readings["boot_time"], readings["timestamp"].cast(pa.int64()))
+    rows = readings.filter(pc.and_(pc.is_valid(readings["gpu_serial"]), started))
+    start = pc.multiply(pc.divide(rows["boot_time"], _BOOT_DRIFT), _BOOT_DRIFT)
+    columns = [rows["gpu_serial"], start, rows["timestamp"].cast(pa.int64())]
+    return earliest_boots(pa.table(columns, schema=BOOTS))
+
+
+def earliest_boots(boots: pa.Table) -> pa.Table:
+    """Return one row of BOOTS for each GPU and start, in a fixed order."""
+    by_boot = boots.group_by(["gpu_serial", "boot_time"], use_threads=False)
+    table = by_boot.aggregate([("first_seen", "min")]).rename_columns(BOOTS.names)
+    return table.sort_by([(name, "ascending") for name in BOOTS.names]).cast(BOOTS)
 
 
 @dataclass(slots=True)
@@ -91,7 +137,9 @@ def failures_of(
     spans: dict[str, list[_Span]] = defaultdict(list)
     for serial, span in _of_tickets(tickets):
         spans[serial].append(span)
-    repairs = {serial: [s.repaired for s in told if s.repaired] for serial, told in spans.items()}
+    repairs = {
+        serial: [s.repaired for s in of_gpu if s.repaired] for serial, of_gpu in spans.items()
+    }
     seen = _ends(events, boots, rules)
     for serial, span in _of_events(events, rules):
         ends = [end for end in repairs.get(serial, []) if end > span.failed]
@@ -99,9 +147,9 @@ def failures_of(
         span.repaired = min(ends, default=None)
         spans[serial].append(span)
     rows = [
-        (serial, one.failed, one.repaired, one.cause, one.known)
+        (serial, episode.failed, episode.repaired, episode.cause, episode.known)
         for serial in sorted(spans)
-        for one in _episodes(spans[serial])
+        for episode in _episodes(spans[serial])
     ]
     columns = list(zip(*rows, strict=True)) or [()] * len(FAILURES)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, FAILURES, strict=True)]
@@ -109,18 +157,18 @@ def failures_of(
 
 
 def _of_tickets(tickets: pa.Table) -> list[tuple[str, _Span]]:
-    found = []
+    failures = []
     for row in _rows(tickets, TICKETS.names[1:]):
         failed, known, cause = row["failed_at"], row["known_at"], row["cause"] or "ticket"
         if failed is not None:
             known = failed if known is None else known
             span = _Span(failed, row["repaired_at"], cause, known, ticket=True)
-            found.append((row["gpu_serial"], span))
-    return found
+            failures.append((row["gpu_serial"], span))
+    return failures
 
 
 def _of_events(events: pa.Table, rules: FailureRules) -> list[tuple[str, _Span]]:
-    found = []
+    failures = []
     fatal = pc.is_in(events["code"], pa.array(sorted(rules.xids), pa.int32()))
     counts = pc.and_(pc.equal(events["kind"], "xid"), fatal)
     if rules.lost:
@@ -129,8 +177,8 @@ def _of_events(events: pa.Table, rules: FailureRules) -> list[tuple[str, _Span]]
         time = row["timestamp"]
         known = time if row["known_at"] is None else max(time, row["known_at"])
         cause = "lost" if row["kind"] == "lost" else f"xid {row['code']}"
-        found.append((row["gpu_serial"], _Span(time, None, cause, known)))
-    return found
+        failures.append((row["gpu_serial"], _Span(time, None, cause, known)))
+    return failures
 
 
 def _rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
@@ -144,13 +192,13 @@ def _ends(
     events: pa.Table, boots: pa.Table, rules: FailureRules
 ) -> dict[str, list[tuple[int, int]]]:
     """Return for each GPU what can end a failure: it must come after the first moment."""
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    ends: dict[str, list[tuple[int, int]]] = defaultdict(list)
     if rules.restart_repairs:
         for row in boots.to_pylist():
-            found[row["gpu_serial"]].append((row["boot_time"], row["first_seen"]))
+            ends[row["gpu_serial"]].append((row["boot_time"], row["first_seen"]))
     for row in _rows(events.filter(pc.equal(events["kind"], "back")), ["timestamp"]):
-        found[row["gpu_serial"]].append((row["timestamp"], row["timestamp"]))
-    return found
+        ends[row["gpu_serial"]].append((row["timestamp"], row["timestamp"]))
+    return ends
 
 
 def _episodes(spans: list[_Span]) -> list[_Span]:
@@ -158,14 +206,14 @@ def _episodes(spans: list[_Span]) -> list[_Span]:
 
     An Xid says more than that the GPU was lost, which the driver prints right after it.
     """
-    kept: list[_Span] = []
+    episodes: list[_Span] = []
     for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause == "lost", s.cause)):
-        last = kept[-1] if kept else None
+        last = episodes[-1] if episodes else None
         if last is not None and (last.repaired is None or span.failed <= last.repaired):
             last.join(span)
         else:
-            kept.append(span)
-    return kept
+            episodes.append(span)
+    return episodes
 
 
 def _as_numbers(schema: pa.Schema) -> pa.Schema:

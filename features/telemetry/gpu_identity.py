@@ -15,12 +15,15 @@ from forewarn.features.telemetry.parsers.reading import ZEROS
 
 __all__ = [
     "PLACES",
+    "RIVALS",
     "Rival",
     "joined_places",
     "places_of",
+    "rivals_table",
     "with_event_serials",
     "with_one_host",
     "with_serials",
+    "without_rival_hours",
     "without_rivals",
 ]
 
@@ -37,6 +40,8 @@ PLACES = pa.schema(
     ]
 )
 _KEYS = ["machine_id", "pci", "gpu_serial"]
+# Hours since 1970 in which readings of a host were left out, since another host had the GPU.
+RIVALS = pa.schema([("gpu_serial", pa.string()), ("machine_id", pa.string()), ("hour", pa.int64())])
 
 
 def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table:
@@ -52,9 +57,9 @@ def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table
     uuids = pc.unique(named).drop_null()
     serials = pa.array([serial_of_uuid.get(u, u) for u in uuids.to_pylist()], pa.string())
     of_uuid = serials.take(pc.index_in(named, uuids).combine_chunks())
-    place = table.schema.get_field_index("gpu_serial")
+    index = table.schema.get_field_index("gpu_serial")
     own = _without_zeros(table["gpu_serial"])
-    return table.set_column(place, table.schema.field(place), pc.coalesce(own, of_uuid))
+    return table.set_column(index, table.schema.field(index), pc.coalesce(own, of_uuid))
 
 
 def _without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -136,6 +141,46 @@ def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
     return events.filter(pa.array([key not in pairs for key in keys], pa.bool_()))
 
 
+def rivals_table(rivals_of_hour: Mapping[int, Collection[Rival]]) -> pa.Table:
+    """Return RIVALS, sorted by hour, serial and host."""
+    rows = sorted(
+        (hour, rival.gpu_serial, rival.machine_id)
+        for hour, rivals in rivals_of_hour.items()
+        for rival in rivals
+    )
+    columns = [[row[i] for row in rows] for i in (1, 2, 0)]
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, RIVALS, strict=True)]
+    return pa.table(arrays, schema=RIVALS)
+
+
+def without_rival_hours(
+    events: pa.Table, hours: npt.NDArray[np.int64], rivals: pa.Table
+) -> pa.Table:
+    """Leave out events of a GPU that another host had in the same hour, or in the one before.
+
+    The hour before counts, too: an event comes at once, the reading of its hour later.
+
+    Parameters
+    ----------
+    events : pyarrow.Table
+        With serials.
+    hours : ndarray of int64
+        Hours since 1970 that they are of.
+    rivals : pyarrow.Table
+        RIVALS.
+    """
+    if not len(rivals):
+        return events
+    left_out = {
+        (row["gpu_serial"], row["machine_id"], row["hour"] + later)
+        for row in rivals.to_pylist()
+        for later in (0, 1)
+    }
+    names = [events[name].to_pylist() for name in ("gpu_serial", "machine_id")]
+    keys = zip(*names, hours.tolist(), strict=True)
+    return events.filter(pa.array([key not in left_out for key in keys], pa.bool_()))
+
+
 def _shared_serials(readings: pa.Table) -> pa.Array:
     """Return the serials that several hosts report."""
     hosts = readings.select(["gpu_serial", "machine_id"]).group_by("gpu_serial", use_threads=False)
@@ -148,14 +193,14 @@ def _shared_serials(readings: pa.Table) -> pa.Array:
 
 def places_of(readings: pa.Table) -> pa.Table:
     """Return where the GPUs of these readings, which have serials, sat."""
-    there = readings.filter(
+    placed = readings.filter(
         pc.and_(
             pc.is_valid(readings["gpu_serial"]),
             pc.and_(pc.is_valid(readings["pci"]), pc.is_valid(readings["machine_id"])),
         )
     )
-    time = there["timestamp"].cast(pa.int64())
-    return _widest(there.select(_KEYS).append_column("first", time).append_column("last", time))
+    time = placed["timestamp"].cast(pa.int64())
+    return _widest(placed.select(_KEYS).append_column("first", time).append_column("last", time))
 
 
 def joined_places(*tables: pa.Table) -> pa.Table:
@@ -164,8 +209,8 @@ def joined_places(*tables: pa.Table) -> pa.Table:
 
 
 def _widest(table: pa.Table) -> pa.Table:
-    found = table.group_by(_KEYS, use_threads=False).aggregate([("first", "min"), ("last", "max")])
-    renamed = found.select([*_KEYS, "first_min", "last_max"]).rename_columns(PLACES.names)
+    spans = table.group_by(_KEYS, use_threads=False).aggregate([("first", "min"), ("last", "max")])
+    renamed = spans.select([*_KEYS, "first_min", "last_max"]).rename_columns(PLACES.names)
     return renamed.sort_by([(name, "ascending") for name in _KEYS]).cast(PLACES)
 
 
@@ -195,15 +240,15 @@ def with_event_serials(
         serial if serial is not None else _sitting(at.get((host, pci), []), time)
         for serial, host, pci, time in zip(*columns, times, strict=True)
     ]
-    place = events.schema.get_field_index("gpu_serial")
-    return events.set_column(place, events.schema.field(place), pa.array(serials, pa.string()))
+    index = events.schema.get_field_index("gpu_serial")
+    return events.set_column(index, events.schema.field(index), pa.array(serials, pa.string()))
 
 
 def _sitting(seen: list[tuple[int, int, str]], time: int) -> str | None:
     """Return the serial of the GPU that sat there at a time."""
 
-    def preference(one: tuple[int, int, str]) -> tuple[int, int]:
-        first, last, _ = one
+    def preference(stay: tuple[int, int, str]) -> tuple[int, int]:
+        first, last, _ = stay
         if first <= time <= last:
             return (0, last - first)
         return (1, time - last) if last < time else (2, first - time)

@@ -82,14 +82,16 @@ def records_of(
         RECORDS and the other columns of `attributes`, sorted by serial and time.
     """
     readings = readings.filter(pc.is_valid(readings["gpu_serial"]))
-    found = _by_tick(readings, interval)
+    records = _by_tick(readings, interval)
     worst = _worst_xids(events, interval)
-    found = found.join(worst, list(_KEYS), join_type="left outer", use_threads=False)
-    none = pc.if_else(found["log_read"], pa.scalar(0, pa.int32()), None)
-    found = found.append_column("xid", pc.coalesce(found["code"], none)).drop(["code", "log_read"])
-    found = _with_attributes(found, attributes)
-    found = found.sort_by([(name, "ascending") for name in _KEYS])
-    return found.select([*RECORDS.names, *sorted(set(found.column_names) - set(RECORDS.names))])
+    records = records.join(worst, list(_KEYS), join_type="left outer", use_threads=False)
+    none = pc.if_else(records["log_read"], pa.scalar(0, pa.int32()), None)
+    records = records.append_column("xid", pc.coalesce(records["code"], none)).drop(
+        ["code", "log_read"]
+    )
+    records = _with_attributes(records, attributes)
+    records = records.sort_by([(name, "ascending") for name in _KEYS])
+    return records.select([*RECORDS.names, *sorted(set(records.column_names) - set(RECORDS.names))])
 
 
 def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
@@ -99,12 +101,12 @@ def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
         readings.schema.get_field_index("timestamp"), "timestamp", pa.chunked_array([ticks])
     )
     ways = [(name, "mean") for name in _MEAN] + [(name, "last") for name in _LAST]
-    found = readings.group_by(list(_KEYS), use_threads=False).aggregate(
+    grouped = readings.group_by(list(_KEYS), use_threads=False).aggregate(
         [*ways, ("log_read", "any")]
     )
     suffixed = [f"{name}_{way}" for name, way in (*ways, ("log_read", "any"))]
     names = [*_KEYS, *(name for name, _ in ways), "log_read"]
-    return found.select([*_KEYS, *suffixed]).rename_columns(names)
+    return grouped.select([*_KEYS, *suffixed]).rename_columns(names)
 
 
 def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
@@ -118,23 +120,23 @@ def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
     table = pa.table(
         {"gpu_serial": events["gpu_serial"], "timestamp": ticks, "code": events["code"]}
     ).take(np.argsort(grave, kind="stable"))
-    found = table.group_by(list(_KEYS), use_threads=False).aggregate([("code", "last")])
-    return found.select([*_KEYS, "code_last"]).rename_columns([*_KEYS, "code"])
+    worst = table.group_by(list(_KEYS), use_threads=False).aggregate([("code", "last")])
+    return worst.select([*_KEYS, "code_last"]).rename_columns([*_KEYS, "code"])
 
 
-def _with_attributes(found: pa.Table, attributes: pa.Table) -> pa.Table:
+def _with_attributes(records: pa.Table, attributes: pa.Table) -> pa.Table:
     """Join what the CMDB knows; of a column that both have one wins where it is known."""
-    told = [n for n in attributes.column_names if n != "gpu_serial" and n not in _MEAN]
-    told = [n for n in told if n not in (*COUNTERS, "pcie_link_width", "xid", "timestamp")]
-    joined = found.join(
-        attributes.select(["gpu_serial", *told]),
+    names = [n for n in attributes.column_names if n != "gpu_serial" and n not in _MEAN]
+    names = [n for n in names if n not in (*COUNTERS, "pcie_link_width", "xid", "timestamp")]
+    joined = records.join(
+        attributes.select(["gpu_serial", *names]),
         "gpu_serial",
         join_type="left outer",
         right_suffix=" of cmdb",
         use_threads=False,
     )
     columns = {}
-    for name in dict.fromkeys((*RECORDS.names, *told)):
+    for name in dict.fromkeys((*RECORDS.names, *names)):
         kind = RECORDS.field(name).type if name in RECORDS.names else pa.string()
         sources = [n for n in (name, f"{name} of cmdb") if n in joined.column_names]
         if name not in ("machine_id", "slot"):

@@ -41,18 +41,18 @@ class BlindWatch:
         >>> watch.update("GPU-1", {"power_draw": 100.0}), watch.update("GPU-1", {})
         ([], ['power_draw is absent'])
         """
-        one = self.gpus.setdefault(gpu, _Gpu())
-        one.last.append(dict(numbers))
-        absent = {f"{name} is absent" for name in one.spoke - set(numbers)}
-        found = absent | {f"{name} is frozen" for name in _MOVING if _frozen(name, one.last)}
-        new = sorted(found - one.blind)
-        one.blind, one.spoke = found, one.spoke | set(numbers)
+        state = self.gpus.setdefault(gpu, _Gpu())
+        state.last.append(dict(numbers))
+        absent = {f"{name} is absent" for name in state.spoke - set(numbers)}
+        findings = absent | {f"{name} is frozen" for name in _MOVING if _frozen(name, state.last)}
+        new = sorted(findings - state.blind)
+        state.blind, state.spoke = findings, state.spoke | set(numbers)
         return new
 
 
 def _frozen(name: str, last: deque[Mapping[str, float]]) -> bool:
     """Tell whether a sensor stood still over many readings while the other one moved."""
-    mine = {numbers.get(name) for numbers in last}
+    values = {numbers.get(name) for numbers in last}
     others = [{numbers.get(other) for numbers in last} for other in _MOVING if other != name]
-    whole = len(last) == _STILL and None not in mine
-    return whole and len(mine) == 1 and any(len(other - {None}) > 2 for other in others)
+    whole = len(last) == _STILL and None not in values
+    return whole and len(values) == 1 and any(len(other - {None}) > 2 for other in others)

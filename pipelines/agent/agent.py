@@ -21,15 +21,11 @@ from forewarn.features.telemetry.rows import (
 )
 from forewarn.features.telemetry.silent_sensors import BlindWatch
 from forewarn.pipelines.agent.fault_storm import FaultStorm
+from forewarn.pipelines.agent.gpu_answer import Answer, GpuSource, HangError, NoSourceError
 from forewarn.pipelines.agent.gpu_roll import GpuRoll, RollCall, gpu_key
-from forewarn.pipelines.agent.gpu_sources import (
-    Answer,
-    GpuSource,
-    HangError,
-    NoSourceError,
-)
 from forewarn.pipelines.agent.kernel_log_follower import Followed, Follower, follower_of
-from forewarn.pipelines.agent.spool import Spool, SpoolError
+from forewarn.pipelines.agent.outbox import Outbox
+from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.agent.state import AgentState, GpuFile, LogFile, ScheduleFile, StoredGpu
 from forewarn.pipelines.config.agent_policy import AgentPolicy, Collection
 from forewarn.pipelines.runtime.clock import Clock
@@ -41,7 +37,6 @@ _LOOK = 1.0  # seconds between two looks at the kernel log
 _LINES, _READINGS = 30, 3  # context of a fault report
 _BATCH = 1000  # lines of the log taken at once, however fast it grows
 _CONTEXTS = 3  # fault reports of a GPU in an interval that bring readings and lines along
-_HELD = 500  # batches held in memory while the spool cannot be written: three days at ten minutes
 _LATE = 4  # a reading begun within this part of the interval is the scheduled one
 _JUMP = 6  # intervals by which a clock may fall back before the schedule begins anew
 
@@ -86,15 +81,14 @@ class Agent:
     _roll: GpuRoll = field(default_factory=GpuRoll)
     _storm: FaultStorm = field(default_factory=FaultStorm)
     _reports: dict[str | None, tuple[int, int]] = field(default_factory=dict)
-    _held: deque[tuple[dict[str, Any], bool]] = field(default_factory=lambda: deque(maxlen=_HELD))
     _trouble: str = ""
-    _unwritten: bool = False
-    _dropped: int = 0
     _blind: BlindWatch = field(default_factory=BlindWatch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _state: AgentState = field(init=False)
+    _outbox: Outbox = field(init=False)
 
     def __post_init__(self) -> None:
+        self._outbox = Outbox(self.spool, self.say, self.wake)
         self._state = AgentState(self.policy.state, self.say)
         stored = self._state.load("gpus.json", GpuFile) or GpuFile()
         self._roll.known = {key: gpu.reading() for key, gpu in stored.known.items()}
@@ -133,10 +127,10 @@ class Agent:
                 events = self._blind_sensors(answer, host)
             events = self._call_roll(answer, host) + events
             if rows or events:
-                self._hold({"readings": rows, "events": events})
+                self._outbox.hold({"readings": rows, "events": events})
             for why, count in answer.unread.counts.items():
                 self.say(f"left out: {count} times {why}, such as {answer.unread.examples[why]!r}")
-        self._spool_held()
+        self._outbox.flush()
         return rows
 
     def learn(self) -> None:
@@ -145,8 +139,8 @@ class Agent:
         answer = self._answer(host)
         back = self._call_roll(answer, host) if answer is not None else []
         if back:
-            self._hold({"events": back})
-        self._spool_held()
+            self._outbox.hold({"events": back})
+        self._outbox.flush()
 
     def _answer(self, host: HostState) -> Answer | None:
         """Ask the GPUs; that they do not answer is a finding, and says nothing of any of them."""
@@ -167,54 +161,25 @@ class Agent:
     def _call_roll(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
         """Report GPUs that are gone; return the events of those that are back."""
         with self._lock:
-            told: RollCall = self._roll.call(answer, host.time)
+            roll_call: RollCall = self._roll.call(answer, host.time)
             roll = [self._roll.known, self._roll.missing]
         known, missing = ({k: StoredGpu.of(g) for k, g in gpus.items()} for gpus in roll)
-        for gpu, since in told.lost:
+        for gpu, since in roll_call.lost:
             state = replace(host, time=since)
             row = finding_row("lost", "not among the GPUs of the host", state, gpu)
             self._hold_fault([row], gpu_key(gpu))
-        if told.blind:
-            self._find_trouble("blind", told.blind, host)
+        if roll_call.blind:
+            self._find_trouble("blind", roll_call.blind, host)
         else:
             self._trouble = ""
         self._state.store("gpus.json", GpuFile(known=known, missing=missing).model_dump_json())
-        return [finding_row("back", "among the GPUs of the host again", host, g) for g in told.back]
+        return [
+            finding_row("back", "among the GPUs of the host again", host, g) for g in roll_call.back
+        ]
 
     def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
-        self._hold(self._fault_batch(events, gpu), fault=True)
+        self._outbox.hold(self._fault_batch(events, gpu), fault=True)
         self._note_fault(events, gpu)
-
-    def _hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
-        if len(self._held) == _HELD:
-            self.say(f"more than {_HELD} batches are held: the oldest one is lost")
-        self._held.append((batch, fault))
-
-    def _spool_held(self) -> None:
-        """Spool what the readings brought; what cannot be written is held, and tried again."""
-        while self._held:
-            batch, fault = self._held[0]
-            if not self._put(batch, fault=fault):
-                return
-            self._held.popleft()
-
-    def _put(self, batch: Mapping[str, Any], *, fault: bool = False) -> bool:
-        """Spool a batch; tell whether it is on disk, and people when that changes."""
-        try:
-            self.spool.put(batch, fault=fault)
-        except SpoolError as error:
-            if not self._unwritten:
-                self.say(f"{error}; held until it can be")
-            self._unwritten = True
-            return False
-        if self._unwritten:
-            self.say("the spool can be written again")
-        self._unwritten = False
-        if self.spool.dropped > self._dropped:
-            self.say(f"the spool is full: {self.spool.dropped} batches gave way since the start")
-        self._dropped = self.spool.dropped
-        self.wake.set()
-        return True
 
     def _blind_sensors(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
         return [
@@ -280,17 +245,17 @@ class Agent:
         now = self.clock.now()
         host = HostState(self.policy.machine_id, now)
         if followed.gap:
-            name = event_id(host.machine_id, "gap", followed.place)
+            name = event_id(host.machine_id, "gap", followed.position)
             return [finding_row("gap", followed.text, host) | {"id": name}]
         line = read_line(followed.text, boot_time=boot, before=now)
         self._lines.append(line.message[:400])
         events = self._reader.events(line)
-        return [self._event_row(event, followed.place, host) for event in events]
+        return [self._event_row(event, followed.position, host) for event in events]
 
-    def _event_row(self, event: KernelEvent, place: str, host: HostState) -> dict[str, Any]:
+    def _event_row(self, event: KernelEvent, position: str, host: HostState) -> dict[str, Any]:
         if event.line.time is None:
             event = replace(event, line=replace(event.line, time=host.time))
-        name = event_id(host.machine_id, event.line.message, place)
+        name = event_id(host.machine_id, event.line.message, position)
         row = event_row(event, host.machine_id, name)
         if (gpu := self._roll.at(event.pci)) is not None:
             row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}
@@ -313,7 +278,7 @@ class Agent:
                 by_gpu.setdefault(gpu, []).append(event)
         if not all(self._spool_fault(some, gpu) for gpu, some in by_gpu.items()):
             return False
-        if others and not self._put({"events": others}):
+        if others and not self._outbox.put({"events": others}):
             return False
         self._storm = storm
         return True
@@ -322,7 +287,7 @@ class Agent:
         """Spool how often fatal lines were repeated in intervals that are over."""
         storm = self._storm.copy()
         ended = list(storm.ended(now, self.collection.interval))
-        if not ended or self._put({"events": ended}):
+        if not ended or self._outbox.put({"events": ended}):
             self._storm = storm
 
     def _is_fatal(self, event: Mapping[str, Any]) -> bool:
@@ -331,7 +296,7 @@ class Agent:
 
     def _spool_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> bool:
         """Spool a fault report; tell whether it is on disk."""
-        if not self._put(self._fault_batch(events, gpu), fault=True):
+        if not self._outbox.put(self._fault_batch(events, gpu), fault=True):
             return False
         self._note_fault(events, gpu)
         return True
@@ -377,17 +342,17 @@ class Agent:
                 if due - now > _JUMP * self.collection.interval:  # the clock was set back far
                     due = _next_tick(now, self.collection.interval)
                     continue
-                self._spool_held()
-                most = _LOOK if self._held else 60.0
+                self._outbox.flush()
+                most = _LOOK if self._outbox.held else 60.0
                 self.clock.wait(min((due - now) / _SECOND, most), self.stop)
                 continue
             if "gpu" in self.collection.sources:
                 self.collect(due)
-            if not self._held:
+            if not self._outbox.held:
                 self._state.store("schedule.json", ScheduleFile(last=due).model_dump_json())
             # Never the same moment twice, though a clock may fall back.
-            told = self.ask()
-            self.collection = told or self.collection
+            collection = self.ask()
+            self.collection = collection or self.collection
             due = _next_tick(max(self.clock.now(), due + 1), self.collection.interval)
 
     def _first_due(self, now: int) -> int:

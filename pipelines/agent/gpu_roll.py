@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.parsers.reading import GpuReading
-from forewarn.pipelines.agent.gpu_sources import Answer
+from forewarn.pipelines.agent.gpu_answer import Answer
 
 __all__ = ["GpuRoll", "RollCall", "gpu_key"]
 
@@ -50,7 +50,7 @@ class GpuRoll:
     def call(self, answer: Answer, time: int) -> RollCall:
         """Take in the answer of a moment; a GPU whose place another one took was replaced."""
         named = [reading for reading in answer.readings if _names(reading)]
-        here = {gpu_key(reading): _identity(reading) for reading in named}
+        present = {gpu_key(reading): _identity(reading) for reading in named}
         names = {name for reading in named for name in _names(reading)}
         called = self._called_lost(answer.lost, names)
         absent = {
@@ -67,7 +67,7 @@ class GpuRoll:
         back = [gpu for key, gpu in self.missing.items() if key in names]
         unsaid = absent.keys() - gone.keys()
         self._absent = {} if blind else dict.fromkeys(unsaid, time)
-        self.known, self.missing = here | absent | gone, gone
+        self.known, self.missing = present | absent | gone, gone
         return RollCall(lost, back, blind if unsaid or not answer.readings else "")
 
     def unanswered(self) -> None:
@@ -78,9 +78,11 @@ class GpuRoll:
         """Return the GPU at an address."""
         return next((gpu for gpu in self.known.values() if pci and gpu.pci == pci), None)
 
-    def _called_lost(self, addresses: tuple[str, ...], here: set[str]) -> dict[str, GpuReading]:
+    def _called_lost(
+        self, addresses: tuple[str, ...], present_names: set[str]
+    ) -> dict[str, GpuReading]:
         gpus = [self.at(pci) or GpuReading(pci=pci) for pci in addresses]
-        return {gpu_key(gpu): gpu for gpu in gpus if not here & _names(gpu)}
+        return {gpu_key(gpu): gpu for gpu in gpus if not present_names & _names(gpu)}
 
 
 def _why_blind(answer: Answer) -> str:

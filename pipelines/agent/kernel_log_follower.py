@@ -23,18 +23,18 @@ _PIECE = re.compile(rb"\0+|[^\0\n]*+\n|[^\0\n]+")
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """One line and its place in the log, the same whenever it is read.
+    """One line and its position in the log, the same whenever it is read.
 
     Attributes
     ----------
     text : str
-    place : str
+    position : str
     gap : bool
         Lines before it are lost; `text` says so.
     """
 
     text: str
-    place: str
+    position: str
     gap: bool = False
 
 
@@ -149,9 +149,9 @@ class FileFollower:
                     self._file, self._begin = file, _first_bytes(file, self.offset)
                     return
                 file.close()
-        place = f"{self.inode}:{self.offset}:gap"
+        position = f"{self.inode}:{self.offset}:gap"
         self._start_anew()
-        yield Followed("the log was cut off or renamed away while nobody read it", place, True)
+        yield Followed("the log was cut off or renamed away while nobody read it", position, True)
 
     def _start_anew(self) -> None:
         self.close()
@@ -177,10 +177,10 @@ class FileFollower:
         assert self._file is not None
         # The size tells two cuts after as many bytes apart.
         size = os.fstat(self._file.fileno()).st_size
-        place = f"{self.inode}:{self.offset}:{size}:cut"
+        position = f"{self.inode}:{self.offset}:{size}:cut"
         text = f"the log was cut off after {self.offset} bytes: lines that came last may be lost"
         self.offset, self.head, self.skipping, self._begin = 0, "", False, b""
-        yield Followed(text, place, True)
+        yield Followed(text, position, True)
 
     def _rest(self) -> Iterator[Followed]:
         """Yield whole lines; one without its end is still being written."""
@@ -197,26 +197,28 @@ class FileFollower:
 
     def _pieces(self, chunk: bytes) -> Iterator[Followed]:
         """Yield the lines of a chunk, and go on to behind the last whole one."""
-        for found in _PIECE.finditer(chunk):
-            piece, place = found[0], f"{self.inode}:{self.offset}"
-            whole = piece.endswith(b"\n") or found.end() < len(chunk)
+        for match in _PIECE.finditer(chunk):
+            piece, position = match[0], f"{self.inode}:{self.offset}"
+            whole = piece.endswith(b"\n") or match.end() < len(chunk)
             if piece.startswith(b"\0"):
                 self.offset += len(piece)
                 self.skipping = False
-                yield from self._gap("NULs in the log: a loss of power may have cost lines", place)
+                yield from self._gap(
+                    "NULs in the log: a loss of power may have cost lines", position
+                )
             elif len(piece) > _LINE or self.skipping:
                 self.offset += len(piece)
                 self.skipping = not whole
-                yield from self._gap(f"lines of more than {_LINE} bytes are left out", place)
+                yield from self._gap(f"lines of more than {_LINE} bytes are left out", position)
             elif whole:
                 self.offset += len(piece)
-                yield Followed(piece.decode(errors="replace").rstrip("\r\n"), place)
+                yield Followed(piece.decode(errors="replace").rstrip("\r\n"), position)
 
-    def _gap(self, text: str, place: str) -> Iterator[Followed]:
+    def _gap(self, text: str, position: str) -> Iterator[Followed]:
         """Yield a gap, once in a look however many there are."""
         if text not in self._gaps:
             self._gaps.add(text)
-            yield Followed(text, f"{place}:gap", True)
+            yield Followed(text, f"{position}:gap", True)
 
     def position(self) -> dict[str, Any]:
         """Return file and offset, and its first bytes: numbers of files are used again."""

@@ -170,9 +170,9 @@ def _says_clock(answer: httpx.Response) -> str:
     if not answer.is_client_error:
         return ""
     try:
-        said = answer.json()
+        refusal = answer.json()
     except (ValueError, RecursionError):
         return ""
-    if not isinstance(said, dict) or said.get("error") != "clock":
+    if not isinstance(refusal, dict) or refusal.get("error") != "clock":
         return ""
-    return f"{said.get('detail', '')} (there it is {said.get('now', 'unknown')})"[:_SHOWN]
+    return f"{refusal.get('detail', '')} (there it is {refusal.get('now', 'unknown')})"[:_SHOWN]

@@ -17,7 +17,8 @@ from typing import TextIO
 from forewarn.features.errors import InputError
 from forewarn.features.telemetry.parsers.proc import HostReading, parse_proc
 from forewarn.pipelines.agent.agent import Agent
-from forewarn.pipelines.agent.gpu_sources import NoSourceError, open_source
+from forewarn.pipelines.agent.gpu_answer import NoSourceError
+from forewarn.pipelines.agent.gpu_sources import open_source
 from forewarn.pipelines.agent.sender import Sender, UnsentError
 from forewarn.pipelines.agent.spool import FOLDERS, Spool
 from forewarn.pipelines.agent.state import AgentState, set_bad_aside
@@ -52,10 +53,10 @@ def _remembering(sender: Sender, state: AgentState) -> Callable[[], Collection |
     """Return a question to the collector whose last answer is kept for the next start."""
 
     def ask() -> Collection | None:
-        told = sender.policy()
-        if told is not None:
-            state.store(_COLLECTION, json.dumps(told.as_told()))
-        return told
+        collection = sender.policy()
+        if collection is not None:
+            state.store(_COLLECTION, json.dumps(collection.as_told()))
+        return collection
 
     return ask
 

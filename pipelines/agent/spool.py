@@ -17,6 +17,7 @@ __all__ = ["FOLDERS", "Spool", "SpoolError", "write_whole"]
 FAULTS, BATCHES = "1-faults", "2-batches"
 FOLDERS = (FAULTS, BATCHES, "refused")
 _DIGITS = 15
+_REFUSED_SHARE, _REFUSED_FILES = 8, 1000  # part of the limit, and most files, kept of the refused
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -110,11 +111,12 @@ class Spool:
         self._forget(path)
 
     def set_aside(self, path: Path) -> None:
-        """Keep what a collector refused where a person can look at it."""
-        aside = self.folder / FOLDERS[-1]
-        aside.mkdir(parents=True, exist_ok=True)
-        path.replace(aside / path.name)
+        """Keep what a collector refused where a person can look at it, the newest at least."""
+        folder = self.folder / FOLDERS[-1]
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = path.replace(folder / path.name)
         self._forget(path)
+        _keep_newest(aside, self.limit // _REFUSED_SHARE)
 
     def _forget(self, path: Path) -> None:
         with self._lock:
@@ -140,6 +142,17 @@ def _unlink(path: Path) -> None:
     """Remove a file; one that cannot be removed is found again at the next start."""
     with suppress(OSError):
         path.unlink()
+
+
+def _keep_newest(newest: Path, limit: int) -> None:
+    """Remove the oldest batches beside this one that together are too many or too large."""
+    others = [path for path in _batches(newest.parent)[0] if path != newest]
+    sizes = {path: path.stat() for path in others}
+    used, count = newest.stat().st_size, 1
+    for path in sorted(others, key=lambda path: (sizes[path].st_mtime_ns, path), reverse=True):
+        used, count = used + sizes[path].st_size, count + 1
+        if used > limit or count > _REFUSED_FILES:
+            _unlink(path)
 
 
 def _batches(folder: Path) -> tuple[dict[Path, int], list[Path]]:

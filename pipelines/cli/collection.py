@@ -141,7 +141,8 @@ def _raw(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
 def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed:
     import time
 
-    from forewarn.pipelines.ingest.prometheus import Server, pull
+    from forewarn.pipelines.ingest.prometheus import pull
+    from forewarn.pipelines.ingest.prometheus_server import Server
     from forewarn.pipelines.runtime.progress import note
     from forewarn.pipelines.runtime.timestamps import iso
 

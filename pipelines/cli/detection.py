@@ -250,7 +250,7 @@ def _watch(args: argparse.Namespace) -> int:
     from forewarn.pipelines.detection.live_metrics import LiveMetrics
     from forewarn.pipelines.detection.stored_detector import open_detector
     from forewarn.pipelines.detection.watch import Watch
-    from forewarn.pipelines.ingest.prometheus import Server
+    from forewarn.pipelines.ingest.prometheus_server import Server
 
     settings, stored, stop = settings_of(args).watch, open_detector(args.model), threading.Event()
     with ExitStack() as resources:

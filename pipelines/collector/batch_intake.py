@@ -25,11 +25,11 @@ from forewarn.features.telemetry.tables import (
 )
 from forewarn.pipelines.collector.arrow_stream import read_stream
 from forewarn.pipelines.collector.inbox import Inbox
+from forewarn.pipelines.collector.refusal import ClockError, RefusedError
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock
-from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.runtime.tokens import Speaker
 
-__all__ = ["ARROW", "JSON", "ClockError", "Intake", "RefusedError"]
+__all__ = ["ARROW", "JSON", "Intake"]
 
 _log = logging.getLogger("forewarn.collect")
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
@@ -41,40 +41,6 @@ _NESTED = 2 * _ROWS
 _OLDEST = 30 * 86_400 * 10**9  # every hour that a batch reaches into is written anew
 
 
-class RefusedError(Exception):
-    """A request that is not taken: status and reason."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-    def answer(self) -> dict[str, str]:
-        """Return what the sender is told, as JSON holds it."""
-        return {"error": str(self)}
-
-
-class ClockError(RefusedError):
-    """A batch of the future: it is taken when its time has come, or the clock is set right.
-
-    Nothing of it is taken, fault reports neither: a time that we made up would be a label that
-    nobody measured. The sender keeps it, so nothing is lost either.
-
-    Attributes
-    ----------
-    host : str
-    ahead : int
-        Nanoseconds.
-    """
-
-    def __init__(self, host: str, ahead: int, now: int) -> None:
-        self.host, self.ahead, self.now = host, ahead, now
-        super().__init__(409, f"{host}: a row is {ahead / 1e9:.0f} s ahead of this clock")
-
-    def answer(self) -> dict[str, str]:
-        """Return what the sender is told, as JSON holds it."""
-        return {"error": "clock", "detail": str(self), "now": iso(self.now)}
-
-
 @dataclass(slots=True)
 class _Offer:
     """One body, and whoever waits for what becomes of it."""
@@ -82,7 +48,7 @@ class _Offer:
     body: bytes
     kind: str
     speaker: Speaker
-    kept: Future[dict[str, int]] = field(default_factory=Future)
+    result: Future[dict[str, int]] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +110,9 @@ class Intake:
         speaker : Speaker
             Whose token came with it.
         """
-        one = _Offer(body, kind, speaker)
-        self._offers.put(one)
-        return one.kept
+        offer = _Offer(body, kind, speaker)
+        self._offers.put(offer)
+        return offer.result
 
     def is_alive(self) -> bool:
         """Tell whether batches are kept."""
@@ -159,9 +125,9 @@ class Intake:
             try:
                 self._keep(group)
             except Exception as error:  # a full disk: whoever waits has to hear of it
-                for one in group:
-                    if not one.kept.done():
-                        one.kept.set_exception(error)
+                for offer in group:
+                    if not offer.result.done():
+                        offer.result.set_exception(error)
 
     def _more(self, size: int, left: list[_Offer | None]) -> Iterator[_Offer]:
         """Yield what is kept together with an offer; what is not goes into `left`."""
@@ -177,27 +143,27 @@ class Intake:
 
     def _keep(self, group: Sequence[_Offer]) -> None:
         """Check and write a group, then answer each of it."""
-        opened = [one for offer in group if (one := _opened(offer)) is not None]
+        opened = [batch for offer in group if (batch := _opened(offer)) is not None]
         # Arrow comes after JSON, whose rows become one table.
-        opened.sort(key=lambda one: isinstance(one.readings, pa.Table))
+        opened.sort(key=lambda batch: isinstance(batch.readings, pa.Table))
         opened, readings, events = _joined(opened)
         now = self.clock.now()
         tables = [_Rows.of(readings), _Rows.of(events)]
         answers = []
-        for one in opened:
-            lengths = (len(one.readings), len(one.events))
+        for batch in opened:
+            lengths = (len(batch.readings), len(batch.events))
             parts = [rows.following(length) for rows, length in zip(tables, lengths, strict=True)]
             try:
-                answers.append((one.offer.kept, _checked(one.offer, parts, now)))
+                answers.append((batch.offer.result, _checked(batch.offer, parts, now)))
             except RefusedError as refused:
                 for part in parts:
-                    part.rows.taken[part.place] = False
-                one.offer.kept.set_exception(refused)
+                    part.rows.taken[part.span] = False
+                batch.offer.result.set_exception(refused)
         old, new = zip(*(rows.split(now - _OLDEST) for rows in tables), strict=True)
         self.outdated.put(old[0], old[1], now)
         self.inbox.put(new[0], new[1], now)
-        for kept, answer in answers:
-            kept.set_result(answer)
+        for answered, answer in answers:
+            answered.set_result(answer)
 
 
 @dataclass(slots=True)
@@ -232,19 +198,19 @@ class _Part:
     """The rows of one batch among those of several."""
 
     rows: _Rows
-    place: slice
+    span: slice
 
     def times(self) -> npt.NDArray[np.int64]:
-        return self.rows.times[self.place]
+        return self.rows.times[self.span]
 
     def hosts(self) -> list[str | None]:
-        column = self.rows.table["machine_id"].slice(self.place.start, len(self.times()))
+        column = self.rows.table["machine_id"].slice(self.span.start, len(self.times()))
         names: list[str | None] = pc.unique(column).to_pylist()
         return names
 
     def newest(self) -> tuple[int, str]:
         """Return the time and the host of the newest row."""
-        row = self.place.start + int(self.times().argmax())
+        row = self.span.start + int(self.times().argmax())
         return int(self.rows.times[row]), self.rows.table["machine_id"][row].as_py() or "no host"
 
 
@@ -275,28 +241,28 @@ def _opened(offer: _Offer) -> _Opened | None:
             raise RefusedError(413, f"a batch of {rows} rows, expected at most {_ROWS}")
         return _Opened(offer, *parts)
     except RefusedError as refused:
-        offer.kept.set_exception(refused)
+        offer.result.set_exception(refused)
     except TableError as error:
-        offer.kept.set_exception(RefusedError(422, str(error)))
+        offer.result.set_exception(RefusedError(422, str(error)))
     return None
 
 
 def _joined(opened: list[_Opened]) -> tuple[list[_Opened], pa.Table, pa.Table]:
     """Return the tables of all that are good, and refuse the rest."""
     try:
-        rows = [one for one in opened if not isinstance(one.readings, pa.Table)]
-        one_table = _Opened(
+        rows = [batch for batch in opened if not isinstance(batch.readings, pa.Table)]
+        json_batch = _Opened(
             _Offer(b"", JSON, Speaker("")),
-            [row for one in rows for row in one.readings],
-            [row for one in rows for row in one.events],
+            [row for batch in rows for row in batch.readings],
+            [row for batch in rows for row in batch.events],
         )
-        parts = [one_table.tables(), *(one.tables() for one in opened[len(rows) :])]
+        parts = [json_batch.tables(), *(batch.tables() for batch in opened[len(rows) :])]
     except TableError as error:
         if len(opened) == 1:
-            opened[0].offer.kept.set_exception(RefusedError(422, str(error)))
+            opened[0].offer.result.set_exception(RefusedError(422, str(error)))
             return [], READINGS.empty_table(), EVENTS.empty_table()
-        singly = [_joined([one]) for one in opened]
-        opened = [one for good, _, _ in singly for one in good]
+        singly = [_joined([batch]) for batch in opened]
+        opened = [batch for good, _, _ in singly for batch in good]
         parts = [(readings, events) for good, readings, events in singly if good]
     none = (READINGS.empty_table(), EVENTS.empty_table())
     readings, events = (pa.concat_tables(tables) for tables in zip(none, *parts, strict=True))

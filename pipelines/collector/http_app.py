@@ -14,8 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from forewarn.pipelines.collector.batch_intake import ClockError, Intake, RefusedError
+from forewarn.pipelines.collector.batch_intake import Intake
 from forewarn.pipelines.collector.metrics import CollectorMetrics
+from forewarn.pipelines.collector.refusal import ClockError, RefusedError
 from forewarn.pipelines.runtime.tokens import Speaker, Tokens
 
 __all__ = ["Collector"]
@@ -95,10 +96,10 @@ class Collector:
 
     def _speaker(self, request: Request) -> Speaker:
         """Return whose token this is."""
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not given:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token:
             raise RefusedError(401, "no token")
-        speaker = self.tokens.speaker(given.strip())
+        speaker = self.tokens.speaker(token.strip())
         if speaker is None:
             raise RefusedError(403, "a wrong token")
         return speaker

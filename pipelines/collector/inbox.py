@@ -68,8 +68,8 @@ class Inbox:
             The files; none of an empty table.
         """
         known = pa.array([received] * len(events), pa.int64()).cast(EVENTS.field("known_at").type)
-        place = EVENTS.get_field_index("known_at")
-        events = events.set_column(place, EVENTS.field(place), known)
+        index = EVENTS.get_field_index("known_at")
+        events = events.set_column(index, EVENTS.field(index), known)
         paths = []
         for name, table in (("readings", readings), ("events", events)):
             if len(table):

@@ -30,7 +30,7 @@ class ClockSkews:
     def recent(self) -> list[float]:
         """Return the seconds of each host."""
         since = time.monotonic() - _HOUR
-        self._seen = {host: told for host, told in self._seen.items() if told[0] >= since}
+        self._seen = {host: skew for host, skew in self._seen.items() if skew[0] >= since}
         return [seconds for _, seconds in self._seen.values()]
 
 

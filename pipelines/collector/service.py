@@ -7,179 +7,40 @@ import resource
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import uvicorn
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.collector.batch_intake import Intake
 from forewarn.pipelines.collector.bounded_http import Bounds, bounded
 from forewarn.pipelines.collector.http_app import Collector
-from forewarn.pipelines.collector.inbox import Inbox, Taken
+from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.collector.metrics import CollectorMetrics
-from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.config.site_tables import CollectorTable
-from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb
+from forewarn.pipelines.collector.publisher import Publisher, Watched
+from forewarn.pipelines.ingest.cmdb import read_cmdb
 from forewarn.pipelines.ingest.host_files import read_tickets
-from forewarn.pipelines.ingest.landing import Landed, Landing
-from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
+from forewarn.pipelines.ingest.landing import Landing
+from forewarn.pipelines.ingest.quarantine import Quarantine
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.tokens import Tokens, parse_tokens
 
-__all__ = ["CollectError", "Health", "Publisher", "Watched", "run_collector"]
+if TYPE_CHECKING:
+    from forewarn.pipelines.config.settings import Settings
+    from forewarn.pipelines.config.site_tables import CollectorTable
+
+__all__ = ["CollectError", "Health", "run_collector"]
 
 _log = logging.getLogger("forewarn.collect")
-_MOST = 5_000  # batches landed at once: a round of 2,500 hosts, and memory stays bounded
 _PATIENCE, _ROUNDS = 300.0, 12  # seconds without a landing that are no trouble, or rounds
 _HEAD, _DEADLINE = 16 << 10, 30.0  # bytes of the head of a request, seconds for all of it
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_Content = TypeVar("_Content")
 
 
 class CollectError(InputError):
     """A service that cannot start."""
-
-
-@dataclass(slots=True)
-class Watched(Generic[_Content]):
-    """A file that is read anew when it changes; while it is broken the last good content holds.
-
-    Attributes
-    ----------
-    path : Path
-    read : callable
-    """
-
-    path: Path
-    read: Callable[[Path], _Content]
-    _stamp: tuple[int, int] | None = None
-
-    def changed(self) -> _Content | None:
-        """Return the content if the file changed since the last call and can be read."""
-        try:
-            now = self.path.stat()
-            stamp = (now.st_mtime_ns, now.st_size)
-            if stamp == self._stamp:
-                return None
-            self._stamp = stamp
-            return self.read(self.path)
-        except Exception as error:  # whatever is wrong with it: batches have to land
-            _log.warning("the last good content of %s holds: %s", self.path, error)
-            return None
-
-    def forget(self) -> None:
-        """Let the next call return the content, though it did not change."""
-        self._stamp = None
-
-
-@dataclass(slots=True)
-class Publisher:
-    """Lands what waits in an inbox, again and again.
-
-    Attributes
-    ----------
-    inbox : Inbox
-    landing : Landing
-    cmdb, repairs : Watched or None
-    stop : threading.Event
-    more : bool
-        More waited than was landed at once.
-    """
-
-    inbox: Inbox
-    landing: Landing
-    cmdb: Watched[Cmdb] | None = None
-    repairs: Watched[tuple[pa.Table, int]] | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
-    more: bool = False
-    _told: set[str] = field(default_factory=set)
-    _landed_at: float = field(default_factory=time.monotonic)
-
-    def publish(self) -> int:
-        """Land what waits; return how many batches. Interrupted, it does the same once more."""
-        known = self.cmdb.changed() if self.cmdb is not None else None
-        self.landing.cmdb = known or self.landing.cmdb
-        tickets = self._tickets()
-        taken = self.inbox.take(_MOST)
-        self.more = taken.more
-        for path, reason in taken.broken.items():
-            self._set_aside(path, reason)
-        if taken.files or tickets is not None:
-            try:
-                self._land(taken, tickets)
-            except Exception as error:
-                if not is_broken(error) or not taken.files:
-                    raise
-                _log.warning("not landed together, now one by one: %s", error)
-                self._land_singly(taken.files, tickets)
-        self._landed_at = time.monotonic()
-        return len(taken.files)
-
-    def age(self) -> float:
-        """Return the seconds since all that waited had landed, or there was nothing to land."""
-        return time.monotonic() - self._landed_at
-
-    def _tickets(self) -> pa.Table | None:
-        """Return the repair tickets if there are new ones, or those landed before were lost."""
-        if self.repairs is None:
-            return None
-        if self.landing.lacks_tickets():
-            self.repairs.forget()
-        content = self.repairs.changed()
-        return None if content is None else content[0]
-
-    def _land(self, taken: Taken, tickets: pa.Table | None) -> None:
-        landed = self.landing.land(taken.readings, taken.events, tickets)
-        self.inbox.clear(taken.files)
-        for moved in landed.quarantined:
-            _log.error("%s", moved)
-        if landed.ahead:
-            _log.warning("%d rows of the future left out: was this clock set back?", landed.ahead)
-        new = landed.unknown - self._told
-        if new:
-            _log.warning("%d serials not in the CMDB: %s ...", len(new), ", ".join(sorted(new)[:5]))
-            self._told |= new
-        self._tell_rivals(landed)
-
-    def _tell_rivals(self, landed: Landed) -> None:
-        for rival in landed.rivals:
-            pair = f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}"
-            if pair not in self._told:
-                _log.warning("%s: %s had it and keeps it", pair, rival.holder)
-                self._told.add(pair)
-
-    def _land_singly(self, files: tuple[Path, ...], tickets: pa.Table | None) -> None:
-        """Land batch by batch; one that cannot be landed while no rows at all can is set aside."""
-        self._land(self.inbox.read(()), tickets)
-        for path in files:
-            try:
-                self._land(self.inbox.read([path]), None)
-            except Exception as error:
-                if not is_broken(error):
-                    raise
-                self._set_aside(path, f"{type(error).__name__}: {error}")
-
-    def _set_aside(self, path: Path, reason: str) -> None:
-        moved = Quarantine(self.landing.folder).take(path, (reason.splitlines() or [""])[0])
-        _log.error("%s", moved)
-
-    def run(self, every: float) -> None:
-        """Publish until `stop`, and once more; what cannot be landed now is tried again."""
-        while True:
-            last = self.stop.wait(every)
-            try:
-                self.publish()
-                while self.more:
-                    self.publish()
-            except Exception:  # whatever it is: the next batch may land
-                _log.exception("not landed, tried again")
-            if last:
-                return
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from forewarn.features.telemetry.parsers.prometheus import parse_matrix
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.task_members import Membership
 from forewarn.pipelines.detection.task_metrics import Pull
-from forewarn.pipelines.ingest.prometheus import Server
+from forewarn.pipelines.ingest.prometheus_server import Server
 from forewarn.pipelines.runtime.progress import note
 
 __all__ = ["LiveMetrics"]

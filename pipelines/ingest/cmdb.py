@@ -48,9 +48,9 @@ class Cmdb:
         """Return those of some serials that the CMDB lacks; none where there is no CMDB."""
         if not len(self.attributes):
             return []
-        found = pc.unique(serials).drop_null()
-        strange = pc.invert(pc.is_in(found, self.attributes[_SERIAL].combine_chunks()))
-        return sorted(found.filter(strange).to_pylist())
+        reported = pc.unique(serials).drop_null()
+        strange = pc.invert(pc.is_in(reported, self.attributes[_SERIAL].combine_chunks()))
+        return sorted(reported.filter(strange).to_pylist())
 
 
 def read_texts(path: Path) -> pa.Table:
@@ -121,8 +121,8 @@ def read_cmdb(path: Path) -> Cmdb:
     """
     table = read_texts(path)
     if _SERIAL not in table.column_names:
-        found = ", ".join(table.column_names)
-        raise RecordsError(f"{path}: column `{_SERIAL}` is missing, found {found}.")
+        columns = ", ".join(table.column_names)
+        raise RecordsError(f"{path}: column `{_SERIAL}` is missing, found {columns}.")
     table = table.filter(pc.is_valid(table[_SERIAL]))
     _check_slots(table, path)
     attributes = newest(table, [_SERIAL])

@@ -7,29 +7,28 @@ import zlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.table import RecordsError
+from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.failure_evidence import TICKETS
+from forewarn.features.telemetry.file_names import host_in_name, time_in_name
 from forewarn.features.telemetry.gpu_identity import PLACES
-from forewarn.features.telemetry.host_files import (
-    Dropped,
-    DroppedText,
-    host_in_name,
-    read_host,
-    time_in_name,
-)
+from forewarn.features.telemetry.host_files import read_host
 from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.rows import is_host_name
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
-from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb, read_texts
 from forewarn.pipelines.ingest.landing import Landed, Landing
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.config.settings import Settings
 
 __all__ = ["Ingested", "ingest_raw", "open_landing", "read_tickets"]
 
@@ -92,11 +91,11 @@ def ingest_raw(
     by_host = _files_by_host(folder)
     done, parts = Ingested(hosts=len(by_host)), []
     with progress_bar(sum(map(len, by_host.values())), "read", "file") as bar:
-        for host, paths in sorted(by_host.items(), key=lambda one: one[0] or ""):
+        for host, paths in sorted(by_host.items(), key=lambda item: item[0] or ""):
             texts = _texts(folder, paths, done.unread)
-            found = read_host(host, texts, offset=offset, until=until)
-            parts.append(_tables(found))
-            _count(done, found)
+            dropped = read_host(host, texts, offset=offset, until=until)
+            parts.append(_tables(dropped))
+            _count(done, dropped)
             bar.update(len(paths))
     readings, events, boards = (pa.concat_tables(tables) for tables in zip(*parts, strict=True))
     done.landed = landing.land(readings, events, tickets, boards)
@@ -122,15 +121,15 @@ def open_landing(settings: Settings, out: Path, cmdb: Path | None) -> Landing:
 def _files_by_host(folder: Path) -> dict[str | None, list[Path]]:
     if not folder.is_dir():
         raise RecordsError(f"{folder}: no such folder, expected one of files that hosts dropped.")
-    found: dict[str | None, list[Path]] = defaultdict(list)
+    by_host: dict[str | None, list[Path]] = defaultdict(list)
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.is_file() and not any(part.startswith(".") for part in parts):
             host = parts[0] if len(parts) > 1 else host_in_name(path.name)
-            found[host if host and is_host_name(host) else None].append(path)
-    if not found:
+            by_host[host if host and is_host_name(host) else None].append(path)
+    if not by_host:
         raise RecordsError(f"{folder}: holds no file, expected what hosts dropped.")
-    return found
+    return by_host
 
 
 def _texts(folder: Path, paths: list[Path], unread: Unread) -> list[DroppedText]:
@@ -154,19 +153,19 @@ def _bytes(path: Path) -> bytes:
         return file.read(_MOST + 1)
 
 
-def _tables(found: Dropped) -> tuple[pa.Table, pa.Table, pa.Table]:
+def _tables(dropped: Dropped) -> tuple[pa.Table, pa.Table, pa.Table]:
     return (
-        table_of(found.readings, READINGS),
-        table_of(found.events, EVENTS),
-        pa.Table.from_pylist(found.boards, schema=PLACES),
+        table_of(dropped.readings, READINGS),
+        table_of(dropped.events, EVENTS),
+        pa.Table.from_pylist(dropped.boards, schema=PLACES),
     )
 
 
-def _count(done: Ingested, found: Dropped) -> None:
-    for kind, count in found.files.items():
+def _count(done: Ingested, dropped: Dropped) -> None:
+    for kind, count in dropped.files.items():
         done.files[kind] = done.files.get(kind, 0) + count
-    done.unread.join(found.unread)
-    done.doubled += found.doubled
+    done.unread.join(dropped.unread)
+    done.doubled += dropped.doubled
 
 
 def _moments(table: pa.Table, name: str, path: Path) -> pa.Array:
@@ -202,8 +201,8 @@ def read_tickets(path: Path) -> tuple[pa.Table, int]:
     table = read_texts(path)
     for name in ("gpu_serial", "failed_at"):
         if name not in table.column_names:
-            found = ", ".join(table.column_names)
-            raise RecordsError(f"{path}: column `{name}` is missing, found {found}.")
+            header = ", ".join(table.column_names)
+            raise RecordsError(f"{path}: column `{name}` is missing, found {header}.")
     columns = {}
     for column in TICKETS:
         if column.name not in table.column_names:
@@ -217,5 +216,5 @@ def read_tickets(path: Path) -> tuple[pa.Table, int]:
     latest = pa.scalar(SystemClock().now() + MOST_AHEAD, TICKETS.field("failed_at").type)
     past = pc.fill_null(pc.less_equal(tickets["failed_at"], latest), False)
     whole = pc.and_(pc.is_valid(tickets["gpu_serial"]), past)
-    kept = tickets.filter(pc.and_(whole, pc.fill_null(in_order, True)))
-    return kept, len(tickets) - len(kept)
+    usable = tickets.filter(pc.and_(whole, pc.fill_null(in_order, True)))
+    return usable, len(tickets) - len(usable)

@@ -2,56 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import logging
 import math
-import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
-
-import httpx
 
 from forewarn.features.duration import duration_in_words
-from forewarn.features.errors import InputError
-from forewarn.features.telemetry.parsers.dcgm import BLANK, METRICS, Metric
+from forewarn.features.telemetry.parsers.dcgm import METRICS
 from forewarn.features.telemetry.parsers.prometheus import (
     GpuLabels,
     Series,
     gpu_labels,
     parse_matrix,
-    why_not_whole,
 )
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
 from forewarn.features.telemetry.rows import HostState, event_id, is_host_name, reading_row
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
+from forewarn.pipelines.ingest.dcgm_queries import changes_of, query_of
 from forewarn.pipelines.ingest.landing import Landed, Landing
+from forewarn.pipelines.ingest.prometheus_server import (
+    PrometheusError,
+    Server,
+    TooMuchError,
+    without_user,
+)
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.storage.atomic_files import replacing
 
-__all__ = ["PrometheusError", "Pulled", "Server", "pull"]
+__all__ = ["Pulled", "pull"]
 
 _SECOND = 10**9
 _KEPT = 15 * 86_400 * _SECOND
 _CHUNK = 12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
-_RETRIES = 3
-_BUSY = (502, 503, 504)  # a server that starts, or a proxy before it
-_PAGE = 65_536  # bytes read of an answer that is an error
-_TOKEN = "FOREWARN_PROMETHEUS_TOKEN"
-_USER = re.compile(r"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*://)?)(?P<user>[^/?#]*)@(?P<host>.*)")
-
-
-class PrometheusError(InputError):
-    """A server that cannot be asked, or that answers something else."""
-
-
-class _TooMuchError(Exception):
-    """The server says that a query is too large for it."""
 
 
 @dataclass(slots=True)
@@ -76,188 +61,6 @@ class Pulled:
     instances: int = 0
 
 
-@dataclass(slots=True)
-class Server:
-    """A Prometheus server, or anything that speaks its HTTP API.
-
-    Attributes
-    ----------
-    url : str
-        Without /api. `USER:PASSWORD@` is taken out of it and sent as basic authentication, so that
-        messages and files can name the server.
-    token : str or None
-        Sent as a bearer token.
-    most_bytes, most_seconds : int and float
-        Of one answer: a longer one is too much, a later one is none.
-    pause : float
-        Seconds before a server that is not ready is asked again, at most three times.
-    """
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    most_bytes: int = 256 << 20
-    most_seconds: float = 300.0
-    pause: float = 1.0
-    _client: httpx.AsyncClient = field(init=False, repr=False)
-    # Only so does a limit hold for all of an exchange, from the connection to the last byte.
-    _runner: asyncio.Runner = field(default_factory=asyncio.Runner, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it prints addresses
-        self.url, auth = _without_user(self.url)
-        if self.token and not (self.token.isascii() and self.token.isprintable()):
-            raise PrometheusError(
-                f"{_TOKEN}: holds a character that no header can, expected ASCII."
-            )
-        self._client = httpx.AsyncClient(
-            auth=None if self.token else auth,
-            headers={"Authorization": f"Bearer {self.token}"} if self.token else {},
-            timeout=120,
-            transport=httpx.AsyncHTTPTransport(retries=_RETRIES),
-        )
-
-    @classmethod
-    def from_environment(cls, url: str) -> Server:
-        """Return a server whose token, if it wants one, is in FOREWARN_PROMETHEUS_TOKEN."""
-        return cls(url, os.environ.get(_TOKEN, "").strip() or None)
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._runner.run(self._client.aclose())
-        self._runner.close()
-
-    def ask(self, query: str, first: int, last: int, step: int) -> Any:
-        """Return the answer to a range query, as JSON was decoded.
-
-        Raises
-        ------
-        PrometheusError
-            If there is no server, or it refuses.
-        """
-        asked = {"query": query, "start": first / _SECOND, "end": last / _SECOND}
-        return self._answer("query_range", asked | {"step": step / _SECOND})
-
-    def samples(self, selector: str, end: int, span: int) -> Any:
-        """Return the samples themselves in (end - span, end], as JSON was decoded.
-
-        A range query would repeat the last sample where one is missing.
-
-        Raises
-        ------
-        PrometheusError
-            If there is no server, or it refuses.
-        """
-        query = f"{selector}[{span // 1_000_000}ms]"
-        try:
-            return self._answer("query", {"query": query, "time": end / _SECOND})
-        except _TooMuchError:
-            raise PrometheusError(f"{self.url}: the answer to {query} is too large.") from None
-
-    def _answer(self, path: str, asked: Mapping[str, Any]) -> Any:
-        status, body = self._said(f"{self.url.rstrip('/')}/api/v1/{path}", asked)
-        if status == 422 and b"too many samples" in body:
-            raise _TooMuchError
-        if status != 200:
-            said = " ".join(body.decode(errors="replace").split())[:200]
-            raise PrometheusError(
-                f"{self.url}: answered {status} ({said}), expected an answer of the API of "
-                "Prometheus."
-            )
-        try:
-            answer = json.loads(body)
-        except (ValueError, RecursionError):
-            raise PrometheusError(
-                f"{self.url}: answered no JSON, expected an answer of the API of Prometheus."
-            ) from None
-        if why := why_not_whole(answer):
-            raise PrometheusError(f"{self.url}: answered {why}, expected a whole matrix.")
-        return answer
-
-    def _said(self, address: str, asked: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Return status and body of an answer."""
-        try:
-            return self._runner.run(self._exchange(address, asked))
-        except TimeoutError:
-            raise PrometheusError(
-                f"{self.url}: gave no whole answer in {duration_in_words(self.most_seconds)}."
-            ) from None
-        except httpx.InvalidURL:  # its text may hold a part of a password
-            raise PrometheusError(
-                f"{self.url}: is no address, expected such as http://localhost:9090."
-            ) from None
-        except httpx.HTTPError as error:
-            raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None
-
-    async def _exchange(self, address: str, asked: Mapping[str, Any]) -> tuple[int, bytes]:
-        async with asyncio.timeout(self.most_seconds):
-            for attempt in range(_RETRIES + 1):
-                if attempt:
-                    await asyncio.sleep(self.pause)
-                async with self._client.stream("POST", address, data=dict(asked)) as answer:
-                    status, body = answer.status_code, await self._body(answer)
-                if status not in _BUSY:
-                    break
-        return status, body
-
-    async def _body(self, answer: httpx.Response) -> bytes:
-        """Return what an answer holds, of an error only its begin."""
-        parts, size = [], 0
-        async for part in answer.aiter_bytes():
-            parts.append(part)
-            size += len(part)
-            if answer.status_code != 200 and size > _PAGE:
-                break
-            if size > self.most_bytes:
-                raise _TooMuchError
-        return b"".join(parts)
-
-
-def _without_user(url: str) -> tuple[str, httpx.BasicAuth | None]:
-    """Take user and password out of an address."""
-    found = _USER.fullmatch(url)
-    rest = f"{found['scheme']}{found['host']}" if found else url
-    if "@" in rest:
-        raise PrometheusError(
-            "the address of Prometheus holds a `@` behind its first `/`; in a password write / as "
-            "%2F, ? as %3F, # as %23 and @ as %40."
-        )
-    if found is None:
-        return url, None
-    user, _, password = found["user"].partition(":")
-    return rest, httpx.BasicAuth(unquote(user), unquote(password))
-
-
-def query_of(metric: Metric, part: int, seconds: int) -> str:
-    """Return the query for one interval of a metric, under any of its names.
-
-    An interval with a blank value in it is left out: its mean would be one of nothing real.
-
-    Examples
-    --------
-    >>> query_of(METRICS[4], 0, 600)  # doctest: +ELLIPSIS
-    '(avg_over_time(DCGM_FI_DEV_FB_USED[600s]) and max_over_time(DCGM_FI_DEV_FB_USED[600s]) < ...)'
-    """
-    over = "avg_over_time" if metric.over == "mean" else "last_over_time"
-    return " or ".join(
-        f"({over}({name}[{seconds}s]) and max_over_time({name}[{seconds}s]) < {BLANK:.0f})"
-        for name in metric.names[part]
-    )
-
-
-def changes_of(metric: Metric, seconds: int) -> str:
-    """Return the query for how often a gauge that shows the last event changed in an interval.
-
-    `changes` does not see what changed between the last sample before an interval and the first
-    one in it: there the last values of both intervals are compared, where there are both.
-    """
-    return " or ".join(_changed(f"{name}[{seconds}s]", seconds) for name in metric.names[0])
-
-
-def _changed(span: str, seconds: int) -> str:
-    border = f"last_over_time({span}) != bool last_over_time({span} offset {seconds}s)"
-    return f"(changes({span}) > 0 or ({border}) or changes({span}))"
-
-
 def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pulled:
     """Ask for all intervals that end in [start, end], and land them chunk by chunk.
 
@@ -278,9 +81,9 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
         If the server cannot be asked.
     """
     interval = landing.interval
-    place = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
-    _adopt_mark(place, server.url)
-    done = _done(place) if start is None else 0
+    mark_file = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
+    _adopt_mark(mark_file, server.url)
+    done = _done(mark_file) if start is None else 0
     begin = end - _KEPT if start is None else start
     first = max(-(-begin // interval) * interval, done + interval if done else 0)
     last = end // interval * interval
@@ -288,7 +91,7 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
     with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:
         while first <= last:
             upto = _pull_chunk(server, landing, first, last, pulled)
-            with replacing(place) as path:
+            with replacing(mark_file) as path:
                 path.write_text(json.dumps({"url": server.url, "done": upto}), encoding="utf-8")
             bar.update((upto - first) // interval + 1)
             first = upto + interval
@@ -299,29 +102,29 @@ def _short(url: str) -> str:
     return hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
 
 
-def _adopt_mark(place: Path, url: str) -> None:
+def _adopt_mark(mark_file: Path, url: str) -> None:
     """Take over the mark of an older release, which kept user and password of the address."""
-    for old in sorted(place.parent.glob("prometheus-*.json")):
+    for old in sorted(mark_file.parent.glob("prometheus-*.json")):
         try:
             mark = json.loads(old.read_text(encoding="utf-8"))
-            found = _USER.fullmatch(mark["url"])
+            bare = without_user(mark["url"])
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        if found and f"{found['scheme']}{found['host']}".rstrip("/") == url.rstrip("/"):
-            if not place.exists():
-                with replacing(place) as path:
+        if bare is not None and bare.rstrip("/") == url.rstrip("/"):
+            if not mark_file.exists():
+                with replacing(mark_file) as path:
                     path.write_text(json.dumps(mark | {"url": url}), encoding="utf-8")
             old.unlink()
 
 
-def _done(place: Path) -> int:
+def _done(mark_file: Path) -> int:
     """Return the end of the last interval that was landed, 0 where nobody knows."""
     try:
-        return int(json.loads(place.read_text(encoding="utf-8"))["done"])
+        return int(json.loads(mark_file.read_text(encoding="utf-8"))["done"])
     except FileNotFoundError:
         return 0
     except (ValueError, KeyError, TypeError, RecursionError):
-        note(f"{place}: does not tell how far the server was asked, begun anew")
+        note(f"{mark_file}: does not tell how far the server was asked, begun anew")
         return 0
 
 
@@ -333,7 +136,7 @@ def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled:
         try:
             gpus = _gpus(server, first, upto, landing.interval, pulled)
             break
-        except _TooMuchError:
+        except TooMuchError:
             if size == 1:
                 raise PrometheusError(
                     f"{server.url}: one interval is too much for it, expected a larger "
@@ -364,11 +167,11 @@ class _Gpu:
         return self.labels.host if self.labels.host and is_host_name(self.labels.host) else None
 
     def readings(self) -> Iterator[dict[str, Any]]:
-        told = {"gpu_type": self.labels.gpu_type, "driver_version": self.labels.driver_version}
+        texts = {"gpu_type": self.labels.gpu_type, "driver_version": self.labels.driver_version}
         for time in sorted({time for column in self.values.values() for time in column}):
             reading = GpuReading(
                 numbers=dict(self._numbers(time)),
-                texts={name: text for name, text in told.items() if text},
+                texts={name: text for name, text in texts.items() if text},
                 serial=self.labels.serial,
                 uuid=self.labels.uuid,
                 pci=self.labels.pci,
@@ -435,15 +238,15 @@ def _series(
 ) -> Iterator[tuple[_Gpu, dict[int, float]]]:
     series, unread = parse_matrix(server.ask(query, first, last, interval))
     pulled.unread.join(unread)
-    for one in series:
-        labels = gpu_labels(one.labels)
+    for gpu_series in series:
+        labels = gpu_labels(gpu_series.labels)
         if labels.instance:
             pulled.instances += 1
         elif labels.serial is None and labels.uuid is None:
-            pulled.unread.add("a series that names no GPU", str(dict(one.labels)))
+            pulled.unread.add("a series that names no GPU", str(dict(gpu_series.labels)))
         else:
             key = (labels.serial, labels.uuid, labels.host)
-            yield gpus.setdefault(key, _Gpu(labels)), _by_time(one)
+            yield gpus.setdefault(key, _Gpu(labels)), _by_time(gpu_series)
 
 
 def _by_time(series: Series) -> dict[int, float]:

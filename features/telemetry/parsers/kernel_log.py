@@ -135,13 +135,13 @@ def _parts(line: LogLine) -> Iterator[LogLine]:
 
 def _note_board(log: KernelLog, message: str, board: str | None) -> str | None:
     """Keep UUID and serial, which come on two lines; return the GPU that is being described."""
-    if found := _BOARD.match(message):
-        board = pci_address(found["pci"])
+    if match := _BOARD.match(message):
+        board = pci_address(match["pci"])
         if board is not None:
-            log.boards[board] = (found["uuid"], None)
+            log.boards[board] = (match["uuid"], None)
         return board
-    if board is not None and (found := _SERIAL.match(message)):
-        log.boards[board] = (log.boards[board][0], found["serial"])
+    if board is not None and (match := _SERIAL.match(message)):
+        log.boards[board] = (log.boards[board][0], match["serial"])
     return None
 
 
@@ -188,24 +188,24 @@ def _joined(messages: Iterable[str]) -> str:
 def parse_event(line: LogLine) -> KernelEvent | None:
     """Return the event of a line, None if it has none that we know."""
     message = line.message
-    if found := _XID.search(message):
-        return _xid("xid", found, line)
-    if found := _SXID.search(message):
-        return _xid("sxid", found, line)
-    if (found := _LOST.search(message)) and (pci := pci_address(found["pci"])):
+    if match := _XID.search(message):
+        return _xid("xid", match, line)
+    if match := _SXID.search(message):
+        return _xid("sxid", match, line)
+    if (match := _LOST.search(message)) and (pci := pci_address(match["pci"])):
         return KernelEvent("lost", line, pci=pci, text=message)
-    if found := _SUPPRESSED.search(message):
-        return KernelEvent("suppressed", line, text=message, count=int(found["count"]))
+    if match := _SUPPRESSED.search(message):
+        return KernelEvent("suppressed", line, text=message, count=int(match["count"]))
     return None
 
 
-def _xid(kind: Literal["xid", "sxid"], found: re.Match[str], line: LogLine) -> KernelEvent | None:
-    pci, rest = pci_address(found["pci"]), found["rest"]
+def _xid(kind: Literal["xid", "sxid"], match: re.Match[str], line: LogLine) -> KernelEvent | None:
+    pci, rest = pci_address(match["pci"]), match["rest"]
     if pci is None:
         return None
     pid = process = None
-    if told := _PROCESS.match(rest):
-        pid = int(told["pid"]) if told["pid"].isdigit() else None
-        process = None if told["name"] in (None, "", "<unknown>") else told["name"]
-        rest = rest[told.end() :]
-    return KernelEvent(kind, line, int(found["code"]), pci, pid, process, rest.strip())
+    if owner := _PROCESS.match(rest):
+        pid = int(owner["pid"]) if owner["pid"].isdigit() else None
+        process = None if owner["name"] in (None, "", "<unknown>") else owner["name"]
+        rest = rest[owner.end() :]
+    return KernelEvent(kind, line, int(match["code"]), pci, pid, process, rest.strip())

@@ -108,8 +108,8 @@ def log_lines(
     if is_journal(text):
         yield from (LogLine(message, time) for time, message in kernel_messages(text, unread))
         return
-    if before is None and (found := _ENDS.match(text)):
-        before = _utc(f"{found['moment']}+00:00", 0, 0 if found["zone"] == "UTC" else offset)
+    if before is None and (match := _ENDS.match(text)):
+        before = _utc(f"{match['moment']}+00:00", 0, 0 if match["zone"] == "UTC" else offset)
     record: LogLine | None = None
     for raw in text.replace("\0", "").split("\n"):
         if not raw.strip() or _DICTIONARY.match(raw) or raw.startswith("-- "):
@@ -138,65 +138,65 @@ def read_line(
 def _read(raw: str, boot_time: int | None, offset: int, before: int | None) -> tuple[LogLine, bool]:
     """Return a line, and whether it begins as those of a log do."""
     raw = _COLOUR.sub("", raw) if "\x1b" in raw else raw
-    if found := _KMSG.match(raw):
-        since = int(found["micros"]) * 1_000
-        message = _unescaped(raw[found.end() :])
-        return LogLine(message, _after(boot_time, since), int(found["sequence"])), True
+    if match := _KMSG.match(raw):
+        since = int(match["micros"]) * 1_000
+        message = _unescaped(raw[match.end() :])
+        return LogLine(message, _after(boot_time, since), int(match["sequence"])), True
     rest, time, begins = raw, None, False
-    while found := _prefix(rest):
-        told = _time_of(found, boot_time, offset, before)
+    while match := _prefix(rest):
+        stamp = _time_of(match, boot_time, offset, before)
         # The kernel's own clock is nearer to the event than that of the daemon that wrote it down.
-        time = told if told is not None else time
-        begins = begins or found.re not in (_DECODED, _CALLER)
-        rest = rest[found.end() :]
+        time = stamp if stamp is not None else time
+        begins = begins or match.re not in (_DECODED, _CALLER)
+        rest = rest[match.end() :]
     return LogLine(rest, time), begins
 
 
 def _prefix(text: str) -> re.Match[str] | None:
     """Return what stands next before a message."""
     matches = (form.match(text) for form in (_PRIORITY, _DECODED, _CALLER, _DAEMON, *_TIMED))
-    return next((found for found in matches if found), None)
+    return next((match for match in matches if match), None)
 
 
 def _time_of(
-    found: re.Match[str], boot_time: int | None, offset: int, before: int | None
+    match: re.Match[str], boot_time: int | None, offset: int, before: int | None
 ) -> int | None:
     """Return the nanoseconds since 1970 that a prefix tells; None if it tells none."""
-    if found.re is _SINCE_BOOT:
-        since = int(found["seconds"]) * 1_000_000_000 + int(found["micros"]) * 1_000
+    if match.re is _SINCE_BOOT:
+        since = int(match["seconds"]) * 1_000_000_000 + int(match["micros"]) * 1_000
         return _after(boot_time, since)
-    if found.re is _CLOCK:
-        return _on(found, int(found["year"]), offset)
-    if found.re is _UNIX:
-        return int(found["epoch"]) * 1_000_000_000 + int(found["micros"]) * 1_000
-    if found.re is _DAEMON and before is not None:
-        return _on_before(found, before, offset)
-    if found.re in (_ISO, _FULL):
-        zone = re.sub("Z|UTC", "+00:00", found["zone"] or "")
-        text = f"{found['moment']}{zone or '+00:00'}"
-        return _utc(text, _fraction(found), 0 if zone else offset)
+    if match.re is _CLOCK:
+        return _on(match, int(match["year"]), offset)
+    if match.re is _UNIX:
+        return int(match["epoch"]) * 1_000_000_000 + int(match["micros"]) * 1_000
+    if match.re is _DAEMON and before is not None:
+        return _on_before(match, before, offset)
+    if match.re in (_ISO, _FULL):
+        zone = re.sub("Z|UTC", "+00:00", match["zone"] or "")
+        text = f"{match['moment']}{zone or '+00:00'}"
+        return _utc(text, _fraction(match), 0 if zone else offset)
     return None
 
 
-def _on_before(found: re.Match[str], before: int, offset: int) -> int | None:
+def _on_before(match: re.Match[str], before: int, offset: int) -> int | None:
     """Return the last moment of a month, day and clock that is not after another by a day."""
     year = (_EPOCH + dt.timedelta(microseconds=before // 1_000)).year
-    moments = (_on(found, then, offset) for then in range(year, max(year - 9, 0), -1))
+    moments = (_on(match, then, offset) for then in range(year, max(year - 9, 0), -1))
     known = (moment for moment in moments if moment is not None and moment <= before + _DAY)
     return next(known, None)
 
 
-def _on(found: re.Match[str], year: int, offset: int) -> int | None:
+def _on(match: re.Match[str], year: int, offset: int) -> int | None:
     """Return the moment of a month, day and clock in a year."""
-    if found["month"] not in _MONTHS:
+    if match["month"] not in _MONTHS:
         return None
-    date = f"{year:04}-{_MONTHS.index(found['month']) + 1:02}-{int(found['day']):02}"
-    return _utc(f"{date}T{found['clock']}+00:00", _fraction(found), offset)
+    date = f"{year:04}-{_MONTHS.index(match['month']) + 1:02}-{int(match['day']):02}"
+    return _utc(f"{date}T{match['clock']}+00:00", _fraction(match), offset)
 
 
-def _fraction(found: re.Match[str]) -> int:
+def _fraction(match: re.Match[str]) -> int:
     """Return the nanoseconds after the full second."""
-    return int((found.groupdict().get("fraction") or "0").ljust(9, "0"))
+    return int((match.groupdict().get("fraction") or "0").ljust(9, "0"))
 
 
 def _after(boot_time: int | None, since: int) -> int | None:
@@ -214,4 +214,4 @@ def _utc(text: str, fraction: int, offset: int) -> int | None:
 
 def _unescaped(text: str) -> str:
     r"""Undo the \xNN of /dev/kmsg."""
-    return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text)
+    return re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)

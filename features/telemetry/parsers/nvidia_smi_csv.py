@@ -110,8 +110,8 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
         unread.add("a line before the table", line)
     header = _cells(lines[start]) if start < len(lines) else []
     fields = [_HEADER.fullmatch(name) for name in header]
-    names = [found["name"] if found else "" for found in fields]
-    units = {found["name"]: found["unit"] or "" for found in fields if found}
+    names = [match["name"] if match else "" for match in fields]
+    units = {match["name"]: match["unit"] or "" for match in fields if match}
     for line in lines[start + 1 :]:
         if line == lines[start]:  # a job that adds to one file writes its header every time
             continue
@@ -140,9 +140,9 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
     numbers = {}
     for column, fields in _NUMBERS.items():
         parts = [_number(column, names, cells, units, unread) for names in fields]
-        there = [part for part in parts if part is not None]
-        if len(there) == len(parts):
-            numbers[column] = math.fsum(there)
+        present = [part for part in parts if part is not None]
+        if len(present) == len(parts):
+            numbers[column] = math.fsum(present)
     named = {key: texts[key] for key in ("gpu_type", "driver_version")}
     return GpuReading(
         numbers=numbers,
@@ -190,8 +190,8 @@ def lost_gpus(text: str) -> tuple[str, ...]:
     ('0000:3b:00',)
     """
     lines = [match for pattern in (_LOST, _LOST_ROW) for match in pattern.finditer(text)]
-    found = (pci_address(match["pci"]) for match in lines)
-    return tuple(dict.fromkeys(pci for pci in found if pci is not None))
+    addresses = (pci_address(match["pci"]) for match in lines)
+    return tuple(dict.fromkeys(pci for pci in addresses if pci is not None))
 
 
 def blindness(text: str) -> str:
@@ -202,5 +202,5 @@ def blindness(text: str) -> str:
     >>> blindness("Failed to initialize NVML: Driver/library version mismatch\nversion: 550.1")
     'Failed to initialize NVML: Driver/library version mismatch'
     """
-    found = _BLIND.search(text)
-    return found[0].strip()[:200] if found else ""
+    match = _BLIND.search(text)
+    return match[0].strip()[:200] if match else ""

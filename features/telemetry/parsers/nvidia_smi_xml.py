@@ -81,7 +81,7 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
     return [replace(gpu, time=time) for gpu in gpus], unread
 
 
-def _reading(gpu: ET.Element, place: int, driver: str | None, unread: Unread) -> GpuReading:
+def _reading(gpu: ET.Element, slot: int, driver: str | None, unread: Unread) -> GpuReading:
     """Make a reading of one `gpu` element; they come in the order of the GPUs' indexes."""
     numbers = {}
     for column, ways in _NUMBERS.items():
@@ -95,7 +95,7 @@ def _reading(gpu: ET.Element, place: int, driver: str | None, unread: Unread) ->
         serial=name_of_gpu(_text(gpu, "serial")),
         uuid=name_of_gpu(_text(gpu, "uuid")),
         pci=pci_address(gpu.get("id", "")) or pci_address(_text(gpu, "pci/pci_bus_id") or ""),
-        slot=place,
+        slot=slot,
         mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
     )
 
@@ -112,9 +112,9 @@ def _number(
     """Return what the first way with all its elements gives."""
     for paths in ways:
         texts = [(path, _text(gpu, path)) for path in paths]
-        told = [(path, text) for path, text in texts if text is not None]
-        values = [quantity(column, text) for _, text in told]
-        for (path, text), value in zip(told, values, strict=True):
+        present = [(path, text) for path, text in texts if text is not None]
+        values = [quantity(column, text) for _, text in present]
+        for (path, text), value in zip(present, values, strict=True):
             if value is None:
                 unread.add(f"{path} is no number in a known unit", text)
         known = [value for value in values if value is not None]

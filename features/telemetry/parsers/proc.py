@@ -66,16 +66,16 @@ def parse_proc(*, stat: str, uptime: str, loadavg: str, meminfo: str) -> tuple[H
     unread = Unread()
     boots, up, load = boot_times(stat), _UPTIME.fullmatch(uptime), _LOAD.fullmatch(loadavg)
     memory = {
-        found["name"].removeprefix("Mem").lower(): int(found["kib"]) * 1024
-        for found in _MEMORY.finditer(meminfo)
+        match["name"].removeprefix("Mem").lower(): int(match["kib"]) * 1024
+        for match in _MEMORY.finditer(meminfo)
     }
-    for name, text, there in (
+    for name, text, is_read in (
         ("stat", stat, boots),
         ("uptime", uptime, up),
         ("loadavg", loadavg, load),
         ("meminfo", meminfo, len(memory) == 2),
     ):
-        if not there:
+        if not is_read:
             unread.add(f"/proc/{name} says something else than expected", text)
     host = HostReading(
         boot_time=boots[0] if boots else None,

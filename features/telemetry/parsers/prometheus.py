@@ -80,13 +80,13 @@ class _Gpu:
             for column, parts in self.parts.items()
             if column != "rows_remapped" or len(parts) == 2
         }
-        told = {
+        texts = {
             "gpu_type": self.labels.gpu_type,
             "driver_version": self.labels.driver_version,
         }
         return GpuReading(
             numbers=numbers,
-            texts={name: text for name, text in told.items() if text},
+            texts={name: text for name, text in texts.items() if text},
             serial=self.labels.serial,
             uuid=self.labels.uuid,
             pci=self.labels.pci,
@@ -118,8 +118,8 @@ def parse_metrics(text: str) -> tuple[list[GpuReading], Unread]:
         if gpu.uuid is None and gpu.serial is None and gpu.slot is None:
             unread.add("a metric that names no GPU", name)
         elif math.isfinite(value) and abs(value) < BLANK:
-            mine = gpus.setdefault((gpu.host, gpu.uuid, gpu.serial, str(gpu.slot)), _Gpu(gpu))
-            mine.parts.setdefault(known[0], {})[known[1]] = value
+            collected = gpus.setdefault((gpu.host, gpu.uuid, gpu.serial, str(gpu.slot)), _Gpu(gpu))
+            collected.parts.setdefault(known[0], {})[known[1]] = value
     return [gpu.reading() for gpu in gpus.values()], unread
 
 
@@ -160,8 +160,8 @@ def why_not_whole(answer: Any) -> str | None:
     if not isinstance(answer, dict):
         return "no object"
     if answer.get("status") != "success":
-        said = str(answer.get("error", "without a reason"))
-        return f"status {str(answer.get('status'))[:40]!r} ({' '.join(said.split())[:200]})"
+        reason = str(answer.get("error", "without a reason"))
+        return f"status {str(answer.get('status'))[:40]!r} ({' '.join(reason.split())[:200]})"
     data = answer.get("data")
     if not isinstance(data, dict) or not isinstance(data.get("result"), list):
         return "no data"
@@ -190,15 +190,17 @@ def parse_matrix(answer: Any) -> tuple[list[Series], Unread]:
     if data is None or not isinstance(result, list) or data.get("resultType") != "matrix":
         unread.add("an answer that is no matrix", str(answer))
         return [], unread
-    return [series for one in result if (series := _series(one, unread)) is not None], unread
+    return [
+        series for answer_series in result if (series := _series(answer_series, unread)) is not None
+    ], unread
 
 
-def _series(one: Any, unread: Unread) -> Series | None:
+def _series(entry: Any, unread: Unread) -> Series | None:
     try:
-        labels = {str(name): str(text) for name, text in one["metric"].items()}
-        pairs = [(float(time), float(value)) for time, value in one["values"]]
+        labels = {str(name): str(text) for name, text in entry["metric"].items()}
+        pairs = [(float(time), float(value)) for time, value in entry["values"]]
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
-        unread.add("a series that cannot be read", str(one))
+        unread.add("a series that cannot be read", str(entry))
         return None
-    kept = [(t, v) for t, v in pairs if math.isfinite(t) and math.isfinite(v) and abs(v) < BLANK]
-    return Series(labels, tuple(t for t, _ in kept), tuple(v for _, v in kept))
+    samples = [(t, v) for t, v in pairs if math.isfinite(t) and math.isfinite(v) and abs(v) < BLANK]
+    return Series(labels, tuple(t for t, _ in samples), tuple(v for _, v in samples))

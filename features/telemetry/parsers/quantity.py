@@ -53,6 +53,6 @@ def quantity(column: str, text: str, unit: str = "") -> float | None:
     >>> quantity("memory_used", "2", "GiB"), quantity("power_draw", "41 C")
     (2048.0, None)
     """
-    found = _VALUE.fullmatch(text)
-    factor = found and _UNITS.get(column, _PLAIN).get(found["unit"] or unit)
-    return None if not found or factor is None else float(found["number"]) * factor
+    match = _VALUE.fullmatch(text)
+    factor = match and _UNITS.get(column, _PLAIN).get(match["unit"] or unit)
+    return None if not match or factor is None else float(match["number"]) * factor

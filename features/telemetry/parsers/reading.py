@@ -102,8 +102,8 @@ def pci_address(text: str) -> str | None:
     >>> pci_address("00000000:17:00.0"), pci_address("PCI:0000:17:00"), pci_address("0000:3B:00")
     ('0000:17:00', '0000:17:00', '0000:3b:00')
     """
-    found = _PCI.search(text)
-    if not found:
+    match = _PCI.search(text)
+    if not match:
         return None
-    domain = int(found["domain"] or "0", 16)
-    return f"{domain:04x}:{found['bus']}:{found['device']}".lower()
+    domain = int(match["domain"] or "0", 16)
+    return f"{domain:04x}:{match['bus']}:{match['device']}".lower()

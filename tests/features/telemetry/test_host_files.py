@@ -7,13 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.host_files import (
-    DroppedText,
-    host_in_name,
-    kind_of_text,
-    read_host,
-    time_in_name,
-)
+from forewarn.features.telemetry.dropped import DroppedText
+from forewarn.features.telemetry.file_names import host_in_name, time_in_name
+from forewarn.features.telemetry.host_files import kind_of_text, read_host
 
 TIME = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9

@@ -23,7 +23,8 @@ from forewarn.features.telemetry.parsers.proc import HostReading
 from forewarn.features.telemetry.parsers.reading import GpuReading
 from forewarn.features.telemetry.tables import EVENTS, table_of
 from forewarn.pipelines.agent.agent import Agent
-from forewarn.pipelines.agent.gpu_sources import Answer, HangError, NoSourceError, NvidiaSmi
+from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
+from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 from forewarn.pipelines.agent.sender import Sender
 from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.cli.main import main

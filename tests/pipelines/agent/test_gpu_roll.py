@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.parsers.reading import GpuReading
+from forewarn.pipelines.agent.gpu_answer import Answer
 from forewarn.pipelines.agent.gpu_roll import GpuRoll
-from forewarn.pipelines.agent.gpu_sources import Answer
 
 GPUS = [GpuReading(serial=f"S{slot}", pci=f"0000:1{slot}:00", slot=slot) for slot in range(4)]
 

@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-from forewarn.pipelines.agent.gpu_sources import (
-    HangError,
-    NoSourceError,
-    NvidiaSmi,
-    Nvml,
-    NvmlElseSmi,
-    open_source,
-)
+from forewarn.pipelines.agent.gpu_answer import HangError, NoSourceError
+from forewarn.pipelines.agent.gpu_sources import NvmlElseSmi, open_source
+from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
+from forewarn.pipelines.agent.nvml import Nvml
 
 CSV = "index, serial, pci.bus_id, temperature.gpu\n0, S0, 00000000:10:00.0, 40\n"
 
@@ -52,6 +48,11 @@ def test_a_field_that_the_driver_does_not_know_is_not_asked_for_again(smi: Smi) 
     )
     assert len(source.read(5).readings) == 1
     assert "mig.mode.current" not in source._fields
+
+
+def test_a_program_that_prints_without_end_is_blind_and_fills_no_memory(smi: Smi) -> None:
+    with pytest.raises(NoSourceError, match="printed more than 4 MiB"):
+        smi(f"printf '{CSV}'; exec yes 0, S0, 00000000:10:00.0, 40").read(60)
 
 
 def test_xml_is_read_where_there_is_no_table(smi: Smi, shared_data: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_restart_goes_on_where_it_stood(log: Path, follow: Follow) -> None:
     assert read(second) == ["three"]
     # What was read but not written down is read again, with the same place.
     third = follow(log, first.position())
-    assert [line.place for line in third.lines()] == [f"{third.inode}:8"]
+    assert [line.position for line in third.lines()] == [f"{third.inode}:8"]
 
 
 def test_a_log_that_is_rotated_loses_no_line(log: Path, follow: Follow) -> None:
@@ -263,7 +263,7 @@ def test_records_of_the_kernel_are_numbered(tmp_path: Path) -> None:
     position: dict[str, Any] = {}
     for boot in ("boot-1", "boot-1", "boot-2"):
         follower = KmsgFollower(path, boot, position)
-        found.append([line.place for line in follower.lines()])
+        found.append([line.position for line in follower.lines()])
         position = follower.position()
         follower.close()
     # After a restart of the host numbers begin anew.

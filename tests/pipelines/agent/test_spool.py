@@ -92,3 +92,18 @@ def test_the_folder_is_listed_once_and_not_for_every_batch(
         spool.put({"number": number})
     spool.remove(spool.waiting()[0])
     assert 2 < len(spool.waiting()) < 30
+
+
+def test_of_what_was_refused_the_newest_is_kept(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 800)
+    note = tmp_path / "refused" / "notes.txt"
+    note.parent.mkdir()
+    note.write_text("of a person")
+    for number in range(12):
+        spool.set_aside(spool.put({"number": number, "text": "x" * 10}))
+    aside = sorted(note.parent.glob("*.json"))
+    assert [int(path.stem) for path in aside] == [10, 11, 12]
+    assert sum(path.stat().st_size for path in aside) <= 100
+    assert note.exists()
+    spool.set_aside(spool.put({"text": "y" * 200}))  # the newest one stays, whatever its size
+    assert [int(path.stem) for path in note.parent.glob("*.json")] == [13]

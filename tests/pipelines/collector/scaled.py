@@ -5,6 +5,7 @@
 
 CLOCK is a JSON file: `real` and `simulated` name one moment on both clocks, in nanoseconds, `speed`
 the seconds of the simulated one in a real second; at `jump_at`, if given, it is set by `jump`.
+With `file` in place of `real` and `simulated` the moment is what that file holds.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ _LEAST = 0.1  # real seconds: what a wait of a simulated second would be is no l
 
 @dataclass(frozen=True)
 class ScaledClock:
-    real: int
-    simulated: int
     speed: int
+    real: int = 0
+    simulated: int = 0
+    file: str = ""
     jump_at: int = 2**62
     jump: int = 0
 
     def now(self) -> int:
-        now = self.simulated + (time.time_ns() - self.real) * self.speed
+        if self.file:
+            now = int(Path(self.file).read_text())
+        else:
+            now = self.simulated + (time.time_ns() - self.real) * self.speed
         return now + self.jump if now >= self.jump_at else now
 
     def wait(self, seconds: float, until: threading.Event) -> bool:

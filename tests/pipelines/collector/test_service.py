@@ -23,11 +23,12 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.collector import inbox
 from forewarn.pipelines.collector.batch_intake import Intake
 from forewarn.pipelines.collector.inbox import Inbox
-from forewarn.pipelines.collector.service import Health, Publisher, Watched
-from forewarn.pipelines.ingest import landing
+from forewarn.pipelines.collector.publisher import Publisher, Watched
+from forewarn.pipelines.collector.service import Health
 from forewarn.pipelines.ingest.cmdb import read_cmdb
 from forewarn.pipelines.ingest.host_files import read_tickets
 from forewarn.pipelines.ingest.landing import Landed, Landing
+from forewarn.pipelines.ingest.landing_folder import LandingFolder
 from forewarn.pipelines.runtime.clock import SystemClock
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
@@ -128,7 +129,7 @@ def test_what_cannot_be_landed_stays(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(landing, "_write", full)
+        patched.setattr(LandingFolder, "write", full)
         publisher.stop.set()
         publisher.run(0.0)
     assert "not landed, tried again" in caplog.text

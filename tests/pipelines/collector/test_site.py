@@ -2,6 +2,9 @@
 
 Each host has its own trouble: an agent that is killed, a network that is cut, a clock that falls
 back, a GPU that is lost. What the collector wrote has to equal what the script of the site says.
+
+All of them read one clock, which this process lets run. It stands where some process still owes
+what it has to do by then, so that a machine under load takes longer and shows the same.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,23 +31,24 @@ from forewarn.pipelines.cli.main import main
 
 SCALED = Path(__file__).with_name("scaled.py")
 SPEED = 160
+STEP = 0.02  # real seconds between two steps of the clock
+PATIENCE = 60.0  # real seconds for which the clock stands at most
 SECOND = 10**9
 MINUTE = 60 * SECOND
 TICK = 10 * MINUTE
 START = pd.Timestamp("2025-03-01", tz="UTC").value
-EARLY = 20 * MINUTE  # for eleven processes to start in
+EARLY = 2 * MINUTE  # here the clock stands until eleven processes have started
 END = START + 240 * MINUTE
 HOSTS, GPUS = 10, 4
 KILLED, CUT, BACK, LOST, XIDS, HUNG, GONE, STRANGE = 3, 4, 6, 2, 5, 7, 8, 9
 JUMP_AT, JUMP = START + 121 * MINUTE, -20 * MINUTE
 # /proc would tell when this machine started, which is no time of the script.
-COLLECTION = '[collection]\nsources = ["gpu", "kernel_log"]\ntimeout = "2s"\n'
+COLLECTION = '[collection]\nsources = ["gpu", "kernel_log"]\ntimeout = "5s"\n'
 COLUMNS = ["temperature_gpu", "power_draw", "ecc_corrected", "xid"]
 
 # Every host runs this as nvidia-smi. It knows the time of its host, and what is wrong with it.
 FAKE = """#!/bin/sh
-now=$(date +%s%N)
-sim=$(( {simulated} + (now - {real}) * {speed} ))
+sim=$(cat {shared})
 [ $sim -ge {jump_at} ] && sim=$(( sim + {jump} ))
 k=$(( (sim - {start}) / {tick} ))
 minute=$(( (sim - {start}) / {minute} ))
@@ -61,25 +65,100 @@ done
 
 
 @dataclass
+class Hold:
+    """Where the clock stands until something is done."""
+
+    moment: int
+    what: str
+    done: Callable[[], bool]
+
+
+class SiteClock:
+    """A clock in a file: it runs `SPEED` times as fast as the real one, but for its holds."""
+
+    def __init__(self, file: Path, moment: int) -> None:
+        self.file = file
+        self.holds: list[Hold] = []
+        self.late: list[str] = []
+        self.over = threading.Event()
+        self.write(moment)
+
+    def write(self, moment: int) -> None:
+        self.moment = moment
+        temporary = self.file.with_suffix(".tmp")
+        temporary.write_text(str(moment))
+        temporary.replace(self.file)
+
+    def run(self) -> None:
+        """Let it run; a step that comes late, since this process was not served, is short."""
+        holds, stood = sorted(self.holds, key=lambda hold: hold.moment), 0.0
+        last = time.monotonic()
+        while not self.over.wait(STEP):
+            last, before = time.monotonic(), last
+            passed = min(last - before, 2 * STEP)
+            if holds and self.moment == holds[0].moment:
+                stood += last - before
+                if not holds[0].done() and stood < PATIENCE:
+                    continue
+                if stood >= PATIENCE:
+                    self.late.append(holds[0].what)
+                del holds[0]
+                stood = 0.0
+            following = self.moment + int(passed * SPEED * SECOND)
+            self.write(min([following, *(hold.moment for hold in holds[:1])]))
+
+
+@dataclass
 class Site:
     """The folder of a site, its processes and its clock."""
 
     folder: Path
-    real: int
     port: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     relay: Relay | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = SiteClock(self.folder / "clock", START - EARLY)
+        self.clock.holds = [
+            Hold(START - EARLY, "the collector has started", self.listens),
+            Hold(START + 65 * MINUTE, "the collector has the fatal Xid", self.knows_fault),
+            Hold(END + 6 * MINUTE, "all has been sent and has landed", self.is_idle),
+            *(
+                Hold(START + tick * TICK + MINUTE, f"tick {tick} is read", self.reading_of(tick))
+                for tick in range(25)
+            ),
+        ]
 
     @property
     def records(self) -> Path:
         return self.folder / "records"
 
-    def now(self) -> int:
-        return START - EARLY + (time.time_ns() - self.real) * SPEED
+    def listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def knows_fault(self) -> bool:
+        files = [*self.records.glob("_inbox/*.events"), *self.records.glob("_events/**/*.parquet")]
+        return bool(files)
+
+    def is_idle(self) -> bool:
+        spooled = self.folder.glob("node-*/state/spool/*/*.json")
+        return not any(spooled) and not any((self.records / "_inbox").glob("*"))
+
+    def reading_of(self, tick: int) -> Callable[[], bool]:
+        return lambda: all(self.last_tick(host) >= own_tick(host, tick) for host in range(HOSTS))
+
+    def last_tick(self, host: int) -> int:
+        """Return the last moment of its schedule that an agent has read and spooled."""
+        path = self.folder / f"node-{host}" / "state" / "schedule.json"
+        with contextlib.suppress(FileNotFoundError):
+            return int((json.loads(path.read_text())["last"] - START) // TICK)
+        return -1
 
     def wait_for(self, moment: int) -> None:
-        while (left := moment - self.now()) > 0:
-            time.sleep(left / SPEED / SECOND)
+        while self.clock.moment < moment:
+            time.sleep(STEP)
 
     def log(self, host: int, moment: int, message: str) -> None:
         """Let the kernel of a host write a line, when its time has come."""
@@ -113,6 +192,11 @@ class Site:
             process.wait(30)
         if self.relay is not None:
             self.relay.close()
+
+
+def own_tick(host: int, tick: int) -> int:
+    """Return the tick that a host reads at a tick of the site; set back, it reads none twice."""
+    return max(min(tick, 12), tick - 2) if host == BACK else tick
 
 
 class Relay:
@@ -192,7 +276,7 @@ def build_host(site: Site, host: int) -> None:
     place = site.folder / f"node-{host}"
     place.mkdir()
     jump = (JUMP_AT, JUMP) if host == BACK else (2**62, 0)
-    clock = {"real": site.real, "simulated": START - EARLY, "speed": SPEED}
+    clock = {"file": str(site.clock.file), "speed": SPEED}
     (place / "clock.json").write_text(json.dumps(clock | {"jump_at": jump[0], "jump": jump[1]}))
     assert site.relay is not None
     port = site.relay.port if host == CUT else site.port
@@ -205,7 +289,7 @@ def build_host(site: Site, host: int) -> None:
     smi = place / "nvidia-smi"
     smi.write_text(
         FAKE.format(
-            **clock,
+            **{"shared": site.clock.file},
             **{"jump_at": jump[0], "jump": jump[1], "start": START, "tick": TICK},
             **{"minute": MINUTE, "host": host, "hang": int(host == HUNG)},
             **{"lost": int(host == LOST), "gone": int(host == GONE)},
@@ -249,8 +333,10 @@ def kill_agent(site: Site) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    site = Site(tmp_path_factory.mktemp("site"), time.time_ns(), free_port())
+    site = Site(tmp_path_factory.mktemp("site"), free_port())
     build(site)
+    pace = threading.Thread(target=site.clock.run)
+    pace.start()
     try:
         site.start(
             "collector",
@@ -265,9 +351,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
         killer.start()
         write_logs(site)
         killer.join()
-        site.wait_for(END + 6 * MINUTE)
+        site.wait_for(END + 6 * MINUTE + SECOND)
     finally:
         site.stop()
+        site.clock.over.set()
+        pace.join()
+    assert site.clock.late == []
     return site
 
 

@@ -27,7 +27,7 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.live_metrics import LiveMetrics
 from forewarn.pipelines.detection.watch import Watch
-from forewarn.pipelines.ingest.prometheus import Server
+from forewarn.pipelines.ingest.prometheus_server import Server
 
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]

@@ -170,3 +170,27 @@ def test_any_order_any_split_and_any_repetition_give_the_same_files(
         assert names == [path.relative_to(shuffled) for path in sorted(shuffled.glob(pattern))]
         for name in names:
             assert (whole / name).read_bytes() == (shuffled / name).read_bytes(), name
+
+
+def test_an_xid_of_a_host_that_only_reports_the_uuid_of_another_is_no_failure(
+    tmp_path: Path,
+) -> None:
+    copy = {"machine_id": "node-2", "pci": "0000:07:00"}
+    landing = Landing(tmp_path, INTERVAL)
+    for minute in (10, 20):
+        rows = readings(reading(minute - 1, "S1"), reading(minute, "S1", **copy))
+        assert landing.land(rows, NO_EVENTS).rivals
+    # The second comes in the next hour, of which there is no reading yet.
+    of_copy = events(xid(25, "7", 79, machine_id="node-2"), xid(61, "7", 79, machine_id="node-2"))
+    assert landing.land(NO_READINGS, of_copy).failures == 0
+    (tmp_path / "_state" / "rivals.parquet").unlink()
+    assert landing.land(NO_READINGS, NO_EVENTS).failures == 0
+    assert landing.land(NO_READINGS, events(xid(26, "1", 79))).failures == 1
+
+
+def test_an_xid_counts_where_a_gpu_went_to_another_host(tmp_path: Path) -> None:
+    elsewhere = {"machine_id": "node-2", "pci": "0000:07:00"}
+    landing = Landing(tmp_path, INTERVAL)
+    landing.land(readings(reading(9, "S1"), reading(10, "S1", **elsewhere)), NO_EVENTS)
+    landing.land(readings(reading(180, "S1", **elsewhere)), NO_EVENTS)
+    assert landing.land(NO_READINGS, events(xid(190, "7", 79, machine_id="node-2"))).failures == 1

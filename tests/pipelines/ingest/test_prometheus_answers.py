@@ -18,7 +18,8 @@ import pytest
 
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.prometheus import PrometheusError, Server, pull
+from forewarn.pipelines.ingest.prometheus import pull
+from forewarn.pipelines.ingest.prometheus_server import PrometheusError, Server
 from forewarn.pipelines.runtime.alerts import alert
 
 SECOND = 10**9

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from forewarn.features.telemetry.host_files import Dropped, DroppedText, kind_of_text, read_host
+from forewarn.features.telemetry.dropped import Dropped, DroppedText
+from forewarn.features.telemetry.host_files import kind_of_text, read_host
 
 SECOND = 10**9
 BOOT = 1_740_787_200 * SECOND  # 2025-03-01

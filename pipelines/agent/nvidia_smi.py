@@ -1,0 +1,135 @@
+"""Readings by `nvidia-smi`, the program of the driver."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
+    DAMAGED,
+    lost_gpus,
+    parse_query_gpu,
+    query_fields,
+    supported_fields,
+)
+from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
+from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
+from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
+
+__all__ = ["NvidiaSmi"]
+
+_LAST_WAIT = 0.5  # seconds
+_SHOWN = 200  # characters of what a program said
+_MOST, _CHUNK = 4 << 20, 1 << 16  # bytes: the XML of sixteen GPUs is half a MiB
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What a program printed, and how it ended."""
+
+    text: str
+    code: int
+
+    def end(self) -> str:
+        if self.code < 0:
+            return f"was ended by signal {-self.code}"
+        return f"ended with exit code {self.code}"
+
+    def first_line(self) -> str:
+        lines = (line.strip() for line in self.text.splitlines())
+        return next((line[:_SHOWN] for line in lines if line), "it printed nothing")
+
+
+@dataclass(slots=True)
+class NvidiaSmi:
+    """Readings by the program of the driver."""
+
+    program: str = "nvidia-smi"
+    _fields: tuple[str, ...] = field(default_factory=query_fields)
+
+    def read(self, timeout: float) -> Answer:
+        """Return all GPUs, by a query of fields where the driver knows them, else by XML."""
+        output = self._ask(timeout)
+        if "not a valid field" in output.text and not parse_query_gpu(output.text)[0]:
+            known = supported_fields(self._run(timeout, "--help-query-gpu").text)
+            self._fields = tuple(name for name in self._fields if name in known)
+            output = self._ask(timeout)
+        readings, unread = parse_query_gpu(output.text)
+        lost = lost_gpus(output.text)
+        if not readings:
+            document = self._run(timeout, "-q", "-x")
+            readings, unread = parse_nvidia_smi_xml(document.text[document.text.find("<") :])
+            lost = tuple(dict.fromkeys(lost + lost_gpus(document.text)))
+            output = document if readings else output
+        readings = [reading for reading in readings if reading.pci not in lost]
+        if output.code < 0:  # whatever it printed is cut off somewhere
+            readings = []
+        trouble = self._trouble(output, readings, unread)
+        if not readings and not lost:
+            raise NoSourceError(trouble)
+        return Answer(readings, lost, unread, trouble)
+
+    def _trouble(self, output: _Output, readings: list[GpuReading], unread: Unread) -> str:
+        """Say why an absent GPU proves nothing: all fail while the driver is replaced."""
+        if output.code != 0:
+            return f"{self.program} {output.end()}: {output.first_line()!r}"
+        if not readings:
+            return f"{self.program} printed no table of GPUs: {output.first_line()!r}"
+        return f"{self.program}: {DAMAGED}" if unread.counts[DAMAGED] else ""
+
+    def _ask(self, timeout: float) -> _Output:
+        return self._run(timeout, f"--query-gpu={','.join(self._fields)}", "--format=csv")
+
+    def _run(self, timeout: float, *arguments: str) -> _Output:
+        """Return what it prints, whatever its exit code: it fails where one of eight GPUs does."""
+        end = time.monotonic() + timeout
+        try:
+            running = subprocess.Popen(
+                [self.program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise NoSourceError(f"{self.program}: {error.strerror}") from None
+        try:
+            printed = _read_until(running, end)
+            if len(printed) <= _MOST:
+                running.wait(max(0.0, end - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            _abandon(running)
+            raise HangError(f"{self.program} gave no answer in {timeout:g} s") from None
+        if len(printed) > _MOST:
+            _abandon(running)
+            raise NoSourceError(f"{self.program} printed more than {_MOST >> 20} MiB")
+        return _Output(printed.decode(errors="replace"), running.returncode)
+
+
+def _read_until(running: subprocess.Popen[bytes], end: float) -> bytes:
+    """Return what a program prints, and little more than `_MOST` of what has no end."""
+    assert running.stdout is not None
+    parts, size = [], 0
+    while size <= _MOST:
+        ready, _, _ = select.select([running.stdout], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            raise TimeoutError
+        part = os.read(running.stdout.fileno(), _CHUNK)
+        if not part:
+            running.stdout.close()
+            break
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _abandon(running: subprocess.Popen[bytes]) -> None:
+    """Kill a program, and leave it where it hangs in the driver and cannot be killed."""
+    running.kill()
+    if running.stdout is not None:
+        running.stdout.close()
+    with suppress(subprocess.TimeoutExpired):
+        running.wait(_LAST_WAIT)

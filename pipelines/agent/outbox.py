@@ -1,0 +1,70 @@
+"""Batches on their way into the spool: what cannot be written is held in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from forewarn.pipelines.agent.spool import Spool, SpoolError
+
+__all__ = ["Outbox"]
+
+_HELD = 500  # batches held in memory while the spool cannot be written: three days at ten minutes
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Spools batches in order, and says once that the spool cannot be written.
+
+    Attributes
+    ----------
+    spool : Spool
+    say : callable
+        Takes a line for people.
+    wake : threading.Event
+        Set when there is something to send.
+    held : deque of (dict, bool)
+        Batches not on disk, and whether each is a fault report.
+    """
+
+    spool: Spool
+    say: Callable[[str], None]
+    wake: threading.Event
+    held: deque[tuple[dict[str, Any], bool]] = field(default_factory=lambda: deque(maxlen=_HELD))
+    _unwritten: bool = False
+    _dropped: int = 0
+
+    def hold(self, batch: dict[str, Any], *, fault: bool = False) -> None:
+        """Take a batch that `flush` will spool; of too many the oldest one is lost."""
+        if len(self.held) == _HELD:
+            self.say(f"more than {_HELD} batches are held: the oldest one is lost")
+        self.held.append((batch, fault))
+
+    def flush(self) -> None:
+        """Spool what is held; what cannot be written stays, and is tried again."""
+        while self.held:
+            batch, fault = self.held[0]
+            if not self.put(batch, fault=fault):
+                return
+            self.held.popleft()
+
+    def put(self, batch: Mapping[str, Any], *, fault: bool = False) -> bool:
+        """Spool a batch; tell whether it is on disk, and people when that changes."""
+        try:
+            self.spool.put(batch, fault=fault)
+        except SpoolError as error:
+            if not self._unwritten:
+                self.say(f"{error}; held until it can be")
+            self._unwritten = True
+            return False
+        if self._unwritten:
+            self.say("the spool can be written again")
+        self._unwritten = False
+        if self.spool.dropped > self._dropped:
+            self.say(f"the spool is full: {self.spool.dropped} batches gave way since the start")
+        self._dropped = self.spool.dropped
+        self.wake.set()
+        return True

@@ -1,0 +1,41 @@
+"""Why a request is not taken, and what its sender is told."""
+
+from __future__ import annotations
+
+from forewarn.pipelines.runtime.timestamps import iso
+
+__all__ = ["ClockError", "RefusedError"]
+
+
+class RefusedError(Exception):
+    """A request that is not taken: status and reason."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+    def answer(self) -> dict[str, str]:
+        """Return what the sender is told, as JSON holds it."""
+        return {"error": str(self)}
+
+
+class ClockError(RefusedError):
+    """A batch of the future: it is taken when its time has come, or the clock is set right.
+
+    Nothing of it is taken, fault reports neither: a time that we made up would be a label that
+    nobody measured. The sender keeps it, so nothing is lost either.
+
+    Attributes
+    ----------
+    host : str
+    ahead : int
+        Nanoseconds.
+    """
+
+    def __init__(self, host: str, ahead: int, now: int) -> None:
+        self.host, self.ahead, self.now = host, ahead, now
+        super().__init__(409, f"{host}: a row is {ahead / 1e9:.0f} s ahead of this clock")
+
+    def answer(self) -> dict[str, str]:
+        """Return what the sender is told, as JSON holds it."""
+        return {"error": "clock", "detail": str(self), "now": iso(self.now)}

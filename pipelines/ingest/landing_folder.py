@@ -1,0 +1,91 @@
+"""The files of a folder of records: by hour, and what is known of all hours."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
+from forewarn.pipelines.storage.atomic_files import replacing
+
+__all__ = ["LandingFolder"]
+
+
+@dataclass(slots=True)
+class LandingFolder:
+    """Names, reads and writes the files that a landing keeps.
+
+    Attributes
+    ----------
+    folder : Path
+    quarantined : list of str
+        Files that could not be read, where they are now, and why.
+    """
+
+    folder: Path
+    quarantined: list[str] = field(default_factory=list)
+
+    def records_file(self, hour: int) -> Path:
+        """Return the file of the records of an hour since 1970."""
+        date, clock = _names(hour)
+        return self.folder / f"date={date}" / f"collected-{clock}.parquet"
+
+    def hour_file(self, part: str, hour: int) -> Path:
+        """Return the file of the rows of an hour; `part` is "_readings" or "_events"."""
+        date, clock = _names(hour)
+        return self.folder / part / f"date={date}" / f"{clock}.parquet"
+
+    def state_file(self, name: str) -> Path:
+        """Return the file of what is known of all hours."""
+        return self.folder / "_state" / f"{name}.parquet"
+
+    def read(self, path: Path, schema: pa.Schema, *, move: bool = True) -> pa.Table | None:
+        """Read a file of ours; one that cannot be read is moved out of the way, with its reason."""
+        if not path.exists():
+            return schema.empty_table()
+        try:
+            with pq.ParquetFile(path, read_dictionary=[], page_checksum_verification=True) as file:
+                return file.read().cast(schema)
+        except Exception as error:
+            if not is_broken(error):
+                raise
+            if move:
+                reason = (str(error).splitlines() or [""])[0][:200]
+                self.quarantined.append(Quarantine(self.folder).take(path, reason))
+            return None
+
+    def write(self, path: Path, table: pa.Table) -> None:
+        """Write a whole file that outlives a loss of power."""
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def sweep(self) -> None:
+        """Remove the unfinished files of a process that was killed."""
+        with self.locked():
+            for left in self.folder.glob("**/.*.tmp"):
+                left.unlink()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let one process at a time land rows here."""
+        lock = self.folder / "_state" / "lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _names(hour: int) -> tuple[str, str]:
+    """Return date and hour as file names say them."""
+    moment = dt.datetime.fromtimestamp(hour * 3600, dt.UTC)
+    return moment.date().isoformat(), f"{moment.hour:02}"
