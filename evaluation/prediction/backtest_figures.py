@@ -68,7 +68,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """A table of scores (CONTRACTS, section 3) as arrays, by test window, serial and end.
+    """A table of scores (docs/formats.md, section 3) as arrays, by test window, serial and end.
 
     Attributes
     ----------

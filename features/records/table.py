@@ -42,7 +42,7 @@ class RecordsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class FeatureKinds:
-    """Which columns are features, and of which kind (CONTRACTS, section 2)."""
+    """Which columns are features, and of which kind (docs/formats.md, section 2)."""
 
     categorical: tuple[str, ...] = ()
     float: tuple[str, ...] = ()

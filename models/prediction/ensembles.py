@@ -33,7 +33,7 @@ CASCADE_FIRST = "cascade_first"
 
 
 def top_k_count(share: float, n: int) -> int:
-    """Return max(1, round(`share` x `n`)) (CONTRACTS, section 3); halves go to the even number.
+    """Return max(1, round(`share` x `n`)) (docs/formats.md, section 3); halves go to even numbers.
 
     >>> top_k_count(0.02, 100), top_k_count(0.02, 125), top_k_count(0.02, 10)
     (2, 2, 1)

@@ -119,7 +119,7 @@ def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[s
 
 
 def _table(walk: Walk, timeline: Timeline, strategy: str, job: Job) -> ScoreTable:
-    """Return the table of scores of a strategy (CONTRACTS, section 3)."""
+    """Return the table of scores of a strategy (docs/formats.md, section 3)."""
     frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
     return ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
 

@@ -92,7 +92,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class RecordStore:
-    """A `RECORDS` folder (CONTRACTS, section 1).
+    """A `RECORDS` folder (docs/formats.md, section 1).
 
     Attributes
     ----------
@@ -254,7 +254,7 @@ def _older_keys(start: int | None, path: Path) -> Keys | None:
 
 
 def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
-    """Read a failures table (CONTRACTS, section 1); a serial that is not asked for falls out."""
+    """Read failures (docs/formats.md, section 1); a serial that is not asked for falls out."""
     table = read_parquet(path)
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:

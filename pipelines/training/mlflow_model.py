@@ -32,7 +32,7 @@ class Served:
         Parameters
         ----------
         model_input : DataFrame
-            Records (CONTRACTS, section 1), as many days back as the history reaches; times
+            Records (docs/formats.md, section 1), as many days back as the history reaches; times
             without a zone, as MLflow wants them, mean UTC.
         params : dict, optional
             Not used.
