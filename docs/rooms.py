@@ -156,9 +156,9 @@ def rows() -> list[list[str]]:
 def draw() -> str:
     """Return the drawing; a room without a line in `ROOMS` is a KeyError that names it."""
     places = {room: place(room, number) for number, row in enumerate(rows()) for room in row}
-    height = len(rows()) * ROW + 8
+    size = f"{LEFT + 5.3 * (WIDTH + 12):g} {len(rows()) * ROW + 8}"
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1010 {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
         'font-family="Helvetica, Arial, sans-serif" font-size="13" role="img" '
         'aria-label="The rooms of the code; each arrow is an import">\n'
         "<style>.room{fill:#fff;stroke:#4a5a78;stroke-width:1.4}.t{fill:#16202f;font-weight:600}"
@@ -182,16 +182,21 @@ def bands() -> Iterator[str]:
     layers = [row[0].split("/")[0] for row in rows()]
     for number, layer in enumerate(dict.fromkeys(layers)):
         top, height = layers.index(layer) * ROW + 4, layers.count(layer) * ROW
-        yield f'<rect y="{top}" width="1010" height="{height}" fill="{TINTS[number % 2]}"/>'
+        yield f'<rect y="{top}" width="100%" height="{height}" fill="{TINTS[number % 2]}"/>'
         yield f'<text class="layer" x="10" y="{top + height / 2 + 5:g}">{layer}</text>'
 
 
 def arrow(places: Mapping[str, tuple[float, float]], room: str, target: str) -> str:
-    """Return an arrow from the lower edge of a room to the upper one of another."""
+    """Return an arrow down from a room to another, or to its neighbour in the same row."""
     (x, y), (to_x, to_y) = places[room], places[target]
-    x, y, to_x = x + WIDTH / 2, y + HEIGHT, to_x + WIDTH / 2
-    lean = x + 0.75 * WIDTH if x == to_x and to_y - y > ROW else x
-    path = f"M{x:g} {y:g}C{lean:g} {y + 30:g} {to_x + lean - x:g} {to_y - 30:g} {to_x:g} {to_y:g}"
+    path = f"M{x + WIDTH:g} {y + HEIGHT / 2:g}H{to_x:g}"
+    if x > to_x:
+        path = f"M{x:g} {y + HEIGHT / 2:g}H{to_x + WIDTH:g}"
+    if y != to_y:
+        x, y, to_x = x + WIDTH / 2, y + HEIGHT, to_x + WIDTH / 2
+        lean = 0.75 * WIDTH if x == to_x and to_y - y > ROW else 0
+        bend = f"{x + lean:g} {y + 30:g} {to_x + lean:g} {to_y - 30:g}"
+        path = f"M{x:g} {y:g}C{bend} {to_x:g} {to_y:g}"
     return f'<path class="a" data-from="{room}" data-to="{target}" d="{path}"/>'
 
 
