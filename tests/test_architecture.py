@@ -146,6 +146,26 @@ def test_paths_that_a_page_names_are_there(page: str) -> None:
     assert {path for path in named - TO_COME - NEW if not (ROOT / path).exists()} == set()
 
 
+def anchors(page: Path) -> set[str]:
+    """Return what can stand after `#` in a link to a page."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")]), ids=lambda p: p.name
+)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    dead = []
+    for link in [link for link in links if not link.startswith("http")]:
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    assert dead == []
+
+
 def test_rooms_to_come_are_still_to_come() -> None:
     assert [room for room in TO_COME if (ROOT / room).exists()] == []
 
