@@ -187,6 +187,8 @@ def test_what_code_cites_of_the_formats_has_a_section() -> None:
     }
     assert cited
     assert cited <= sections
+    pages = [path for path in PATHS if "CONTRACTS" in (ROOT / path).read_text()]
+    assert pages == []  # a page that is not in the repository
 
 
 # --- how the code reads ---------------------------------------------------------------------------
