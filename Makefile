@@ -1,5 +1,6 @@
 # Everything runs in .venv, which .ci/setup keeps as requirements.lock says.
 # Options of a command go into ARGS: make test ARGS="-k lock", make bench ARGS=--short.
+# Tests run side by side, and no core is idle while one waits: make test ARGS=-n0 runs them in turn.
 # Another Python goes into PYTHON: make test PYTHON=python3.12
 .DEFAULT_GOAL := help
 .PHONY: help setup run up test lint bench lock clean
@@ -19,7 +20,7 @@ up: setup ## start Airflow and MLflow on loopback with a simulated fleet; Ctrl-C
 	$(BIN)/forewarn up $(ARGS)
 
 test: setup ## run the tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: setup ## check style, types and the direction of imports
 	$(BIN)/ruff check

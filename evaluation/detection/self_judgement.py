@@ -108,7 +108,7 @@ class SelfJudgement:
         return found
 
     def figures(self) -> dict[str, Any]:
-        """Return it as `detect fit --json` prints it (CONTRACTS, section 6)."""
+        """Return it as `detect fit --json` prints it (docs/formats.md, section 6)."""
         supported = rate_supported(len(self.judged.alarms), self.judged.days)
         needed = float(gammaincinv(1.0, 1.0 - _LEVEL)) / self.wanted
         return {

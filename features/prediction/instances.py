@@ -67,7 +67,7 @@ def label(
     end: npt.NDArray[np.int64],
     horizon: int,
 ) -> npt.NDArray[np.int8]:
-    """Label instances from what the timeline knows (CONTRACTS, section 1).
+    """Label instances from what the timeline knows (docs/formats.md, section 1).
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ __all__ = ["ColumnSurvey", "FloatSurvey", "day_extremes"]
 IntArray = npt.NDArray[np.int64]
 Readings = npt.NDArray[np.floating]
 
-# Limits of the columns that CONTRACTS, section 1, defines: outside no GPU works or is built.
+# Limits of the columns that docs/formats.md, section 1, defines: outside no GPU works or is built.
 _LIMITS = {
     "temperature_gpu": (-20.0, 130.0),
     "power_draw": (0.0, 3_000.0),

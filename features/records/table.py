@@ -41,7 +41,7 @@ class RecordsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class FeatureKinds:
-    """The columns that are features, by kind (CONTRACTS, section 2)."""
+    """The columns that are features, by kind (docs/formats.md, section 2)."""
 
     categorical: tuple[str, ...] = ()
     float: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ class AtRiskList:
     at : int
         Moment of the list, nanoseconds since 1970 UTC.
     table : DataFrame
-        One row per GPU, the most at risk first (CONTRACTS, section 4).
+        One row per GPU, the most at risk first (docs/formats.md, section 4).
     unscored : DataFrame
         GPUs left out, and why.
     share, horizon_hours : float

@@ -136,7 +136,7 @@ class WatchTable(StrictTable):
 
 
 class Settings(StrictTable):
-    """The whole configuration; every key has a default (CONTRACTS, section 2)."""
+    """The whole configuration; every key has a default (docs/formats.md, section 2)."""
 
     records: RecordsTable = RecordsTable()
     windows: WindowsTable = WindowsTable()

@@ -114,7 +114,7 @@ class Landing:
     Attributes
     ----------
     folder : Path
-        RECORDS of CONTRACTS, section 1; `_readings`, `_events` and `_state` lie in it.
+        RECORDS of docs/formats.md, section 1; `_readings`, `_events` and `_state` lie in it.
     interval : int
         Nanoseconds between two records.
     rules : FailureRules

@@ -19,7 +19,7 @@ FAILURES_TABLE = "failures.parquet"
 
 
 def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
-    """Read a failures table (CONTRACTS, section 1); rows of other serials are left out."""
+    """Read a failures table (docs/formats.md, section 1); rows of other serials are left out."""
     table = read_parquet(path)
     for name in (SERIAL, "failed_at"):
         if name not in table.column_names:

@@ -22,7 +22,7 @@ __all__ = ["RecordStore"]
 
 @dataclass(frozen=True, slots=True)
 class RecordStore:
-    """A `RECORDS` folder (CONTRACTS, section 1).
+    """A `RECORDS` folder (docs/formats.md, section 1).
 
     Attributes
     ----------

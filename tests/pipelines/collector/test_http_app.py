@@ -362,7 +362,7 @@ def test_a_path_in_a_host_name(
         (b'{"readings": [{"timestamp": 1, "slot": 99999999999}]}', {}, 422, "`slot`"),
         (body(readings=[READING | {"gpu_serial": "x" * 300}]), {}, 422, "a text of 300"),
         (b"no gzip", {"Content_Encoding": "gzip"}, 400, "gzip"),
-        (gzip.compress(b"{}")[:-5], {"Content_Encoding": "gzip"}, 400, "cut off"),
+        (gzip.compress(b"{}", mtime=0)[:-5], {"Content_Encoding": "gzip"}, 400, "cut off"),
         (b"{}", {"Content_Encoding": "br"}, 415, "gzip"),
         (b"{}", {"Content_Type": "text/plain"}, 415, "application/json"),
         (b"no arrow", {"Content_Type": ARROW["Content-Type"]}, 422, "Arrow"),

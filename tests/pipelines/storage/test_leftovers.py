@@ -53,7 +53,10 @@ def test_a_new_list_removes_what_is_left_beside_the_lists_of_other_days(tmp_path
 @pytest.mark.parametrize(
     "name",
     [
-        temporary_beside(Path("x")).name.replace(str(os.getpid()), str(os.getppid())),
+        pytest.param(
+            temporary_beside(Path("x")).name.replace(str(os.getpid()), str(os.getppid())),
+            id="of a process that runs",
+        ),
         ".report.json.other-host.123.tmp",
         ".report.json.tmp",
         "report.json.other-host.123.tmp",

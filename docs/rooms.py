@@ -1,0 +1,215 @@
+"""Draws docs/rooms.svg, the rooms of the code and who imports whom: `python docs/rooms.py`.
+
+Rows follow the layers that import-linter enforces, columns and words stand in `ROOMS`. An arrow is
+drawn where a room imports another one, unless a way over other rooms leads there, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ("dags", "pipelines", "response", "evaluation", "models", "features")
+
+# Room -> its column, and what it is in a few words. A room that is new gets a line here.
+ROOMS: dict[str, tuple[float, str]] = {
+    "dags": (1, "when, in which order"),
+    "pipelines/cli": (2.5, "the commands"),
+    "pipelines/scheduled_tasks": (1, "what a DAG calls"),
+    "pipelines/studies": (4, "methods compared"),
+    "pipelines/sandbox": (3, "demo, simulated data"),
+    "pipelines/training": (1, "train, retrain, MLflow"),
+    "pipelines/backtest": (1, "how good on the past"),
+    "pipelines/at_risk": (2, "daily list, review"),
+    "pipelines/doctor": (3, "are records usable?"),
+    "pipelines/detection": (4, "fit, run, watch"),
+    "pipelines/prediction_job": (2, "records + settings"),
+    "pipelines/collector": (0, "takes batches"),
+    "pipelines/ingest": (0, "rows become records"),
+    "pipelines/agent": (1, "reads a host, sends"),
+    "pipelines/rendering": (4, "pages, pictures"),
+    "pipelines/storage": (2, "files, registry"),
+    "pipelines/config": (1, "the TOML file"),
+    "pipelines/runtime": (3, "clock, terminal, alerts"),
+    "response": (2, "decisions; empty so far"),
+    "evaluation": (2, "bootstrap"),
+    "evaluation/prediction": (1, "walk, lists, figures"),
+    "evaluation/simulation": (3, "simulated fleet, tasks"),
+    "evaluation/detection": (4, "figures of verdicts"),
+    "models": (2, "shared by both"),
+    "models/prediction": (1, "which GPU will fail"),
+    "models/detection": (4, "which machine is bad"),
+    "features": (2, "Xids, durations, errors"),
+    "features/telemetry": (0, "what hosts say"),
+    "features/records": (2, "checked tables"),
+    "features/prediction": (1, "instances, labels"),
+    "features/detection": (4, "samples on one clock"),
+}
+WIDTH, HEIGHT, ROW, LEFT = 168, 40, 66, 112
+TINTS = ("#eef1f6", "#ffffff")
+
+
+def rooms() -> list[str]:
+    """Return the rooms that there are: each layer with modules of its own, and its sub-packages.
+
+    In `pipelines`, a module that lies in no sub-package is a room by itself.
+    """
+    return sorted({room_of(path) for path in modules() if holds_code(path)})
+
+
+def modules() -> Iterator[Path]:
+    """Yield all our modules, relative to the repository."""
+    for layer in LAYERS:
+        for path in (ROOT / layer).rglob("*.py"):
+            yield path.relative_to(ROOT)
+
+
+def holds_code(path: Path) -> bool:
+    """Say whether a module makes its folder a room; `response` is one although it is empty."""
+    return path.parts[0] == "response" or len(path.parts) > 2 or path.name != "__init__.py"
+
+
+def room_of(path: Path) -> str:
+    """Return the room of a module.
+
+    >>> room_of(Path("models/prediction/trees/gbdt.py")), room_of(Path("models/finite_json.py"))
+    ('models/prediction', 'models')
+    """
+    layer, *inside = path.with_suffix("").parts
+    if (ROOT / layer / inside[0]).is_dir() or layer == "pipelines":
+        return f"{layer}/{inside[0]}"
+    return layer
+
+
+def imports() -> set[tuple[str, str]]:
+    """Return (room, room that it imports), wherever in a module the import stands."""
+    pairs = set()
+    for path in modules():
+        for name in imported_names(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if target := imported_room(name):
+                pairs.add((room_of(path), target))
+    return {(room, target) for room, target in pairs if room != target}
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    """Yield dotted names of what a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def imported_room(name: str) -> str | None:
+    """Return the room of a dotted name such as `forewarn.models.finite_json.dumps`."""
+    top, *parts = name.split(".")
+    if top != "forewarn" or len(parts) < 2:
+        return None
+    return room_of(Path(*parts))
+
+
+def arrows(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Leave out each import that a way over other rooms shows as well.
+
+    >>> sorted(arrows({("a", "b"), ("b", "c"), ("a", "c")}))
+    [('a', 'b'), ('b', 'c')]
+    """
+    direct: dict[str, set[str]] = {}
+    for room, target in pairs:
+        direct.setdefault(room, set()).add(target)
+    return {
+        (room, target)
+        for room, target in pairs
+        if not any(target in reached(direct, other) for other in direct[room] - {target})
+    }
+
+
+def reached(direct: Mapping[str, set[str]], room: str) -> set[str]:
+    """Return all rooms to which arrows lead from a room."""
+    seen: set[str] = set()
+    ahead = [room]
+    while ahead:
+        new = direct.get(ahead.pop(), set()) - seen
+        seen |= new
+        ahead += new
+    return seen
+
+
+def rows() -> list[list[str]]:
+    """Return the rooms from top to bottom, side by side where the contract says so."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (stack,) = (one["layers"] for one in contracts["contracts"] if "containers" in one)
+    pipelines = [[f"pipelines/{name.strip(' ()')}" for name in row.split(":")] for row in stack]
+    inner = [[layer for layer in LAYERS if layer == "response"]]
+    for layer in ("evaluation", "models"):
+        inner += [[room for room in ROOMS if room.startswith(f"{layer}/")], [layer]]
+    inner += [["features/prediction", "features/detection"]]
+    inner += [["features/records", "features/telemetry"], ["features"]]
+    drawn = [[room for room in row if room in ROOMS] for row in (["dags"], *pipelines, *inner)]
+    return [row for row in drawn if row]
+
+
+def draw() -> str:
+    """Return the drawing; a room without a line in `ROOMS` is a KeyError that names it."""
+    places = {room: place(room, number) for number, row in enumerate(rows()) for room in row}
+    size = f"{LEFT + 5.3 * (WIDTH + 12):g} {len(rows()) * ROW + 8}"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
+        'font-family="Helvetica, Arial, sans-serif" font-size="13" role="img" '
+        'aria-label="The rooms of the code; each arrow is an import">\n'
+        "<style>.room{fill:#fff;stroke:#4a5a78;stroke-width:1.4}.t{fill:#16202f;font-weight:600}"
+        ".s{fill:#42526b;font-size:11px}.layer{fill:#42526b;font-size:14px}"
+        ".a{stroke:#7a89a6;stroke-width:1.3;fill:none;marker-end:url(#m)}</style>\n"
+        '<defs><marker id="m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="#7a89a6"/></marker></defs>'
+    )
+    lines = [head, *bands(), *(arrow(places, *pair) for pair in sorted(arrows(imports())))]
+    lines += [box(room, places[room]) for room in rooms()]
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def place(room: str, row: int) -> tuple[float, float]:
+    """Return the left upper corner of a room."""
+    return LEFT + ROOMS[room][0] * (WIDTH + 12), row * ROW + 17
+
+
+def bands() -> Iterator[str]:
+    """Yield a band with its name for each layer."""
+    layers = [row[0].split("/")[0] for row in rows()]
+    for number, layer in enumerate(dict.fromkeys(layers)):
+        top, height = layers.index(layer) * ROW + 4, layers.count(layer) * ROW
+        yield f'<rect y="{top}" width="100%" height="{height}" fill="{TINTS[number % 2]}"/>'
+        yield f'<text class="layer" x="10" y="{top + height / 2 + 5:g}">{layer}</text>'
+
+
+def arrow(places: Mapping[str, tuple[float, float]], room: str, target: str) -> str:
+    """Return an arrow down from a room to another, or to its neighbour in the same row."""
+    (x, y), (to_x, to_y) = places[room], places[target]
+    path = f"M{x + WIDTH:g} {y + HEIGHT / 2:g}H{to_x:g}"
+    if x > to_x:
+        path = f"M{x:g} {y + HEIGHT / 2:g}H{to_x + WIDTH:g}"
+    if y != to_y:
+        x, y, to_x = x + WIDTH / 2, y + HEIGHT, to_x + WIDTH / 2
+        lean = 0.75 * WIDTH if x == to_x and to_y - y > ROW else 0
+        bend = f"{x + lean:g} {y + 30:g} {to_x + lean:g} {to_y - 30:g}"
+        path = f"M{x:g} {y:g}C{bend} {to_x:g} {to_y:g}"
+    return f'<path class="a" data-from="{room}" data-to="{target}" d="{path}"/>'
+
+
+def box(room: str, corner: tuple[float, float]) -> str:
+    """Return a room with its name and its words."""
+    x, y = corner
+    name, words = room.split("/")[-1], escape(ROOMS[room][1])
+    return (
+        f'<rect class="room" data-room="{room}" x="{x:g}" y="{y:g}" width="{WIDTH}" '
+        f'height="{HEIGHT}" rx="6"/><text class="t" x="{x + 10:g}" y="{y + 17:g}">{name}</text>'
+        f'<text class="s" x="{x + 10:g}" y="{y + 32:g}">{words}</text>'
+    )
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "rooms.svg").write_text(draw(), encoding="utf-8")
