@@ -135,13 +135,13 @@ def past_scores(
         scoring.medians(deviations.offset, known.offset),
         scoring.medians(deviations.level, known.level),
     )
-    scores, now = scoring.judged(offsets, levels)
+    scores, now = scoring.scored(offsets, levels)
     medians = _block_medians(scores, scoring.block_of, len(numbers))
     doubtful = np.zeros(now.offset.shape, dtype=bool)
     doubtful[:, len(known.blocks) :] = medians > _SUSPECT
     if doubtful.any():
         offsets[doubtful] = np.nan
-        scores, now = scoring.judged(offsets, levels, doubtful)
+        scores, now = scoring.scored(offsets, levels, doubtful)
     return scores, now
 
 
