@@ -32,8 +32,10 @@ from forewarn.models.detection.continuity import levels
 from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae, windows_of
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector, load_detector, save_detector
-from forewarn.models.detection.own_past import Past, Usual, judge
+from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.own_past import Past
 from forewarn.models.detection.pairwise_distances import distance_sums
+from forewarn.models.detection.past_scoring import past_scores
 from forewarn.models.detection.peer_deviation import deviations
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
@@ -53,7 +55,7 @@ def _detector(folder: Path, names: list[str] | None = None) -> None:
     """Write a detector that names nobody, so that every metric is looked at, but by `names`."""
     models = []
     for metric in Settings().detection.metrics:
-        usual = Usual(0.02, 0.3, 0.1)
+        usual = HealthySpread(0.02, 0.3, 0.1)
         threshold = EASY if names and metric.name in names else NEVER
         models.append(MetricModel((metric.limits,), None, usual, threshold))
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,14 +145,14 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     found = deviations(windows, there, pull.groups)
     past, number = Past.none(pull.grid.machines), np.arange(len(windows))
     rules = stored.detector.rules
-    scores, _ = judge(found, number, pull.groups, rules.past, first.usual, past)
+    scores, _ = past_scores(found, number, pull.groups, rules.past, first.usual, past)
     turned = np.ascontiguousarray(scores.T)
     parts: dict[str, Callable[[], Any]] = {
         "who and when (once)": lambda: open_pull(folder, INTERVAL),
         "read and lay a metric": lambda: pull.series(first.name),
         "denoise (mode minder)": lambda: denoiser.reconstruct(series),
         "compare with the others": lambda: deviations(windows, there, pull.groups),
-        "compare with the past": lambda: judge(
+        "compare with the past": lambda: past_scores(
             found, number, pull.groups, rules.past, first.usual, past
         ),
         "continuity": lambda: levels(turned, rules.continuity, rules.share, 3.0),

@@ -7,6 +7,7 @@ drawn where a room imports another one, unless a way over other rooms leads ther
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -143,7 +144,9 @@ def rows() -> list[list[str]]:
     """Return the rooms from top to bottom, side by side where the contract says so."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (stack,) = (one["layers"] for one in contracts["contracts"] if "containers" in one)
-    pipelines = [[f"pipelines/{name.strip(' ()')}" for name in row.split(":")] for row in stack]
+    pipelines = [
+        [f"pipelines/{name.strip(' ()')}" for name in re.split("[:|]", row)] for row in stack
+    ]
     inner = [[layer for layer in LAYERS if layer == "response"]]
     for layer in ("evaluation", "models"):
         inner += [[room for room in ROOMS if room.startswith(f"{layer}/")], [layer]]

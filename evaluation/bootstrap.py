@@ -34,9 +34,9 @@ def interval(draws: npt.NDArray[np.float64] | Sequence[float]) -> Interval | Non
     (2.5, 97.5)
     """
     values = np.asarray(draws, dtype=np.float64)
-    there = values[np.isfinite(values)]
-    if 2 * len(there) < max(1, len(values)):
+    finite = values[np.isfinite(values)]
+    if 2 * len(finite) < max(1, len(values)):
         return None
     outside = round((1.0 - INTERVAL_LEVEL) / 2.0, 6)
-    low, high = np.quantile(there, [outside, 1.0 - outside])
+    low, high = np.quantile(finite, [outside, 1.0 - outside])
     return float(low), float(high)

@@ -23,20 +23,6 @@ PLACEHOLDERS = {
 }
 LONGEST_BODY = 40
 
-# Rooms that are not in order yet; each goes when it is.
-UNNAMED = {
-    *("evaluation/detection", "evaluation/prediction", "evaluation/simulation", "evaluation"),
-    *("features/detection", "features/prediction", "features/records", "features/telemetry"),
-    *("models/detection", "models/prediction", "pipelines/agent"),
-    *("pipelines/at_risk", "pipelines/backtest", "pipelines/cli", "pipelines/collector"),
-    *("pipelines/config", "pipelines/detection", "pipelines/doctor", "pipelines/ingest"),
-    *("pipelines/rendering", "pipelines/runtime"),
-    *("pipelines/sandbox", "pipelines/scheduled_tasks", "pipelines/storage"),
-    *("pipelines/studies", "pipelines/training"),
-}
-LONG = {"pipelines/agent", "pipelines/cli", "pipelines/prediction_job"}
-CIRCULAR = {"features/prediction"}
-
 
 def load_drawing() -> ModuleType:
     spec = importlib.util.spec_from_file_location("rooms", DOCS / "rooms.py")
@@ -201,7 +187,7 @@ def test_no_modules_of_a_room_import_each_other_in_a_circle(imports: grimp.Impor
         for target in imports.find_modules_directly_imported_by(module)
         if imports.chain_exists(importer=target, imported=module)
     }
-    assert circles - CIRCULAR == set()
+    assert circles == set()
 
 
 def bodies(tree: ast.Module) -> Iterator[tuple[str, int]]:
@@ -217,7 +203,6 @@ def test_no_function_has_a_body_of_more_than_forty_lines() -> None:
     long = [
         f"{path}: {name}"
         for path in PATHS
-        if drawing.room_of(path) not in LONG
         for name, lines in bodies(tree_of(path))
         if lines > LONGEST_BODY
     ]
@@ -243,7 +228,6 @@ def test_no_name_says_nothing() -> None:
     empty = [
         f"{path}:{line}: {name}"
         for path in PATHS
-        if drawing.room_of(path) not in UNNAMED
         for name, line in bound_names(tree_of(path))
         if name.lstrip("_").lower() in PLACEHOLDERS
     ]

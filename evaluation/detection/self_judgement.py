@@ -29,7 +29,7 @@ def rate_supported(alarms: int, days: float) -> float | None:
     return float(gammaincinv(alarms + 1.0, 1.0 - _LEVEL)) / days if days > 0 else None
 
 
-def beyond_chance(alarms: int, days: float, wanted: float) -> bool:
+def beyond_chance(alarms: int, days: float, rate: float) -> bool:
     """Tell whether there are more alarms than a wanted rate explains (Poisson, 5 %).
 
     Examples
@@ -37,7 +37,7 @@ def beyond_chance(alarms: int, days: float, wanted: float) -> bool:
     >>> beyond_chance(1, 1.0, 0.02), beyond_chance(1, 10.0, 0.02)
     (True, False)
     """
-    return alarms > 0 and float(pdtrc(alarms - 1, wanted * days)) < _LEVEL
+    return alarms > 0 and float(pdtrc(alarms - 1, rate * days)) < _LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class SelfJudgement:
     never_useful : tuple of str
         Metrics on which nothing could be said of any task.
     metrics : int
-    wanted : float
-        False alarms per task and day.
+    false_alarms : float
+        Wanted, per task and day.
     """
 
     tasks: int
@@ -66,7 +66,7 @@ class SelfJudgement:
     judged: LeftOut
     never_useful: tuple[str, ...]
     metrics: int
-    wanted: float
+    false_alarms: float
 
     @property
     def names_nobody(self) -> bool:
@@ -76,7 +76,7 @@ class SelfJudgement:
     @property
     def too_many(self) -> bool:
         """The left-out jobs have more alarms than the wanted rate explains."""
-        return beyond_chance(len(self.judged.alarms), self.judged.days, self.wanted)
+        return beyond_chance(len(self.judged.alarms), self.judged.days, self.false_alarms)
 
     @property
     def passed(self) -> bool:
@@ -86,31 +86,32 @@ class SelfJudgement:
     @property
     def doubts(self) -> list[str]:
         """Return why nobody should act on its verdicts yet; empty if nothing speaks against it."""
-        found = []
+        reasons = []
         if self.names_nobody:
-            found.append("it can name nobody: no task could be judged")
+            reasons.append("it can name nobody: no task could be judged")
         if self.too_many:
             n, days = len(self.judged.alarms), self.judged.days
-            found.append(
-                f"{n} alarms in {days:.2g} task-days of left-out jobs, wanted {self.wanted:g} a day"
+            reasons.append(
+                f"{n} alarms in {days:.2g} task-days of left-out jobs, "
+                f"wanted {self.false_alarms:g} a day"
             )
         least = int(np.ceil(np.log(_LEVEL) / np.log(1.0 - _WOULD_SHOW)))
         if self.judged.judged < least:
-            found.append(
+            reasons.append(
                 f"{self.judged.judged} tasks could be judged by a detector fitted without their "
                 f"job, expected {least} or more"
             )
         if self.left_out:
-            found.append(
+            reasons.append(
                 f"{len(self.left_out)} tasks were taken for faulty and would raise a threshold "
                 "twofold: say whether they are (--incidents)"
             )
-        return found
+        return reasons
 
     def figures(self) -> dict[str, Any]:
         """Return it as `detect fit --json` prints it (docs/formats.md, section 6)."""
         supported = rate_supported(len(self.judged.alarms), self.judged.days)
-        needed = float(gammaincinv(1.0, 1.0 - _LEVEL)) / self.wanted
+        needed = float(gammaincinv(1.0, 1.0 - _LEVEL)) / self.false_alarms
         return {
             "tasks": self.tasks,
             "machines": self.machines,
@@ -118,11 +119,11 @@ class SelfJudgement:
             "judged": self.judged.judged,
             "task_days": round(self.judged.days, 4),
             "alarms": len(self.judged.alarms),
-            "alarmed": [_described(one) for one in self.judged.alarms],
-            "left_out": [_described(one) for one in self.left_out],
+            "alarmed": [_described(suspect) for suspect in self.judged.alarms],
+            "left_out": [_described(suspect) for suspect in self.left_out],
             "blind": round(self.judged.blind, 4),
             "never_useful": list(self.never_useful),
-            "false_alarms_wanted": self.wanted,
+            "false_alarms_wanted": self.false_alarms,
             "false_alarms_supported": None if supported is None else float(f"{supported:.3g}"),
             "task_days_needed": float(f"{needed:.3g}"),
             "passed": self.passed,
@@ -131,12 +132,12 @@ class SelfJudgement:
         }
 
 
-def _described(one: Suspect) -> Mapping[str, Any]:
+def _described(suspect: Suspect) -> Mapping[str, Any]:
     return {
-        "task": one.task,
-        "machine": one.machine,
-        "metric": one.metric,
-        "score": round(one.score, 3),
-        "why": f"{one.machine} came to {one.score:.1f} times the threshold of {one.metric}, "
-        "fitted without its job",
+        "task": suspect.task,
+        "machine": suspect.machine,
+        "metric": suspect.metric,
+        "score": round(suspect.score, 3),
+        "why": f"{suspect.machine} came to {suspect.score:.1f} times the threshold of "
+        f"{suspect.metric}, fitted without its job",
     }

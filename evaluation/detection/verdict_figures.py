@@ -71,9 +71,9 @@ def detection_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> dict[str
     >>> found["precision"], found["recall"]
     (1.0, 0.5)
     """
-    right = np.array([one.right for one in outcomes], dtype=np.float64)
-    named = np.array([one.named is not None for one in outcomes], dtype=np.float64)
-    faulty = np.array([one.truth is not None for one in outcomes], dtype=np.float64)
+    right = np.array([outcome.right for outcome in outcomes], dtype=np.float64)
+    named = np.array([outcome.named is not None for outcome in outcomes], dtype=np.float64)
+    faulty = np.array([outcome.truth is not None for outcome in outcomes], dtype=np.float64)
     n = len(outcomes)
     weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1.0 / max(n, 1)), size=_DRAWS)
     once = _rates(np.ones((1, n)), right, named, faulty)
@@ -82,7 +82,7 @@ def detection_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> dict[str
     for name, value in once.items():
         figures[name] = None if np.isnan(value[0]) else float(value[0])
         figures[f"{name}_interval"] = interval(drawn[name])
-    delays = [one.delay for one in outcomes if one.delay is not None]
+    delays = [outcome.delay for outcome in outcomes if outcome.delay is not None]
     return figures | {
         "pulls": n,
         "faulty": int(faulty.sum()),
@@ -134,12 +134,12 @@ def hindsight_figures(outcomes: Sequence[Outcome], sure: float = 1.0) -> dict[st
     >>> hindsight_figures(pulls)
     {'f1': 1.0, 'precision': 1.0, 'recall': 1.0, 'scale': 0.4}
     """
-    width = max((len(one.strongest) for one in outcomes), default=0)
+    width = max((len(outcome.strongest) for outcome in outcomes), default=0)
     strength, right = np.full((len(outcomes), width), -np.inf), np.zeros((len(outcomes), width))
-    for row, one in enumerate(outcomes):
-        for column, (machine, by) in enumerate(one.strongest):
-            strength[row, column], right[row, column] = by, machine == one.truth
-    faulty = sum(one.truth is not None for one in outcomes)
+    for row, outcome in enumerate(outcomes):
+        for column, (machine, by) in enumerate(outcome.strongest):
+            strength[row, column], right[row, column] = by, machine == outcome.truth
+    faulty = sum(outcome.truth is not None for outcome in outcomes)
     best = {"f1": 0.0, "precision": 0.0, "recall": 0.0, "scale": 0.0}
     strongest = strength.argmax(axis=1) if width else np.zeros(len(outcomes), dtype=np.int64)
     for scale in np.unique(strength[np.isfinite(strength)]):
@@ -149,15 +149,15 @@ def hindsight_figures(outcomes: Sequence[Outcome], sure: float = 1.0) -> dict[st
         hits = float((right * named)[np.arange(len(right)), first].sum())
         f1 = 2.0 * hits / (n_named + faulty)
         if f1 > best["f1"]:
-            found = (f1, hits / n_named, hits / faulty, float(scale))
-            best = dict(zip(best, found, strict=True))
+            values = (f1, hits / n_named, hits / faulty, float(scale))
+            best = dict(zip(best, values, strict=True))
     return best
 
 
 def random_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """Return what naming a machine of every pull at random comes to, by arithmetic."""
-    hits = sum(1.0 / one.machines for one in outcomes if one.truth is not None)
-    faulty = sum(one.truth is not None for one in outcomes)
+    hits = sum(1.0 / outcome.machines for outcome in outcomes if outcome.truth is not None)
+    faulty = sum(outcome.truth is not None for outcome in outcomes)
     precision, recall = hits / max(len(outcomes), 1), hits / max(faulty, 1)
     total = precision + recall
     f1 = 2.0 * precision * recall / total if total else 0.0

@@ -52,10 +52,10 @@ def frozen(series: Floats, longest: int) -> Flags:
     -------
     ndarray of shape (n_machines, n_ticks), bool
     """
-    found = np.zeros(series.shape, dtype=bool)
-    _still(np.ascontiguousarray(series), longest, found)
-    usual = found.mean(axis=0, keepdims=True) > 0.5  # then it is the metric that does not move
-    hangs: Flags = np.logical_and(found, ~usual)
+    still = np.zeros(series.shape, dtype=bool)
+    _still(np.ascontiguousarray(series), longest, still)
+    usual = still.mean(axis=0, keepdims=True) > 0.5  # then it is the metric that does not move
+    hangs: Flags = np.logical_and(still, ~usual)
     return hangs
 
 

@@ -126,9 +126,9 @@ def lay_task(
     if not len(codes):
         raise TaskGridError("holds no samples, expected some of at least one machine.")
     order = np.argsort(np.array(names, dtype=object), kind="stable")
-    place = np.empty(len(names), dtype=np.int64)
-    place[order] = np.arange(len(names))
-    machine, tick = place[codes], (time + interval // 2) // interval
+    row = np.empty(len(names), dtype=np.int64)
+    row[order] = np.arange(len(names))
+    machine, tick = row[codes], (time + interval // 2) // interval
     first, last = _lifetimes(machine, tick, len(names))
     few = min(max(2, -(-len(names) // 10)), len(names)) - 1
     begin, end = int(np.sort(first)[few]), int(np.sort(last)[-1 - few])

@@ -79,7 +79,7 @@ class Adaptation:
 
 def shares_reached(detector: Detector, pasts: Mapping[str, Past]) -> dict[str, float]:
     """Return how far a call came on each metric, as a share of the threshold."""
-    found = {}
+    shares = {}
     for model in detector.metrics:
         past = pasts.get(model.name)
         if past is None or past.judged is None or model.threshold is None:
@@ -88,5 +88,5 @@ def shares_reached(detector: Detector, pasts: Mapping[str, Past]) -> dict[str, f
         if scores.size:
             highest = levels(scores, detector.rules.continuity, detector.rules.share).max()
             if np.isfinite(highest):
-                found[model.name] = float(highest) / model.threshold.at(len(past.machines))
-    return found
+                shares[model.name] = float(highest) / model.threshold.at(len(past.machines))
+    return shares

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.ndimage import rank_filter
 
 from forewarn.features.compiled import compiled
 from forewarn.features.threads import in_parallel
@@ -13,41 +14,7 @@ __all__ = ["levels", "longest_spells"]
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
-
-@compiled
-def _roll(
-    scores: Floats, first: int, last: int, span: int, rank: int, floor: float, out: Floats
-) -> None:
-    """Keep the last `span` scores in order; missing ones are the lowest."""
-    n_windows = scores.shape[1]
-    lowest = np.float32(-np.inf)
-    ordered = np.empty(span, np.float32)
-    for machine in range(first, last):
-        above = 0
-        for w in range(n_windows):
-            above += scores[machine, w] >= floor
-        if above < span - rank:
-            continue
-        ordered[:] = lowest
-        for w in range(n_windows):
-            new = scores[machine, w]
-            if np.isnan(new):
-                new = lowest
-            old = lowest
-            if w >= span and not np.isnan(scores[machine, w - span]):
-                old = scores[machine, w - span]
-            if new != old:
-                at = np.searchsorted(ordered, old)
-                if new > old:
-                    while at + 1 < span and ordered[at + 1] < new:
-                        ordered[at] = ordered[at + 1]
-                        at += 1
-                else:
-                    while at > 0 and ordered[at - 1] > new:
-                        ordered[at] = ordered[at - 1]
-                        at -= 1
-                ordered[at] = new
-            out[machine, w] = ordered[rank]
+_LOWEST = np.float32(-np.inf)
 
 
 def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf) -> Floats:
@@ -79,8 +46,17 @@ def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf
     """
     out = np.full(scores.shape, -np.inf, dtype=np.float32)
     passing = int(np.ceil(round(share * span, 9)))
-    scores = np.ascontiguousarray(scores, dtype=np.float32)
-    in_parallel(lambda a, b: _roll(scores, a, b, span, span - passing, floor, out), len(scores))
+    for machine in np.flatnonzero((scores >= floor).sum(axis=1) >= passing).tolist():
+        # Missing scores are the lowest, as are those before the first.
+        known = np.where(np.isnan(scores[machine]), _LOWEST, scores[machine])
+        out[machine] = rank_filter(
+            known,
+            rank=span - passing,
+            size=span,
+            mode="constant",
+            cval=-np.inf,
+            origin=(span - 1) // 2,  # the span ends at its window
+        )
     return out
 
 

@@ -135,7 +135,7 @@ def _reconstruct(
                 value = series[part, machine, tick]
                 rows[part, tick] = np.float32(0.0) if np.isnan(value) else value
         for start in range(0, n_windows, _TOGETHER):
-            here = min(_TOGETHER, n_windows - start)
+            n_here = min(_TOGETHER, n_windows - start)
             s[_H:_NEXT] = 0
             for k in range(length):
                 _gates_of_inputs(s, rows, start + k, enc_x, enc_b)
@@ -148,7 +148,7 @@ def _reconstruct(
                 for part in range(n_parts):
                     a, k0, k1 = out_b[part], out_k[0, part], out_k[1, part]
                     k2, k3 = out_k[2, part], out_k[3, part]
-                    for j in range(here):
+                    for j in range(n_here):
                         low = a + k0 * s[_H + j] + k1 * s[_H + _TOGETHER + j]
                         out[start + j, k * n_parts + part, machine] = (
                             low + k2 * s[_H + 2 * _TOGETHER + j] + k3 * s[_H + 3 * _TOGETHER + j]
@@ -207,10 +207,10 @@ class LstmVae:
             Names the first that is wrong: what NaN denoises never stands out.
         """
         for name, shape in _shapes(self.weights["output_bias"].size).items():
-            found = self.weights[name]
-            if found.shape != shape:
-                raise InputError(f"`{name}` of a denoiser is {found.shape}, expected {shape}")
-            if not np.isfinite(found).all():
+            weights = self.weights[name]
+            if weights.shape != shape:
+                raise InputError(f"`{name}` of a denoiser is {weights.shape}, expected {shape}")
+            if not np.isfinite(weights).all():
                 raise InputError(f"`{name}` of a denoiser is not finite, expected finite weights")
 
     @property

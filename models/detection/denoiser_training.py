@@ -68,8 +68,8 @@ def fit_lstm_vae(windows: Floats, *, seed: int) -> tuple[LstmVae, float]:
     def step(batch: Any, noise: Any) -> None:
         with tf.GradientTape() as tape:
             mean, spread = encoder(batch, training=True)
-            found = decoder(mean + tf.exp(0.5 * spread) * noise, training=True)
-            error = tf.reduce_mean(tf.square(found - batch))
+            decoded = decoder(mean + tf.exp(0.5 * spread) * noise, training=True)
+            error = tf.reduce_mean(tf.square(decoded - batch))
             divergence = tf.reduce_mean(tf.square(mean) + tf.exp(spread) - 1.0 - spread)
             loss = error + _DIVERGENCE * divergence
         optimizer.apply(tape.gradient(loss, variables), variables)
@@ -88,20 +88,20 @@ def fit_lstm_vae(windows: Floats, *, seed: int) -> tuple[LstmVae, float]:
 
 def weights_of(encoder: Any, decoder: Any) -> dict[str, Floats]:
     """Return the weights under the names that `LstmVae` knows."""
-    kept: dict[str, Floats] = {}
+    weights: dict[str, Floats] = {}
     for name in ("encoder", "decoder"):
         layer = (encoder if name == "encoder" else decoder).get_layer(name)
         kernel, recurrent, bias = layer.get_weights()
-        kept |= {f"{name}_kernel": kernel, f"{name}_recurrent": recurrent, f"{name}_bias": bias}
+        weights |= {f"{name}_kernel": kernel, f"{name}_recurrent": recurrent, f"{name}_bias": bias}
     for name, model in (("mean", encoder), ("output", decoder)):
         kernel, bias = model.get_layer(name).get_weights()
-        kept |= {f"{name}_kernel": kernel, f"{name}_bias": bias}
-    return {name: np.asarray(values, dtype=np.float32) for name, values in kept.items()}
+        weights |= {f"{name}_kernel": kernel, f"{name}_bias": bias}
+    return {name: np.asarray(values, dtype=np.float32) for name, values in weights.items()}
 
 
 def _error(fitted: LstmVae, windows: Floats) -> float:
     """Return the mean squared error of the reconstruction of the windows."""
     n, length, n_parts = windows.shape
-    found = fitted.reconstruct(np.ascontiguousarray(windows.transpose(2, 0, 1)))
-    wanted = windows.reshape(n, length * n_parts).T
-    return float(np.mean((found[0] - wanted) ** 2))
+    reconstructed = fitted.reconstruct(np.ascontiguousarray(windows.transpose(2, 0, 1)))
+    originals = windows.reshape(n, length * n_parts).T
+    return float(np.mean((reconstructed[0] - originals) ** 2))

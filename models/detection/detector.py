@@ -12,9 +12,11 @@ import numpy.typing as npt
 from forewarn.features.detection.frozen_sensors import frozen
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.denoiser import windows_of
+from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.metric_examination import Examined
-from forewarn.models.detection.own_past import Judged, Past, Usual, judge
+from forewarn.models.detection.own_past import Judged, Past
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
+from forewarn.models.detection.past_scoring import past_scores
 from forewarn.models.detection.peer_deviation import FEWEST, deviations, peer_scores
 from forewarn.models.detection.rules import SHARE, Rules
 from forewarn.models.detection.task import Task, comparable
@@ -49,25 +51,25 @@ class MetricModel:
         One; several only where a study denoises them together.
     denoiser : Denoiser or None
         None compares the samples as they are.
-    usual : Usual
+    usual : HealthySpread
     threshold : Threshold or None
         None while it is being fitted.
     """
 
     limits: tuple[MetricLimits, ...]
     denoiser: Denoiser | None
-    usual: Usual = field(default_factory=Usual)
+    usual: HealthySpread = field(default_factory=HealthySpread)
     threshold: Threshold | None = None
 
     @property
     def name(self) -> str:
         """Of the metric, or of all of them."""
-        return "+".join(one.name for one in self.limits)
+        return "+".join(limits.name for limits in self.limits)
 
     @property
     def floor(self) -> float:
         """The least difference to act on, as a share of the range."""
-        return min(one.floor for one in self.limits)
+        return min(limits.floor for limits in self.limits)
 
     def needed(self, task: Task) -> npt.NDArray[np.float64]:
         """Return the threshold of each machine of a task."""
@@ -158,10 +160,10 @@ class Detector:
         )
         if series is None or not n_windows:
             return none
-        there = np.isfinite(series)
-        seen = there.any(axis=0)
+        sent = np.isfinite(series)
+        seen = sent.any(axis=0)
         activity = np.full(task.n_ticks, np.inf)
-        activity[seen] = np.nanmedian(np.where(there, series, np.nan)[:, seen], axis=0)
+        activity[seen] = np.nanmedian(np.where(sent, series, np.nan)[:, seen], axis=0)
         usual = float(np.median(activity[seen])) if seen.any() else 0.0
         if not usual > 0:
             return none
@@ -182,44 +184,43 @@ class Detector:
     ) -> Examined | None:
         """Score every machine in every window; None if no machine sends the metric."""
         before = (past or Past.none(task.machines)).of(task.machines)
-        parts = [(one, task.series(one.name)) for one in model.limits]
-        if any(values is None or np.isnan(values).all() for _, values in parts):
+        series = _scaled(task, model)
+        if series is None:
             return None
-        series = np.stack([one.scale(values) for one, values in parts if values is not None])
         at_limit: Flags = np.asarray((series >= _AT_LIMIT).any(axis=0))
-        still = np.zeros(series.shape[1:], dtype=bool)
-        if self.rules.mode == "forewarn":
-            for one in series:
-                still |= frozen(one, max(self.rules.still, model.usual.still))
-            series[:, still] = np.nan
-        there, blind = self._seen(series, still)
+        still = self._without_still(model, series)
+        present, blind = self._seen(series, still)
         length, alone = self.rules.window, self._alone(task, model, series)
         if self.rules.mode == "forewarn":
-            there[:, alone] = False
-        if there.shape[0] == 0:
+            present[:, alone] = False
+        if present.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
             return Examined(
                 model.name, self.rules, empty, window, before, blind, ~before.known, at_limit, alone
             )
         keep = np.flatnonzero(~paused)
-        number, there = keep + task.first_tick + length - 1, there[keep]
+        number, present = keep + task.first_tick + length - 1, present[keep]
         judged = before.judged if go_on else None
-        n_good = judged.still_good(number, there, self.rules.block) if judged else 0
-        windows, present = self._windows(model, series, keep[n_good:]), there[n_good:]
-        if self.rules.mode == "minder":
-            scores, now = self._paper(windows, present), before
-        elif self.rules.mode == "peers":
-            scores, now = peer_scores(windows, present), before
-        else:
-            scores, now = self._judge(task, model, windows, present, number[n_good:], before)
+        n_good = judged.still_good(number, present, self.rules.block) if judged else 0
+        windows, new = self._windows(model, series, keep[n_good:]), present[n_good:]
+        scores, now = self._scored(task, model, windows, new, number[n_good:], before)
         scores = np.ascontiguousarray(scores.T)
         if judged and n_good:
-            place = np.searchsorted(judged.window, number[:n_good])
-            scores = np.concatenate([judged.scores[:, place], scores], axis=1)
-        now = now.with_judged(Judged(number, scores, there))
-        new = ~before.known
-        return Examined(model.name, self.rules, scores, keep, now, blind, new, at_limit, alone)
+            column = np.searchsorted(judged.window, number[:n_good])
+            scores = np.concatenate([judged.scores[:, column], scores], axis=1)
+        now = now.with_judged(Judged(number, scores, present))
+        unknown = ~before.known
+        return Examined(model.name, self.rules, scores, keep, now, blind, unknown, at_limit, alone)
+
+    def _without_still(self, model: MetricModel, series: Floats) -> Flags:
+        """Take off the samples of sensors that hang; tell which they are."""
+        still = np.zeros(series.shape[1:], dtype=bool)
+        if self.rules.mode == "forewarn":
+            for part in series:
+                still |= frozen(part, max(self.rules.still, model.usual.still))
+            series[:, still] = np.nan
+        return still
 
     def _alone(self, task: Task, model: MetricModel, series: Floats) -> Flags:
         """Take off what small groups differ by; tell of which machines nobody knows that.
@@ -236,17 +237,17 @@ class Detector:
                 series[:, machine] -= np.float32(model.usual.groups[group])
         return alone
 
-    def _windows(self, model: MetricModel, series: Floats, wanted: Numbers) -> Floats:
+    def _windows(self, model: MetricModel, series: Floats, positions: Numbers) -> Floats:
         """Return some windows as machines are compared by."""
-        first = int(wanted[0]) if len(wanted) else series.shape[2] - self.rules.window
+        first = int(positions[0]) if len(positions) else series.shape[2] - self.rules.window
         tail = np.ascontiguousarray(series[:, :, first:])
         windows = (
             model.denoiser.reconstruct(tail)
             if model.denoiser
             else windows_of(tail, self.rules.window)
         )
-        if len(wanted) < len(windows):
-            windows = np.ascontiguousarray(windows[wanted - first])
+        if len(positions) < len(windows):
+            windows = np.ascontiguousarray(windows[positions - first])
         return windows
 
     def _seen(self, series: Floats, still: Flags) -> tuple[Flags, Flags]:
@@ -262,27 +263,32 @@ class Detector:
         inside[:, 1:] -= count[:, :-length]
         return np.ascontiguousarray((inside == 0).T), blind
 
-    def _judge(
+    def _scored(
         self,
         task: Task,
         model: MetricModel,
         windows: Floats,
-        there: Flags,
+        present: Flags,
         number: Numbers,
         past: Past,
     ) -> tuple[Floats, Past]:
+        """Return the scores of windows by the rules of the mode, and the past after them."""
+        if self.rules.mode == "minder":
+            return self._paper(windows, present), past
+        if self.rules.mode == "peers":
+            return peer_scores(windows, present), past
         groups = comparable(task.groups)
-        found = deviations(windows, there, groups)
+        deviation = deviations(windows, present, groups)
         usual = replace(model.usual, deviation=max(model.usual.deviation, model.floor))
         if not self.rules.own_past:
-            usual = Usual(usual.deviation, offset=0.0, spread=0.0)
-        scores, now = judge(found, number, groups, self.rules.past, usual, past)
+            usual = HealthySpread(usual.deviation, offset=0.0, spread=0.0)
+        scores, now = past_scores(deviation, number, groups, self.rules.past, usual, past)
         return scores, now.newest()
 
-    def _paper(self, windows: Floats, there: Flags) -> Floats:
+    def _paper(self, windows: Floats, present: Flags) -> Floats:
         """Return the normal score of the machine that is farthest from the others, else -inf."""
-        scores = normal_scores(distance_sums(windows, there, self.rules.distance))
-        enough = there.sum(axis=1) >= FEWEST
+        scores = normal_scores(distance_sums(windows, present, self.rules.distance))
+        enough = present.sum(axis=1) >= FEWEST
         filled = np.where(np.isnan(scores), -np.inf, scores)
         first = filled.argmax(axis=1)
         out = np.full(scores.shape, -np.inf, dtype=np.float32)
@@ -291,18 +297,26 @@ class Detector:
         return out
 
 
-def _strength(found: Sequence[Finding]) -> tuple[bool, float]:
+def _scaled(task: Task, model: MetricModel) -> Floats | None:
+    """Return the samples of a metric, (parts, machines, ticks); None if no machine sends them."""
+    parts = [(limits, task.series(limits.name)) for limits in model.limits]
+    if any(values is None or np.isnan(values).all() for _, values in parts):
+        return None
+    return np.stack([limits.scale(values) for limits, values in parts if values is not None])
+
+
+def _strength(findings: Sequence[Finding]) -> tuple[bool, float]:
     """Order findings: something before nothing, a change before a straggler, then by score."""
-    return (bool(found) and not found[0].always, found[0].score if found else 0.0)
+    return (bool(findings) and not findings[0].always, findings[0].score if findings else 0.0)
 
 
 def _without_named(jitters: Sequence[Jitter], named: Sequence[Finding]) -> tuple[Jitter, ...]:
     """Return the longest of each machine that is not named, in order of length."""
-    machines = {one.machine for one in named}
+    machines = {standout.machine for standout in named}
     longest: dict[int, Jitter] = {}
-    for one in sorted(jitters, key=lambda one: one.since - one.until):
-        if one.machine not in machines:
-            longest.setdefault(one.machine, one)
+    for standout in sorted(jitters, key=lambda standout: standout.since - standout.until):
+        if standout.machine not in machines:
+            longest.setdefault(standout.machine, standout)
     return tuple(longest.values())
 
 

@@ -14,7 +14,7 @@ from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.errors import InputError
 from forewarn.models.detection.denoiser import LstmVae
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.own_past import Usual
+from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.finite_json import finite_json
@@ -117,11 +117,11 @@ def _read(described: dict[str, Any], arrays: dict[str, Any]) -> StoredDetector:
         raise ValueError(f"format {described['format']}, expected {_FORMAT}")
     rules = Rules(**described["rules"])
     models = []
-    for one in described["metrics"]:
-        limits = MetricLimits(**one["limits"])
-        threshold = one["threshold"] and Threshold(**one["threshold"])
+    for metric in described["metrics"]:
+        limits = MetricLimits(**metric["limits"])
+        threshold = metric["threshold"] and Threshold(**metric["threshold"])
         denoiser = _denoiser(limits.name, rules.window, arrays) if rules.mode == "minder" else None
-        models.append(MetricModel((limits,), denoiser, Usual(**one["usual"]), threshold))
+        models.append(MetricModel((limits,), denoiser, HealthySpread(**metric["usual"]), threshold))
     detector = Detector(rules, tuple(models), described["activity"], described["observe_only"])
     return StoredDetector(detector, int(described["interval"]), described["facts"])
 

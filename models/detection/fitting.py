@@ -75,8 +75,8 @@ def sample_windows(series: Floats, length: int, n: int, generator: np.random.Gen
         return np.empty((0, length, n_parts), dtype=np.float32)
     machine = generator.integers(n_machines, size=2 * n)
     start = generator.integers(n_ticks - length + 1, size=2 * n)
-    place = start[:, None] + np.arange(length)
-    windows = series[:, machine[:, None], place].transpose(1, 2, 0)
+    ticks = start[:, None] + np.arange(length)
+    windows = series[:, machine[:, None], ticks].transpose(1, 2, 0)
     whole = ~np.isnan(windows).any(axis=(1, 2))
     return np.ascontiguousarray(windows[whole][:n])
 
@@ -101,9 +101,9 @@ def fit_metric_threshold(reached: Sequence[Reached], per_day: float) -> Threshol
     if not reached:
         return Threshold(base=float(np.log(1e6)), slope=0.0, margin=0.0, tail=0.05)
     return fit_threshold(
-        [one.highest for one in reached],
-        [one.n_machines for one in reached],
-        [one.days for one in reached],
+        [task.highest for task in reached],
+        [task.n_machines for task in reached],
+        [task.days for task in reached],
         per_day=per_day,
     )
 
@@ -129,23 +129,23 @@ def suspects(
     if len(names) < _FEWEST_JOBS:
         return []
     strongest: dict[str, float] = dict.fromkeys(names, 0.0)
-    for one in _judged(reached, reached, per_day):
-        strongest[jobs[one.task]] = max(strongest[jobs[one.task]], one.score)
+    for suspect in _judged(reached, reached, per_day):
+        strongest[jobs[suspect.task]] = max(strongest[jobs[suspect.task]], suspect.score)
     most = max(1, int(_DOUBTED * len(names)))
     doubted = set(sorted(names, key=lambda job: -strongest[job])[:most])
     certain = {
-        metric: {task: one for task, one in tasks.items() if jobs[task] not in doubted}
+        metric: {task: reach for task, reach in tasks.items() if jobs[task] not in doubted}
         for metric, tasks in reached.items()
     }
-    steady = {one for one in reached if _is_steady(certain[one], jobs, per_day)}
-    found: dict[str, list[Suspect]] = {}
-    for one in _judged(certain, reached, per_day):
-        if jobs[one.task] in doubted and one.score >= SURE and one.metric in steady:
-            found.setdefault(one.task, []).append(one)
+    steady = {metric for metric in reached if _is_steady(certain[metric], jobs, per_day)}
+    by_task: dict[str, list[Suspect]] = {}
+    for suspect in _judged(certain, reached, per_day):
+        if jobs[suspect.task] in doubted and suspect.score >= SURE and suspect.metric in steady:
+            by_task.setdefault(suspect.task, []).append(suspect)
     # Of many metrics any may do for once what it never did: that alone is no fault.
     least = int(np.ceil(_SHOWS * len(reached)))
-    named = [max(by, key=lambda it: it.score) for by in found.values() if len(by) >= least]
-    return sorted(named, key=lambda one: one.task)
+    named = [max(by, key=lambda it: it.score) for by in by_task.values() if len(by) >= least]
+    return sorted(named, key=lambda suspect: suspect.task)
 
 
 def _is_steady(tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: float) -> bool:
@@ -157,11 +157,11 @@ def _is_steady(tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: f
     fold = {job: number % _FOLDS for number, job in enumerate(names)}
     alarms = 0
     for number in set(fold.values()):
-        inside = [one for task, one in tasks.items() if fold[jobs[task]] != number]
+        inside = [reach for task, reach in tasks.items() if fold[jobs[task]] != number]
         threshold = fit_metric_threshold(inside, per_day)
         alarms += sum(
-            one.highest >= threshold.at(one.n_machines)
-            for task, one in tasks.items()
+            reach.highest >= threshold.at(reach.n_machines)
+            for task, reach in tasks.items()
             if fold[jobs[task]] == number
         )
     return alarms <= _RESTLESS * len(tasks)
@@ -173,10 +173,10 @@ def _judged(
     per_day: float,
 ) -> list[Suspect]:
     """Return how far each task comes on each metric, in thresholds fitted to some tasks."""
-    found = []
+    judgements = []
     for metric, tasks in judged.items():
         threshold = fit_metric_threshold(list(fitted_to[metric].values()), per_day)
-        for task, one in tasks.items():
-            score = one.highest / threshold.at(one.n_machines)
-            found.append(Suspect(task, one.machine, metric, score))
-    return found
+        for task, reach in tasks.items():
+            score = reach.highest / threshold.at(reach.n_machines)
+            judgements.append(Suspect(task, reach.machine, metric, score))
+    return judgements

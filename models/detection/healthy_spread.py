@@ -1,185 +1,48 @@
-"""Fits what is usual on a metric in healthy tasks: what machines may differ by."""
+"""Holds what machines of healthy tasks differ by on a metric, and what is forgiven them for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.detection.frozen_sensors import frozen, longest_runs
-from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.own_past import Range, Usual
-from forewarn.models.detection.task import Task
-
-__all__ = ["TaskUsual", "fit_usual", "group_differences", "group_levels", "usual_of"]
+__all__ = ["HealthySpread", "Range"]
 
 Floats = npt.NDArray[np.float32]
-
-_FORGIVEN = 0.999  # of the machines of healthy tasks: what they always differ by is forgiven
-_MARGIN = 2.0
-_KNOWN = 8  # healthy tasks after which a machine is forgiven what it showed, not what any did
-_SAME = 0.25  # of what machines differ by is what one differs by from task to task
-_HANGING = 0.05  # of the machines of a metric may have a sensor that hangs
-_FEWEST_TASKS = 2  # that had a small group, so that something is known of it
-_NEVER = 1_000_000_000  # ticks: no sensor of the metric is ever taken for hanging
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskUsual:
-    """What a task showed on a metric, machine by machine; NaN where nothing can be said.
+class HealthySpread:
+    """What is usual on a metric in healthy tasks.
 
     Attributes
     ----------
-    machines : tuple of str
     deviation : float
-        Of its machines from the others, in the median.
-    offset, spread : ndarray of shape (n_machines,)
-        Medians over its blocks: signed difference from the others, and its size without it.
-    still : ndarray of shape (n_machines,)
-        Ticks of the longest run of one value that would be taken for a sensor that hangs.
-    """
-
-    machines: tuple[str, ...]
-    deviation: float
-    offset: Floats
-    spread: Floats
-    still: Floats
-
-
-def usual_of(detector: Detector, model: MetricModel, task: Task) -> TaskUsual | None:
-    """Return what a task shows on a metric; None if nothing can be said of any machine."""
-    still = _still_runs(detector, model, task)
-    plain = replace(model, usual=Usual(still=_NEVER, groups=model.usual.groups))
-    done = detector.examine(task, plain, None, detector.pauses(task))
-    if still is None or done is None or not np.isfinite(done.past.spread).any():
-        return None
-    spread = done.past.spread
-    deviation = float(np.nanmedian(spread))
-    return TaskUsual(task.machines, deviation, _typical(done.past.offset), _typical(spread), still)
-
-
-def _still_runs(detector: Detector, model: MetricModel, task: Task) -> Floats | None:
-    """Return the ticks of each machine's longest run that a rule for all metrics calls hanging."""
-    longest: Floats = np.zeros(len(task.machines), dtype=np.float32)
-    for limits in model.limits:
-        values = task.series(limits.name)
-        if values is None:
-            return None
-        hangs = frozen(limits.scale(values), detector.rules.still)
-        longest = np.maximum(longest, longest_runs(hangs))
-    return longest
-
-
-def _typical(values: Floats) -> Floats:
-    """Return the median of each machine; NaN where there is none."""
-    out = np.full(len(values), np.nan, dtype=np.float32)
-    there = np.isfinite(values).any(axis=1)
-    out[there] = np.nanmedian(values[there], axis=1)
-    return out
-
-
-def fit_usual(
-    tasks: Sequence[TaskUsual], groups: Mapping[str, float], *, doubted: float = 0.0
-) -> Usual:
-    """Find what machines of healthy tasks differ by, and how much of it is there for good.
-
-    Parameters
-    ----------
-    tasks : sequence of TaskUsual
+        From the others of a task, in the median.
+        Never less than what is large enough to act on.
+    offset, spread : float
+        The most that is forgiven a machine for having always been different.
+    still : int
+        Ticks of one value that healthy machines show: no sensor hangs for that.
+    machines : mapping of str to (float, float)
+        Least and greatest offset that is forgiven a machine that many healthy tasks had.
     groups : mapping of str to float
-        What small groups differ by (`group_levels`).
-    doubted : float
-        Share of the tasks that may hold a fault: those with the greatest differences do not count.
+        Of groups that are too small to compare within: what they differ from their tasks by.
     """
-    if not tasks:
-        return Usual(0.0, 0.0, 0.0, groups=groups)
-    offsets = [np.abs(one.offset[np.isfinite(one.offset)]) for one in tasks]
-    spreads = [one.spread[np.isfinite(one.spread)] for one in tasks]
-    return Usual(
-        deviation=float(np.median([one.deviation for one in tasks])),
-        offset=_MARGIN * _greatest(offsets, doubted),
-        spread=_MARGIN * _greatest(spreads, doubted),
-        still=_longest_still(tasks),
-        machines=_machine_ranges(tasks),
-        groups=groups,
-    )
 
+    deviation: float = 0.0
+    offset: float = np.inf
+    spread: float = np.inf
+    still: int = 0
+    machines: Mapping[str, Range] = field(default_factory=dict)
+    groups: Mapping[str, float] = field(default_factory=dict)
 
-def _greatest(values: Sequence[Floats], doubted: float) -> float:
-    """Return what nearly all machines stay below, in tasks without the most extreme ones."""
-    there = sorted((one for one in values if len(one)), key=lambda one: float(one.max()))
-    certain = there[: len(there) - int(doubted * len(there))]
-    return float(np.quantile(np.concatenate(certain), _FORGIVEN)) if certain else 0.0
-
-
-def _longest_still(tasks: Sequence[TaskUsual]) -> int:
-    """Return 0 if the rule for all metrics suits these machines, else that none of them hangs.
-
-    A gauge of whole percents, or one that nothing happens to, does not hang.
-    """
-    runs = np.concatenate([one.still for one in tasks])
-    return _NEVER if (runs > 0).sum() > max(1.0, _HANGING * len(runs)) else 0
-
-
-def _machine_ranges(tasks: Sequence[TaskUsual]) -> dict[str, Range]:
-    """Return the offsets that are forgiven machines which many of the tasks had."""
-    shown: dict[str, list[float]] = {}
-    for one in tasks:
-        for machine, offset in zip(one.machines, one.offset.tolist(), strict=True):
-            if np.isfinite(offset):
-                shown.setdefault(machine, []).append(offset)
-    known = {name: np.array(found) for name, found in shown.items() if len(found) >= _KNOWN}
-    if not known or not _tells(list(known.values())):
-        return {}
-    return {machine: _range(offsets) for machine, offsets in known.items()}
-
-
-def _tells(offsets: Sequence[npt.NDArray[np.float64]]) -> bool:
-    """Tell whether the name of a machine says what it differs by: in each task it is the same.
-
-    Where names are given anew in each task, as ranks are, a machine differs from itself as much
-    as from any other.
-    """
-    own = np.concatenate([np.abs(one - np.median(one)) for one in offsets])
-    everybody = np.concatenate(offsets)
-    all_of_them = np.abs(everybody - np.median(everybody))
-    return bool(np.median(own) < _SAME * np.median(all_of_them))
-
-
-def _range(offsets: npt.NDArray[np.float64]) -> Range:
-    middle = float(np.median(offsets))
-    reach = _MARGIN * float(np.abs(offsets - middle).max())
-    return middle - reach, middle + reach
-
-
-def group_differences(limits: MetricLimits, task: Task) -> dict[str, float]:
-    """Return what each small group of a task differs by from the machines of the task."""
-    values = task.series(limits.name)
-    small = np.flatnonzero(task.in_small_group)
-    if values is None or not len(small) or not task.group_names:
-        return {}
-    levels = _typical(limits.scale(values))
-    if not np.isfinite(levels).any():
-        return {}
-    middle = float(np.nanmedian(levels))
-    by_group: dict[str, list[float]] = {}
-    for machine in small.tolist():
-        if np.isfinite(levels[machine]):
-            by_group.setdefault(task.group_of(machine), []).append(float(levels[machine]))
-    return {group: float(np.median(found)) - middle for group, found in by_group.items()}
-
-
-def group_levels(differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return what small groups differ by, in the median over the tasks that had them."""
-    by_group: dict[str, list[float]] = {}
-    for one in differences:
-        for group, difference in one.items():
-            by_group.setdefault(group, []).append(difference)
-    return {
-        group: float(np.median(found))
-        for group, found in by_group.items()
-        if len(found) >= _FEWEST_TASKS
-    }
+    def bounds(self, machines: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return the least and the greatest offset that is forgiven each machine."""
+        most = self.offset
+        ranges = [self.machines.get(machine, (-most, most)) for machine in machines]
+        bounds = np.clip(np.array(ranges, dtype=np.float32).reshape(-1, 2), -most, most)
+        return bounds[:, 0], bounds[:, 1]

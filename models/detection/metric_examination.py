@@ -74,13 +74,13 @@ class Examined:
         reached = levels(
             self.scores, self.rules.continuity, self.rules.share, float(needed.min(initial=np.inf))
         )
-        found = []
+        findings = []
         for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
             at = int(np.argmax(reached[machine] >= needed[machine]))
-            found.append(self._finding(machine, at, reached[machine], needed[machine]))
-        found = [one for one in found if not self._hidden(one)]
-        found = self._told_apart(comparable(groups), found)
-        return sorted(found, key=lambda one: (one.always, one.at, -one.score))
+            findings.append(self._finding(machine, at, reached[machine], needed[machine]))
+        findings = [finding for finding in findings if not self._hidden(finding)]
+        findings = self._told_apart(comparable(groups), findings)
+        return sorted(findings, key=lambda finding: (finding.always, finding.at, -finding.score))
 
     def jitters(self, needed: Thresholds) -> list[Jitter]:
         """Return who stood out for a while without a break, and is back.
@@ -92,13 +92,13 @@ class Examined:
             return []
         low: Floats = needed.astype(np.float32)
         spells = longest_spells(self.scores, np.float32(SURE) * low, low, self.rules.quiet)
-        length, found = self.rules.window, []
+        length, jitters = self.rules.window, []
         for machine in np.flatnonzero(spells[:, 1] - spells[:, 0] >= 2 * length).tolist():
             begin, end = spells[machine].tolist()
             score = float(self.scores[machine, begin:end].max() / low[machine])
             since, until = int(self.window[begin]), int(self.window[end - 1]) + length - 1
-            found.append(Jitter(machine, self.metric, score, since, until))
-        return found
+            jitters.append(Jitter(machine, self.metric, score, since, until))
+        return jitters
 
     def _finding(self, machine: int, at: int, reached: Floats, needed: float) -> Finding:
         """Go back to where the span began to pass, single windows before that left out."""
@@ -116,36 +116,38 @@ class Examined:
             always=bool(self.new[machine]) and begin - first < self.rules.past.block,
         )
 
-    def _hidden(self, one: Finding) -> bool:
+    def _hidden(self, finding: Finding) -> bool:
         """Tell whether a weak finding rests on what the limit of a metric used to hide.
 
         While all machines are at 100 % nobody knows what they differ by; when the task slows down
         it shows, and the machine that is still at 100 % is not the one that has changed.
         """
-        if self.rules.mode == "minder" or one.score >= SURE:
+        if self.rules.mode == "minder" or finding.score >= SURE:
             return False
-        span = self.at_limit[one.machine, max(one.since, 0) : one.at + 1]
+        span = self.at_limit[finding.machine, max(finding.since, 0) : finding.at + 1]
         return bool(span.mean() >= _HIDDEN)
 
-    def _told_apart(self, groups: Numbers, found: list[Finding]) -> list[Finding]:
+    def _told_apart(self, groups: Numbers, findings: list[Finding]) -> list[Finding]:
         """Keep those that have changed themselves, where many of a group differ from the rest.
 
         Two of four machines are as far from the other two as these are from them; who moved is the
         one that is faulty. If as many moved as did not, nobody can tell.
         """
-        if self.rules.mode == "minder" or len(found) < 2 or not self.past.blocks.size:
-            return found
-        kept: list[Finding] = []
-        for group in np.unique(groups[[one.machine for one in found]]):
-            mine = [one for one in found if groups[one.machine] == group]
+        if self.rules.mode == "minder" or len(findings) < 2 or not self.past.blocks.size:
+            return findings
+        moved_themselves: list[Finding] = []
+        for group in np.unique(groups[[finding.machine for finding in findings]]):
+            of_group = [finding for finding in findings if groups[finding.machine] == group]
             size = int((groups == group).sum())
-            if len(mine) >= max(2, _MANY * size):
-                moved = [_moved(self.past.level[one.machine]) for one in mine]
+            if len(of_group) >= max(2, _MANY * size):
+                moved = [_moved(self.past.level[finding.machine]) for finding in of_group]
                 most = max(moved)
-                mine = [one for one, by in zip(mine, moved, strict=True) if by >= 0.5 * most]
-                mine = mine if 2 * len(mine) <= size else []
-            kept += mine
-        return kept
+                of_group = [
+                    finding for finding, by in zip(of_group, moved, strict=True) if by >= 0.5 * most
+                ]
+                of_group = of_group if 2 * len(of_group) <= size else []
+            moved_themselves += of_group
+        return moved_themselves
 
 
 def _moved(level: Floats) -> float:

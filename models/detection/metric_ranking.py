@@ -64,4 +64,4 @@ def ranked_metrics(
     tree = DecisionTreeClassifier(max_depth=_DEPTH, class_weight="balanced", random_state=seed)
     tree.fit(largest, faulty)
     gains = zip(names, tree.feature_importances_.tolist(), strict=True)
-    return sorted(gains, key=lambda one: -one[1])
+    return sorted(gains, key=lambda gain: -gain[1])

@@ -20,39 +20,39 @@ DISTANCES: tuple[Distance, ...] = ("euclidean", "manhattan", "chebyshev")
 
 @vectorised
 def _add_pairs(
-    windows: Floats, there: Flags, first: int, last: int, kind: int, out: Floats
+    windows: Floats, present: Flags, first: int, last: int, kind: int, out: Floats
 ) -> None:
     """Each machine against all of them, one place at a time, so that machines lie side by side."""
     _, n_places, n_machines = windows.shape
     apart = np.empty(n_machines, np.float32)
     for w in range(first, last):
         for i in range(n_machines):
-            if not there[w, i]:
+            if not present[w, i]:
                 continue
             apart[:] = 0
-            for place in range(n_places):
-                mine = windows[w, place, i]
+            for position in range(n_places):
+                own = windows[w, position, i]
                 if kind == 0:
                     for j in range(n_machines):
-                        difference = windows[w, place, j] - mine
+                        difference = windows[w, position, j] - own
                         apart[j] += difference * difference
                 elif kind == 1:
                     for j in range(n_machines):
-                        apart[j] += abs(windows[w, place, j] - mine)
+                        apart[j] += abs(windows[w, position, j] - own)
                 else:
                     for j in range(n_machines):
-                        apart[j] = max(apart[j], abs(windows[w, place, j] - mine))
+                        apart[j] = max(apart[j], abs(windows[w, position, j] - own))
             total = np.float32(0.0)
             if kind == 0:
                 for j in range(n_machines):
-                    total += np.sqrt(apart[j]) if there[w, j] else np.float32(0.0)
+                    total += np.sqrt(apart[j]) if present[w, j] else np.float32(0.0)
             else:
                 for j in range(n_machines):
-                    total += apart[j] if there[w, j] else np.float32(0.0)
+                    total += apart[j] if present[w, j] else np.float32(0.0)
             out[w, i] = total
 
 
-def distance_sums(windows: Floats, there: Flags, distance: Distance = "euclidean") -> Floats:
+def distance_sums(windows: Floats, present: Flags, distance: Distance = "euclidean") -> Floats:
     """Return the sum of the distances of every machine to all others, window by window.
 
     Minder, section 4.4, step 1. Takes time with the square of the number of machines.
@@ -60,7 +60,7 @@ def distance_sums(windows: Floats, there: Flags, distance: Distance = "euclidean
     Parameters
     ----------
     windows : ndarray of shape (n_windows, n_places, n_machines), float32
-    there : ndarray of shape (n_windows, n_machines), bool
+    present : ndarray of shape (n_windows, n_machines), bool
         A machine that is not there is compared with nobody.
     distance : {"euclidean", "manhattan", "chebyshev"}
 
@@ -69,9 +69,9 @@ def distance_sums(windows: Floats, there: Flags, distance: Distance = "euclidean
     ndarray of shape (n_windows, n_machines), float32
         NaN where a machine is not there.
     """
-    out = np.full(there.shape, np.nan, dtype=np.float32)
+    out = np.full(present.shape, np.nan, dtype=np.float32)
     kind = DISTANCES.index(distance)
-    in_parallel(lambda a, b: _add_pairs(windows, there, a, b, kind, out), len(there))
+    in_parallel(lambda a, b: _add_pairs(windows, present, a, b, kind, out), len(present))
     return out
 
 
@@ -80,10 +80,10 @@ def normal_scores(sums: Floats) -> Floats:
 
     Of n machines no score is above sqrt(n - 1).
     """
-    there = ~np.isnan(sums)
-    n = np.maximum(there.sum(axis=1, keepdims=True), 1)
-    filled = np.where(there, sums, 0.0).astype(np.float64)
+    present = ~np.isnan(sums)
+    n = np.maximum(present.sum(axis=1, keepdims=True), 1)
+    filled = np.where(present, sums, 0.0).astype(np.float64)
     mean = filled.sum(axis=1, keepdims=True) / n
-    spread = np.sqrt((np.where(there, filled - mean, 0.0) ** 2).sum(axis=1, keepdims=True) / n)
+    spread = np.sqrt((np.where(present, filled - mean, 0.0) ** 2).sum(axis=1, keepdims=True) / n)
     scores = np.divide(filled - mean, spread, out=np.zeros_like(filled), where=spread > 1e-9)
-    return np.where(there, scores, np.nan).astype(np.float32)
+    return np.where(present, scores, np.nan).astype(np.float32)

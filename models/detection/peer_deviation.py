@@ -89,20 +89,20 @@ def _without(value: np.float32, n: int, middle: Floats) -> np.float32:
     """
     if n == 3:
         return np.float32(middle[1])
-    one, other = middle[0], middle[2]
+    lower, upper = middle[0], middle[2]
     if n % 2 == 0:
-        one = other = middle[1] if value <= middle[0] else middle[0]
+        lower = upper = middle[1] if value <= middle[0] else middle[0]
     elif value < middle[1]:
-        one = middle[1]
+        lower = middle[1]
     elif value > middle[1]:
-        other = middle[1]
-    return np.float32(0.5 * (one + other))
+        upper = middle[1]
+    return np.float32(0.5 * (lower + upper))
 
 
 @compiled
 def _deviate(
     windows: Floats,
-    there: Flags,
+    present: Flags,
     members: Groups,
     fewest: int,
     offset: Floats,
@@ -113,26 +113,28 @@ def _deviate(
 ) -> None:
     n_places = windows.shape[1]
     values = np.empty(len(members), np.float32)
-    present = np.empty(len(members), np.int64)
+    members_present = np.empty(len(members), np.int64)
     middle = np.empty(3, np.float32)
     share = np.float32(1.0 / n_places)
     for w in range(first, last):
         n = 0
         for machine in members:
-            if there[w, machine]:
-                present[n] = machine
+            if present[w, machine]:
+                members_present[n] = machine
                 n += 1
         if n < fewest:
             continue
         for i in range(n):
-            offset[w, present[i]] = square[w, present[i]] = level[w, present[i]] = 0.0
-        for place in range(n_places):
+            offset[w, members_present[i]] = square[w, members_present[i]] = level[
+                w, members_present[i]
+            ] = 0.0
+        for position in range(n_places):
             for i in range(n):
-                values[i] = windows[w, place, present[i]]
+                values[i] = windows[w, position, members_present[i]]
             _middle(values, n, middle)
             for i in range(n):
-                machine = present[i]
-                value = windows[w, place, machine]
+                machine = members_present[i]
+                value = windows[w, position, machine]
                 difference = value - _without(value, n, middle)
                 offset[w, machine] += difference * share
                 square[w, machine] += difference * difference * share
@@ -143,23 +145,23 @@ def _deviate(
 def _others(
     values: Floats, members: Groups, fewest: int, out: Floats, first: int, last: int
 ) -> None:
-    there = np.empty(len(members), np.float32)
+    sent = np.empty(len(members), np.float32)
     middle = np.empty(3, np.float32)
     for w in range(first, last):
         n = 0
         for machine in members:
             if not np.isnan(values[w, machine]):
-                there[n] = values[w, machine]
+                sent[n] = values[w, machine]
                 n += 1
         if n < fewest:
             continue
-        _middle(there, n, middle)
+        _middle(sent, n, middle)
         for machine in members:
             if not np.isnan(values[w, machine]):
                 out[w, machine] = _without(values[w, machine], n, middle)
 
 
-def deviations(windows: Floats, there: Flags, groups: Groups) -> Deviations:
+def deviations(windows: Floats, present: Flags, groups: Groups) -> Deviations:
     """Compare every window with the others of its group.
 
     The median leaves the machine itself out: of four machines it would be part of what it is
@@ -169,16 +171,16 @@ def deviations(windows: Floats, there: Flags, groups: Groups) -> Deviations:
     Parameters
     ----------
     windows : ndarray of shape (n_windows, n_places, n_machines), float32
-    there : ndarray of shape (n_windows, n_machines), bool
+    present : ndarray of shape (n_windows, n_machines), bool
         Windows without a missing sample.
     groups : ndarray of shape (n_machines,), int
         Number of the group of each machine.
     """
-    shape = there.shape
+    shape = present.shape
     offset, square, level = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        work = partial(_deviate, windows, there, members, FEWEST, offset, square, level)
+        work = partial(_deviate, windows, present, members, FEWEST, offset, square, level)
         in_parallel(work, len(windows))
     return Deviations(offset, square, level)
 
@@ -205,7 +207,7 @@ def medians_of_others(values: Floats, groups: Groups) -> Floats:
     return out
 
 
-def peer_scores(windows: Floats, there: Flags) -> Floats:
+def peer_scores(windows: Floats, present: Flags) -> Floats:
     """Return how many median deviations each machine is from the median of all, window by window.
 
     The least that one can do, to compare with: no groups, no past, nothing learned.
@@ -213,11 +215,11 @@ def peer_scores(windows: Floats, there: Flags) -> Floats:
     Parameters
     ----------
     windows : ndarray of shape (n_windows, n_places, n_machines), float32
-    there : ndarray of shape (n_windows, n_machines), bool
+    present : ndarray of shape (n_windows, n_machines), bool
     """
-    means = np.where(there, windows.mean(axis=1), np.nan)
-    out = np.full(there.shape, np.nan, dtype=np.float32)
-    rows = np.flatnonzero(there.sum(axis=1) >= FEWEST)
+    means = np.where(present, windows.mean(axis=1), np.nan)
+    out = np.full(present.shape, np.nan, dtype=np.float32)
+    rows = np.flatnonzero(present.sum(axis=1) >= FEWEST)
     apart = np.abs(means[rows] - np.nanmedian(means[rows], axis=1, keepdims=True))
     usual = 1.4826 * np.nanmedian(apart, axis=1, keepdims=True)
     out[rows] = apart / (usual + _LEAST_USUAL)

@@ -68,5 +68,5 @@ def comparable(groups: Numbers) -> Numbers:
     >>> comparable(np.array([7, 7, 7, 1, 2, 2])).tolist()
     [7, 7, 7, -1, -1, -1]
     """
-    _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.where((count >= FEWEST)[place], groups, POOLED).astype(np.int64)
+    _, number, count = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.where((count >= FEWEST)[number], groups, POOLED).astype(np.int64)

@@ -14,15 +14,15 @@ from forewarn.models.detection.fitting import (
     reached_by,
     suspects,
 )
-from forewarn.models.detection.healthy_spread import (
-    TaskUsual,
-    fit_usual,
+from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.spread_fitting import (
+    TaskSpread,
+    fit_healthy_spread,
     group_differences,
     group_levels,
-    usual_of,
+    task_spread_of,
 )
-from forewarn.models.detection.own_past import Usual
-from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.task import Task
 
 __all__ = ["LeftOut", "Terms", "Trained", "TrainingTask", "job_of", "judge_left_out", "train"]
@@ -80,7 +80,7 @@ class Trained:
     detector : Detector
     left_out : tuple of Suspect
         Tasks that look faulty to a detector fitted without their job.
-    shown : mapping of str to mapping of str to TaskUsual
+    shown : mapping of str to mapping of str to TaskSpread
         By metric and task.
     differences : mapping of str to mapping of str to mapping of str to float
         What small groups differ by, by metric and task.
@@ -90,14 +90,14 @@ class Trained:
 
     detector: Detector
     left_out: tuple[Suspect, ...]
-    shown: Mapping[str, Mapping[str, TaskUsual]]
+    shown: Mapping[str, Mapping[str, TaskSpread]]
     differences: Mapping[str, Mapping[str, Mapping[str, float]]]
     reached: Mapping[str, Mapping[str, Reached]]
 
     @property
     def tasks(self) -> set[str]:
         """The tasks of which anything can be said, without those left out."""
-        out = {one.task for one in self.left_out}
+        out = {suspect.task for suspect in self.left_out}
         return {task for tasks in self.reached.values() for task in tasks} - out
 
 
@@ -152,11 +152,11 @@ def train(source: Source, metrics: Sequence[MetricModel], terms: Terms) -> Train
     reached = _reached(source, detector, first)
     jobs = {task: job_of(task) for tasks in reached.values() for task in tasks}
     doubtful = {
-        metric: {task: one for task, one in tasks.items() if task not in terms.labelled}
+        metric: {task: reach for task, reach in tasks.items() if task not in terms.labelled}
         for metric, tasks in reached.items()
     }
     left_out = tuple(suspects(doubtful, jobs, share))
-    out = {one.task for one in left_out}
+    out = {suspect.task for suspect in left_out}
     models = [_without(m, shown, differences, out) for m in models]
     reached = _reached(source, detector, models)
     models = [_thresholded(model, reached[model.name], out, share) for model in models]
@@ -177,33 +177,33 @@ def judge_left_out(source: Source, trained: Trained, terms: Terms) -> LeftOut:
     if len(jobs) < 2:
         return LeftOut(0, 0.0, (), _blind_share(source, trained.detector, tasks))
     fold = {job: number % min(len(jobs), _MOST_FOLDS) for number, job in enumerate(jobs)}
-    out = {one.task for one in trained.left_out}
+    out = {suspect.task for suspect in trained.left_out}
     detectors = {}
     for number in sorted(set(fold.values())):
         unseen = out | {task for task in tasks if fold[job_of(task)] == number}
         detectors[number] = _fitted_without(trained, unseen, terms)
     alarms, blind, n_machines, days, judged = [], 0, 0, 0.0, 0
-    for one in source():
-        if one.name not in tasks:
+    for training in source():
+        if training.name not in tasks:
             continue
-        verdict, _ = detectors[fold[job_of(one.name)]].find(one.task)
-        judged, days = judged + 1, days + one.days
-        n_machines += len(one.task.machines)
+        verdict, _ = detectors[fold[job_of(training.name)]].find(training.task)
+        judged, days = judged + 1, days + training.days
+        n_machines += len(training.task.machines)
         blind += len(set(verdict.blind) | set(verdict.too_small))
         for first in verdict.findings[:1]:
-            machine = one.task.machines[first.machine]
-            alarms.append(Suspect(one.name, machine, first.metric, first.score))
+            machine = training.task.machines[first.machine]
+            alarms.append(Suspect(training.name, machine, first.metric, first.score))
     return LeftOut(judged, days, tuple(alarms), blind / max(n_machines, 1))
 
 
 def _blind_share(source: Source, detector: Detector, tasks: set[str]) -> float:
     blind, n_machines = 0, 0
-    for one in source():
-        verdict, _ = detector.find(one.task)
-        said = one.name in tasks
-        n_machines += len(one.task.machines)
+    for training in source():
+        verdict, _ = detector.find(training.task)
+        has_reach = training.name in tasks
+        n_machines += len(training.task.machines)
         unseen = set(verdict.blind) | set(verdict.too_small)
-        blind += len(unseen) if said else len(one.task.machines)
+        blind += len(unseen) if has_reach else len(training.task.machines)
     return blind / max(n_machines, 1)
 
 
@@ -222,72 +222,74 @@ def _differences(
     source: Source, metrics: Sequence[MetricModel]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return what small groups differ by in each task, by metric and task."""
-    found: dict[str, dict[str, dict[str, float]]] = {model.name: {} for model in metrics}
-    for one in source():
-        if one.task.in_small_group.any():
+    by_metric: dict[str, dict[str, dict[str, float]]] = {model.name: {} for model in metrics}
+    for training in source():
+        if training.task.in_small_group.any():
             for model in metrics:
-                found[model.name][one.name] = group_differences(model.limits[0], one.task)
-    return found
+                by_metric[model.name][training.name] = group_differences(
+                    model.limits[0], training.task
+                )
+    return by_metric
 
 
 def _grouped(model: MetricModel, differences: Mapping[str, Mapping[str, float]]) -> MetricModel:
-    return replace(model, usual=Usual(groups=group_levels(differences.values())))
+    return replace(model, usual=HealthySpread(groups=group_levels(differences.values())))
 
 
 def _shown(
     source: Source, detector: Detector, metrics: Sequence[MetricModel]
-) -> dict[str, dict[str, TaskUsual]]:
+) -> dict[str, dict[str, TaskSpread]]:
     """Return what each task shows on each metric; nothing in mode `minder`."""
-    found: dict[str, dict[str, TaskUsual]] = {model.name: {} for model in metrics}
+    by_metric: dict[str, dict[str, TaskSpread]] = {model.name: {} for model in metrics}
     if detector.rules.mode == "minder":
-        return found
-    for one in source():
+        return by_metric
+    for training in source():
         for model in metrics:
-            shown = usual_of(detector, model, one.task)
+            shown = task_spread_of(detector, model, training.task)
             if shown is not None:
-                found[model.name][one.name] = shown
-    return found
+                by_metric[model.name][training.name] = shown
+    return by_metric
 
 
 def _with_usual(
     model: MetricModel,
-    shown: Mapping[str, TaskUsual],
+    shown: Mapping[str, TaskSpread],
     differences: Mapping[str, Mapping[str, float]],
     *,
     doubted: float = 0.0,
 ) -> MetricModel:
     groups = group_levels(differences.values())
-    usual = fit_usual(list(shown.values()), groups, doubted=doubted)
+    usual = fit_healthy_spread(list(shown.values()), groups, doubted=doubted)
     return replace(model, usual=usual)
 
 
 def _without(
     model: MetricModel,
-    shown: Mapping[str, Mapping[str, TaskUsual]],
+    shown: Mapping[str, Mapping[str, TaskSpread]],
     differences: Mapping[str, Mapping[str, Mapping[str, float]]],
     out: set[str],
 ) -> MetricModel:
     """Fit what is usual to tasks without some of them."""
-    certain = {task: one for task, one in shown[model.name].items() if task not in out}
-    groups = {task: one for task, one in differences[model.name].items() if task not in out}
+    certain = {task: of_task for task, of_task in shown[model.name].items() if task not in out}
+    groups = {task: of_task for task, of_task in differences[model.name].items() if task not in out}
     return _with_usual(model, certain, groups)
 
 
 def _reached(
     source: Source, detector: Detector, metrics: Sequence[MetricModel]
 ) -> dict[str, dict[str, Reached]]:
-    found: dict[str, dict[str, Reached]] = {model.name: {} for model in metrics}
-    for one in source():
+    by_metric: dict[str, dict[str, Reached]] = {model.name: {} for model in metrics}
+    for training in source():
         for model in metrics:
-            reached = reached_by(detector, model, one.task, one.days)
+            reached = reached_by(detector, model, training.task, training.days)
             if reached is not None:
-                found[model.name][one.name] = reached
-    return found
+                by_metric[model.name][training.name] = reached
+    return by_metric
 
 
 def _thresholded(
     model: MetricModel, reached: Mapping[str, Reached], out: set[str], per_day: float
 ) -> MetricModel:
     """Give a metric its threshold: any may raise the alarm, so that each has its part of them."""
-    certain = [one for task, one in reached.items() if task not in out]
+    certain = [of_task for task, of_task in reached.items() if task not in out]
     return replace(model, threshold=fit_metric_threshold(certain, per_day))

@@ -18,8 +18,8 @@ Floats = npt.NDArray[np.float32]
 def _views(series: Floats, length: int) -> Floats:
     """Return windows as (parts, windows, length, machines)."""
     views = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(series), length, axis=2)
-    found: Floats = views.transpose(0, 2, 3, 1)
-    return found
+    windows: Floats = views.transpose(0, 2, 3, 1)
+    return windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,9 @@ class Concatenated:
 
     def reconstruct(self, series: Floats) -> Floats:
         """Return vectors of windows (`Denoiser.reconstruct`)."""
-        parts = [one.reconstruct(series[i : i + 1]) for i, one in enumerate(self.denoisers)]
+        parts = [
+            denoiser.reconstruct(series[i : i + 1]) for i, denoiser in enumerate(self.denoisers)
+        ]
         return np.concatenate(parts, axis=1)
 
 
@@ -77,11 +79,11 @@ def _moments(series: Floats, length: int) -> Floats:
     skewness = (rest**3).mean(axis=2) / deviation**3
     kurtosis = (rest**4).mean(axis=2) / deviation**4
     stacked = np.concatenate([mean[:, :, 0], deviation, skewness, kurtosis])
-    found: Floats = stacked.transpose(1, 0, 2).astype(np.float32)
-    return found
+    by_window: Floats = stacked.transpose(1, 0, 2).astype(np.float32)
+    return by_window
 
 
-def fit_moments(tasks: Sequence[Floats], length: int, kept: float = 0.99) -> Moments:
+def fit_moments(tasks: Sequence[Floats], length: int, explained: float = 0.99) -> Moments:
     """Fit principal components to the scaled series of some tasks, (parts, machines, ticks)."""
     rows = []
     for series in tasks:
@@ -93,6 +95,6 @@ def fit_moments(tasks: Sequence[Floats], length: int, kept: float = 0.99) -> Mom
     values, vectors = np.linalg.eigh(np.cov(table / scale, rowvar=False))
     order = np.argsort(values)[::-1]
     share = np.cumsum(values[order]) / values.sum()
-    chosen = order[: int(np.searchsorted(share, kept)) + 1]
+    chosen = order[: int(np.searchsorted(share, explained)) + 1]
     whitening = vectors[:, chosen] / np.sqrt(values[chosen] + 1e-9) / scale[:, None]
     return Moments(length, whitening.astype(np.float32))

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["add_detect", "add_simulate_incidents"]
 
 _MOST_PULLS = 100_000
+_OBSERVES_ONLY = """The model observes only while fewer than 29 tasks were judged by a
+detector that was fitted without their job, while a task left out as faulty
+has no label, or after exit code 1."""
 
 
 def add_detect(commands: Commands) -> None:
@@ -103,6 +106,7 @@ def _add_fit(parts: Commands) -> None:
         "fit thresholds to tasks that were mostly healthy; exit code 1 if they cannot be trusted",
         "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
     )
+    command.description = f"{command.description}\n\n{_OBSERVES_ONLY}"
     _add_metrics_folder(command)
     add_config(command)
     add_fitted(command, "folder to write")
@@ -200,17 +204,17 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _drawn(
-    found: Iterable[Detected | NotJudged], stored: StoredDetector, plot: Path | None
+    results: Iterable[Detected | NotJudged], stored: StoredDetector, plot: Path | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the line of every task; draw those that were judged, if there is a folder for it."""
     from forewarn.pipelines.detection.run import Detected
 
-    for one in found:
-        yield one.line()
-        if plot is not None and isinstance(one, Detected):
+    for result in results:
+        yield result.line()
+        if plot is not None and isinstance(result, Detected):
             from forewarn.pipelines.detection.figure import plot_verdict
 
-            plot_verdict(one, stored, plot)
+            plot_verdict(result, stored, plot)
 
 
 def _print_line(line: dict[str, Any], as_json: bool) -> None:
@@ -290,9 +294,9 @@ def _metrics(args: argparse.Namespace) -> int:
 def _table(lines: list[dict[str, Any]]) -> list[str]:
     head = f"   {'metric':26}{'limits':>18}  {'threshold at 4, 100, 1500 machines':36}importance"
     rows = [
-        f"{i:<3}{one['metric']:26}{one['limits']:>18}  "
-        f"{'  '.join(f'{t:.2f}' for t in one['thresholds']):36}"
-        f"{'' if one['importance'] is None else round(one['importance'], 3)}"
-        for i, one in enumerate(lines, 1)
+        f"{i:<3}{line['metric']:26}{line['limits']:>18}  "
+        f"{'  '.join(f'{t:.2f}' for t in line['thresholds']):36}"
+        f"{'' if line['importance'] is None else round(line['importance'], 3)}"
+        for i, line in enumerate(lines, 1)
     ]
     return [head, *rows]

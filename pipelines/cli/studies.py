@@ -152,8 +152,8 @@ def _study_several(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.variants import Variants
 
     stored = open_detector(args.model)
-    pulls = StudySet.open(args.data, stored.interval)
-    variants = Variants.of(stored, pulls.train, args.false_alarms)
+    data = StudySet.open(args.data, stored.interval)
+    variants = Variants.of(stored, data.train, args.false_alarms)
     figures = several_figures(variants, args.methods, args.tasks, args.seed)
     print(json.dumps(figures) if args.json else several_text(figures))
     return 0
@@ -167,9 +167,9 @@ def _study_thresholds(args: argparse.Namespace) -> int:
         threshold_text,
     )
 
-    found = threshold_figures(args.metrics, load_detector(args.model))
-    threshold_picture(found, args.out)
-    print(json.dumps(found) if args.json else threshold_text(found))
+    figures = threshold_figures(args.metrics, load_detector(args.model))
+    threshold_picture(figures, args.out)
+    print(json.dumps(figures) if args.json else threshold_text(figures))
     return 0
 
 
@@ -179,8 +179,8 @@ def _study_prior(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.prior_study import prior_figures, prior_text
 
     stored = open_detector(args.model)
-    pulls = StudySet.open(args.data, stored.interval)
-    figures = prior_figures(pulls, stored.detector, args.seed)
+    data = StudySet.open(args.data, stored.interval)
+    figures = prior_figures(data, stored.detector, args.seed)
     print(json.dumps(figures) if args.json else prior_text(figures))
     return 0
 
@@ -196,8 +196,8 @@ def _study(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.detection_study import StudySet, run_study, study_text
 
     stored = open_detector(args.model)
-    pulls = StudySet.open(args.data, stored.interval)
-    study = run_study(pulls, stored, args.out, args.methods, args.false_alarms)
+    data = StudySet.open(args.data, stored.interval)
+    study = run_study(data, stored, args.out, args.methods, args.false_alarms)
     print(study_text(study), end="\n\n")
     say(f"wrote {args.out}/study.json, study.csv and study.png")
     return 0

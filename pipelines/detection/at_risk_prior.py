@@ -65,7 +65,7 @@ class Prior:
     def listed(self, machines: Sequence[str], moment: int) -> npt.NDArray[np.bool_]:
         """Tell which machines have a GPU on a list that is valid at a moment."""
         valid = (self.start <= moment) & (moment <= self.end)
-        names = {name for name, there in zip(self.machine, valid, strict=True) if there}
+        names = {name for name, is_valid in zip(self.machine, valid, strict=True) if is_valid}
         return np.array([name in names for name in machines], dtype=bool)
 
     def weights(self, machines: Sequence[str], moment: int) -> npt.NDArray[np.float64]:

@@ -16,14 +16,14 @@ _PEERS = 3
 
 
 def evidence_of(
-    pull: Pull, found: Finding, xids: list[dict[str, Any]] | None = None
+    pull: Pull, finding: Finding, xids: list[dict[str, Any]] | None = None
 ) -> dict[str, Any] | None:
     """Return what the machine and the others showed, before and while it stood out.
 
     Parameters
     ----------
     pull : Pull
-    found : Finding
+    finding : Finding
     xids : list of dict, optional
         Of the machine.
 
@@ -34,18 +34,18 @@ def evidence_of(
         its group, and `peers`, the machines nearest to the middle of the group, to look at beside
         it; `xids`, null where nobody knows. None where several metrics were looked at together.
     """
-    series = pull.series(found.metric)
+    series = pull.series(finding.metric)
     if series is None:
         return None
-    rest = np.flatnonzero(pull.groups == pull.groups[found.machine])
-    rest = rest[rest != found.machine]
-    now, before = series[:, found.since : found.at + 1], series[:, : found.since]
+    rest = np.flatnonzero(pull.groups == pull.groups[finding.machine])
+    rest = rest[rest != finding.machine]
+    now, before = series[:, finding.since : finding.at + 1], series[:, : finding.since]
     levels = np.array([_median(now[i]) for i in rest])
     middle = _median(levels)
     near = rest[np.argsort(np.where(np.isnan(levels), np.inf, np.abs(levels - middle)))]
     return {
-        "now": _number(_median(now[found.machine])),
-        "before": _number(_median(before[found.machine])),
+        "now": _number(_median(now[finding.machine])),
+        "before": _number(_median(before[finding.machine])),
         "others_now": _number(middle),
         "others_before": _number(_median(before[rest])),
         "peers": [pull.grid.machines[i] for i in near[:_PEERS]],
@@ -54,8 +54,8 @@ def evidence_of(
 
 
 def _median(values: npt.NDArray[np.floating[Any]]) -> float:
-    there = values[np.isfinite(values)]
-    return float(np.median(there)) if there.size else float("nan")
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else float("nan")
 
 
 def _number(value: float) -> float | None:

@@ -29,43 +29,44 @@ _MOST_LINES = 200
 _WIDTH, _HEIGHT = 9.0, 2.6
 
 
-def plot_verdict(found: Detected, stored: StoredDetector, folder: Path) -> Path:
+def plot_verdict(detected: Detected, stored: StoredDetector, folder: Path) -> Path:
     """Draw the metric that named a machine and the next ones in priority.
 
     Where nobody was named, the first metrics are drawn, so that one sees what was looked at.
 
     Parameters
     ----------
-    found : Detected
+    detected : Detected
     stored : StoredDetector
     folder : Path
         A PNG named after the task is written there.
     """
-    findings = found.verdict.findings
+    findings = detected.verdict.findings
     first = [findings[0].metric] if findings else []
     names = list(dict.fromkeys([*first, *(model.name for model in stored.detector.metrics)]))
     # As the detector compares them: what is hundreds for some and thousands for others.
-    logarithmic = {one.name for model in stored.detector.metrics for one in model.limits if one.log}
-    there = ((name, found.pull.series(name)) for name in names)
-    panels = dict(islice(((n, s) for n, s in there if s is not None), 3 if first else 4))
+    of_metrics = [limits for model in stored.detector.metrics for limits in model.limits]
+    logarithmic = {limits.name for limits in of_metrics if limits.log}
+    sent = ((name, detected.pull.series(name)) for name in names)
+    panels = dict(islice(((n, s) for n, s in sent if s is not None), 3 if first else 4))
     with own_style():
         figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + 0.6), layout="constrained")
         axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
-        for (name, series), one in zip(panels.items(), axes, strict=True):
-            _draw(one, found.pull, name, series, findings)
+        for (name, series), panel in zip(panels.items(), axes, strict=True):
+            _draw(panel, detected.pull, name, series, findings)
             if name in logarithmic:
-                one.set_yscale("symlog", linthresh=1.0)
-                one.yaxis.set_major_formatter("{x:g}")
-        title = _title(found) + ("\nobserve only" if found.verdict.observe_only else "")
+                panel.set_yscale("symlog", linthresh=1.0)
+                panel.yaxis.set_major_formatter("{x:g}")
+        title = _title(detected) + ("\nobserve only" if detected.verdict.observe_only else "")
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-        path = folder / f"{file_name(found.pull.name)}.png"
+        path = folder / f"{file_name(detected.pull.name)}.png"
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=110, format="png")
     return path
 
 
-def _title(found: Detected) -> str:
-    line = found.line()
+def _title(detected: Detected) -> str:
+    line = detected.line()
     if line["machine"] is None:
         return f"{line['task']}: nobody stands out among {line['machines']} machines"
     what = "different from the beginning" if line["kind"] == "straggler" else "stands out"
@@ -82,10 +83,10 @@ def _draw(axes: Axes, pull: Pull, name: str, series: Floats, findings: Sequence[
     chosen = np.linspace(0, len(series) - 1, min(len(series), _MOST_LINES)).astype(int)
     axes.plot(times, series[chosen].T, color=COLOURS["muted"], alpha=0.35, linewidth=0.4)
     axes.plot(times, _middle(series), color=COLOURS["text"], linewidth=1.0, label="middle of all")
-    for number, one in enumerate(findings[:3]):
-        label = pull.grid.machines[one.machine]
+    for number, finding in enumerate(findings[:3]):
+        label = pull.grid.machines[finding.machine]
         colour = COLOURS["c2" if number == 0 else "c4"]
-        axes.plot(times, series[one.machine], color=colour, linewidth=1.6, label=label)
+        axes.plot(times, series[finding.machine], color=colour, linewidth=1.6, label=label)
     if findings:
         first = findings[0]
         axes.axvspan(times[first.since], times[first.at], color=COLOURS["c2"], alpha=0.12)
@@ -96,7 +97,7 @@ def _draw(axes: Axes, pull: Pull, name: str, series: Floats, findings: Sequence[
 
 
 def _middle(series: Floats) -> Floats:
-    there = np.isfinite(series).any(axis=0)
+    seen = np.isfinite(series).any(axis=0)
     middle = np.full(series.shape[1], np.nan, dtype=np.float32)
-    middle[there] = np.nanmedian(series[:, there], axis=0)
+    middle[seen] = np.nanmedian(series[:, seen], axis=0)
     return middle

@@ -82,9 +82,9 @@ def read_incidents(path: Path) -> list[Incident]:
         parsed = parsed.where(parsed.between(*_TIMES))  # of which there are nanoseconds
         wrong = table.index[parsed.isna() & (table["machine"] != "")]
         if len(wrong):
-            found = table[name][wrong[0]][:40]
+            value = table[name][wrong[0]][:40]
             raise PullError(
-                f"{path}: column `{name}` of row {wrong[0] + 2} is {found!r}, expected a time."
+                f"{path}: column `{name}` of row {wrong[0] + 2} is {value!r}, expected a time."
             )
         times[name] = parsed.dt.as_unit("ns").astype("int64")
     columns = (table["task"], table["machine"], times["start"], times["end"])
@@ -110,11 +110,11 @@ def fit_detector(
     PullError
         If no task keeps the contract, or none of the metrics that the settings name is there.
     """
-    faulty = frozenset(one.task for one in incidents if one.machine)
-    folders = sound_pulls(metrics, settings.interval, [one.name for one in settings.metrics])
+    faulty = frozenset(incident.task for incident in incidents if incident.machine)
+    folders = sound_pulls(metrics, settings.interval, [metric.name for metric in settings.metrics])
     tasks = _Tasks(folders, settings, faulty)
-    limits = _present(metrics, tasks, [one.limits for one in settings.metrics])
-    names = [one.name for one in limits]
+    limits = _present(metrics, tasks, [metric.limits for metric in settings.metrics])
+    names = [metric.name for metric in limits]
     activity = settings.activity if settings.activity in names else None
     if activity is None and settings.activity in tasks.columns():
         activity = settings.activity
@@ -122,7 +122,7 @@ def fit_detector(
         settings.rules,
         activity,
         settings.false_alarms,
-        frozenset(one.task for one in incidents) - faulty,
+        frozenset(incident.task for incident in incidents) - faulty,
     )
     steps = 5 * len(tasks.folders) + len(limits)
     with progress_bar(steps, "fit", "step") as bar:
@@ -155,15 +155,15 @@ def fit_detector(
 def _present(metrics: Path, tasks: _Tasks, limits: Sequence[MetricLimits]) -> list[MetricLimits]:
     """Return the metrics that any task has; note those that none has."""
     columns = tasks.columns()
-    if not any(one.name in columns for one in limits):
+    if not any(metric.name in columns for metric in limits):
         raise PullError(
-            f"{metrics}: holds none of the metrics {', '.join(one.name for one in limits)}; "
+            f"{metrics}: holds none of the metrics {', '.join(metric.name for metric in limits)}; "
             "expected those of `detection.metrics`."
         )
-    for one in limits:
-        if one.name not in columns:
-            note(f"no task has the metric `{one.name}`: it is left out")
-    return [one for one in limits if one.name in columns]
+    for metric in limits:
+        if metric.name not in columns:
+            note(f"no task has the metric `{metric.name}`: it is left out")
+    return [metric for metric in limits if metric.name in columns]
 
 
 def _bare(
@@ -171,12 +171,12 @@ def _bare(
 ) -> tuple[list[MetricModel], dict[str, float]]:
     """Return the metrics before anything was learned; in mode `minder` with a denoiser each."""
     models, errors = [], {}
-    for number, one in enumerate(limits):
+    for number, metric in enumerate(limits):
         if settings.mode == "minder":
             seed = settings.seed + number
-            model, errors[one.name] = _denoiser(tasks, one, settings.rules, seed)
+            model, errors[metric.name] = _denoiser(tasks, metric, settings.rules, seed)
         else:
-            model = MetricModel((one,), None)
+            model = MetricModel((metric,), None)
         models.append(model)
         bar.update()
     return models, errors
@@ -192,9 +192,9 @@ def _judgement(
         jobs=len({job_of(name) for name, _ in pulls}),
         left_out=trained.left_out,
         judged=judged,
-        never_useful=tuple(name for name, found in trained.reached.items() if not found),
+        never_useful=tuple(name for name, by_task in trained.reached.items() if not by_task),
         metrics=len(trained.reached),
-        wanted=settings.false_alarms,
+        false_alarms=settings.false_alarms,
     )
 
 
@@ -260,15 +260,15 @@ def _ranks(
     settings: DetectionTable,
 ) -> list[tuple[str, float]]:
     """Rank the metrics by labelled pulls; nothing where there are none, or nothing else."""
-    names, rows, labels = [one.name for one in limits], [], []
+    names, rows, labels = [metric.name for metric in limits], [], []
     if not faulty:
         return []
     span = settings.continuity // settings.interval
     for pull in tasks.all():
         row = []
-        for one in limits:
-            series = pull.series(one.name)
-            scaled = None if series is None else one.scale(series)
+        for metric in limits:
+            series = pull.series(metric.name)
+            scaled = None if series is None else metric.scale(series)
             row.append(0.0 if scaled is None else largest_z(scaled, settings.window, span))
         rows.append(row)
         labels.append(pull.name in faulty)

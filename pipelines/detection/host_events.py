@@ -82,8 +82,8 @@ class HostEvents:
         times = rows["timestamp"].to_pylist()
         texts = (rows[name].to_pylist() for name in ("code", "gpu_serial", "raw"))
         names = ("time", "xid", "gpu_serial", "raw")
-        found = zip(map(iso, times), *texts, strict=True)
-        return [dict(zip(names, row, strict=True)) for row in found]
+        rows = zip(map(iso, times), *texts, strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def _files(self, start: int, end: int) -> Iterator[Path]:
         # An event lies in the hour in which the interval of its record ends.
@@ -102,6 +102,6 @@ def _xids(path: Path, machine: str, start: int, end: int) -> pa.Table:
     except (RecordsError, pa.ArrowException, KeyError, OSError) as error:
         detail = str(error).splitlines()[0][:100]
         raise HostEventsError(f"{path}: cannot be used as events ({detail}).") from None
-    mine = pc.and_(pc.equal(table["machine_id"], machine), pc.equal(table["kind"], "xid"))
+    of_machine = pc.and_(pc.equal(table["machine_id"], machine), pc.equal(table["kind"], "xid"))
     inside = pc.and_(pc.greater_equal(time, start), pc.less_equal(time, end))
-    return table.filter(pc.and_(mine, inside))
+    return table.filter(pc.and_(of_machine, inside))

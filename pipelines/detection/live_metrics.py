@@ -33,10 +33,10 @@ class _Buffer:
 
     def add(self, key: Key, times: Sequence[float], values: Sequence[float]) -> None:
         """Append what is new: samples that a server answers twice count once."""
-        mine = np.round(np.asarray(times) * 1e9).astype(np.int64)
+        nanoseconds = np.round(np.asarray(times) * 1e9).astype(np.int64)
         known = self.times.get(key, np.empty(0, dtype=np.int64))
-        new = mine > (known[-1] if len(known) else -1)
-        self.times[key] = np.concatenate([known, mine[new]])
+        new = nanoseconds > (known[-1] if len(known) else -1)
+        self.times[key] = np.concatenate([known, nanoseconds[new]])
         before = self.values.get(key, np.empty(0))
         self.values[key] = np.concatenate([before, np.asarray(values, dtype=np.float64)[new]])
 
@@ -91,7 +91,7 @@ class LiveMetrics:
         if self.tasks is not None:
             self._take_members(Membership.open(self.tasks), end)
         buffer = self.fetch(first, end, span)
-        self._groups = {key: one for key, one in self._groups.items() if key in buffer.times}
+        self._groups = {key: group for key, group in self._groups.items() if key in buffer.times}
         for name, machines in sorted(self._at_work(buffer).items()):
             n_ticks = span // self.interval
             begin = end // self.interval - n_ticks + 1
@@ -111,11 +111,11 @@ class LiveMetrics:
     def _at_work(self, buffer: _Buffer) -> dict[str, tuple[str, ...]]:
         """Return the machines of every task that has any."""
         keys = buffer.times if self._members is None else self._since
-        found: dict[str, list[str]] = {}
+        by_task: dict[str, list[str]] = {}
         for task, machine in sorted(keys):
             if len(self._samples(buffer, task, machine)[0]):
-                found.setdefault(task, []).append(machine)
-        return {task: tuple(machines) for task, machines in found.items()}
+                by_task.setdefault(task, []).append(machine)
+        return {task: tuple(machines) for task, machines in by_task.items()}
 
     def _group(self, task: str, machine: str) -> str:
         if self._members is not None:
@@ -136,13 +136,13 @@ class LiveMetrics:
         buffer = self._buffers.setdefault(metric, _Buffer())
         begin = max(end - span, buffer.asked_until)
         if begin < end:
-            said = "" if self._members is not None else f'{self.settings.task_label}!=""'
-            inside = ",".join(one for one in (said, self.settings.selector) if one)
+            has_task = "" if self._members is not None else f'{self.settings.task_label}!=""'
+            inside = ",".join(matcher for matcher in (has_task, self.settings.selector) if matcher)
             answer = self.server.samples(f"{metric}{{{inside}}}", end, end - begin)
-            found, unread = parse_matrix(answer)
+            matrix, unread = parse_matrix(answer)
             for why, count in unread.counts.items():
                 note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
-            for series in found:
+            for series in matrix:
                 labels, names = series.labels, self.settings
                 task = labels.get(names.task_label, "") if self._members is None else ""
                 machine = labels.get(names.machine_label, "")

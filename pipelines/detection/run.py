@@ -68,13 +68,13 @@ class Detected:
             "task": self.pull.name,
             **named,
             "detected_at": iso(self.pull.grid.time(first.at)) if first else None,
-            "also": [_named(self.pull, one) for one in findings[1:]],
+            "also": [_named(self.pull, finding) for finding in findings[1:]],
             "blind": sorted(blind | set(self.pull.grid.off_clock)),
             "machines": len(self.pull.grid.machines),
             "seconds": round(self.seconds, 3),
             "kind": None if first is None else "straggler" if first.always else "fault",
             "evidence": None if first is None else evidence_of(self.pull, first, self.xids),
-            "jitters": [_short(self.pull, one) for one in self.verdict.jitters],
+            "jitters": [_short(self.pull, jitter) for jitter in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
             "too_small": [self.pull.grid.machines[i] for i in self.verdict.too_small],
@@ -121,17 +121,17 @@ _FIELDS = ("machine", "metric", "score", "since")
 _EARLIER = 15 * 60 * 1_000_000_000  # before a machine stood out: an Xid then may be the cause
 
 
-def _short(pull: Pull, found: Jitter) -> dict[str, Any]:
-    seconds = (found.until - found.since + 1) * pull.grid.interval / 1e9
-    return _named(pull, found) | {"seconds": round(seconds, 3)}
+def _short(pull: Pull, jitter: Jitter) -> dict[str, Any]:
+    seconds = (jitter.until - jitter.since + 1) * pull.grid.interval / 1e9
+    return _named(pull, jitter) | {"seconds": round(seconds, 3)}
 
 
-def _named(pull: Pull, found: Finding | Jitter) -> dict[str, Any]:
+def _named(pull: Pull, finding: Finding | Jitter) -> dict[str, Any]:
     return {
-        "machine": pull.grid.machines[found.machine],
-        "metric": found.metric,
-        "score": round(found.score, 3),
-        "since": iso(pull.grid.time(found.since)),
+        "machine": pull.grid.machines[finding.machine],
+        "metric": finding.metric,
+        "score": round(finding.score, 3),
+        "since": iso(pull.grid.time(finding.since)),
     }
 
 
@@ -172,7 +172,7 @@ def detect_pulls(
         try:
             pull = opened(folder, stored)
             before = known_pasts(state, pull.name)
-            found, pasts = detect(pull, stored.detector, lists, before, events)
+            detected, pasts = detect(pull, stored.detector, lists, before, events)
         except PullError as error:
             refused.append(error)
             seconds = time.perf_counter() - started
@@ -181,7 +181,7 @@ def detect_pulls(
             continue
         if state is not None:
             save_state(state, pull.name, pasts)
-        yield replace(found, seconds=time.perf_counter() - started)
+        yield replace(detected, seconds=time.perf_counter() - started)
     if len(refused) == len(folders):
         raise none_judged(refused)
 
@@ -220,7 +220,7 @@ def opened(folder: Path, stored: StoredDetector, span: int | None = None) -> Fil
         If they break the contract, or hold no metric that the detector knows.
     """
     pull = open_pull(folder, stored.interval, span)
-    known = [one.name for model in stored.detector.metrics for one in model.limits]
+    known = [limits.name for model in stored.detector.metrics for limits in model.limits]
     if not set(known) & pull.columns:
         raise PullError(
             f"{folder}: has none of the metrics of this detector ({', '.join(known)}), found "

@@ -38,7 +38,7 @@ def verdict_words(line: Mapping[str, Any]) -> str:
     if line["machine"] is None:
         return f"{where}: nobody stands out{_short(line['jitters'])}{blind}"
     what = "has been different from the beginning" if line["kind"] == "straggler" else "stands out"
-    also = "".join(f", also {one['machine']}" for one in line["also"][:5])
+    also = "".join(f", also {other['machine']}" for other in line["also"][:5])
     return (
         f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
         f"({line['score']:.1f} times the threshold{_compared(line['evidence'])})"
@@ -48,9 +48,12 @@ def verdict_words(line: Mapping[str, Any]) -> str:
 
 def _short(jitters: Sequence[Mapping[str, Any]]) -> str:
     """Say who stood out for a while and is back."""
-    told = [f"{one['machine']} did for {duration_in_words(one['seconds'])}" for one in jitters[:3]]
+    sentences = [
+        f"{jitter['machine']} did for {duration_in_words(jitter['seconds'])}"
+        for jitter in jitters[:3]
+    ]
     more = f" and {len(jitters) - 3} others" if len(jitters) > 3 else ""
-    return f" for long enough ({', '.join(told)}{more})" if told else ""
+    return f" for long enough ({', '.join(sentences)}{more})" if sentences else ""
 
 
 def _said(evidence: Mapping[str, Any] | None) -> str:
@@ -72,11 +75,11 @@ def _compared(evidence: Mapping[str, Any] | None) -> str:
 def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
     """Return the metrics of a detector in order of priority, with what decides on them."""
     importance = stored.facts.get("importance", {})
-    found = []
+    lines = []
     for model in stored.detector.metrics:
         (limits,), threshold = model.limits, model.threshold
         scale = ", log" if limits.log else ""
-        found.append(
+        lines.append(
             {
                 "metric": model.name,
                 "limits": f"{limits.low:g} to {limits.high:g}{scale}",
@@ -86,7 +89,7 @@ def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
                 "importance": importance.get(model.name),
             }
         )
-    return found
+    return lines
 
 
 def reordered(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
@@ -108,46 +111,48 @@ def reordered(stored: StoredDetector, first: Sequence[str]) -> StoredDetector:
     return replace(stored, detector=replace(detector, metrics=models), facts=facts)
 
 
-def fit_words(found: Mapping[str, Any]) -> list[str]:
+def fit_words(judgement: Mapping[str, Any]) -> list[str]:
     """Say what a detector found out about itself when it was fitted.
 
     Parameters
     ----------
-    found : mapping
+    judgement : mapping
         As `detect fit --json` prints it.
     """
     lines = [
-        f"fitted to {found['tasks']} tasks of {found['jobs']} jobs, {found['machines']} machines "
-        "in all"
+        f"fitted to {judgement['tasks']} tasks of {judgement['jobs']} jobs, "
+        f"{judgement['machines']} machines in all"
     ]
-    for one in found["left_out"]:
-        lines.append(f"left out as faulty: {one['task']}: {one['why']}")
-    for name in found["never_useful"]:
+    for suspect in judgement["left_out"]:
+        lines.append(f"left out as faulty: {suspect['task']}: {suspect['why']}")
+    for name in judgement["never_useful"]:
         lines.append(f"never useful: {name}: nothing could be said of any machine")
     lines += [
-        f"left-out jobs: {found['alarms']} alarms in {found['judged']} tasks taken for healthy"
+        f"left-out jobs: {judgement['alarms']} alarms in {judgement['judged']} tasks taken for "
+        "healthy"
         + "".join(
-            f"; {one['task']}: {one['machine']} on {one['metric']}" for one in found["alarmed"]
+            f"; {suspect['task']}: {suspect['machine']} on {suspect['metric']}"
+            for suspect in judgement["alarmed"]
         ),
-        f"blind or not comparable: {100 * found['blind']:.1f} % of the machines",
-        _supported_words(found),
+        f"blind or not comparable: {100 * judgement['blind']:.1f} % of the machines",
+        _supported_words(judgement),
     ]
-    if found["observe_only"]:
-        lines.append(f"observe only: {'; '.join(found['doubts'])}")
+    if judgement["observe_only"]:
+        lines.append(f"observe only: {'; '.join(judgement['doubts'])}")
     return lines
 
 
-def _supported_words(found: Mapping[str, Any]) -> str:
+def _supported_words(judgement: Mapping[str, Any]) -> str:
     """Say which rate of false alarms the data show, and what is assumed beyond it."""
-    wanted, days = found["false_alarms_wanted"], found["task_days_needed"]
-    if found["false_alarms_supported"] is None:
+    rate, days = judgement["false_alarms_wanted"], judgement["task_days_needed"]
+    if judgement["false_alarms_supported"] is None:
         seen = "no task could be judged by a detector fitted without its job"
     else:
         seen = (
-            f"{found['alarms']} alarms in {24 * found['task_days']:.3g} hours: below "
-            f"{found['false_alarms_supported']:.3g} per task and day with 95 %"
+            f"{judgement['alarms']} alarms in {24 * judgement['task_days']:.3g} hours: below "
+            f"{judgement['false_alarms_supported']:.3g} per task and day with 95 %"
         )
     return (
-        f"false alarms: {seen}; {wanted:g} takes {days:.3g} healthy task-days; what lies beyond is "
+        f"false alarms: {seen}; {rate:g} takes {days:.3g} healthy task-days; what lies beyond is "
         "the tail model's assumption"
     )

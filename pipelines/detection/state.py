@@ -93,13 +93,13 @@ def set_aside(path: Path, why: Exception) -> None:
 
 
 def _pasts(arrays: Any) -> list[tuple[str, Past]]:
-    found = []
+    pasts = []
     for number in range(sum(name.endswith("/names") for name in arrays.files)):
         names = json.loads(arrays[f"{number}/names"].tobytes().decode())
         past = Past(tuple(names["machines"]), *(arrays[f"{number}/{part}"] for part in _PARTS))
         _check(past)
-        found.append((names["metric"], past))
-    return found
+        pasts.append((names["metric"], past))
+    return pasts
 
 
 def _check(past: Past) -> None:

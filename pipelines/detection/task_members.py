@@ -33,19 +33,19 @@ class Membership:
         MembershipError
             If it cannot be read, lacks a column, or a machine is there twice with other words.
         """
-        found = cls({}, {})
+        members = cls({}, {})
         for line, row in _rows(path):
             task, machine, group = (row.get(name, "") for name in ("task", "machine", "group"))
             if not task or not machine:
                 raise MembershipError(f"{path}: line {line} has no task or no machine.")
-            said = (found.task.get(machine, task), found.group.get(machine, group))
-            if said != (task, group):
+            known = (members.task.get(machine, task), members.group.get(machine, group))
+            if known != (task, group):
                 raise MembershipError(
                     f"{path}: line {line}: machine {machine!r} is there twice, with task and group "
-                    f"{said} before, expected each once."
+                    f"{known} before, expected each once."
                 )
-            found.task[machine], found.group[machine] = task, group
-        return found
+            members.task[machine], members.group[machine] = task, group
+        return members
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:

@@ -105,10 +105,10 @@ def find_pulls(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise PullError(f"{folder}: no such folder, expected one of machine metrics.")
-    found = sorted(path for path in folder.glob("task=*") if path.is_dir())
-    if not found:
+    folders = sorted(path for path in folder.glob("task=*") if path.is_dir())
+    if not folders:
         raise PullError(f"{folder}: holds no task, expected task=NAME/*.parquet.")
-    return found
+    return folders
 
 
 def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
@@ -133,18 +133,18 @@ def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
         raise PullError(f"{folder}: holds no file, expected *.parquet.")
     files = tuple((path, _opened(path)) for path in paths)
     table = pa.concat_tables(_keys(path, file) for path, file in files)
-    there = pc.and_(table[_TIME].is_valid(), table[_MACHINE].is_valid())
+    complete = pc.and_(table[_TIME].is_valid(), table[_MACHINE].is_valid())
     if span is not None and table.num_rows:
-        there = pc.and_(there, pc.greater(table[_TIME], pc.max(table[_TIME]).as_py() - span))
-    kept = None if pc.all(there).as_py() in (True, None) else there.to_numpy()
-    table = table if kept is None else table.filter(there)
+        complete = pc.and_(complete, pc.greater(table[_TIME], pc.max(table[_TIME]).as_py() - span))
+    rows = None if pc.all(complete).as_py() in (True, None) else complete.to_numpy()
+    table = table if rows is None else table.filter(complete)
     codes, names = _codes(table[_MACHINE])
     try:
         grid = lay_task(codes, names, table[_TIME].to_numpy(), interval)
     except TaskGridError as error:
         raise PullError(f"{folder}: {error}") from None
     groups, group_names = _groups(table, codes, names, grid.machines)
-    return FilePull(task_name(folder), grid, groups, group_names, files, kept)
+    return FilePull(task_name(folder), grid, groups, group_names, files, rows)
 
 
 def task_name(folder: Path) -> str:
@@ -238,25 +238,25 @@ def _keys(path: Path, file: pq.ParquetFile) -> pa.Table:
 
 
 def _as_dictionary(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    wanted = pa.dictionary(pa.int32(), pa.string())
+    dictionary = pa.dictionary(pa.int32(), pa.string())
     if pa.types.is_dictionary(column.type):
-        return column.cast(wanted)
-    return pa.chunked_array(column.cast(pa.string())).dictionary_encode().cast(wanted)
+        return column.cast(dictionary)
+    return pa.chunked_array(column.cast(pa.string())).dictionary_encode().cast(dictionary)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Return number and name of the machine of every row; each name is used."""
-    one = column.unify_dictionaries().combine_chunks()
-    if isinstance(one, pa.ChunkedArray):
-        one = one.chunk(0) if one.num_chunks else pa.array([], column.type)
-    codes = one.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    names = one.dictionary.to_pylist()
+    values = column.unify_dictionaries().combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0) if values.num_chunks else pa.array([], column.type)
+    codes = values.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    names = values.dictionary.to_pylist()
     used = np.flatnonzero(np.bincount(codes, minlength=len(names)))
     if len(used) == len(names):
         return codes, names
-    place = np.zeros(len(names), dtype=np.int32)
-    place[used] = np.arange(len(used))
-    return place[codes], [names[i] for i in used]
+    new_code = np.zeros(len(names), dtype=np.int32)
+    new_code[used] = np.arange(len(used))
+    return new_code[codes], [names[i] for i in used]
 
 
 def _groups(
@@ -268,16 +268,16 @@ def _groups(
     """Return number and name of each machine's last group, in the order of the grid."""
     if table[_GROUP].null_count == len(table):
         return np.zeros(len(machines), dtype=np.int64), ("",) * len(machines)
-    one = table[_GROUP].unify_dictionaries().combine_chunks()
-    if isinstance(one, pa.ChunkedArray):
-        one = one.chunk(0)
-    group_names = [*one.dictionary.to_pylist(), ""]
+    values = table[_GROUP].unify_dictionaries().combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0)
+    group_names = [*values.dictionary.to_pylist(), ""]
     none = len(group_names) - 1
-    groups = pc.fill_null(one.indices, none).to_numpy(zero_copy_only=False).astype(np.int64)
+    groups = pc.fill_null(values.indices, none).to_numpy(zero_copy_only=False).astype(np.int64)
     last = np.full(len(names), none, dtype=np.int64)
     last[codes] = groups
-    place = {name: i for i, name in enumerate(names)}
-    numbers = last[[place[name] for name in machines]]
+    code_of = {name: i for i, name in enumerate(names)}
+    numbers = last[[code_of[name] for name in machines]]
     return numbers, tuple(group_names[number] for number in numbers)
 
 

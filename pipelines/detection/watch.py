@@ -119,7 +119,7 @@ class Watch:
             seen.add(task)
             began = time.perf_counter()
             try:
-                found = self._judge(open_task(), lists)
+                detected = self._judge(open_task(), lists)
             except PullError as error:
                 refused.append(error)
                 seconds, observe_only = (
@@ -129,11 +129,11 @@ class Watch:
                 yield from self._refused(NotJudged(task, str(error), seconds, observe_only))
                 continue
             self._reasons.pop(task, None)
-            self._learn(found)
-            for line in self._new(found):
+            self._learn(detected)
+            for line in self._new(detected):
                 self._adapted.alarms += 1
                 yield line
-            self._mention(found)
+            self._mention(detected)
         self._forget(seen)
         self._count()
         if refused and len(refused) == len(seen):
@@ -154,10 +154,10 @@ class Watch:
     def _judge(self, pull: Pull, lists: Prior | None) -> Detected:
         pasts = self._known(pull.name)
         detector = self._adapted.raised(self.stored.detector, pull.name)
-        found, now = detect(pull, detector, lists, pasts, self.events, go_on=True)
+        detected, now = detect(pull, detector, lists, pasts, self.events, go_on=True)
         self._pasts[pull.name] = now
         self._keep(lambda state: save_state(state, pull.name, now))
-        return found
+        return detected
 
     def _refused(self, task: NotJudged) -> Iterator[dict[str, Any]]:
         """Yield why a task is not judged, unless that was said at the call before."""
@@ -204,49 +204,49 @@ class Watch:
             self._pasts[task] = known_pasts(self.state, task)
         return self._pasts[task]
 
-    def _new(self, found: Detected) -> Iterator[dict[str, Any]]:
+    def _new(self, detected: Detected) -> Iterator[dict[str, Any]]:
         """Yield a verdict unless it goes on from one that was given."""
-        if not found.verdict.findings:
+        if not detected.verdict.findings:
             return
-        first, grid = found.verdict.findings[0], found.pull.grid
-        key = json.dumps([found.pull.name, grid.machines[first.machine]])
+        first, grid = detected.verdict.findings[0], detected.pull.grid
+        key = json.dumps([detected.pull.name, grid.machines[first.machine]])
         before, end = self._said.get(key), grid.time(grid.n_ticks - 1)
         self._said[key] = end
         # Overlapping calls see the same fault; one that began after the last look is another.
         if before is None or grid.time(first.since) > before:
-            yield found.line()
+            yield detected.line()
 
-    def _learn(self, found: Detected) -> None:
+    def _learn(self, detected: Detected) -> None:
         """Let thresholds rise with what a task reached in which nobody was named."""
-        grid, task = found.pull.grid, found.pull.name
+        grid, task = detected.pull.grid, detected.pull.name
         self._adapted.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
-        if not found.verdict.findings:
+        if not detected.verdict.findings:
             shares = shares_reached(self.stored.detector, self._pasts[task])
             self._adapted.learn(task, shares)
 
     def _count(self) -> None:
         """Say when there were more verdicts than the wanted rate of false alarms explains."""
-        wanted, known = self.stored.facts.get("false_alarms"), self._adapted
-        if wanted is None or known.alarms == self._counted:
+        rate, known = self.stored.facts.get("false_alarms"), self._adapted
+        if rate is None or known.alarms == self._counted:
             return
         self._counted = known.alarms
-        if beyond_chance(known.alarms, known.days, wanted):
+        if beyond_chance(known.alarms, known.days, rate):
             note(
                 f"{known.alarms} verdicts in {known.days:.3g} task-days, more than the "
-                f"{wanted:g} false alarms a day that are wanted explain: if no machine was faulty, "
+                f"{rate:g} false alarms a day that are wanted explain: if no machine was faulty, "
                 "fit again with these days"
             )
 
-    def _mention(self, found: Detected) -> None:
+    def _mention(self, detected: Detected) -> None:
         """Note once who stood out for a while and is back: no verdict, but worth a look."""
-        task, grid = found.pull.name, found.pull.grid
-        for one in found.verdict.jitters:
-            machine, since = grid.machines[one.machine], grid.time(one.since)
+        task, grid = detected.pull.name, detected.pull.grid
+        for jitter in detected.verdict.jitters:
+            machine, since = grid.machines[jitter.machine], grid.time(jitter.since)
             key = json.dumps([task, machine, "jitter"])
             if since > self._said.get(key, 0):
-                self._said[key] = grid.time(one.until)
-                lasted = duration_in_words((one.until - one.since + 1) * grid.interval / 1e9)
-                note(f"{task}: {machine} stood out on {one.metric} for {lasted}, and is back")
+                self._said[key] = grid.time(jitter.until)
+                lasted = duration_in_words((jitter.until - jitter.since + 1) * grid.interval / 1e9)
+                note(f"{task}: {machine} stood out on {jitter.metric} for {lasted}, and is back")
 
     def _forget(self, seen: Set[str]) -> None:
         """Forget tasks that are over; what was said of one that is seen can be said again."""
@@ -276,12 +276,12 @@ def _said_before(path: Path) -> dict[str, int]:
     try:
         if not path.is_file():  # opening a FIFO would wait for ever
             raise ValueError("no regular file")
-        said = json.loads(path.read_text("utf-8"))
-        for key in said:
+        stored = json.loads(path.read_text("utf-8"))
+        for key in stored:
             task, *_ = json.loads(key)
             if not isinstance(task, str):
                 raise ValueError(f"found {key!r:.40}")
-        return {key: int(at) for key, at in said.items()}
+        return {key: int(at) for key, at in stored.items()}
     except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
         set_aside(path, StateError(f"{path}: cannot be used ({str(error)[:80]})"))
         return {}

@@ -99,7 +99,7 @@ class StudySet:
 
     def strongest(self, detector: Detector, pull: Pull) -> tuple[tuple[str, float], ...]:
         """Return for each metric who stood out most in a pull, and by how many thresholds."""
-        task, found = pull.task(), []
+        task, strongest = pull.task(), []
         paused = detector.pauses(task)
         for model in detector.metrics:
             done = detector.examine(task, model, None, paused)
@@ -107,12 +107,12 @@ class StudySet:
                 reached = done.highest()
                 most = int(reached.argmax())
                 by = float(reached[most]) / model.threshold.at(len(task.machines))
-                found.append((task.machines[most], by))
-        return tuple(found)
+                strongest.append((task.machines[most], by))
+        return tuple(strongest)
 
 
 def run_study(
-    given: StudySet,
+    data: StudySet,
     stored: StoredDetector,
     out: Path,
     names: Sequence[str],
@@ -122,9 +122,9 @@ def run_study(
 
     Parameters
     ----------
-    given : StudySet
+    data : StudySet
     stored : StoredDetector
-        Fitted to `given.train()`.
+        Fitted to `data.train()`.
     out : Path
     names : sequence of str
         Of `VARIANTS`.
@@ -136,68 +136,68 @@ def run_study(
     dict
         What `study.json` holds.
     """
-    variants = Variants.of(stored, given.train, false_alarms)
-    found: dict[str, list[Outcome]] = {}
+    variants = Variants.of(stored, data.train, false_alarms)
+    outcomes: dict[str, list[Outcome]] = {}
     sure: dict[str, float] = {}
-    tasks = list(given.truth.index)
+    tasks = list(data.truth.index)
     with progress_bar(len(names) * (len(tasks) + 1), "study", "pull") as bar:
         for name in names:
             bar.set_postfix_str(name)
             detector = variants.make(name)
             bar.update()
-            found[name], sure[name] = [], max(detector.rules.sure[1], 1.0)
-            for pull in given.pulls():
-                outcome = given.outcome(detector, pull)
-                outcome = replace(outcome, strongest=given.strongest(detector, pull))
-                found[name].append(outcome)
+            outcomes[name], sure[name] = [], max(detector.rules.sure[1], 1.0)
+            for pull in data.pulls():
+                outcome = data.outcome(detector, pull)
+                outcome = replace(outcome, strongest=data.strongest(detector, pull))
+                outcomes[name].append(outcome)
                 bar.update()
     study = {
         "pulls": len(tasks),
         "false_alarms_per_task_day": variants.per_day,
-        "methods": {name: _figures(outcomes, sure[name]) for name, outcomes in found.items()},
-        "random": random_figures(next(iter(found.values()))),
+        "methods": {name: _figures(of_method, sure[name]) for name, of_method in outcomes.items()},
+        "random": random_figures(next(iter(outcomes.values()))),
     }
-    _write(out, study, found, tasks)
+    _write(out, study, outcomes, tasks)
     return study
 
 
 def _figures(outcomes: Sequence[Outcome], sure: float) -> dict[str, Any]:
     """Return the figures of a method as a whole, by fault and by size."""
-    faults = sorted({one.fault for one in outcomes if one.fault})
+    faults = sorted({outcome.fault for outcome in outcomes if outcome.fault})
     by_fault = {
         fault: {
-            "recall": sum(one.right for one in outcomes if one.fault == fault) / n,
+            "recall": sum(outcome.right for outcome in outcomes if outcome.fault == fault) / n,
             "pulls": n,
         }
         for fault in faults
-        if (n := sum(one.fault == fault for one in outcomes))
+        if (n := sum(outcome.fault == fault for outcome in outcomes))
     }
     by_size = {
-        f"{low} to {high}" if high < 10_000 else f"{low} and more": detection_figures(mine)
+        f"{low} to {high}" if high < 10_000 else f"{low} and more": detection_figures(of_size)
         for low, high in _SIZES
-        if (mine := [one for one in outcomes if low <= one.machines <= high])
+        if (of_size := [outcome for outcome in outcomes if low <= outcome.machines <= high])
     }
     best = hindsight_figures(outcomes, sure)
-    found = {"in_hindsight": best, "by_fault": by_fault, "by_size": by_size}
-    return detection_figures(outcomes) | found
+    parts = {"in_hindsight": best, "by_fault": by_fault, "by_size": by_size}
+    return detection_figures(outcomes) | parts
 
 
 def _write(
     out: Path,
     study: Mapping[str, Any],
-    found: Mapping[str, Sequence[Outcome]],
+    outcomes: Mapping[str, Sequence[Outcome]],
     tasks: Sequence[str],
 ) -> None:
     from forewarn.pipelines.studies.figure import study_figure
 
-    columns = {f"named by {name}": [one.named for one in o] for name, o in found.items()}
-    first = next(iter(found.values()))
+    columns = {f"named by {name}": [outcome.named for outcome in o] for name, o in outcomes.items()}
+    first = next(iter(outcomes.values()))
     table = pd.DataFrame(
         {
             "task": tasks,
-            "machines": [one.machines for one in first],
-            "fault": [one.fault for one in first],
-            "truth": [one.truth for one in first],
+            "machines": [outcome.machines for outcome in first],
+            "fault": [outcome.fault for outcome in first],
+            "truth": [outcome.truth for outcome in first],
             **columns,
         }
     )
@@ -215,12 +215,13 @@ def study_text(study: Mapping[str, Any]) -> str:
         f"{'method':26}{'precision':>22}{'recall':>22}{'F1':>22}{'best F1':>9}"
         f"{'false':>7}{'wrong':>7}{'delay':>8}"
     ]
-    for name, one in study["methods"].items():
-        cells = "".join(f"{_cell(one, figure):>22}" for figure in ("precision", "recall", "f1"))
-        delay = one["delay_seconds"]["p50"]
+    for name, figures in study["methods"].items():
+        cells = "".join(f"{_cell(figures, figure):>22}" for figure in ("precision", "recall", "f1"))
+        delay = figures["delay_seconds"]["p50"]
         late = "-" if delay is None else f"{delay:.0f} s"
-        best = f"{one['in_hindsight']['f1']:>9.3f}"
-        lines.append(f"{name:26}{cells}{best}{one['false_alarms']:>7}{one['wrong']:>7}{late:>8}")
+        best = f"{figures['in_hindsight']['f1']:>9.3f}"
+        counts = f"{figures['false_alarms']:>7}{figures['wrong']:>7}"
+        lines.append(f"{name:26}{cells}{best}{counts}{late:>8}")
     chance = study["random"]
     cells = "".join(f"{chance[figure]:>8.3f}{'':14}" for figure in ("precision", "recall", "f1"))
     lines.append(f"{'a machine at random':26}{cells}")
@@ -228,17 +229,18 @@ def study_text(study: Mapping[str, Any]) -> str:
     lines.append("nobody could have known.")
     name, first = next(iter(study["methods"].items()))
     for what, part in (("machines", "by_size"), ("fault", "by_fault")):
-        rows = [_recall(row, one) for row, one in first[part].items() if one["recall"] is not None]
+        known = {row: of for row, of in first[part].items() if of["recall"] is not None}
+        rows = [_recall(row, figures) for row, figures in known.items()]
         lines.append(f"recall of {name} by {what}: {', '.join(rows)}")
     return "\n".join(lines)
 
 
-def _recall(row: str, one: Mapping[str, Any]) -> str:
-    return f"{row} {one['recall']:.2f} of {one.get('faulty', one['pulls'])}"
+def _recall(row: str, figures: Mapping[str, Any]) -> str:
+    return f"{row} {figures['recall']:.2f} of {figures.get('faulty', figures['pulls'])}"
 
 
-def _cell(one: Mapping[str, Any], figure: str) -> str:
-    value, between = one[figure], one[f"{figure}_interval"]
+def _cell(figures: Mapping[str, Any], figure: str) -> str:
+    value, between = figures[figure], figures[f"{figure}_interval"]
     if value is None:
         return "-"
     return f"{value:.3f}" + (f" [{between[0]:.2f}, {between[1]:.2f}]" if between else "")

@@ -31,13 +31,15 @@ def study_figure(study: Mapping[str, Any]) -> Figure:
 
 
 def _scores(axes: Axes, methods: Mapping[str, Any], chance: float) -> None:
-    for row, one in enumerate(methods.values()):
-        if one["f1_interval"]:
-            axes.plot(one["f1_interval"], [row, row], color=COLOURS["muted"], linewidth=1.5)
+    for row, figures in enumerate(methods.values()):
+        if figures["f1_interval"]:
+            axes.plot(figures["f1_interval"], [row, row], color=COLOURS["muted"], linewidth=1.5)
         colour = COLOURS["c1"] if row == 0 else COLOURS["muted"]
-        axes.plot([one["f1"]], [row], "o", color=colour)
+        axes.plot([figures["f1"]], [row], "o", color=colour)
         best = "best threshold in hindsight" if row == 0 else None
-        axes.plot([one["in_hindsight"]["f1"]], [row], "|", color=colour, markersize=9, label=best)
+        axes.plot(
+            [figures["in_hindsight"]["f1"]], [row], "|", color=colour, markersize=9, label=best
+        )
     axes.axvline(chance, color=COLOURS["c2"], linestyle=":", label="a machine at random")
     axes.set_yticks(np.arange(len(methods)), list(methods))
     axes.invert_yaxis()

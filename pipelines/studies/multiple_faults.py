@@ -49,7 +49,7 @@ def several_figures(
         recall and precision by machine, with intervals by resampling tasks. Samples may be a
         second or a millisecond apart: a detector counts in samples, and so do these tasks.
     """
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with progress_bar(
         len(names) * n_tasks * (len(_AT_ONCE) + len(_FAULTS)), "study", "task"
     ) as bar:
@@ -67,8 +67,8 @@ def several_figures(
             for k in _FAULTS:
                 lives = (_life(seed, k, i) for i in range(n_tasks))
                 after[str(k)] = _figures([_counted(bar, _in_a_life(detector, t)) for t in lives])
-            found[name] = {"at_once": together, "in_a_life": after}
-    return {"tasks": n_tasks, "methods": found}
+            figures[name] = {"at_once": together, "in_a_life": after}
+    return {"tasks": n_tasks, "methods": figures}
 
 
 def _counted(bar: Any, counts: Counts) -> Counts:
@@ -83,7 +83,7 @@ def _life(seed: int, k: int, number: int) -> SimulatedTask:
 
 def _at_once(detector: Detector, task: SimulatedTask) -> Counts:
     verdict, _ = detector.find(as_task(task, 0, _PULL))
-    named = {one.machine for one in verdict.findings}
+    named = {finding.machine for finding in verdict.findings}
     faulty = {fault.machine for fault in task.faults}
     return len(named & faulty), len(named - faulty), len(faulty)
 
@@ -104,8 +104,8 @@ def _named(detector: Detector, task: SimulatedTask) -> Iterator[tuple[int, int]]
     pasts: Mapping[str, Past] = {}
     for end in range(_PULL, _LIFE + 1, _EVERY):
         verdict, pasts = detector.find(as_task(task, end - _PULL, end), pasts, go_on=True)
-        for one in verdict.findings[:1]:
-            yield one.machine, end - _PULL + one.since
+        for finding in verdict.findings[:1]:
+            yield finding.machine, end - _PULL + finding.since
 
 
 def _figures(counts: Sequence[Counts]) -> dict[str, Any]:
@@ -127,21 +127,21 @@ def _figures(counts: Sequence[Counts]) -> dict[str, Any]:
     }
 
 
-def several_text(found: Mapping[str, Any]) -> str:
+def several_text(figures: Mapping[str, Any]) -> str:
     """Return the tables for a terminal."""
-    lines = [f"{found['tasks']} tasks for each row"]
+    lines = [f"{figures['tasks']} tasks for each row"]
     titles = {"at_once": "fail together", "in_a_life": "faults in six hours"}
     for part, title in titles.items():
         lines.append(f"\n{title:22}{'method':26}{'recall':>22}{'precision':>22}{'all named':>11}")
-        for method, tables in found["methods"].items():
-            for row, one in tables[part].items():
-                cells = "".join(f"{_cell(one, name):>22}" for name in ("recall", "precision"))
-                lines.append(f"{row:22}{method:26}{cells}{one['all_named']:>11.2f}")
+        for method, tables in figures["methods"].items():
+            for row, recalls in tables[part].items():
+                cells = "".join(f"{_cell(recalls, name):>22}" for name in ("recall", "precision"))
+                lines.append(f"{row:22}{method:26}{cells}{recalls['all_named']:>11.2f}")
     return "\n".join(lines)
 
 
-def _cell(one: Mapping[str, Any], name: str) -> str:
-    value, between = one[name], one[f"{name}_interval"]
+def _cell(cells: Mapping[str, Any], name: str) -> str:
+    value, between = cells[name], cells[f"{name}_interval"]
     if value is None:
         return "-"
     return f"{value:.3f}" + (f" [{between[0]:.2f}, {between[1]:.2f}]" if between else "")

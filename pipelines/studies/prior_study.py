@@ -89,7 +89,7 @@ def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
                 alarms = [day.alarms(detector, listed) for listed in lists]
                 counts.setdefault(name, []).append(float(np.mean(alarms)))
             bar.update()
-    rates = {name: _rate(np.array(found), seed) for name, found in counts.items()}
+    rates = {name: _rate(np.array(alarms), seed) for name, alarms in counts.items()}
     return {"task_days": n_days, "machines": {"p50": float(np.median(sizes))}, "alarms": rates}
 
 
@@ -141,24 +141,24 @@ def _rate(counts: npt.NDArray[np.float64], seed: int) -> dict[str, Any]:
     }
 
 
-def alarm_text(found: Mapping[str, Any]) -> str:
+def alarm_text(figures: Mapping[str, Any]) -> str:
     """Return the table for a terminal."""
-    lines = [f"{found['task_days']} healthy task-days, tasks of 4 to {_LARGEST} machines"]
-    for name, one in found["alarms"].items():
-        low, high = one["interval"]
+    lines = [f"{figures['task_days']} healthy task-days, tasks of 4 to {_LARGEST} machines"]
+    for name, rate in figures["alarms"].items():
+        low, high = rate["interval"]
         lines.append(
-            f"{'list: ' + name:20} {one['alarms']:>6.1f} alarms, {one['per_task_day']:.3f} per "
+            f"{'list: ' + name:20} {rate['alarms']:>6.1f} alarms, {rate['per_task_day']:.3f} per "
             f"task and day [{low:.3f}, {high:.3f}]"
         )
     return "\n".join(lines)
 
 
-def prior_figures(given: StudySet, detector: Detector, seed: int) -> dict[str, Any]:
+def prior_figures(data: StudySet, detector: Detector, seed: int) -> dict[str, Any]:
     """Compare verdicts with and without a list that names the faulty machine and some others.
 
     Parameters
     ----------
-    given : StudySet
+    data : StudySet
     detector : Detector
     seed : int
 
@@ -169,13 +169,13 @@ def prior_figures(given: StudySet, detector: Detector, seed: int) -> dict[str, A
         name the right machine.
     """
     rows: list[tuple[float | None, float | None]] = []
-    with progress_bar(len(given.truth), "prior", "pull") as bar:
-        for number, pull in enumerate(given.pulls()):
-            truth = str(given.truth.loc[pull.name, "machine"])
+    with progress_bar(len(data.truth), "prior", "pull") as bar:
+        for number, pull in enumerate(data.pulls()):
+            truth = str(data.truth.loc[pull.name, "machine"])
             if truth:
                 weights = _helpful(pull.grid.machines, truth, [seed, number])
-                plain = given.outcome(detector, pull)
-                helped = given.outcome(detector, pull, weights)
+                plain = data.outcome(detector, pull)
+                helped = data.outcome(detector, pull, weights)
                 rows.append((plain.delay, helped.delay))
             bar.update()
     both = np.array([row for row in rows if None not in row], dtype=np.float64).reshape(-1, 2)
@@ -200,14 +200,14 @@ def _helpful(machines: Sequence[str], truth: str, seed: Sequence[int]) -> npt.ND
     return list_weights(listed)
 
 
-def prior_text(found: Mapping[str, Any]) -> str:
+def prior_text(figures: Mapping[str, Any]) -> str:
     """Return what came of it in a few lines."""
-    recall, delay, sooner = found["recall"], found["delay_seconds"], found["sooner_seconds"]
+    recall, delay, sooner = figures["recall"], figures["delay_seconds"], figures["sooner_seconds"]
     if sooner["p50"] is None:
-        return f"{found['faulty']} faulty pulls, none of them found both with and without a list"
+        return f"{figures['faulty']} faulty pulls, none of them found both with and without a list"
     return (
-        f"{found['faulty']} faulty pulls; recall without a list {recall['without']:.3f}, with one "
-        f"that names the machine {recall['with']:.3f}\n"
+        f"{figures['faulty']} faulty pulls; recall without a list {recall['without']:.3f}, with "
+        f"one that names the machine {recall['with']:.3f}\n"
         f"time to the verdict, median: {delay['without']:.0f} s without, {delay['with']:.0f} s "
         f"with; {sooner['mean']:.1f} s sooner in the mean"
     )

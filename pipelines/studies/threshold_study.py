@@ -39,7 +39,7 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
         By metric: `pulls`, the `threshold` of a task of the usual size after so many, and what the
         highest of them has `reached`.
     """
-    left_out = {one["task"] for one in stored.facts.get("fit", {}).get("left_out", ())}
+    left_out = {suspect["task"] for suspect in stored.facts.get("fit", {}).get("left_out", ())}
     detector = stored.detector
     reached: dict[str, list[Reached]] = {model.name: [] for model in detector.metrics}
     folders = find_pulls(metrics)
@@ -48,51 +48,53 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
             pull = open_pull(folder, stored.interval)
             days = pull.grid.n_ticks * pull.grid.interval / DAY
             for model in detector.metrics:
-                one = reached_by(detector, model, pull.task(), days)
-                if one is not None and pull.name not in left_out:
-                    reached[model.name].append(one)
+                reach = reached_by(detector, model, pull.task(), days)
+                if reach is not None and pull.name not in left_out:
+                    reached[model.name].append(reach)
             bar.update()
     share = float(stored.facts["false_alarms"]) / len(detector.metrics)
-    return {name: _falling(found, share) for name, found in reached.items() if found}
+    return {name: _falling(reaches, share) for name, reaches in reached.items() if reaches}
 
 
 def _falling(reached: Sequence[Reached], per_day: float) -> dict[str, list[float]]:
     counts = [n for n in _COUNTS if n < len(reached)] + [len(reached)]
-    size = int(np.median([one.n_machines for one in reached]))
+    size = int(np.median([reach.n_machines for reach in reached]))
     thresholds = [fit_metric_threshold(reached[:n], per_day).at(size) for n in counts]
-    highest = [max(one.highest for one in reached[:n]) for n in counts]
+    highest = [max(reach.highest for reach in reached[:n]) for n in counts]
     return {"pulls": [float(n) for n in counts], "threshold": thresholds, "reached": highest}
 
 
-def threshold_picture(found: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
+def threshold_picture(by_metric: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
     """Draw the threshold of each metric over the number of pulls, and what these reached."""
-    shown = list(found.items())[:_MOST_PANELS]
+    shown = list(by_metric.items())[:_MOST_PANELS]
     columns = min(len(shown), 4)
     rows = -(-len(shown) // max(columns, 1))
     with own_style():
         figure = Figure(figsize=(3.0 * columns + 0.8, 2.6 * rows + 0.8), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
-        for one in axes.flat[len(shown) :]:
-            one.set_axis_off()
-        for (name, figures), one in zip(shown, axes.flat, strict=False):
+        for panel in axes.flat[len(shown) :]:
+            panel.set_axis_off()
+        for (name, figures), panel in zip(shown, axes.flat, strict=False):
             pulls = figures["pulls"]
-            one.loglog(pulls, figures["threshold"], "o-", color=COLOURS["c1"], label="threshold")
-            one.loglog(pulls, figures["reached"], ".-", color=COLOURS["c2"], label="healthy pulls")
-            one.axhline(LEAST, color=COLOURS["muted"], linestyle=":", label="least that matters")
-            one.set_title(name.replace("_", " "), fontsize=9)
-        for one in axes[-1]:
-            one.set_xlabel("pulls")
+            panel.loglog(pulls, figures["threshold"], "o-", color=COLOURS["c1"], label="threshold")
+            panel.loglog(
+                pulls, figures["reached"], ".-", color=COLOURS["c2"], label="healthy pulls"
+            )
+            panel.axhline(LEAST, color=COLOURS["muted"], linestyle=":", label="least that matters")
+            panel.set_title(name.replace("_", " "), fontsize=9)
+        for panel in axes[-1]:
+            panel.set_xlabel("pulls")
         axes[0][0].legend(fontsize=7)
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=110, format="png")
 
 
-def threshold_text(found: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+def threshold_text(by_metric: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     """Return the table for a terminal."""
     lines = []
-    for name, one in found.items():
-        cells = zip(one["pulls"], one["threshold"], one["reached"], strict=True)
-        told = ", ".join(f"{n:.0f}: {level:.2f} ({highest:.2f})" for n, level, highest in cells)
-        lines.append(f"{name}: {told}")
+    for name, figures in by_metric.items():
+        cells = zip(figures["pulls"], figures["threshold"], figures["reached"], strict=True)
+        steps = ", ".join(f"{n:.0f}: {level:.2f} ({highest:.2f})" for n, level, highest in cells)
+        lines.append(f"{name}: {steps}")
     lines.append("pulls: threshold (the most that any of them reached)")
     return "\n".join(lines)

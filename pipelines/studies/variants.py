@@ -16,9 +16,9 @@ from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.fitting import fit_metric_threshold, reached_by, sample_windows
-from forewarn.models.detection.healthy_spread import fit_usual, usual_of
 from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.spread_fitting import fit_healthy_spread, task_spread_of
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.window_representations import Concatenated, WindowMeans, fit_moments
 from forewarn.pipelines.detection.task_metrics import Pull
@@ -85,13 +85,13 @@ class Variants:
     @classmethod
     def of(cls, stored: StoredDetector, train: Pulls, false_alarms: float | None) -> Self:
         """Return the variants of a stored detector, for its own rate of false alarms or another."""
-        wanted = stored.facts["false_alarms"] if false_alarms is None else false_alarms
-        left_out = {one["task"] for one in stored.facts.get("fit", {}).get("left_out", ())}
+        rate = stored.facts["false_alarms"] if false_alarms is None else false_alarms
+        left_out = {suspect["task"] for suspect in stored.facts.get("fit", {}).get("left_out", ())}
 
         def healthy() -> Iterator[Pull]:
             return (pull for pull in train() if pull.name not in left_out)
 
-        return cls(stored.detector, healthy, wanted, seed=0, anew=false_alarms is not None)
+        return cls(stored.detector, healthy, rate, seed=0, anew=false_alarms is not None)
 
     def make(self, name: str) -> Detector:
         """Return a variant by its name in `VARIANTS`."""
@@ -117,17 +117,19 @@ class Variants:
         if what == "fewer metrics":
             return self._with(rules, metrics[:_FEWER])
         if what == "more metrics":
-            more = [MetricModel((one,), None) for one in _MORE if self._sent(one.name)]
-            return self._with(rules, [*metrics, *(self._usual(rules, one) for one in more)])
+            more = [MetricModel((model,), None) for model in _MORE if self._sent(model.name)]
+            return self._with(rules, [*metrics, *(self._usual(rules, model) for model in more)])
         if what == "denoised":
-            return self._with(rules, [self._usual(rules, one) for one in self._denoised()])
+            return self._with(rules, [self._usual(rules, model) for model in self._denoised()])
         if what == "no own past":
             return self._with(replace(rules, own_past=False), metrics)
         return self._with(replace(rules, continuity=1), metrics)
 
     def _papers(self, rules: Rules, what: str) -> Detector:
         if what == "RAW":
-            return self._with(rules, [replace(one, denoiser=None) for one in self.fitted.metrics])
+            return self._with(
+                rules, [replace(model, denoiser=None) for model in self.fitted.metrics]
+            )
         if what == "INT":
             return self._together(rules, self._integrated(rules.window))
         metrics = self._denoised()
@@ -143,7 +145,7 @@ class Variants:
 
     def _together(self, rules: Rules, denoiser: Denoiser) -> Detector:
         """Return a detector that looks at all metrics at once."""
-        limits = tuple(one.limits[0] for one in self.fitted.metrics)
+        limits = tuple(model.limits[0] for model in self.fitted.metrics)
         return self._with(rules, [MetricModel(limits, denoiser)])
 
     def _with(self, rules: Rules, metrics: Sequence[MetricModel]) -> Detector:
@@ -158,16 +160,16 @@ class Variants:
                 )
                 for pull in self.train()
             ]
-            there = [one for one in reached if one is not None]
-            fitted.append(replace(model, threshold=fit_metric_threshold(there, share)))
+            known = [reach for reach in reached if reach is not None]
+            fitted.append(replace(model, threshold=fit_metric_threshold(known, share)))
         return replace(detector, metrics=tuple(fitted))
 
     def _usual(self, rules: Rules, model: MetricModel) -> MetricModel:
         detector = Detector(rules, (), self.fitted.activity)
         groups = model.usual.groups
-        shown = (usual_of(detector, model, pull.task()) for pull in self.train())
-        known = [one for one in shown if one is not None]
-        return replace(model, usual=fit_usual(known, groups, doubted=_DOUBTED))
+        shown = (task_spread_of(detector, model, pull.task()) for pull in self.train())
+        known = [spread for spread in shown if spread is not None]
+        return replace(model, usual=fit_healthy_spread(known, groups, doubted=_DOUBTED))
 
     def _sent(self, metric: str) -> bool:
         """Tell whether any task has a metric."""
@@ -186,7 +188,7 @@ class Variants:
         return replace(model, denoiser=fit_lstm_vae(windows, seed=self.seed)[0])
 
     def _integrated(self, length: int) -> LstmVae:
-        limits = tuple(one.limits[0] for one in self.fitted.metrics)
+        limits = tuple(model.limits[0] for model in self.fitted.metrics)
         denoiser, _ = fit_lstm_vae(self._windows(limits, length), seed=self.seed)
         return denoiser
 
@@ -199,15 +201,15 @@ class Variants:
         return np.concatenate(parts)
 
     def _series(self) -> list[Floats]:
-        limits = tuple(one.limits[0] for one in self.fitted.metrics)
+        limits = tuple(model.limits[0] for model in self.fitted.metrics)
         return [_scaled(pull, limits)[:, :50, :900] for pull in self.train()]
 
 
 def _scaled(pull: Pull, limits: Sequence[MetricLimits]) -> Floats:
     """Return the series of some metrics, (parts, machines, ticks)."""
     parts = []
-    for one in limits:
-        series = pull.series(one.name)
+    for metric in limits:
+        series = pull.series(metric.name)
         shape = (len(pull.grid.machines), pull.grid.n_ticks)
-        parts.append(np.full(shape, np.nan) if series is None else one.scale(series))
+        parts.append(np.full(shape, np.nan) if series is None else metric.scale(series))
     return np.stack(parts).astype(np.float32)

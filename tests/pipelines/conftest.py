@@ -1,4 +1,4 @@
-"""A small hourly fleet whose failures announce themselves, and one backtest of it."""
+"""A small hourly fleet and one backtest of it; running tasks and a detector fitted to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+
+from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 CONFIG = """
 [records]
@@ -108,9 +113,83 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def backtest(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from forewarn.pipelines.cli.main import main
-
     out = tmp_path_factory.mktemp("backtest")
     arguments = ["--records", str(records), "--config", str(config), "--out", str(out)]
     assert main(["backtest", *arguments]) == 0
     return out
+
+
+DETECTION_BEGIN = np.datetime64("2025-03-01T00:00:00", "ns")
+DETECTION_CONFIG = """
+[detection]
+metrics = [
+    { name = "cpu_usage", low = 0.0, high = 100.0 },
+    { name = "power_draw", low = 0.0, high = 1000.0 },
+]
+activity = "gpu_duty_cycle"
+"""
+DETECTION_COLUMNS = ("cpu_usage", "power_draw", "gpu_duty_cycle")
+
+Put = Callable[[SimulatedTask, Path, str], Path]
+
+
+@pytest.fixture(scope="session")
+def put() -> Put:
+    """Return `put(task, metrics, name)`: write some metrics of a task where a pull is expected."""
+
+    def write(task: SimulatedTask, metrics: Path, name: str) -> Path:
+        folder = metrics / f"task={name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        table = metrics_table(task, DETECTION_BEGIN)
+        pq.write_table(
+            table.select(["timestamp", "machine", *DETECTION_COLUMNS]), folder / "part-0.parquet"
+        )
+        return metrics
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def detection_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("detection") / "detection.toml"
+    path.write_text(DETECTION_CONFIG)
+    return path
+
+
+@pytest.fixture(scope="session")
+def healthy_metrics(put: Put, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    for number in range(14):
+        generator = np.random.default_rng([9, number])
+        put(healthy_task(generator, 4 + 3 * number, 900), folder, f"train-{number}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(
+    healthy_metrics: Path, detection_config: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("detector") / "model"
+    options = ["--metrics", str(healthy_metrics), "--config", str(detection_config)]
+    assert main(["detect", "fit", *options, "--model", str(folder)]) == 0
+    return folder
+
+
+def plain_fault(n: int, machine: int, start: int = 400, seed: int = 1) -> SimulatedTask:
+    """Return a task of which one machine loses most of its power draw for good."""
+    task = healthy_task(np.random.default_rng(seed), n, 900)
+    task.samples["power_draw"][machine, start:] *= 0.35
+    return task
+
+
+@pytest.fixture(scope="session")
+def fault() -> Callable[..., SimulatedTask]:
+    return plain_fault
+
+
+@pytest.fixture
+def jitter() -> SimulatedTask:
+    """Return a task in which node-0006 draws less power for a minute and a half, and is back."""
+    task = healthy_task(np.random.default_rng(5), 10, 900)
+    task.samples["power_draw"][6, 500:590] *= 0.4
+    return task

@@ -220,8 +220,8 @@ def _levels(
     course = idle + (busy - idle) * rhythm.busy * slowed
     saving = generator.uniform(*profile.saving)
     course = course * (1.0 - rhythm.saving) + saving * rhythm.saving
-    found: Floats = course.astype(np.float32)[stages]
-    return found
+    levels: Floats = course.astype(np.float32)[stages]
+    return levels
 
 
 def _machine_factors(
@@ -249,14 +249,14 @@ def _rank_zero(profile: MetricProfile, level: Floats, rhythm: _Rhythm) -> None:
 def _jitters(generator: Generator, n: int, seconds: int) -> list[Fault]:
     """Return what looks like a fault and is over soon."""
     count = generator.poisson(_JITTERS_PER_HOUR * n * seconds / 3600.0)
-    found = []
+    jitters = []
     for _ in range(count):
         long = _JITTER_SECONDS * np.exp(_JITTER_SPREAD * generator.standard_normal())
         begin = float(generator.uniform(0.0, seconds))
-        one = draw_fault(generator, int(generator.integers(n)), begin)
+        fault = draw_fault(generator, int(generator.integers(n)), begin)
         end = begin + min(float(long), _LONGEST_JITTER)
-        found.append(replace(one, kind="jitter", end=end, spread_after=np.inf))
-    return found
+        jitters.append(replace(fault, kind="jitter", end=end, spread_after=np.inf))
+    return jitters
 
 
 def _strike(generator: Generator, profile: MetricProfile, level: Floats, fault: Fault) -> None:
@@ -289,8 +289,8 @@ def _lose(generator: Generator, values: dict[str, Floats]) -> None:
             lost[gone, away:] = True
         else:
             lost[gone, :away] = True
-    for one in values.values():
-        one[lost] = np.nan
+    for samples in values.values():
+        samples[lost] = np.nan
     if generator.random() < _STUCK:
         name = list(values)[int(generator.integers(len(values)))]
         machine, begin = int(generator.integers(n)), int(generator.uniform(0.0, 0.7) * seconds)

@@ -129,9 +129,9 @@ def _noise(generator: Generator, metric: MetricConditions, n: int, samples: int)
         noise = generator.standard_normal((n, samples))
     else:
         noise = generator.standard_t(metric.tail, (n, samples))
-    found: Floats = noise.astype(np.float32)
-    with_inertia(found, metric.inertia)
-    return np.float32(metric.noise) * found
+    values: Floats = noise.astype(np.float32)
+    with_inertia(values, metric.inertia)
+    return np.float32(metric.noise) * values
 
 
 def _fault(generator: Generator, conditions: Conditions, n: int) -> Fault:
@@ -148,14 +148,14 @@ def _fault(generator: Generator, conditions: Conditions, n: int) -> Fault:
 
 def _jitters(generator: Generator, conditions: Conditions, n: int) -> list[Fault]:
     """Return what looks like a fault and is over soon."""
-    found = []
+    jitters = []
     for _ in range(generator.poisson(conditions.jitters * n)):
         begin = float(generator.uniform(0.0, conditions.samples))
-        one = draw_fault(generator, int(generator.integers(n)), begin)
+        fault = draw_fault(generator, int(generator.integers(n)), begin)
         long = _JITTER * conditions.continuity * np.exp(0.8 * generator.standard_normal())
         end = begin + min(float(long), 0.6 * conditions.continuity)
-        found.append(replace(one, kind="jitter", end=end, spread_after=np.inf))
-    return found
+        jitters.append(replace(fault, kind="jitter", end=end, spread_after=np.inf))
+    return jitters
 
 
 def _pace(generator: Generator, samples: int, faults: Sequence[Fault]) -> Floats:
@@ -185,10 +185,10 @@ def _in_units(limit: MetricLimits, shares: npt.NDArray[np.float64]) -> Floats:
     """Return values in the units of the metric."""
     if limit.log:
         low, high = np.log1p(limit.low), np.log1p(limit.high)
-        found = np.expm1(low + shares * (high - low))
+        values = np.expm1(low + shares * (high - low))
     else:
-        found = limit.low + shares * (limit.high - limit.low)
-    return np.asarray(found, dtype=np.float32)
+        values = limit.low + shares * (limit.high - limit.low)
+    return np.asarray(values, dtype=np.float32)
 
 
 def _lose(generator: Generator, conditions: Conditions, values: dict[str, Floats]) -> None:
@@ -197,5 +197,5 @@ def _lose(generator: Generator, conditions: Conditions, values: dict[str, Floats
     begins = generator.random(shape) < conditions.bursts
     for machine, sample in zip(*np.nonzero(begins), strict=True):
         lost[machine, sample : sample + int(generator.integers(2, 12))] = True
-    for one in values.values():
-        one[lost] = np.nan
+    for samples in values.values():
+        samples[lost] = np.nan

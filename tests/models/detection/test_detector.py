@@ -9,7 +9,8 @@ import pytest
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.denoiser import windows_of
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.own_past import Past, Usual
+from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.own_past import Past
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.task import Task
 from forewarn.models.detection.threshold import Threshold
@@ -21,7 +22,7 @@ RULES = Rules(window=4, continuity=40, block=10)
 ONE = MetricLimits("one", 0.0, 1.0)
 TWO = MetricLimits("two", 0.0, 1.0)
 FIXED = Threshold(base=np.log(3.0), slope=0.0, margin=0.0, tail=0.2)
-USUAL = Usual(0.02, 0.3, 0.05)
+USUAL = HealthySpread(0.02, 0.3, 0.05)
 
 
 def detector(rules: Rules = RULES, activity: str | None = None, level: float = 3.0) -> Detector:

@@ -15,7 +15,7 @@ from forewarn.models.detection.detector_file import (
     load_detector,
     save_detector,
 )
-from forewarn.models.detection.own_past import Usual
+from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
 
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
     metric = MetricModel(
         (MetricLimits("cpu_usage"),),
         LstmVae(8, weights),
-        Usual(0.125, 1.0, 1.0),
+        HealthySpread(0.125, 1.0, 1.0),
         Threshold(0.5, 0.25, 0.75, 0.1),
     )
     detector = Detector(Rules(mode="minder"), (metric,))

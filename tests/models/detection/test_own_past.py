@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from forewarn.models.detection.own_past import Past, PastTerms, Usual, judge
+from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.own_past import Past, PastTerms
+from forewarn.models.detection.past_scoring import past_scores
 from forewarn.models.detection.peer_deviation import deviations
 
 TERMS = PastTerms(block=10, lag=5)
-USUAL = Usual(deviation=0.02, offset=0.5, spread=0.1)
+USUAL = HealthySpread(deviation=0.02, offset=0.5, spread=0.1)
 Floats = np.ndarray
 
 
@@ -16,20 +18,20 @@ def quiet(n: int = 8, windows: int = 150, seed: int = 0) -> Floats:
 
 
 def scores(
-    values: Floats, past: Past | None = None, start: int = 0, usual: Usual = USUAL
+    values: Floats, past: Past | None = None, start: int = 0, usual: HealthySpread = USUAL
 ) -> tuple[Floats, Past]:
     n = values.shape[2]
     found = deviations(values, np.isfinite(values[:, 0]), np.zeros(n, int))
     numbers = np.arange(len(values)) + start
     known = (past or Past.none()).of([str(i) for i in range(n)])
-    return judge(found, numbers, np.zeros(n, int), TERMS, usual, known)
+    return past_scores(found, numbers, np.zeros(n, int), TERMS, usual, known)
 
 
 def test_a_machine_that_has_always_been_different_is_none_to_name() -> None:
     values = quiet()
     values[:, :, 3] += 0.3
     assert np.nanmedian(scores(values)[0][:, 3]) < 2
-    unforgiving, _ = scores(values, usual=Usual(0.02, offset=0.0, spread=0.0))
+    unforgiving, _ = scores(values, usual=HealthySpread(0.02, offset=0.0, spread=0.0))
     assert np.nanmedian(unforgiving[:, 3]) > 5
 
 

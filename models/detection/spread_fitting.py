@@ -1,0 +1,197 @@
+"""Fits what machines of healthy tasks differ by on a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.detection.frozen_sensors import frozen, longest_runs
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.healthy_spread import HealthySpread, Range
+from forewarn.models.detection.task import Task
+
+__all__ = [
+    "TaskSpread",
+    "fit_healthy_spread",
+    "group_differences",
+    "group_levels",
+    "task_spread_of",
+]
+
+Floats = npt.NDArray[np.float32]
+
+_FORGIVEN = 0.999  # of the machines of healthy tasks: what they always differ by is forgiven
+_MARGIN = 2.0
+_KNOWN = 8  # healthy tasks after which a machine is forgiven what it showed, not what any did
+_SAME = 0.25  # of what machines differ by is what one differs by from task to task
+_HANGING = 0.05  # of the machines of a metric may have a sensor that hangs
+_FEWEST_TASKS = 2  # that had a small group, so that something is known of it
+_NEVER = 1_000_000_000  # ticks: no sensor of the metric is ever taken for hanging
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpread:
+    """What a task showed on a metric, machine by machine; NaN where nothing can be said.
+
+    Attributes
+    ----------
+    machines : tuple of str
+    deviation : float
+        Of its machines from the others, in the median.
+    offset, spread : ndarray of shape (n_machines,)
+        Medians over its blocks: signed difference from the others, and its size without it.
+    still : ndarray of shape (n_machines,)
+        Ticks of the longest run of one value that would be taken for a sensor that hangs.
+    """
+
+    machines: tuple[str, ...]
+    deviation: float
+    offset: Floats
+    spread: Floats
+    still: Floats
+
+
+def task_spread_of(detector: Detector, model: MetricModel, task: Task) -> TaskSpread | None:
+    """Return what a task shows on a metric; None if nothing can be said of any machine."""
+    still = _still_runs(detector, model, task)
+    plain = replace(model, usual=HealthySpread(still=_NEVER, groups=model.usual.groups))
+    done = detector.examine(task, plain, None, detector.pauses(task))
+    if still is None or done is None or not np.isfinite(done.past.spread).any():
+        return None
+    spread = done.past.spread
+    deviation = float(np.nanmedian(spread))
+    return TaskSpread(task.machines, deviation, _typical(done.past.offset), _typical(spread), still)
+
+
+def _still_runs(detector: Detector, model: MetricModel, task: Task) -> Floats | None:
+    """Return the ticks of each machine's longest run that a rule for all metrics calls hanging."""
+    longest: Floats = np.zeros(len(task.machines), dtype=np.float32)
+    for limits in model.limits:
+        values = task.series(limits.name)
+        if values is None:
+            return None
+        hangs = frozen(limits.scale(values), detector.rules.still)
+        longest = np.maximum(longest, longest_runs(hangs))
+    return longest
+
+
+def _typical(values: Floats) -> Floats:
+    """Return the median of each machine; NaN where there is none."""
+    out = np.full(len(values), np.nan, dtype=np.float32)
+    measured = np.isfinite(values).any(axis=1)
+    out[measured] = np.nanmedian(values[measured], axis=1)
+    return out
+
+
+def fit_healthy_spread(
+    tasks: Sequence[TaskSpread], groups: Mapping[str, float], *, doubted: float = 0.0
+) -> HealthySpread:
+    """Find what machines of healthy tasks differ by, and how much of it is there for good.
+
+    Parameters
+    ----------
+    tasks : sequence of TaskSpread
+    groups : mapping of str to float
+        What small groups differ by (`group_levels`).
+    doubted : float
+        Share of the tasks that may hold a fault: those with the greatest differences do not count.
+    """
+    if not tasks:
+        return HealthySpread(0.0, 0.0, 0.0, groups=groups)
+    offsets = [np.abs(task.offset[np.isfinite(task.offset)]) for task in tasks]
+    spreads = [task.spread[np.isfinite(task.spread)] for task in tasks]
+    return HealthySpread(
+        deviation=float(np.median([task.deviation for task in tasks])),
+        offset=_MARGIN * _greatest(offsets, doubted),
+        spread=_MARGIN * _greatest(spreads, doubted),
+        still=_longest_still(tasks),
+        machines=_machine_ranges(tasks),
+        groups=groups,
+    )
+
+
+def _greatest(values: Sequence[Floats], doubted: float) -> float:
+    """Return what nearly all machines stay below, in tasks without the most extreme ones."""
+    ascending = sorted(
+        (machines for machines in values if len(machines)),
+        key=lambda machines: float(machines.max()),
+    )
+    certain = ascending[: len(ascending) - int(doubted * len(ascending))]
+    return float(np.quantile(np.concatenate(certain), _FORGIVEN)) if certain else 0.0
+
+
+def _longest_still(tasks: Sequence[TaskSpread]) -> int:
+    """Return 0 if the rule for all metrics suits these machines, else that none of them hangs.
+
+    A gauge of whole percents, or one that nothing happens to, does not hang.
+    """
+    runs = np.concatenate([task.still for task in tasks])
+    return _NEVER if (runs > 0).sum() > max(1.0, _HANGING * len(runs)) else 0
+
+
+def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
+    """Return the offsets that are forgiven machines which many of the tasks had."""
+    shown: dict[str, list[float]] = {}
+    for task in tasks:
+        for machine, offset in zip(task.machines, task.offset.tolist(), strict=True):
+            if np.isfinite(offset):
+                shown.setdefault(machine, []).append(offset)
+    known = {name: np.array(offsets) for name, offsets in shown.items() if len(offsets) >= _KNOWN}
+    if not known or not _tells(list(known.values())):
+        return {}
+    return {machine: _range(offsets) for machine, offsets in known.items()}
+
+
+def _tells(offsets: Sequence[npt.NDArray[np.float64]]) -> bool:
+    """Tell whether the name of a machine says what it differs by: in each task it is the same.
+
+    Where names are given anew in each task, as ranks are, a machine differs from itself as much
+    as from any other.
+    """
+    own = np.concatenate([np.abs(machine - np.median(machine)) for machine in offsets])
+    everybody = np.concatenate(offsets)
+    all_of_them = np.abs(everybody - np.median(everybody))
+    return bool(np.median(own) < _SAME * np.median(all_of_them))
+
+
+def _range(offsets: npt.NDArray[np.float64]) -> Range:
+    middle = float(np.median(offsets))
+    reach = _MARGIN * float(np.abs(offsets - middle).max())
+    return middle - reach, middle + reach
+
+
+def group_differences(limits: MetricLimits, task: Task) -> dict[str, float]:
+    """Return what each small group of a task differs by from the machines of the task."""
+    values = task.series(limits.name)
+    small = np.flatnonzero(task.in_small_group)
+    if values is None or not len(small) or not task.group_names:
+        return {}
+    levels = _typical(limits.scale(values))
+    if not np.isfinite(levels).any():
+        return {}
+    middle = float(np.nanmedian(levels))
+    by_group: dict[str, list[float]] = {}
+    for machine in small.tolist():
+        if np.isfinite(levels[machine]):
+            by_group.setdefault(task.group_of(machine), []).append(float(levels[machine]))
+    return {
+        group: float(np.median(levels_of_group)) - middle
+        for group, levels_of_group in by_group.items()
+    }
+
+
+def group_levels(differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return what small groups differ by, in the median over the tasks that had them."""
+    by_group: dict[str, list[float]] = {}
+    for task in differences:
+        for group, difference in task.items():
+            by_group.setdefault(group, []).append(difference)
+    return {
+        group: float(np.median(values))
+        for group, values in by_group.items()
+        if len(values) >= _FEWEST_TASKS
+    }
