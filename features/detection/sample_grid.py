@@ -52,7 +52,7 @@ class TaskGrid:
     cell: Numbers
     off_clock: tuple[str, ...]
 
-    def place(self, values: Floats) -> Floats:
+    def on_ticks(self, values: Floats) -> Floats:
         """Return one metric on the grid, shape (n_machines, n_ticks), short gaps filled.
 
         A tick without a sample takes the nearest one, the earlier of two, where at most

@@ -97,7 +97,7 @@ class HourlyGrid:
     cell_as_read: IntArray
     first_row: IntArray
     row_count: CountArray
-    _kept: dict[str, HourlySums] = field(default_factory=dict)
+    _sums_of: dict[str, HourlySums] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Records, rows: IntArray) -> HourlyGrid:
@@ -114,7 +114,9 @@ class HourlyGrid:
         where = cell_as_read, first_row, count
 
         def fill_cells(part: IntArray) -> None:
-            _place((records.order, records.gpu, records.time), part, (bucket, first, low), *where)
+            _place_rows(
+                (records.order, records.gpu, records.time), part, (bucket, first, low), *where
+            )
 
         # Each thread has GPUs of its own, and so cells of its own.
         cuts = records.gpu_bounds()[np.arange(1, n_threads()) * shape[0] // n_threads()]
@@ -138,8 +140,8 @@ class HourlyGrid:
         work : callable, optional
             What is counted of the column; without it the channel has a level, and squares too.
         """
-        if channel in self._kept:
-            return self._kept[channel]
+        if channel in self._sums_of:
+            return self._sums_of[channel]
         values = self.columns_as_read(name)
         counted = work(values) if work else values
         added = np.full((1 if work else 2, self.size), 0.0)
@@ -154,9 +156,9 @@ class HourlyGrid:
 
     def keep(self, names: Iterable[str]) -> None:
         """Add up some columns that have a level, and keep their sums: they are looked at often."""
-        left = [name for name in names if name not in self._kept]
+        left = [name for name in names if name not in self._sums_of]
         sums = in_threads(lambda name: self.sums(name, name), left)
-        self._kept.update(zip(left, sums, strict=True))
+        self._sums_of.update(zip(left, sums, strict=True))
 
     def _by_gpu(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """View cells that lie hour after hour as GPU after GPU."""
@@ -235,7 +237,7 @@ def _extent(values: IntArray, rows: IntArray) -> tuple[int, int]:
 
 
 @compiled
-def _place(
+def _place_rows(
     records: tuple[IntArray, npt.NDArray[np.int32], IntArray],
     rows: IntArray,
     grid: tuple[int, int, int],

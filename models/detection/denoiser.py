@@ -26,7 +26,7 @@ _P = tuple(np.float32(v) for v in (0.99999963, 0.129582595, 0.00298689288, 1.183
 _Q = tuple(np.float32(v) for v in (0.462914521, 0.0239599783, 0.000243859900, 2.59444695e-07))
 _P0, _P1, _P2, _P3 = _P
 _Q1, _Q2, _Q3, _Q4 = _Q
-_ONE, _HALF = np.float32(1.0), np.float32(0.5)
+_UNIT, _HALF = np.float32(1.0), np.float32(0.5)
 
 # Windows that are taken together, and where their parts lie in one scratch array: rows of
 # `_TOGETHER` for the 16 gates, the states h and c, the next h, and the latent variables.
@@ -40,7 +40,7 @@ def _tanh(x: np.float32) -> np.float32:
     x = min(max(x, -_EDGE), _EDGE)
     u = x * x
     above = x * (_P0 + u * (_P1 + u * (_P2 + u * _P3)))
-    return above / (_ONE + u * (_Q1 + u * (_Q2 + u * (_Q3 + u * _Q4))))
+    return above / (_UNIT + u * (_Q1 + u * (_Q2 + u * (_Q3 + u * _Q4))))
 
 
 @vectorised

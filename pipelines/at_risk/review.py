@@ -20,7 +20,7 @@ from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 __all__ = ["read_lists", "review_lists", "review_text"]
 
 _NEEDED = ("gpu_serial", "window_end", "valid_until", "flagged")
-_WANTED = (*_NEEDED, "machine_id", "probability", "model_version")
+_READ = (*_NEEDED, "machine_id", "probability", "model_version")
 
 
 def read_lists(at_risk: Path) -> pd.DataFrame:
@@ -44,7 +44,7 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
         if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
             note(f"{path}: made in hindsight and left out")
             continue
-        present = [name for name in _WANTED if name in table.column_names]
+        present = [name for name in _READ if name in table.column_names]
         frames.append(table.select(present).to_pandas().assign(list=path.parent.name[5:]))
     if not frames:
         raise JobError(f"{at_risk}: every list was made in hindsight, expected one that was not.")

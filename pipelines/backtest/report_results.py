@@ -160,10 +160,10 @@ def lead_strategy(results: Iterable[Result]) -> str:
 def ranked(results: Iterable[Result], strategy: str) -> list[Result]:
     """Take the results of one strategy, best first; those without a figure come last."""
     of_strategy = [result for result in results if result.method.strategy in (strategy, "")]
-    return sorted(of_strategy, key=_place)
+    return sorted(of_strategy, key=_rank_key)
 
 
-def _place(result: Result) -> tuple[bool, float, str]:
+def _rank_key(result: Result) -> tuple[bool, float, str]:
     """Order: figures before gaps, high before low, then by name."""
     value = result.estimate.value
     return value is None, -(value or 0.0), result.method.name
@@ -176,4 +176,4 @@ def best(results: Iterable[Result], *kinds: str) -> Result | None:
         for result in results
         if result.method.kind in kinds and result.estimate.value is not None
     ]
-    return min(known, key=_place, default=None)
+    return min(known, key=_rank_key, default=None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import (
     Commands,
+    Parser,
     add_command,
     add_config,
     add_out,
@@ -65,6 +66,10 @@ def add_ingest(commands: Commands) -> None:
         metavar="FILE",
         help="tickets: gpu_serial, failed_at, repaired_at, cause, known_at",
     )
+    _add_ingest_span(command)
+
+
+def _add_ingest_span(command: Parser) -> None:
     add_out(command, "folder of records")
     add_config(command)
     command.add_argument(

@@ -163,7 +163,7 @@ class LiveMetrics:
         machine = np.repeat(np.arange(len(parts)), lengths)
         times, values = (np.concatenate(part) for part in zip(*parts, strict=True))
         laid = grid.with_samples(machine, times)
-        return laid.place(values.astype(np.float32))
+        return laid.on_ticks(values.astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def warm_up(stored: StoredDetector) -> None:
     values = np.random.default_rng(0).random(n * ticks, dtype=np.float32)
 
     def series(_: str) -> npt.NDArray[np.float32]:
-        return grid.place(values)
+        return grid.on_ticks(values)
 
     groups, weights = np.zeros(n, dtype=np.int64), np.ones(n)
     stored.detector.find(Task(grid.machines, 0, ticks, series, groups, weights))

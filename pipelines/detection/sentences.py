@@ -42,7 +42,7 @@ def verdict_words(line: Mapping[str, Any]) -> str:
     return (
         f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
         f"({line['score']:.1f} times the threshold{_compared(line['evidence'])})"
-        f"{_said(line['evidence'])}{also}{blind}"
+        f"{_evidence_words(line['evidence'])}{also}{blind}"
     )
 
 
@@ -56,7 +56,7 @@ def _short(jitters: Sequence[Mapping[str, Any]]) -> str:
     return f" for long enough ({', '.join(sentences)}{more})" if sentences else ""
 
 
-def _said(evidence: Mapping[str, Any] | None) -> str:
+def _evidence_words(evidence: Mapping[str, Any] | None) -> str:
     """Name the last Xid of the machine."""
     if not evidence or not evidence["xids"]:
         return ""

@@ -73,7 +73,7 @@ class FilePull(Pull):
     """A task in Parquet files; a column is read when it is asked for."""
 
     _files: tuple[tuple[Path, pq.ParquetFile], ...]
-    _kept: npt.NDArray[np.bool_] | None
+    _readable: npt.NDArray[np.bool_] | None
 
     @property
     def columns(self) -> frozenset[str]:
@@ -92,7 +92,7 @@ class FilePull(Pull):
             return None
         parts = [_numbers(path, file, name) for path, file in self._files]
         values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return self.grid.place(values if self._kept is None else values[self._kept])
+        return self.grid.on_ticks(values if self._readable is None else values[self._readable])
 
 
 def find_pulls(folder: Path) -> list[Path]:

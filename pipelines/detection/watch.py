@@ -38,7 +38,7 @@ from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["Watch"]
 
-_SAID = "verdicts.json"
+_VERDICTS = "verdicts.json"
 _LONGEST_SPAN = 4  # spans that are caught up with after a time without an answer
 _LAG = 3  # intervals: until then a missing sample may still be filled from a later one
 
@@ -69,7 +69,7 @@ class Watch:
     events: HostEvents | None = None
     clock: Clock = field(default_factory=SystemClock)
     _pasts: dict[str, dict[str, Past]] = field(default_factory=dict, init=False)
-    _said: dict[str, int] = field(default_factory=dict, init=False)
+    _told_until: dict[str, int] = field(default_factory=dict, init=False)
     _reasons: dict[str, str] = field(default_factory=dict, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _answered: int = field(default=0, init=False)
@@ -79,7 +79,7 @@ class Watch:
     def __post_init__(self) -> None:
         warm_up(self.stored)
         if self.state is not None:
-            self._said = _said_before(self.state / _SAID)
+            self._told_until = _said_before(self.state / _VERDICTS)
             self._adapted = load_adaptation(self.state, self.stored)
             self._counted = self._adapted.alarms
 
@@ -210,8 +210,8 @@ class Watch:
             return
         first, grid = detected.verdict.findings[0], detected.pull.grid
         key = json.dumps([detected.pull.name, grid.machines[first.machine]])
-        before, end = self._said.get(key), grid.time(grid.n_ticks - 1)
-        self._said[key] = end
+        before, end = self._told_until.get(key), grid.time(grid.n_ticks - 1)
+        self._told_until[key] = end
         # Overlapping calls see the same fault; one that began after the last look is another.
         if before is None or grid.time(first.since) > before:
             yield detected.line()
@@ -243,8 +243,8 @@ class Watch:
         for jitter in detected.verdict.jitters:
             machine, since = grid.machines[jitter.machine], grid.time(jitter.since)
             key = json.dumps([task, machine, "jitter"])
-            if since > self._said.get(key, 0):
-                self._said[key] = grid.time(jitter.until)
+            if since > self._told_until.get(key, 0):
+                self._told_until[key] = grid.time(jitter.until)
                 lasted = duration_in_words((jitter.until - jitter.since + 1) * grid.interval / 1e9)
                 note(f"{task}: {machine} stood out on {jitter.metric} for {lasted}, and is back")
 
@@ -252,16 +252,18 @@ class Watch:
         """Forget tasks that are over; what was said of one that is seen can be said again."""
         self._pasts = {name: past for name, past in self._pasts.items() if name in seen}
         self._reasons = {name: why for name, why in self._reasons.items() if name in seen}
-        newest = max(self._said.values(), default=0)
+        newest = max(self._told_until.values(), default=0)
         old = newest - 2 * _LONGEST_SPAN * self.settings.span
-        self._said = {
-            key: at for key, at in self._said.items() if at >= old or json.loads(key)[0] in seen
+        self._told_until = {
+            key: at
+            for key, at in self._told_until.items()
+            if at >= old or json.loads(key)[0] in seen
         }
         self._keep(self._write)
 
     def _write(self, state: Path) -> None:
-        with replacing(state / _SAID) as path:
-            path.write_text(json.dumps(self._said) + "\n", encoding="utf-8")
+        with replacing(state / _VERDICTS) as path:
+            path.write_text(json.dumps(self._told_until) + "\n", encoding="utf-8")
         save_adaptation(state, self.stored, self._adapted)
 
 

@@ -35,7 +35,7 @@ from forewarn.pipelines.storage.atomic_files import replacing
 __all__ = ["Pulled", "pull"]
 
 _SECOND = 10**9
-_KEPT = 15 * 86_400 * _SECOND
+_RETENTION = 15 * 86_400 * _SECOND
 _CHUNK = 12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
 
 
@@ -84,7 +84,7 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
     mark_file = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
     _adopt_mark(mark_file, server.url)
     done = _done(mark_file) if start is None else 0
-    begin = end - _KEPT if start is None else start
+    begin = end - _RETENTION if start is None else start
     first = max(-(-begin // interval) * interval, done + interval if done else 0)
     last = end // interval * interval
     pulled = Pulled(first, last)

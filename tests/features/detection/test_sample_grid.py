@@ -26,13 +26,13 @@ def test_a_sample_goes_to_the_nearest_tick() -> None:
     )
     assert grid.machines == ("a", "b")
     assert (grid.first_tick, grid.n_ticks) == (100, 2)
-    found = grid.place(np.array([1.0, 2.0, 3.0, 4.0], np.float32))
+    found = grid.on_ticks(np.array([1.0, 2.0, 3.0, 4.0], np.float32))
     assert found.tolist() == [[3.0, 4.0], [1.0, 2.0]]
 
 
 def test_short_gaps_take_the_nearest_sample_and_long_ones_stay() -> None:
     grid = laid({"a": [0, 3, 4, 9], "b": list(range(10)), "c": list(range(10))})
-    found = grid.place(np.arange(24, dtype=np.float32))
+    found = grid.on_ticks(np.arange(24, dtype=np.float32))
     assert found[0, :5].tolist() == [0.0, 0.0, 1.0, 1.0, 2.0]
     assert np.isnan(found[0, 5:9]).all()
     assert found[0, 9] == 3.0
@@ -40,12 +40,12 @@ def test_short_gaps_take_the_nearest_sample_and_long_ones_stay() -> None:
 
 def test_of_two_equally_near_samples_the_earlier_is_taken() -> None:
     grid = laid({"a": [0, 2], "b": [0, 1, 2]})
-    assert grid.place(np.array([5, 7, 1, 1, 1], np.float32))[0].tolist() == [5.0, 5.0, 7.0]
+    assert grid.on_ticks(np.array([5, 7, 1, 1, 1], np.float32))[0].tolist() == [5.0, 5.0, 7.0]
 
 
 def test_nothing_is_there_before_a_machine_joins_and_after_it_leaves() -> None:
     grid = laid({"a": [4, 5, 6], "b": list(range(10)), "c": list(range(10))})
-    found = grid.place(np.ones(23, np.float32))
+    found = grid.on_ticks(np.ones(23, np.float32))
     assert np.flatnonzero(np.isfinite(found[0])).tolist() == [4, 5, 6]
 
 
@@ -55,13 +55,13 @@ def test_a_clock_that_is_off_does_not_stretch_the_time_of_the_task() -> None:
     grid = laid(ticks)
     assert (grid.first_tick, grid.n_ticks) == (100, 100)
     assert grid.off_clock == ("off",)
-    assert np.isnan(grid.place(np.ones(1000, np.float32))[9]).all()
+    assert np.isnan(grid.on_ticks(np.ones(1000, np.float32))[9]).all()
 
 
 def test_infinity_is_no_sample() -> None:
     grid = laid({"a": [0, 1, 2], "b": [0, 1, 2]})
     values = np.array([1, np.inf, 3, 1, 1, 1], np.float32)
-    assert grid.place(values)[0].tolist() == [1.0, 1.0, 3.0]
+    assert grid.on_ticks(values)[0].tolist() == [1.0, 1.0, 3.0]
 
 
 def test_a_time_too_long_for_its_interval_is_refused() -> None:
@@ -82,7 +82,7 @@ def test_the_fill_is_that_of_a_plain_loop(ticks: set[int], shift: int) -> None:
         {"a": [t + shift for t in order], "b": [t + shift for t in whole]}
         | {"c": [t + shift for t in whole]}
     )
-    found = grid.place(np.concatenate([order, np.zeros(82)]).astype(np.float32))[0]
+    found = grid.on_ticks(np.concatenate([order, np.zeros(82)]).astype(np.float32))[0]
     for tick in whole:
         before = max((t for t in order if t <= tick), default=None)
         after = min((t for t in order if t >= tick), default=None)
