@@ -147,7 +147,8 @@ def test_fit_leaves_bad_tasks_out(
     for name in ("cut", "spoiled", "doubled", "fifo"):
         BAD[name][0](part(put(fault(6, 2), metrics, name), name))
     options = ["--metrics", str(metrics), "--config", str(detection_config)]
-    assert main(["detect", "fit", *options, "--model", str(tmp_path / "model")]) == 0
+    # Three tasks are too few to be sure of: an alarm among them is exit code 1, with the model.
+    assert main(["detect", "fit", *options, "--model", str(tmp_path / "model")]) in (0, 1)
     notes = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
     assert len(notes) == 4
     for name in ("cut", "spoiled", "doubled", "fifo"):
