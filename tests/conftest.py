@@ -37,6 +37,7 @@ LONGEST = (
 IN_ONE = ("pipelines/detection",)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one worker of pytest-xdist run a whole file, and start with the longest."""
     for item in items:

@@ -300,7 +300,7 @@ def test_the_list_helps_where_it_is_valid(
         ),
     }
     for step in range(40):
-        metrics = put(weak(fault, 0.86 + 0.002 * step), tmp_path / f"m{step}", "job")
+        metrics = put(weak(fault, 1.0 - 0.2 * 0.99**step), tmp_path / f"m{step}", "job")
         common = ["--metrics", str(metrics), "--model", str(model)]
         if lines(capsys, *common)[0]["machine"] is None:
             break
