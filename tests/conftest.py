@@ -33,18 +33,11 @@ LONGEST = (
     *("pipelines/collector/test_killed.py", "real_data/test_azure.py"),
     *("models/prediction/test_contract.py", "models/detection/test_detector.py"),
 )
-# These folders have a detector in common, which is costly to fit.
-IN_ONE = ("pipelines/detection",)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker of pytest-xdist run a whole file, and start with the longest."""
-    for item in items:
-        file = item.path.relative_to(ROOT)
-        group = file.parent if file.parent.as_posix() in IN_ONE else file
-        item.add_marker(pytest.mark.xdist_group(group.as_posix()))
-    rank = {name: place for place, name in enumerate(LONGEST)}
+    """Start with the files that take longest; a worker of pytest-xdist runs a whole file."""
+    rank = {name: number for number, name in enumerate(LONGEST)}
     items.sort(
         key=lambda item: rank.get(item.path.relative_to(ROOT).as_posix(), len(rank)),
     )
