@@ -14,6 +14,7 @@ def query_of(metric: Metric, part: int, seconds: int) -> str:
 
     Examples
     --------
+    >>> from forewarn.features.telemetry.parsers.dcgm import METRICS
     >>> query_of(METRICS[4], 0, 600)  # doctest: +ELLIPSIS
     '(avg_over_time(DCGM_FI_DEV_FB_USED[600s]) and max_over_time(DCGM_FI_DEV_FB_USED[600s]) < ...)'
     """

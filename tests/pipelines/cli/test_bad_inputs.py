@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.pipelines.cli import main as cli
+from forewarn.pipelines.cli import prediction
 from forewarn.pipelines.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -239,6 +239,6 @@ def test_an_interruption_is_one_line(capsys: Capture, monkeypatch: pytest.Monkey
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_doctor", interrupted)
+    monkeypatch.setattr(prediction, "_doctor", interrupted)
     assert main(["doctor", "records"]) == 130
     assert capsys.readouterr().err == "forewarn: interrupted\n"

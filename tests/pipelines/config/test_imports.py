@@ -9,6 +9,7 @@ def test_who_brings_records_in_imports_the_names_of_models_and_no_model() -> Non
     code = (
         "import json, sys\n"
         "import forewarn.pipelines.collector.service, forewarn.pipelines.ingest.host_files\n"
+        "import forewarn.pipelines.config.settings\n"
         "print(json.dumps([m for m in sys.modules if m.startswith('forewarn.')]))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
