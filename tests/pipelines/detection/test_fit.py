@@ -17,7 +17,6 @@ from forewarn.pipelines.cli.main import main
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
 Capture = pytest.CaptureFixture[str]
-REAL = Path("../shared/data/machine_metrics")
 """Real seconds and minutes; tests that need them are left out where they are not."""
 
 
@@ -123,16 +122,16 @@ def test_a_task_that_somebody_calls_healthy_is_never_left_out(
     assert [line["machine"] for line in lines] == [None] * 15
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="no real machine metrics beside the repository")
 @pytest.mark.parametrize("held_out", ["5_0_100000_37", "5_0_50000_39", "7_0_50000_58"])
 def test_nobody_is_named_on_real_seconds_of_a_job_that_was_not_fitted_to(
-    held_out: str, tmp_path: Path, capsys: Capture
+    held_out: str, shared_data: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    for folder in sorted((REAL / "exathlon").glob("task=*")):
+    real = shared_data / "machine_metrics" / "exathlon"
+    for folder in sorted(real.glob("task=*")):
         part = "pulls" if held_out in folder.name else "train"
         shutil.copytree(folder, tmp_path / part / folder.name)
     model = str(tmp_path / "model")
-    fitted(capsys, tmp_path / "train", REAL / "exathlon" / "detect.toml", tmp_path / "model")
+    fitted(capsys, tmp_path / "train", real / "detect.toml", tmp_path / "model")
     for part in ("pulls", "train"):
         given = ["--metrics", str(tmp_path / part), "--model", model]
         assert main(["detect", "run", *given, "--json"]) == 0
