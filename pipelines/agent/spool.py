@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 from collections.abc import Mapping
@@ -12,32 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FOLDERS", "Spool", "SpoolError", "write_whole"]
+from forewarn.pipelines.storage.atomic_files import write_whole
+
+__all__ = ["FOLDERS", "Spool", "SpoolError"]
 
 FAULTS, BATCHES = "1-faults", "2-batches"
 FOLDERS = (FAULTS, BATCHES, "refused")
 _DIGITS = 15
 _REFUSED_SHARE, _REFUSED_FILES = 8, 1000  # part of the limit, and most files, kept of the refused
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all, also after a loss of power."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        _unlink(temporary)  # it would take of a disk that is full
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 class SpoolError(Exception):

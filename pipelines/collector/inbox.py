@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table
-from forewarn.pipelines.agent.spool import write_whole
 from forewarn.pipelines.ingest.quarantine import is_broken
+from forewarn.pipelines.storage.atomic_files import write_whole
 
 __all__ = ["Inbox", "Taken"]
 

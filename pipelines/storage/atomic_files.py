@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
 
-__all__ = ["replacing"]
+__all__ = ["replacing", "write_whole"]
 
 
 @contextmanager
@@ -39,3 +40,24 @@ def replacing(path: Path) -> Iterator[Path]:
         for folder in new_folders:
             if not any(folder.iterdir()):
                 folder.rmdir()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there as a whole or not at all, also after a loss of power."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):  # it would take of a disk that is full
+            temporary.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
