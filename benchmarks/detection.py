@@ -2,16 +2,19 @@
 
     python benchmarks/detection.py [--short] [--plot FILE]
 
-A pull is timed from outside the process, as the difference between three pulls and one, reading
-included; nothing is wrong in it, so that all seven metrics are examined. Beside it, in the same
-run: where the time goes, plain numpy summing all pairwise distances, and Keras predicting the same
-windows. Weights are random: they cost as much as trained ones.
+A pull is timed from outside the process, as the difference between a call with several pulls and
+one with a single pull, reading included: the median of several such pairs. Loops are compiled
+before, in a call of its own. Nothing is wrong in a pull, so that all seven metrics are examined.
+CPU seconds stand beside the wall clock, since they hardly change with what else the machine does.
+Then, in the same run: where the time goes, plain numpy summing all pairwise distances, and Keras
+predicting the same windows. Weights are random: they cost as much as trained ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -29,7 +32,7 @@ import pyarrow.parquet as pq
 
 from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
 from forewarn.models.detection.continuity import levels
-from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae, windows_of
+from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector, load_detector, save_detector
 from forewarn.models.detection.healthy_spread import HealthySpread
@@ -39,11 +42,13 @@ from forewarn.models.detection.past_scoring import past_scores
 from forewarn.models.detection.peer_deviation import deviations
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
+from forewarn.models.detection.windows import Windows
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.detection.task_metrics import open_pull
 from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 SECONDS, INTERVAL, WINDOW = 900, 1_000_000_000, 8
+MOST_PULLS = 20
 BEGIN = np.datetime64("2025-01-01", "ns")
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 NEVER = Threshold(base=20.0, slope=0.0, margin=0.0, tail=0.1)
@@ -85,20 +90,25 @@ def _pull(n: int, folder: Path, seed: int, *, faulty: bool = False) -> None:
     pq.write_table(metrics_table(task, BEGIN), folder / "part-0.parquet", compression="zstd")
 
 
-def _timed(metrics: Path, model: Path, *, faulty: bool) -> float:
-    """Run the command on a folder of pulls in a process of its own; return its seconds.
+def _timed(metrics: Path, model: Path, *, faulty: bool) -> npt.NDArray[np.float64]:
+    """Run the command on a folder of pulls in a process of its own; return wall and CPU seconds.
 
     What is said to be timed is what was done: the fault of the first metric ends the search.
     """
     options = ["detect", "run", "--metrics", str(metrics), "--model", str(model), "--json"]
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), _cpu_of_children()
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, *options], check=True, capture_output=True
     )
     seconds = time.perf_counter() - started
     scores = [json.loads(line)["score"] for line in done.stdout.splitlines()]
     assert all((score is not None and score > 2.0) == faulty for score in scores), scores
-    return seconds
+    return np.array([seconds, _cpu_of_children() - cpu])
+
+
+def _cpu_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _peak_mib() -> float:
@@ -106,21 +116,33 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
-def _from_outside(folder: Path, model: Path, n: int, runs: int, *, faulty: bool) -> float:
-    """Return seconds of one pull: a third pull and a second over a first."""
+def _from_outside(folder: Path, model: Path, n: int, pairs: int, *, faulty: bool) -> float:
+    """Print and return seconds of one pull: those of several over those of a first."""
     name = f"{'faulty' if faulty else 'healthy'}-{n}"
-    for number in range(3):
-        _pull(n, folder / f"{name}-3" / f"task=t{number}", number, faulty=faulty)
+    more = min(max(3000 // n, 2), MOST_PULLS)  # a short pull drowns in how a start varies
+    for number in range(more + 1):
+        _pull(n, folder / f"{name}-more" / f"task=t{number}", number, faulty=faulty)
     _pull(n, folder / f"{name}-1" / "task=t0", 0, faulty=faulty)
-    differences = []
-    for _ in range(runs):
-        one, three = (_timed(folder / f"{name}-{k}", model, faulty=faulty) for k in (1, 3))
-        differences.append((three - one) / 2)
+    calls = [
+        [_timed(folder / f"{name}-{which}", model, faulty=faulty) for which in ("1", "more")]
+        for _ in range(pairs)
+    ]
+    single, several = np.median(np.array(calls), axis=0)
+    wall, cpu = np.median([(many - one) / more for one, many in calls], axis=0)
     print(
         f"{n:>6} machines, {'a fault in the first metric' if faulty else 'nothing wrong':<28} "
-        f"{statistics.median(differences):6.2f} s a pull; {one:5.2f} s with the start"
+        f"{wall:6.2f} s a pull, {cpu:6.2f} s of CPU; {single[0]:5.2f} s with the start"
+        f"  (median of {pairs} pairs, {more} pulls over {several[0]:.1f} s)"
     )
-    return statistics.median(differences)
+    return float(wall)
+
+
+def _compile(folder: Path, model: Path) -> None:
+    """Make the machine code that is not on the disk yet, and say what it and a start take."""
+    _pull(4, folder / "first" / "task=t0", 0)
+    first = _timed(folder / "first", model, faulty=False)
+    again = _timed(folder / "first", model, faulty=False)
+    print(f"a first call takes {first[0]:.1f} s, a second {again[0]:.1f} s: the rest is compiling")
 
 
 def _median(work: Callable[[], Any], runs: int) -> float:
@@ -140,8 +162,9 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     raw = pull.series(first.name)
     assert raw is not None
     series, denoiser = first.limits[0].scale(raw)[None], _denoiser()
-    windows = windows_of(series, WINDOW)
-    there = np.ones((windows.shape[0], windows.shape[2]), dtype=bool)
+    positions = np.arange(series.shape[2] - WINDOW + 1)
+    windows = Windows.of_series(series, WINDOW, positions)
+    there = np.ones((len(windows), series.shape[1]), dtype=bool)
     found = deviations(windows, there, pull.groups)
     past, number = Past.none(pull.grid.machines), np.arange(len(windows))
     rules = stored.detector.rules
@@ -159,7 +182,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     }
     for name, work in parts.items():
         print(f"  {name:<26} {_median(work, runs) * 1000:8.1f} ms")
-    _peers(series, denoiser, windows, there, runs)
+    _peers(series, denoiser, windows.apart(), there, runs)
 
 
 def _stream(folder: Path, model: Path, runs: int) -> None:
@@ -203,7 +226,9 @@ def _keras(series: Floats) -> float:
     from forewarn.models.tensorflow_runtime import fresh_keras
 
     encoder, decoder = build_vae(fresh_keras(0), WINDOW, 1)
-    some = windows_of(series[:, :50], WINDOW).transpose(0, 2, 1).reshape(-1, WINDOW, 1)
+    positions = np.arange(series.shape[2] - WINDOW + 1)
+    windows = Windows.of_series(series[:, :50], WINDOW, positions).apart()
+    some = windows.transpose(0, 2, 1).reshape(-1, WINDOW, 1)
     some = np.nan_to_num(some)
     decoder.predict(encoder.predict(some[:4096], verbose=0, batch_size=4096)[0], verbose=0)
     started = time.perf_counter()
@@ -236,7 +261,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder, model = Path(made), Path(made) / "model"
         _detector(model)
-        _from_outside(folder, model, 4, 1, faulty=False)  # kernels are compiled here
+        print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start")
+        _compile(folder, model)
         seconds = {}
         for n in sizes:
             seconds[n] = _from_outside(folder, model, n, runs if n < 3000 else 1, faulty=False)
@@ -249,6 +275,7 @@ def main() -> None:
         pull = folder / f"healthy-{middle}-1" / "task=t0"
         _stages(pull, model, runs)
         _stream(pull, model, runs)
+    print(f"load average {os.getloadavg()[0]:.1f} at the end")
     if asked.plot:
         _plot(seconds, asked.plot)
 

@@ -25,6 +25,8 @@ class MetricLimits:
         Take log(1 + x) first, of values and limits alike.
     floor : float
         Share of the way from `low` to `high`: a smaller difference is none to act on.
+    counter : bool
+        It only counts up: its increase per interval is looked at, and limits are of that.
     """
 
     name: str
@@ -32,6 +34,7 @@ class MetricLimits:
     high: float = 100.0
     log: bool = False
     floor: float = 0.02
+    counter: bool = False
 
     def scale(self, values: Floats) -> Floats:
         """Return values on the scale of the limits; what is no finite number becomes NaN.

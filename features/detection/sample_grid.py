@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.detection.sampling import cadence_of, increases
 from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 
@@ -52,16 +54,41 @@ class TaskGrid:
     cell: Numbers
     off_clock: tuple[str, ...]
 
-    def on_ticks(self, values: Floats) -> Floats:
+    def on_ticks(self, values: Floats, slowest: int = 1) -> Floats:
         """Return one metric on the grid, shape (n_machines, n_ticks), short gaps filled.
 
         A tick without a sample takes the nearest one, the earlier of two, where at most
         `LONGEST_GAP` are missing in a row; longer gaps, and what is before the first and after
-        the last sample of a machine, stay NaN.
+        the last sample of a machine, stay NaN. A metric that comes less often than each tick, but
+        not less often than each `slowest`, is filled over one lost sample of its own.
         """
         grid = np.full((len(self.machines), self.n_ticks), np.nan, dtype=np.float32)
         _scatter(grid.reshape(-1), self.cell, values)
-        _fill(grid, LONGEST_GAP)
+        return _filled(grid, slowest)
+
+    def increases_on_ticks(
+        self, values: npt.NDArray[np.float64], time: Numbers, slowest: int = 1
+    ) -> Floats:
+        """Return the increase per interval of a counter on the grid, filled as `on_ticks`.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_samples,), float64
+            What was counted so far.
+        time : ndarray of shape (n_samples,)
+            Nanoseconds since 1970 UTC.
+        slowest : int
+        """
+        times = np.zeros(len(self.machines) * self.n_ticks, dtype=np.int64)
+        sent = np.flatnonzero((self.cell >= 0) & np.isfinite(values))
+        times[self.cell[sent]] = time[sent]
+        counted = self.as_sent(values)
+        return _filled(increases(counted, times.reshape(counted.shape), self.interval), slowest)
+
+    def as_sent(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return one metric on the grid as it came, NaN in all gaps."""
+        grid = np.full((len(self.machines), self.n_ticks), np.nan)
+        _scatter(grid.reshape(-1), self.cell, values)
         return grid
 
     def with_samples(self, machine: Numbers, time: Numbers) -> TaskGrid:
@@ -80,10 +107,19 @@ class TaskGrid:
 
 
 @compiled
-def _scatter(grid: Floats, cell: Numbers, values: Floats) -> None:
+def _scatter(
+    grid: npt.NDArray[np.floating[Any]], cell: Numbers, values: npt.NDArray[np.floating[Any]]
+) -> None:
     for row in range(len(cell)):
         if cell[row] >= 0 and np.isfinite(values[row]):
             grid[cell[row]] = values[row]
+
+
+def _filled(grid: Floats, slowest: int) -> Floats:
+    """Fill the gaps of a grid, in place."""
+    cadence = cadence_of(grid) if slowest > 1 else 1
+    _fill(grid, max(LONGEST_GAP, 2 * cadence - 1) if cadence <= slowest else LONGEST_GAP)
+    return grid
 
 
 @compiled

@@ -12,7 +12,7 @@ from forewarn.features.compiled import vectorised
 from forewarn.features.errors import InputError
 from forewarn.features.threads import in_parallel
 
-__all__ = ["HIDDEN", "LATENT", "LstmVae", "windows_of"]
+__all__ = ["HIDDEN", "LATENT", "LstmVae"]
 
 HIDDEN, LATENT = 4, 8
 
@@ -153,14 +153,6 @@ def _reconstruct(
                         out[start + j, k * n_parts + part, machine] = (
                             low + k2 * s[_H + 2 * _TOGETHER + j] + k3 * s[_H + 3 * _TOGETHER + j]
                         )
-
-
-def windows_of(series: Floats, length: int) -> Floats:
-    """Return the windows themselves, as `LstmVae.reconstruct` would if it changed nothing."""
-    views = np.lib.stride_tricks.sliding_window_view(series, length, axis=2)
-    n_parts, n_machines, n_windows, _ = views.shape
-    ordered = views.transpose(2, 3, 0, 1).reshape(n_windows, length * n_parts, n_machines)
-    return np.ascontiguousarray(ordered)
 
 
 def _shapes(n_parts: int) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from forewarn.features.detection.frozen_sensors import frozen
 from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.models.detection.denoiser import windows_of
 from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.metric_examination import Examined
 from forewarn.models.detection.own_past import Judged, Past
@@ -22,6 +21,7 @@ from forewarn.models.detection.rules import SHARE, Rules
 from forewarn.models.detection.task import Task, comparable
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.verdict import Finding, Jitter, Verdict
+from forewarn.models.detection.windows import Windows
 
 __all__ = ["Denoiser", "Detector", "MetricModel"]
 
@@ -237,18 +237,15 @@ class Detector:
                 series[:, machine] -= np.float32(model.usual.groups[group])
         return alone
 
-    def _windows(self, model: MetricModel, series: Floats, positions: Numbers) -> Floats:
-        """Return some windows as machines are compared by."""
+    def _windows(self, model: MetricModel, series: Floats, positions: Numbers) -> Windows:
+        """Return the windows at some positions, as machines are compared by."""
+        if model.denoiser is None:
+            return Windows.of_series(series, self.rules.window, positions)
         first = int(positions[0]) if len(positions) else series.shape[2] - self.rules.window
-        tail = np.ascontiguousarray(series[:, :, first:])
-        windows = (
-            model.denoiser.reconstruct(tail)
-            if model.denoiser
-            else windows_of(tail, self.rules.window)
-        )
+        windows = model.denoiser.reconstruct(np.ascontiguousarray(series[:, :, first:]))
         if len(positions) < len(windows):
-            windows = np.ascontiguousarray(windows[positions - first])
-        return windows
+            windows = windows[positions - first]
+        return Windows.of(windows)
 
     def _seen(self, series: Floats, still: Flags) -> tuple[Flags, Flags]:
         """Return which windows are whole, and which machines are blind at the end."""
@@ -267,14 +264,14 @@ class Detector:
         self,
         task: Task,
         model: MetricModel,
-        windows: Floats,
+        windows: Windows,
         present: Flags,
         number: Numbers,
         past: Past,
     ) -> tuple[Floats, Past]:
         """Return the scores of windows by the rules of the mode, and the past after them."""
         if self.rules.mode == "minder":
-            return self._paper(windows, present), past
+            return self._paper(windows.apart(), present), past
         if self.rules.mode == "peers":
             return peer_scores(windows, present), past
         groups = comparable(task.groups)

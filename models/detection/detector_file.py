@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.detection.sampling import Sampling
 from forewarn.features.errors import InputError
 from forewarn.models.detection.denoiser import LstmVae
 from forewarn.models.detection.detector import Detector, MetricModel
@@ -49,6 +50,17 @@ class StoredDetector:
     detector: Detector
     interval: int
     facts: dict[str, Any]
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its metrics are read: as those that it was fitted to."""
+        counters = (
+            limits.name
+            for model in self.detector.metrics
+            for limits in model.limits
+            if limits.counter
+        )
+        return Sampling(self.detector.rules.slowest, frozenset(counters))
 
 
 def save_detector(stored: StoredDetector, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy.typing as npt
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.rules import SURE
 from forewarn.models.detection.task import Task
-from forewarn.models.detection.threshold import Threshold, fit_threshold
+from forewarn.models.detection.threshold import Threshold, fit_threshold, pooled_spread
 
-__all__ = ["Reached", "Suspect", "fit_metric_threshold", "reached_by", "sample_windows", "suspects"]
+__all__ = ["Reached", "Suspect", "fit_thresholds", "reached_by", "sample_windows", "suspects"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -21,6 +21,7 @@ _DOUBTED = 0.1  # of the jobs may hold a fault that nobody labelled
 _SHOWS = 0.05  # of the metrics, at least, a fault shows in
 _FOLDS = 10
 _RESTLESS = 0.02  # of the tasks
+_HABIT = 2  # jobs whose machines have always differed: then it is no fault of one of them
 _FEWEST_JOBS = 5  # of fewer nobody can tell which is the odd one
 
 
@@ -36,12 +37,15 @@ class Reached:
     days : float
     machine : str
         Which would have been named.
+    lasting : bool
+        It has been so since its first sample.
     """
 
     highest: float
     n_machines: int
     days: float
     machine: str = ""
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +94,48 @@ def reached_by(detector: Detector, model: MetricModel, task: Task, days: float) 
     most = int(highest.argmax()) if len(highest) else 0
     if not len(highest) or not np.isfinite(highest[most]):
         return None
-    return Reached(float(highest[most]), len(task.machines), days, task.machines[most])
+    lasting = bool(highest[most] > 0.0) and done.always(most, float(highest[most]) / SURE)
+    return Reached(float(highest[most]), len(task.machines), days, task.machines[most], lasting)
 
 
-def fit_metric_threshold(reached: Sequence[Reached], per_day: float) -> Threshold:
-    """Fit the threshold of a metric to what healthy tasks reach (`fit_threshold`).
+def fit_thresholds(
+    reached: Mapping[str, Mapping[str, Reached]], per_day: float, out: Container[str] = ()
+) -> dict[str, Threshold]:
+    """Fit the threshold of each metric to what healthy tasks reach (`fit_threshold`).
 
-    Without any task nothing can be named by it.
+    Parameters
+    ----------
+    reached : mapping of str to mapping of str to Reached
+        By metric and task. Without any task nothing can be named by a metric.
+    per_day : float
+        False alarms by each metric, per task and day.
+    out : container of str
+        Tasks that do not count.
     """
-    if not reached:
+    certain = {
+        metric: [of_task for task, of_task in tasks.items() if task not in out]
+        for metric, tasks in reached.items()
+    }
+    spread = _spread(certain.values())
+    return {metric: _fitted(tasks, per_day, spread) for metric, tasks in certain.items()}
+
+
+def _spread(metrics: Iterable[Sequence[Reached]]) -> float:
+    """Return by how much what tasks reach scatters, over all metrics."""
+    return pooled_spread(
+        ([task.highest for task in tasks], [task.n_machines for task in tasks]) for tasks in metrics
+    )
+
+
+def _fitted(tasks: Sequence[Reached], per_day: float, spread: float) -> Threshold:
+    if not tasks:
         return Threshold(base=float(np.log(1e6)), slope=0.0, margin=0.0, tail=0.05)
     return fit_threshold(
-        [task.highest for task in reached],
-        [task.n_machines for task in reached],
-        [task.days for task in reached],
+        [task.highest for task in tasks],
+        [task.n_machines for task in tasks],
+        [task.days for task in tasks],
         per_day=per_day,
+        spread=spread,
     )
 
 
@@ -114,7 +145,8 @@ def suspects(
     """Return the tasks that may hold a fault which nobody labelled.
 
     A tenth of the jobs, those that stand out most, are judged by thresholds that were fitted
-    without any of them: faults that hide each other are found together.
+    without any of them: faults that hide each other are found together. What machines of several
+    jobs have differed by since their first sample is how machines differ, and no fault.
 
     Parameters
     ----------
@@ -137,18 +169,40 @@ def suspects(
         metric: {task: reach for task, reach in tasks.items() if jobs[task] not in doubted}
         for metric, tasks in reached.items()
     }
-    steady = {metric for metric in reached if _is_steady(certain[metric], jobs, per_day)}
+    spread = _spread([list(tasks.values()) for tasks in certain.values()])
+    steady = {metric for metric in reached if _is_steady(certain[metric], jobs, per_day, spread)}
+    judged = [
+        suspect
+        for suspect in _judged(certain, reached, per_day)
+        if jobs[suspect.task] in doubted and suspect.score >= SURE and suspect.metric in steady
+    ]
     by_task: dict[str, list[Suspect]] = {}
-    for suspect in _judged(certain, reached, per_day):
-        if jobs[suspect.task] in doubted and suspect.score >= SURE and suspect.metric in steady:
-            by_task.setdefault(suspect.task, []).append(suspect)
+    for suspect in _without_habits(judged, reached, jobs):
+        by_task.setdefault(suspect.task, []).append(suspect)
     # Of many metrics any may do for once what it never did: that alone is no fault.
     least = int(np.ceil(_SHOWS * len(reached)))
     named = [max(by, key=lambda it: it.score) for by in by_task.values() if len(by) >= least]
     return sorted(named, key=lambda suspect: suspect.task)
 
 
-def _is_steady(tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: float) -> bool:
+def _without_habits(
+    judged: Sequence[Suspect],
+    reached: Mapping[str, Mapping[str, Reached]],
+    jobs: Mapping[str, str],
+) -> list[Suspect]:
+    """Leave out what has been so since the first sample in several jobs, metric by metric."""
+    lasting = [suspect for suspect in judged if reached[suspect.metric][suspect.task].lasting]
+    habits = {
+        metric
+        for metric in {suspect.metric for suspect in lasting}
+        if len({jobs[s.task] for s in lasting if s.metric == metric}) >= _HABIT
+    }
+    return [s for s in judged if not (s in lasting and s.metric in habits)]
+
+
+def _is_steady(
+    tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: float, spread: float
+) -> bool:
     """Tell whether a metric names nobody in jobs that its thresholds were not fitted to.
 
     Where it does, it is the metric that is restless, and not the task that stands out most on it.
@@ -158,7 +212,7 @@ def _is_steady(tasks: Mapping[str, Reached], jobs: Mapping[str, str], per_day: f
     alarms = 0
     for number in set(fold.values()):
         inside = [reach for task, reach in tasks.items() if fold[jobs[task]] != number]
-        threshold = fit_metric_threshold(inside, per_day)
+        threshold = _fitted(inside, per_day, spread)
         alarms += sum(
             reach.highest >= threshold.at(reach.n_machines)
             for task, reach in tasks.items()
@@ -174,9 +228,9 @@ def _judged(
 ) -> list[Suspect]:
     """Return how far each task comes on each metric, in thresholds fitted to some tasks."""
     judgements = []
+    thresholds = fit_thresholds(fitted_to, per_day)
     for metric, tasks in judged.items():
-        threshold = fit_metric_threshold(list(fitted_to[metric].values()), per_day)
         for task, reach in tasks.items():
-            score = reach.highest / threshold.at(reach.n_machines)
+            score = reach.highest / thresholds[metric].at(reach.n_machines)
             judgements.append(Suspect(task, reach.machine, metric, score))
     return judgements

@@ -62,6 +62,13 @@ class Examined:
         reached: Floats = levels(self.scores, self.rules.continuity, self.rules.share).max(axis=1)
         return reached
 
+    def always(self, machine: int, needed: float) -> bool:
+        """Tell whether a machine that is named at a threshold has been so from the beginning."""
+        scores = self.scores[machine : machine + 1]
+        reached = levels(scores, self.rules.continuity, self.rules.share)[0]
+        at = int(np.argmax(reached >= needed))
+        return self._finding(machine, at, reached, needed).always
+
     def findings(self, needed: Thresholds, groups: Numbers) -> list[Finding]:
         """Return who stood out for long enough, in the order in which they are to be named.
 
@@ -103,9 +110,11 @@ class Examined:
     def _finding(self, machine: int, at: int, reached: Floats, needed: float) -> Finding:
         """Go back to where the span began to pass, single windows before that left out."""
         begin = max(at - self.rules.continuity + 1, 0)
-        passed = np.flatnonzero(self.scores[machine, begin : at + 1] >= needed)
+        span = self.scores[machine, begin : at + 1]
+        known = np.flatnonzero(~np.isnan(span))  # what was lost is no gap
+        passed = np.flatnonzero(span[known] >= needed)
         gaps = np.flatnonzero(np.diff(passed) > self.rules.quiet)
-        begin += int(passed[gaps[-1] + 1 if len(gaps) else 0])
+        begin += int(known[passed[gaps[-1] + 1 if len(gaps) else 0]])
         first = int(np.argmax(~np.isnan(self.scores[machine])))
         return Finding(
             machine=int(machine),

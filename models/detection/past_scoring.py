@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.threads import in_parallel
 from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.own_past import REMEMBERED, Past, PastTerms
-from forewarn.models.detection.peer_deviation import Deviations, medians_of_others, select
+from forewarn.models.detection.peer_deviation import Deviations, medians_of_others
 
 __all__ = ["past_scores"]
 
@@ -29,28 +30,21 @@ _ROUGH = np.float32(0.03125)
 _SUSPECT = 4.0  # blocks with such scores teach nothing about what is usual
 
 
-@compiled
-def _medians(values: Floats, edges: Numbers, first: int, last: int, out: Floats) -> None:
-    """Medians over the windows of each block, where at least half of them have a value."""
-    buffer = np.empty(len(values), np.float32)
+def _medians(values: Floats, edges: Numbers, out: Floats, first: int, last: int) -> None:
+    """Write medians of the windows of each block, where at least half of them have a value."""
     for block in range(first, last):
-        begin, end = edges[block], edges[block + 1]
-        for machine in range(values.shape[1]):
-            n = 0
-            for w in range(begin, end):
-                if not np.isnan(values[w, machine]):
-                    buffer[n] = values[w, machine]
-                    n += 1
-            if 2 * n >= end - begin and n > 0:
-                select(buffer, n, n // 2)
-                out[machine, block] = buffer[n // 2]
+        windows = np.ascontiguousarray(values[edges[block] : edges[block + 1]].T)
+        windows.sort(axis=1)  # NaN last
+        n = (~np.isnan(windows)).sum(axis=1)
+        enough = np.flatnonzero((2 * n >= windows.shape[1]) & (n > 0))
+        out[enough, block] = windows[enough, n[enough] // 2]
 
 
 def _block_medians(values: Floats, block_of: Numbers, n_blocks: int) -> Floats:
     """Return the (upper) median of every machine in every block."""
     edges = np.searchsorted(block_of, np.arange(n_blocks + 1))
     out = np.full((values.shape[1], n_blocks), np.nan, dtype=np.float32)
-    in_parallel(lambda a, b: _medians(values, edges, a, b, out), n_blocks)
+    in_parallel(partial(_medians, values, edges, out), n_blocks)
     return out
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.threads import in_parallel
+from forewarn.models.detection.windows import Windows
 
 __all__ = ["FEWEST", "Deviations", "deviations", "medians_of_others", "peer_scores", "select"]
 
@@ -81,87 +82,130 @@ def _middle(values: Floats, n: int, out: Floats) -> None:
 
 
 @compiled
-def _without(value: np.float32, n: int, middle: Floats) -> np.float32:
-    """Return the median of a group without one of its values; of three, the median of all.
+def _leave_out(n: int, middle: Floats, out: Floats) -> None:
+    """Write a value, and the median of the others of who is below it, at it and above it.
 
     Of three machines without one of them the two that are left would be as far from their mean
-    as the odd one is from one of them: all three would stand out.
+    as the odd one is from one of them: all three would stand out. So it is the median of all.
     """
+    below, at, above = middle[0], middle[1], middle[2]
+    half = np.float32(0.5)
     if n == 3:
-        return np.float32(middle[1])
-    lower, upper = middle[0], middle[2]
-    if n % 2 == 0:
-        lower = upper = middle[1] if value <= middle[0] else middle[0]
-    elif value < middle[1]:
-        lower = middle[1]
-    elif value > middle[1]:
-        upper = middle[1]
-    return np.float32(0.5 * (lower + upper))
+        out[0] = out[1] = out[2] = out[3] = at
+    elif n % 2 == 0:
+        out[0], out[1], out[2], out[3] = below, at, at, below
+    else:
+        out[0] = at
+        out[1], out[2], out[3] = half * (at + above), half * (below + above), half * (below + at)
+
+
+@compiled
+def _without(value: np.float32, others: Floats) -> np.float32:
+    """Return the median of a group without one of its values."""
+    if value < others[0]:
+        return np.float32(others[1])
+    return np.float32(others[3] if value > others[0] else others[2])
+
+
+@compiled
+def _compare(row: Floats, members: Groups, n: int, values: Floats, out: Floats) -> None:
+    """Write what each member adds to its window: difference, its square, and its own value."""
+    middle, others = np.empty(3, np.float32), np.empty(4, np.float32)
+    for i in range(n):
+        values[i] = row[members[i]]
+    _middle(values, n, middle)
+    _leave_out(n, middle, others)
+    for i in range(n):
+        value = row[members[i]]
+        difference = value - _without(value, others)
+        out[0, i], out[1, i], out[2, i] = difference, difference * difference, value
 
 
 @compiled
 def _deviate(
-    windows: Floats,
+    rows: Floats,
+    starts: Groups,
+    n_places: int,
     present: Flags,
+    other_members: Flags,
     members: Groups,
     fewest: int,
-    offset: Floats,
-    square: Floats,
-    level: Floats,
+    out: Floats,
     first: int,
     last: int,
 ) -> None:
-    n_places = windows.shape[1]
+    """Compare row by row; a row that the window before has too, with the same members, but once."""
+    n, share = 0, np.float32(1.0 / n_places)
     values = np.empty(len(members), np.float32)
     members_present = np.empty(len(members), np.int64)
-    middle = np.empty(3, np.float32)
-    share = np.float32(1.0 / n_places)
+    compared = np.empty((n_places, 3, len(members)), np.float32)
+    sums = np.empty((3, len(members)), np.float32)
+    row_in = np.full(n_places, -1)
     for w in range(first, last):
-        n = 0
-        for machine in members:
-            if present[w, machine]:
-                members_present[n] = machine
-                n += 1
+        if w == first or other_members[w]:
+            n = _present_members(present[w], members, members_present)
+            row_in[:] = -1
         if n < fewest:
             continue
-        for i in range(n):
-            offset[w, members_present[i]] = square[w, members_present[i]] = level[
-                w, members_present[i]
-            ] = 0.0
-        for position in range(n_places):
+        sums[:, :n] = 0.0
+        for row in range(starts[w], starts[w] + n_places):
+            slot = row % n_places
+            if row_in[slot] != row:
+                _compare(rows[row], members_present, n, values, compared[slot])
+                row_in[slot] = row
+            for kind in range(3):
+                for i in range(n):
+                    sums[kind, i] += compared[slot, kind, i] * share
+        for kind in range(3):
             for i in range(n):
-                values[i] = windows[w, position, members_present[i]]
-            _middle(values, n, middle)
-            for i in range(n):
-                machine = members_present[i]
-                value = windows[w, position, machine]
-                difference = value - _without(value, n, middle)
-                offset[w, machine] += difference * share
-                square[w, machine] += difference * difference * share
-                level[w, machine] += value * share
+                out[kind, w, members_present[i]] = sums[kind, i]
 
 
 @compiled
-def _others(
-    values: Floats, members: Groups, fewest: int, out: Floats, first: int, last: int
+def _present_members(present: Flags, members: Groups, out: Groups) -> int:
+    n = 0
+    for machine in members:
+        if present[machine]:
+            out[n] = machine
+            n += 1
+    return n
+
+
+def _middles(values: Floats, n: Groups) -> Floats:
+    """Return `_middle` of each row, shape (n_rows, 3); NaN where fewer than `FEWEST` have a value.
+
+    Sorting in numpy takes many values at a time.
+    """
+    out = np.full((len(values), 3), np.nan, dtype=np.float32)
+    for count in np.unique(n[n >= FEWEST]).tolist():
+        rows, half = np.flatnonzero(n == count), count // 2
+        parts = np.partition(values[rows], half, axis=1)
+        parts[:, half + 1 :].partition(0, axis=1)
+        out[rows, 0] = parts[:, :half].max(axis=1)
+        out[rows, 1:] = parts[:, half : half + 2]
+    return out
+
+
+@compiled
+def _write_others(
+    values: Floats, middles: Floats, n: Groups, members: Groups, fewest: int, out: Floats
 ) -> None:
-    sent = np.empty(len(members), np.float32)
-    middle = np.empty(3, np.float32)
-    for w in range(first, last):
-        n = 0
-        for machine in members:
-            if not np.isnan(values[w, machine]):
-                sent[n] = values[w, machine]
-                n += 1
-        if n < fewest:
-            continue
-        _middle(sent, n, middle)
-        for machine in members:
-            if not np.isnan(values[w, machine]):
-                out[w, machine] = _without(values[w, machine], n, middle)
+    others = np.empty(4, np.float32)
+    for w in range(len(values)):
+        if n[w] >= fewest:
+            _leave_out(n[w], middles[w], others)
+            for i in range(len(members)):
+                if not np.isnan(values[w, i]):
+                    out[w, members[i]] = _without(values[w, i], others)
 
 
-def deviations(windows: Floats, present: Flags, groups: Groups) -> Deviations:
+def _others(values: Floats, members: Groups, out: Floats, first: int, last: int) -> None:
+    sent = values[first:last].take(members, axis=1)
+    n = (~np.isnan(sent)).sum(axis=1)
+    _write_others(sent, _middles(sent, n), n, members, FEWEST, out[first:last])
+
+
+def deviations(windows: Windows, present: Flags, groups: Groups) -> Deviations:
     """Compare every window with the others of its group.
 
     The median leaves the machine itself out: of four machines it would be part of what it is
@@ -170,19 +214,23 @@ def deviations(windows: Floats, present: Flags, groups: Groups) -> Deviations:
 
     Parameters
     ----------
-    windows : ndarray of shape (n_windows, n_places, n_machines), float32
+    windows : Windows
+        Of n_windows.
     present : ndarray of shape (n_windows, n_machines), bool
         Windows without a missing sample.
     groups : ndarray of shape (n_machines,), int
         Number of the group of each machine.
     """
-    shape = present.shape
-    offset, square, level = (np.full(shape, np.nan, dtype=np.float32) for _ in range(3))
+    out = np.full((3, *present.shape), np.nan, dtype=np.float32)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        work = partial(_deviate, windows, present, members, FEWEST, offset, square, level)
+        of_group = present[:, members]
+        other_members = np.ones(len(windows), dtype=bool)
+        other_members[1:] = (of_group[1:] != of_group[:-1]).any(axis=1)
+        rows = (windows.rows, windows.first, windows.n_places)
+        work = partial(_deviate, *rows, present, other_members, members, FEWEST, out)
         in_parallel(work, len(windows))
-    return Deviations(offset, square, level)
+    return Deviations(*out)
 
 
 def medians_of_others(values: Floats, groups: Groups) -> Floats:
@@ -203,21 +251,22 @@ def medians_of_others(values: Floats, groups: Groups) -> Floats:
     out = np.full(values.shape, np.nan, dtype=np.float32)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        in_parallel(partial(_others, values, members, FEWEST, out), len(values))
+        in_parallel(partial(_others, values, members, out), len(values))
     return out
 
 
-def peer_scores(windows: Floats, present: Flags) -> Floats:
+def peer_scores(windows: Windows, present: Flags) -> Floats:
     """Return how many median deviations each machine is from the median of all, window by window.
 
     The least that one can do, to compare with: no groups, no past, nothing learned.
 
     Parameters
     ----------
-    windows : ndarray of shape (n_windows, n_places, n_machines), float32
+    windows : Windows
+        Of n_windows.
     present : ndarray of shape (n_windows, n_machines), bool
     """
-    means = np.where(present, windows.mean(axis=1), np.nan)
+    means = np.where(present, windows.apart().mean(axis=1), np.nan)
     out = np.full(present.shape, np.nan, dtype=np.float32)
     rows = np.flatnonzero(present.sum(axis=1) >= FEWEST)
     apart = np.abs(means[rows] - np.nanmedian(means[rows], axis=1, keepdims=True))

@@ -64,6 +64,14 @@ class Rules:
         return max(self.continuity // 2, 2 * self.window)
 
     @property
+    def slowest(self) -> int:
+        """Ticks between two samples of a metric that still tells enough in a continuity.
+
+        Four at least have to agree, and what stands for one of them that was lost.
+        """
+        return max(self.continuity // 4, 1)
+
+    @property
     def quiet(self) -> int:
         """Windows below the threshold that end a stretch above it."""
         return max(round((1.0 - self.share) * self.continuity / 2), 1)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-__all__ = ["LEAST", "Threshold", "fit_threshold"]
+__all__ = ["LEAST", "SPREAD", "Threshold", "fit_threshold", "pooled_spread"]
 
 LEAST = 1.0  # a score of 1 is the floor of a metric: less than that is no effect to act on
 _LEAST_TAIL = 0.05
 _SMALLEST = 0.2  # scores below it are alike: nothing happens there
-# What is known before the first pull, over metrics, sizes and sites: the logarithms of what pulls
-# reach scatter upward by so much, as sure as so many pulls would make it.
-_PRIOR_SPREAD, _PRIOR_PULLS = 0.25, 8.0
+# What is known before the first pull, over sites: the logarithms of what pulls reach scatter upward
+# by so much. A site shows with its metrics how much it is there, and is believed as far as this is
+# worth four metrics that are known for sure. Its metrics differ by a quarter to a third of it: what
+# is known of the site is worth what 16 pulls of the upper fifth show of one of them.
+SPREAD, _SITE_METRICS, _METRIC_PULLS = 0.25, 4.0, 16.0
+_PRIOR_PULLS = 8.0  # that make the spread as sure as it is before the first pull
 _UPPER = 0.8  # quantile from which on a pull tells of the tail
 _NORMAL_UPPER, _NORMAL_EXCESS = 0.8416, 0.5584  # of a normal variable: that quantile, mean excess
 _MOST_ALARMS = 0.2  # of the pulls: a larger share is no tail
@@ -66,13 +70,14 @@ def fit_threshold(
     days: npt.ArrayLike,
     *,
     per_day: float,
+    spread: float = SPREAD,
 ) -> Threshold:
     """Fit it to the highest threshold at which each healthy pull would still have named somebody.
 
     Windows next to each other are not independent, so a rate of windows says nothing; a pull is
     what one can count. A wanted rate is mostly rarer than what was seen, so that the tail has to
     be extended: logarithms of what pulls reach are taken for normal above their upper fifth, with
-    a deviation between what these pulls show and what is known of other metrics. What a next pull
+    a deviation between what these pulls show and what is known from other metrics. What a next pull
     does is then a Student t: with few pulls it is wide. A threshold is above what any of these
     pulls reached, the more so the fewer they are.
 
@@ -85,6 +90,8 @@ def fit_threshold(
         Length of each pull.
     per_day : float
         False alarms per task and day.
+    spread : float
+        The deviation that is known from other metrics (`pooled_spread`).
 
     Raises
     ------
@@ -93,14 +100,10 @@ def fit_threshold(
     """
     if not np.size(highest):
         raise ValueError("no pull to fit a threshold to.")
-    logs = np.log(np.maximum(np.asarray(highest, dtype=np.float64), _SMALLEST))
-    sizes = np.log(np.asarray(n_machines, dtype=np.float64))
-    slope = _slope(sizes, logs)
-    rest, n = logs - slope * sizes, len(logs)
-    base = float(np.quantile(rest, _UPPER))
-    excess = rest[rest >= base] - base
-    spread = (_PRIOR_PULLS * _PRIOR_SPREAD + excess.sum() / _NORMAL_EXCESS) / (
-        _PRIOR_PULLS + len(excess)
+    slope, base, rest = _levelled(highest, n_machines)
+    n, excess = len(rest), rest[rest >= base] - base
+    spread = (_METRIC_PULLS * spread + excess.sum() / _NORMAL_EXCESS) / (
+        _METRIC_PULLS + len(excess)
     )
     chance = min(per_day * float(np.asarray(days, dtype=np.float64).mean()), _MOST_ALARMS)
 
@@ -115,6 +118,49 @@ def fit_threshold(
         reached += _BEYOND_REACHED / np.sqrt(n)
     tail = max(beyond(chance / np.e) - beyond(chance), _LEAST_TAIL)
     return Threshold(base, slope, max(beyond(chance), reached), tail)
+
+
+def pooled_spread(metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> float:
+    """Return by how much the logarithms of what pulls reach scatter upward at a site.
+
+    The largest of a few dozen pulls are few, and a metric in which nothing odd happened to happen
+    would get too low a threshold. The metrics of a site are alike in how odd their healthy
+    machines can be, and sites are not.
+
+    Parameters
+    ----------
+    metrics : iterable of (array_like, array_like)
+        For each metric the highest threshold at which each healthy pull would still have named
+        somebody, and its machines.
+
+    Examples
+    --------
+    >>> pooled_spread([])
+    0.25
+    """
+    total, weight = _SITE_METRICS * SPREAD, _SITE_METRICS
+    for highest, n_machines in metrics:
+        if not np.size(highest):
+            continue
+        _, base, rest = _levelled(highest, n_machines)
+        excess = rest[rest >= base] - base
+        n = len(excess) - 1  # what the base was taken from tells nothing
+        if n > 0 and base > np.log(_SMALLEST):
+            known = n / (n + _METRIC_PULLS)
+            total += known * excess.sum() / _NORMAL_EXCESS / n
+            weight += known
+    return float(total / weight)
+
+
+def _levelled(
+    highest: npt.ArrayLike, n_machines: npt.ArrayLike
+) -> tuple[float, float, npt.NDArray[np.float64]]:
+    """Return the slope over sizes, and without it the base of the tail and the logarithms."""
+    logs = np.log(np.maximum(np.asarray(highest, dtype=np.float64), _SMALLEST))
+    sizes = np.log(np.asarray(n_machines, dtype=np.float64))
+    slope = _slope(sizes, logs)
+    rest = logs - slope * sizes
+    return slope, float(np.quantile(rest, _UPPER)), rest
 
 
 def _slope(sizes: npt.NDArray[np.float64], logs: npt.NDArray[np.float64]) -> float:

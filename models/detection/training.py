@@ -10,7 +10,7 @@ from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.fitting import (
     Reached,
     Suspect,
-    fit_metric_threshold,
+    fit_thresholds,
     reached_by,
     suspects,
 )
@@ -159,7 +159,7 @@ def train(source: Source, metrics: Sequence[MetricModel], terms: Terms) -> Train
     out = {suspect.task for suspect in left_out}
     models = [_without(m, shown, differences, out) for m in models]
     reached = _reached(source, detector, models)
-    models = [_thresholded(model, reached[model.name], out, share) for model in models]
+    models = _thresholded(models, reached, out, share)
     return Trained(replace(detector, metrics=tuple(models)), left_out, shown, differences, reached)
 
 
@@ -214,7 +214,7 @@ def _fitted_without(trained: Trained, unseen: set[str], terms: Terms) -> Detecto
     models = [
         _without(model, trained.shown, trained.differences, unseen) for model in detector.metrics
     ]
-    models = [_thresholded(m, trained.reached[m.name], unseen, share) for m in models]
+    models = _thresholded(models, trained.reached, unseen, share)
     return replace(detector, metrics=tuple(models))
 
 
@@ -288,8 +288,11 @@ def _reached(
 
 
 def _thresholded(
-    model: MetricModel, reached: Mapping[str, Reached], out: set[str], per_day: float
-) -> MetricModel:
-    """Give a metric its threshold: any may raise the alarm, so that each has its part of them."""
-    certain = [of_task for task, of_task in reached.items() if task not in out]
-    return replace(model, threshold=fit_metric_threshold(certain, per_day))
+    models: Sequence[MetricModel],
+    reached: Mapping[str, Mapping[str, Reached]],
+    out: set[str],
+    per_day: float,
+) -> list[MetricModel]:
+    """Give metrics thresholds: any may raise the alarm, so that each has its part of them."""
+    thresholds = fit_thresholds(reached, per_day, out)
+    return [replace(model, threshold=thresholds[model.name]) for model in models]

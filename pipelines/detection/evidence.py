@@ -32,7 +32,8 @@ def evidence_of(
     dict or None
         Medians: `now` and `before` of the machine, `others_now` and `others_before` of the rest of
         its group, and `peers`, the machines nearest to the middle of the group, to look at beside
-        it; `xids`, null where nobody knows. None where several metrics were looked at together.
+        it; `unit`, for a counter what its increase is per, null for a gauge; `xids`, null where
+        nobody knows. None where several metrics were looked at together.
     """
     series = pull.series(finding.metric)
     if series is None:
@@ -49,6 +50,7 @@ def evidence_of(
         "others_now": _number(middle),
         "others_before": _number(_median(before[rest])),
         "peers": [pull.grid.machines[i] for i in near[:_PEERS]],
+        "unit": pull.unit(finding.metric),
         "xids": xids,
     }
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pandas as pd
 
 from forewarn.evaluation.detection.self_judgement import SelfJudgement
 from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.detection.sampling import Sampling
 from forewarn.features.records.table import DAY
 from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import MetricModel
@@ -32,6 +33,8 @@ from forewarn.models.detection.training import (
     train,
 )
 from forewarn.pipelines.config.settings import DetectionTable
+from forewarn.pipelines.detection.counters import with_counters
+from forewarn.pipelines.detection.metric_cadence import frequent_metrics
 from forewarn.pipelines.detection.task_metrics import (
     FilePull,
     PullError,
@@ -114,10 +117,10 @@ def fit_detector(
     folders = sound_pulls(metrics, settings.interval, [metric.name for metric in settings.metrics])
     tasks = _Tasks(folders, settings, faulty)
     limits = _present(metrics, tasks, [metric.limits for metric in settings.metrics])
+    tasks, limits = _as_sampled(tasks, limits)
     names = [metric.name for metric in limits]
-    activity = settings.activity if settings.activity in names else None
-    if activity is None and settings.activity in tasks.columns():
-        activity = settings.activity
+    is_sent = settings.activity in names or settings.activity in tasks.columns()
+    activity = settings.activity if is_sent else None
     terms = Terms(
         settings.rules,
         activity,
@@ -164,6 +167,17 @@ def _present(metrics: Path, tasks: _Tasks, limits: Sequence[MetricLimits]) -> li
         if metric.name not in columns:
             note(f"no task has the metric `{metric.name}`: it is left out")
     return [metric for metric in limits if metric.name in columns]
+
+
+def _as_sampled(tasks: _Tasks, limits: Sequence[MetricLimits]) -> tuple[_Tasks, list[MetricLimits]]:
+    """Find out how the metrics come, so that they are read like that from here on."""
+    settings = tasks.settings
+    interval, slowest = settings.interval, settings.rules.slowest
+    frequent = frequent_metrics(tasks.all, limits, interval, slowest)
+    declared = {metric.name for metric in settings.metrics if "kind" in metric.model_fields_set}
+    marked = with_counters(tasks.all, frequent, declared, interval)
+    counters = frozenset(metric.name for metric in marked if metric.counter)
+    return replace(tasks, sampling=Sampling(slowest, counters)), marked
 
 
 def _bare(
@@ -214,17 +228,21 @@ class _Tasks:
     folders: list[Path]
     settings: DetectionTable
     known_faulty: frozenset[str]
+    sampling: Sampling = field(default_factory=Sampling)
 
     def healthy(self) -> Iterator[FilePull]:
         """Open those in which nothing is known to be wrong."""
         for folder in self.folders:
             if task_name(folder) not in self.known_faulty:
-                yield open_pull(folder, self.settings.interval)
+                yield self._opened(folder)
 
     def all(self) -> Iterator[FilePull]:
         """Open every one."""
         for folder in self.folders:
-            yield open_pull(folder, self.settings.interval)
+            yield self._opened(folder)
+
+    def _opened(self, folder: Path) -> FilePull:
+        return open_pull(folder, self.settings.interval, sampling=self.sampling)
 
     def columns(self) -> set[str]:
         """Return what any task has."""

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.detection.sample_grid import TaskGrid
+from forewarn.features.detection.sampling import Sampling
+from forewarn.features.telemetry.parsers.dcgm import BLANK
 from forewarn.features.telemetry.parsers.prometheus import parse_matrix
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.task_members import Membership
@@ -21,6 +23,8 @@ __all__ = ["LiveMetrics"]
 
 Floats = npt.NDArray[np.float32]
 Key = tuple[str, str]
+
+_BLANK_COUNTER = 2.0**62  # an exporter of DCGM shows 2^63 - 16 where it has no number
 
 
 @dataclass(slots=True)
@@ -62,12 +66,14 @@ class LiveMetrics:
         Nanoseconds between two samples of a machine.
     tasks : Path or None
         Table that says who works on what (`Membership`); without it labels do.
+    sampling : Sampling
     """
 
     server: Server
     settings: WatchTable
     interval: int
     tasks: Path | None = None
+    sampling: Sampling = field(default_factory=Sampling)
     _buffers: dict[str, _Buffer] = field(default_factory=dict, init=False, repr=False)
     _groups: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
     _members: Membership | None = field(default=None, init=False, repr=False)
@@ -98,7 +104,7 @@ class LiveMetrics:
             grid = TaskGrid(machines, begin, self.interval, n_ticks, np.empty(0, np.int64), ())
             labels = [self._group(name, machine) for machine in machines]
             groups = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-            yield LivePull(name, grid, groups, tuple(labels), self, end, span)
+            yield LivePull(name, grid, groups, tuple(labels), self.sampling, self, end, span)
 
     def _take_members(self, members: Membership, end: int) -> None:
         """Remember since when each machine works on its task: what it did before is not of it."""
@@ -139,7 +145,8 @@ class LiveMetrics:
             has_task = "" if self._members is not None else f'{self.settings.task_label}!=""'
             inside = ",".join(matcher for matcher in (has_task, self.settings.selector) if matcher)
             answer = self.server.samples(f"{metric}{{{inside}}}", end, end - begin)
-            matrix, unread = parse_matrix(answer)
+            counts = metric in self.sampling.counters
+            matrix, unread = parse_matrix(answer, _BLANK_COUNTER if counts else BLANK)
             for why, count in unread.counts.items():
                 note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
             for series in matrix:
@@ -162,8 +169,10 @@ class LiveMetrics:
             return None
         machine = np.repeat(np.arange(len(parts)), lengths)
         times, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        laid = grid.with_samples(machine, times)
-        return laid.on_ticks(values.astype(np.float32))
+        laid, slowest = grid.with_samples(machine, times), self.sampling.slowest
+        if metric in self.sampling.counters:
+            return laid.increases_on_ticks(values, times, slowest)
+        return laid.on_ticks(values.astype(np.float32), slowest)
 
 
 @dataclass(frozen=True, slots=True)

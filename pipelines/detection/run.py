@@ -204,8 +204,13 @@ def warm_up(stored: StoredDetector) -> None:
     grid = lay_task(machine, ["a", "b", "c", "d"], times, stored.interval)
     values = np.random.default_rng(0).random(n * ticks, dtype=np.float32)
 
-    def series(_: str) -> npt.NDArray[np.float32]:
-        return grid.on_ticks(values)
+    sampling = stored.sampling
+    counted = np.cumsum(values, dtype=np.float64)
+
+    def series(name: str) -> npt.NDArray[np.float32]:
+        if name in sampling.counters:
+            return grid.increases_on_ticks(counted, times, sampling.slowest)
+        return grid.on_ticks(values, sampling.slowest)
 
     groups, weights = np.zeros(n, dtype=np.int64), np.ones(n)
     stored.detector.find(Task(grid.machines, 0, ticks, series, groups, weights))
@@ -219,7 +224,7 @@ def opened(folder: Path, stored: StoredDetector, span: int | None = None) -> Fil
     PullError
         If they break the contract, or hold no metric that the detector knows.
     """
-    pull = open_pull(folder, stored.interval, span)
+    pull = open_pull(folder, stored.interval, span, stored.sampling)
     known = [limits.name for model in stored.detector.metrics for limits in model.limits]
     if not set(known) & pull.columns:
         raise PullError(

@@ -69,7 +69,8 @@ def _compared(evidence: Mapping[str, Any] | None) -> str:
     if evidence is None or evidence["now"] is None or evidence["others_now"] is None:
         return ""
     before = "" if evidence["before"] is None else f", {evidence['before']:.4g} before"
-    return f"; {evidence['now']:.4g}{before}, the others {evidence['others_now']:.4g}"
+    unit = "" if evidence["unit"] is None else f" {evidence['unit']}"
+    return f"; {evidence['now']:.4g}{unit}{before}, the others {evidence['others_now']:.4g}"
 
 
 def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
@@ -78,7 +79,7 @@ def metric_lines(stored: StoredDetector) -> list[dict[str, Any]]:
     lines = []
     for model in stored.detector.metrics:
         (limits,), threshold = model.limits, model.threshold
-        scale = ", log" if limits.log else ""
+        scale = (", log" if limits.log else "") + (", counter" if limits.counter else "")
         lines.append(
             {
                 "metric": model.name,

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +15,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from forewarn.features.detection.sample_grid import TaskGrid, TaskGridError, lay_task
-from forewarn.features.errors import InputError
-from forewarn.features.records.text_columns import is_text
-from forewarn.features.records.timestamp_columns import as_nanoseconds
+from forewarn.features.detection.sampling import Sampling
+from forewarn.features.duration import duration_in_words
 from forewarn.models.detection.task import Task
+from forewarn.pipelines.detection.sample_files import (
+    GROUP,
+    MACHINE,
+    TIME,
+    PullError,
+    keys_of,
+    numbers_of,
+    opened_file,
+)
 from forewarn.pipelines.runtime.progress import note
 
 __all__ = ["FilePull", "Pull", "PullError", "find_pulls", "open_pull", "sound_pulls", "task_name"]
 
 Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
 
-_TIME, _MACHINE, _GROUP = "timestamp", "machine", "group"
-
-
-class PullError(InputError):
-    """Machine metrics that break the contract."""
+_GAUGES = Sampling()
 
 
 @dataclass(frozen=True)
@@ -43,16 +49,27 @@ class Pull(ABC):
     groups : ndarray of shape (n_machines,), int
     group_names : tuple of str
         By machine; empty where it has none.
+    sampling : Sampling
     """
 
     name: str
     grid: TaskGrid
     groups: npt.NDArray[np.int64]
     group_names: tuple[str, ...]
+    sampling: Sampling
 
     @abstractmethod
     def series(self, name: str) -> Floats | None:
-        """Return a metric, shape (n_machines, n_ticks); None if the task has none such."""
+        """Return a metric, shape (n_machines, n_ticks); None if the task has none such.
+
+        Of a counter it is the increase per interval.
+        """
+
+    def unit(self, name: str) -> str | None:
+        """Return what the values of a counter are per; None for a gauge."""
+        if name not in self.sampling.counters:
+            return None
+        return f"per {duration_in_words(self.grid.interval / 1e9)}"
 
     def task(self, weights: npt.NDArray[np.float64] | None = None) -> Task:
         """Return it as the detector takes it."""
@@ -74,6 +91,7 @@ class FilePull(Pull):
 
     _files: tuple[tuple[Path, pq.ParquetFile], ...]
     _readable: npt.NDArray[np.bool_] | None
+    _time: Numbers
 
     @property
     def columns(self) -> frozenset[str]:
@@ -88,11 +106,26 @@ class FilePull(Pull):
         PullError
             If the column holds no numbers.
         """
+        values = self._sent(name)
+        if values is None:
+            return None
+        slowest = self.sampling.slowest
+        if name in self.sampling.counters:
+            counted = values.astype(np.float64)
+            return self.grid.increases_on_ticks(counted, self._time, slowest)
+        return self.grid.on_ticks(values.astype(np.float32), slowest)
+
+    def as_sent(self, name: str) -> npt.NDArray[np.float64] | None:
+        """Return a metric as it came, to all digits, shape (n_machines, n_ticks)."""
+        values = self._sent(name)
+        return None if values is None else self.grid.as_sent(values.astype(np.float64))
+
+    def _sent(self, name: str) -> npt.NDArray[np.floating[Any]] | None:
         if name not in self.columns:
             return None
-        parts = [_numbers(path, file, name) for path, file in self._files]
+        parts = [numbers_of(path, file, name) for path, file in self._files]
         values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return self.grid.on_ticks(values if self._readable is None else values[self._readable])
+        return values if self._readable is None else values[self._readable]
 
 
 def find_pulls(folder: Path) -> list[Path]:
@@ -111,7 +144,9 @@ def find_pulls(folder: Path) -> list[Path]:
     return folders
 
 
-def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
+def open_pull(
+    folder: Path, interval: int, span: int | None = None, sampling: Sampling = _GAUGES
+) -> FilePull:
     """Read who sent something when; the metrics are read when they are asked for.
 
     Parameters
@@ -122,6 +157,8 @@ def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
         Nanoseconds between two samples of a machine.
     span : int, optional
         Nanoseconds before the last sample that are read; everything without it.
+    sampling : Sampling
+        Without it every metric is a gauge that comes each interval.
 
     Raises
     ------
@@ -131,20 +168,21 @@ def open_pull(folder: Path, interval: int, span: int | None = None) -> FilePull:
     paths = sorted(path for path in folder.glob("*.parquet") if path.name[0] not in "._")
     if not paths:
         raise PullError(f"{folder}: holds no file, expected *.parquet.")
-    files = tuple((path, _opened(path)) for path in paths)
-    table = pa.concat_tables(_keys(path, file) for path, file in files)
-    complete = pc.and_(table[_TIME].is_valid(), table[_MACHINE].is_valid())
+    files = tuple((path, opened_file(path)) for path in paths)
+    table = pa.concat_tables(keys_of(path, file) for path, file in files)
+    complete = pc.and_(table[TIME].is_valid(), table[MACHINE].is_valid())
     if span is not None and table.num_rows:
-        complete = pc.and_(complete, pc.greater(table[_TIME], pc.max(table[_TIME]).as_py() - span))
+        complete = pc.and_(complete, pc.greater(table[TIME], pc.max(table[TIME]).as_py() - span))
     rows = None if pc.all(complete).as_py() in (True, None) else complete.to_numpy()
     table = table if rows is None else table.filter(complete)
-    codes, names = _codes(table[_MACHINE])
+    codes, names = _codes(table[MACHINE])
     try:
-        grid = lay_task(codes, names, table[_TIME].to_numpy(), interval)
+        time = table[TIME].to_numpy()
+        grid = lay_task(codes, names, time, interval)
     except TaskGridError as error:
         raise PullError(f"{folder}: {error}") from None
     groups, group_names = _groups(table, codes, names, grid.machines)
-    return FilePull(task_name(folder), grid, groups, group_names, files, rows)
+    return FilePull(task_name(folder), grid, groups, group_names, sampling, files, rows, time)
 
 
 def task_name(folder: Path) -> str:
@@ -184,66 +222,6 @@ def sound_pulls(metrics: Path, interval: int, names: Sequence[str]) -> list[Path
     return [folder for folder in folders if folder not in problems]
 
 
-def _opened(path: Path) -> pq.ParquetFile:
-    if not path.is_file():  # opening a FIFO would wait for ever
-        raise PullError(f"{path}: is no regular file, expected Parquet.")
-    try:
-        schema = pq.read_schema(path)
-        texts = [name for name in (_MACHINE, _GROUP) if name in schema.names]
-        texts = [name for name in texts if is_text(schema.field(name).type)]
-        file = pq.ParquetFile(path, read_dictionary=texts)
-    except (pa.ArrowException, OSError) as error:
-        raise PullError(f"{path}: cannot be read as Parquet ({_first_line(error)}).") from None
-    names = schema.names
-    for name in (_TIME, _MACHINE):
-        if name not in names:
-            raise PullError(f"{path}: column `{name}` is missing, found {', '.join(names[:8])}.")
-    return file
-
-
-def _read(path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
-    for name in columns:
-        if file.schema_arrow.names.count(name) > 1:
-            raise PullError(f"{path}: column `{name}` is there twice, expected it once.")
-    try:
-        table = file.read(columns=list(columns), use_threads=True)
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        raise PullError(f"{path}: cannot be read ({_first_line(error)}).") from None
-    if table.num_rows != file.metadata.num_rows:  # compiled loops trust these lengths
-        raise PullError(
-            f"{path}: holds {table.num_rows} rows, expected {file.metadata.num_rows} as its footer "
-            "says."
-        )
-    return table
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120]
-
-
-def _keys(path: Path, file: pq.ParquetFile) -> pa.Table:
-    """Return time, machine and group of a file's rows, in the types that are used inside."""
-    has_group = _GROUP in file.schema_arrow.names
-    table = _read(path, file, [_TIME, _MACHINE, *([_GROUP] if has_group else [])])
-    if not pa.types.is_timestamp(table[_TIME].type):
-        kind = table[_TIME].type
-        raise PullError(f"{path}: column `{_TIME}` is {kind}, expected a timestamp.")
-    group = table[_GROUP] if has_group else pa.nulls(len(table), pa.string())
-    texts = {}
-    for name, column in ((_MACHINE, table[_MACHINE]), (_GROUP, group)):
-        if not (is_text(column.type) or pa.types.is_null(column.type)):
-            raise PullError(f"{path}: column `{name}` is {column.type}, expected a string.")
-        texts[name] = _as_dictionary(column)
-    return pa.table({_TIME: as_nanoseconds(table[_TIME]), **texts})
-
-
-def _as_dictionary(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    dictionary = pa.dictionary(pa.int32(), pa.string())
-    if pa.types.is_dictionary(column.type):
-        return column.cast(dictionary)
-    return pa.chunked_array(column.cast(pa.string())).dictionary_encode().cast(dictionary)
-
-
 def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Return number and name of the machine of every row; each name is used."""
     values = column.unify_dictionaries().combine_chunks()
@@ -266,9 +244,9 @@ def _groups(
     machines: Sequence[str],
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
     """Return number and name of each machine's last group, in the order of the grid."""
-    if table[_GROUP].null_count == len(table):
+    if table[GROUP].null_count == len(table):
         return np.zeros(len(machines), dtype=np.int64), ("",) * len(machines)
-    values = table[_GROUP].unify_dictionaries().combine_chunks()
+    values = table[GROUP].unify_dictionaries().combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = values.chunk(0)
     group_names = [*values.dictionary.to_pylist(), ""]
@@ -279,17 +257,3 @@ def _groups(
     code_of = {name: i for i, name in enumerate(names)}
     numbers = last[[code_of[name] for name in machines]]
     return numbers, tuple(group_names[number] for number in numbers)
-
-
-def _numbers(path: Path, file: pq.ParquetFile, name: str) -> Floats:
-    """Return a metric of one file as float32; NaN where there is none."""
-    if name not in file.schema_arrow.names:
-        return np.full(file.metadata.num_rows, np.nan, dtype=np.float32)
-    column = _read(path, file, [name])[name]
-    kind = column.type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise PullError(f"{path}: column `{name}` is {kind}, expected numbers.")
-    if column.null_count or not pa.types.is_floating(kind):
-        column = pc.fill_null(column.cast(pa.float64()), float("nan"))
-    values: Floats = column.to_numpy().astype(np.float32)
-    return values

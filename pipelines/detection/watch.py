@@ -231,8 +231,9 @@ class Watch:
             return
         self._counted = known.alarms
         if beyond_chance(known.alarms, known.days, rate):
+            verdicts = "1 verdict" if known.alarms == 1 else f"{known.alarms} verdicts"
             note(
-                f"{known.alarms} verdicts in {known.days:.3g} task-days, more than the "
+                f"{verdicts} in {known.days:.3g} task-days, more than the "
                 f"{rate:g} false alarms a day that are wanted explain: if no machine was faulty, "
                 "fit again with these days"
             )

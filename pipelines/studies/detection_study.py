@@ -19,6 +19,7 @@ from forewarn.evaluation.detection.verdict_figures import (
     hindsight_figures,
     random_figures,
 )
+from forewarn.features.detection.sampling import Sampling
 from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, open_pull
@@ -43,16 +44,18 @@ class StudySet:
         With `train`, `pulls` and `truth.csv`.
     interval : int
         Nanoseconds.
+    sampling : Sampling
     truth : DataFrame
         By task.
     """
 
     folder: Path
     interval: int
+    sampling: Sampling
     truth: pd.DataFrame
 
     @classmethod
-    def open(cls, folder: Path, interval: int) -> StudySet:
+    def open(cls, folder: Path, interval: int, sampling: Sampling) -> StudySet:
         """Read the truth.
 
         Raises
@@ -69,17 +72,17 @@ class StudySet:
         for name in ("task", "machine", "fault", "start_s", "machines"):
             if name not in truth.columns:
                 raise PullError(f"{path}: column `{name}` is missing.")
-        return cls(folder, interval, truth.set_index("task"))
+        return cls(folder, interval, sampling, truth.set_index("task"))
 
     def train(self) -> Iterator[Pull]:
         """Open the pulls that are trained on."""
         for folder in find_pulls(self.folder / "train"):
-            yield open_pull(folder, self.interval)
+            yield open_pull(folder, self.interval, sampling=self.sampling)
 
     def pulls(self) -> Iterator[Pull]:
         """Open those whose truth is known."""
         for folder in find_pulls(self.folder / "pulls"):
-            pull = open_pull(folder, self.interval)
+            pull = open_pull(folder, self.interval, sampling=self.sampling)
             if pull.name in self.truth.index:
                 yield pull
 

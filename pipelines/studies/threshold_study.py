@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from forewarn.features.records.table import DAY
 from forewarn.models.detection.detector_file import StoredDetector
-from forewarn.models.detection.fitting import Reached, fit_metric_threshold, reached_by
+from forewarn.models.detection.fitting import Reached, fit_thresholds, reached_by
 from forewarn.models.detection.threshold import LEAST
 from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull
 from forewarn.pipelines.rendering.drawing import COLOURS, own_style
@@ -41,25 +42,31 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
     """
     left_out = {suspect["task"] for suspect in stored.facts.get("fit", {}).get("left_out", ())}
     detector = stored.detector
-    reached: dict[str, list[Reached]] = {model.name: [] for model in detector.metrics}
+    reached: dict[str, dict[str, Reached]] = {model.name: {} for model in detector.metrics}
     folders = find_pulls(metrics)
     with progress_bar(len(folders), "study", "pull") as bar:
         for folder in folders:
-            pull = open_pull(folder, stored.interval)
+            pull = open_pull(folder, stored.interval, sampling=stored.sampling)
             days = pull.grid.n_ticks * pull.grid.interval / DAY
             for model in detector.metrics:
                 reach = reached_by(detector, model, pull.task(), days)
                 if reach is not None and pull.name not in left_out:
-                    reached[model.name].append(reach)
+                    reached[model.name][pull.name] = reach
             bar.update()
     share = float(stored.facts["false_alarms"]) / len(detector.metrics)
-    return {name: _falling(reaches, share) for name, reaches in reached.items() if reaches}
+    return {name: _falling(name, reached, share) for name, tasks in reached.items() if tasks}
 
 
-def _falling(reached: Sequence[Reached], per_day: float) -> dict[str, list[float]]:
+def _falling(
+    name: str, by_metric: Mapping[str, Mapping[str, Reached]], per_day: float
+) -> dict[str, list[float]]:
+    reached = list(by_metric[name].values())
     counts = [n for n in _COUNTS if n < len(reached)] + [len(reached)]
     size = int(np.median([reach.n_machines for reach in reached]))
-    thresholds = [fit_metric_threshold(reached[:n], per_day).at(size) for n in counts]
+    thresholds = []
+    for n in counts:
+        first = {metric: dict(list(tasks.items())[:n]) for metric, tasks in by_metric.items()}
+        thresholds.append(fit_thresholds(first, per_day)[name].at(size))
     highest = [max(reach.highest for reach in reached[:n]) for n in counts]
     return {"pulls": [float(n) for n in counts], "threshold": thresholds, "reached": highest}
 
@@ -82,6 +89,10 @@ def threshold_picture(by_metric: Mapping[str, Mapping[str, Sequence[float]]], pa
             )
             panel.axhline(LEAST, color=COLOURS["muted"], linestyle=":", label="least that matters")
             panel.set_title(name.replace("_", " "), fontsize=9)
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
+                axis.set_minor_formatter(NullFormatter())
         for panel in axes[-1]:
             panel.set_xlabel("pulls")
         axes[0][0].legend(fontsize=7)

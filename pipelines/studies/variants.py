@@ -15,7 +15,7 @@ from forewarn.models.detection.denoiser import LstmVae
 from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector
-from forewarn.models.detection.fitting import fit_metric_threshold, reached_by, sample_windows
+from forewarn.models.detection.fitting import fit_thresholds, reached_by, sample_windows
 from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.spread_fitting import fit_healthy_spread, task_spread_of
@@ -151,17 +151,16 @@ class Variants:
     def _with(self, rules: Rules, metrics: Sequence[MetricModel]) -> Detector:
         """Give every metric the threshold that keeps its part of the false alarms."""
         detector = Detector(rules, (), self.fitted.activity)
-        share = self.per_day / len(metrics)
-        fitted = []
-        for model in metrics:
-            reached = [
-                reached_by(
-                    detector, model, pull.task(), pull.grid.n_ticks * pull.grid.interval / DAY
-                )
+        reached = {
+            model.name: {
+                pull.name: reach
                 for pull in self.train()
-            ]
-            known = [reach for reach in reached if reach is not None]
-            fitted.append(replace(model, threshold=fit_metric_threshold(known, share)))
+                if (reach := reached_by(detector, model, pull.task(), _days(pull))) is not None
+            }
+            for model in metrics
+        }
+        thresholds = fit_thresholds(reached, self.per_day / len(metrics))
+        fitted = [replace(model, threshold=thresholds[model.name]) for model in metrics]
         return replace(detector, metrics=tuple(fitted))
 
     def _usual(self, rules: Rules, model: MetricModel) -> MetricModel:
@@ -203,6 +202,10 @@ class Variants:
     def _series(self) -> list[Floats]:
         limits = tuple(model.limits[0] for model in self.fitted.metrics)
         return [_scaled(pull, limits)[:, :50, :900] for pull in self.train()]
+
+
+def _days(pull: Pull) -> float:
+    return pull.grid.n_ticks * pull.grid.interval / DAY
 
 
 def _scaled(pull: Pull, limits: Sequence[MetricLimits]) -> Floats:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae, windows_of
+from forewarn.models.detection.denoiser import HIDDEN, LATENT, LstmVae
 from forewarn.models.detection.denoiser_training import build_vae, fit_lstm_vae, weights_of
+from forewarn.models.detection.windows import Windows
 from forewarn.models.tensorflow_runtime import fresh_keras
 
 LENGTH = 8
@@ -42,7 +43,8 @@ def test_it_scores_as_keras_does(n_parts: int, scale: float) -> None:
     series = generator.normal(0.5, 0.5, (n_parts, 5, 90)).astype(np.float32)
     ours = LstmVae(LENGTH, weights_of(encoder, decoder)).reconstruct(series)
     n_windows = 90 - LENGTH + 1
-    windows = windows_of(series, LENGTH).transpose(0, 2, 1).reshape(-1, LENGTH, n_parts)
+    windows = Windows.of_series(series, LENGTH, np.arange(n_windows)).apart()
+    windows = windows.transpose(0, 2, 1).reshape(-1, LENGTH, n_parts)
     theirs = decoder.predict(encoder.predict(windows, verbose=0)[0], verbose=0)
     wanted = theirs.reshape(n_windows, 5, LENGTH * n_parts).transpose(0, 2, 1)
     assert np.abs(ours - wanted).max() < 1e-5

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.models.detection.denoiser import windows_of
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.own_past import Past
@@ -15,6 +15,7 @@ from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.task import Task
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.verdict import Verdict
+from forewarn.models.detection.windows import Windows
 
 Floats = np.ndarray
 TICKS = 300
@@ -161,6 +162,15 @@ def test_who_has_always_been_different_is_not_named_and_who_is_so_beyond_all_is_
     verdict = found(series)
     assert named(verdict) == [3]
     assert verdict.findings[0].always
+
+
+def test_a_lost_sample_makes_no_change_of_what_has_always_been_so() -> None:
+    series = healthy(8)
+    series["one"][3] -= 0.48
+    series["one"][3, 30] = np.nan
+    (finding,) = found(series).findings
+    assert finding.always
+    assert finding.since < 5
 
 
 def test_a_fault_goes_before_a_straggler() -> None:
@@ -380,14 +390,13 @@ def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(step: int
 
 def test_a_stream_pays_for_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
-    plain = windows_of
+    plain = Windows.of_series
 
-    def counted(series: Floats, length: int) -> Floats:
-        windows = plain(series, length)
-        looked_at.append(len(windows))
-        return windows
+    def counted(series: Floats, length: int, positions: npt.NDArray[np.int64]) -> Windows:
+        looked_at.append(series.shape[2] - int(positions[0]) - length + 1)
+        return plain(series, length, positions)
 
-    monkeypatch.setattr("forewarn.models.detection.detector.windows_of", counted)
+    monkeypatch.setattr(Windows, "of_series", counted)
     in_parts(healthy(6, ticks=400), 5, go_on=True)
     first, rest = looked_at[:2], looked_at[2:]
     assert first == [197, 197]

@@ -6,6 +6,7 @@ from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.own_past import Past, PastTerms
 from forewarn.models.detection.past_scoring import past_scores
 from forewarn.models.detection.peer_deviation import deviations
+from forewarn.models.detection.windows import Windows
 
 TERMS = PastTerms(block=10, lag=5)
 USUAL = HealthySpread(deviation=0.02, offset=0.5, spread=0.1)
@@ -21,7 +22,7 @@ def scores(
     values: Floats, past: Past | None = None, start: int = 0, usual: HealthySpread = USUAL
 ) -> tuple[Floats, Past]:
     n = values.shape[2]
-    found = deviations(values, np.isfinite(values[:, 0]), np.zeros(n, int))
+    found = deviations(Windows.of(values), np.isfinite(values[:, 0]), np.zeros(n, int))
     numbers = np.arange(len(values)) + start
     known = (past or Past.none()).of([str(i) for i in range(n)])
     return past_scores(found, numbers, np.zeros(n, int), TERMS, usual, known)

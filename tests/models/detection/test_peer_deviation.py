@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.models.detection.peer_deviation import deviations, medians_of_others, select
+from forewarn.models.detection.windows import Windows
 
 
 @given(st.integers(0, 10**6), st.integers(3, 12), st.integers(1, 3))
@@ -40,10 +41,29 @@ def test_select_partitions(values: list[float], k: int) -> None:
 def test_offset_square_and_level_of_a_window() -> None:
     windows = np.zeros((1, 2, 4), np.float32)
     windows[0, :, 3] = [1.0, 3.0]
-    found = deviations(windows, np.ones((1, 4), bool), np.zeros(4, int))
+    found = deviations(Windows.of(windows), np.ones((1, 4), bool), np.zeros(4, int))
     assert found.offset[0].tolist() == [0.0, 0.0, 0.0, 2.0]
     assert found.square[0].tolist() == [0.0, 0.0, 0.0, 5.0]
     assert found.level[0].tolist() == [0.0, 0.0, 0.0, 2.0]
+
+
+@given(st.integers(0, 10**6), st.integers(3, 9), st.integers(1, 3), st.integers(2, 5))
+def test_windows_that_share_rows_say_the_same_as_each_by_itself(
+    seed: int, n: int, n_groups: int, length: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    series = generator.normal(0, 1, (1, n, 30)).astype(np.float32)
+    series[generator.random(series.shape) < 0.05] = np.nan
+    positions = np.flatnonzero(generator.random(31 - length) < 0.8)  # the rest is a pause
+    shared = Windows.of_series(series, length, positions)
+    apart = shared.apart()
+    assert apart.shape == (len(positions), length, n)
+    present = np.asarray(~np.isnan(apart).any(axis=1))
+    groups = generator.integers(0, n_groups, n)
+    together = deviations(shared, present, groups)
+    by_itself = deviations(Windows.of(apart), present, groups)
+    for part in ("offset", "square", "level"):
+        assert getattr(together, part).tobytes() == getattr(by_itself, part).tobytes()
 
 
 def test_one_of_four_that_is_far_off_does_not_move_what_the_others_are_compared_with() -> None:

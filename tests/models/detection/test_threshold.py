@@ -3,7 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forewarn.models.detection.threshold import LEAST, Threshold, fit_threshold
+from forewarn.models.detection.threshold import (
+    LEAST,
+    SPREAD,
+    Threshold,
+    fit_threshold,
+    pooled_spread,
+)
 
 DAY_OF_PULLS = 1 / 96  # of 15 minutes
 
@@ -66,3 +72,23 @@ def test_a_listed_machine_needs_less_and_the_others_more() -> None:
 def test_without_a_pull_there_is_no_threshold() -> None:
     with pytest.raises(ValueError, match="no pull"):
         fit_threshold([], [], [], per_day=1.0)
+
+
+def test_a_metric_in_which_nothing_odd_happened_to_happen_learns_from_the_others() -> None:
+    generator = np.random.default_rng(3)
+    sizes = np.full(60, 8)
+    days = np.full(60, DAY_OF_PULLS)
+    others = [(generator.lognormal(0.0, 0.8, 60), sizes) for _ in range(30)]
+    calm = generator.lognormal(0.0, 0.1, 60)
+    alone = fit_threshold(calm, sizes, days, per_day=0.02)
+    spread = pooled_spread([*others, (calm, sizes)])
+    beside = fit_threshold(calm, sizes, days, per_day=0.02, spread=spread)
+    assert 0.5 < spread < 1.0
+    assert beside.at(8) > 1.5 * alone.at(8)
+
+
+def test_few_pulls_say_little_of_how_a_site_scatters() -> None:
+    one = [([4.0], [8])] * 40
+    assert pooled_spread(one) == SPREAD
+    quiet = [([0.0] * 60, [8] * 60)] * 40  # where nothing happens nothing scatters
+    assert pooled_spread(quiet) == SPREAD

@@ -343,6 +343,34 @@ def test_a_picture_is_drawn(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_title_of_a_picture_says_what_somebody_asks_who_was_woken(
+    put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    from forewarn.pipelines.detection.figure import title_of
+
+    put(fault(8, 2), tmp_path, "job")
+    (line,) = lines(capsys, "--metrics", str(tmp_path), "--model", str(model))
+    shown = line["evidence"]
+    who, what, when, trust = title_of(line, 8).splitlines()
+    assert who == "job: node-0002 stands out on power_draw"
+    assert what == (
+        f"it shows {shown['now']:.4g} (before {shown['before']:.4g}), the others of its group "
+        f"{shown['others_now']:.4g} (before {shown['others_before']:.4g})"
+    )
+    assert when.startswith("since 2025-03-01 00:06:")
+    assert when.endswith(f" UTC; {line['score']:.1f} times the threshold; 8 machines")
+    assert trust.startswith("OBSERVE ONLY")
+    line |= {"kind": "straggler", "blind": ["a", "b", "c", "d"], "observe_only": False}
+    line["evidence"] |= {"before": None, "unit": "per 1 s"}
+    who, what, small, _, blind = title_of(line, 2).splitlines()
+    assert who == "job: node-0002 differs from the first sample on, on power_draw"
+    assert what.startswith(f"it shows {shown['now']:.4g} per 1 s, the others of its group ")
+    assert small.startswith("its group has 2 machines: compared with other small groups")
+    assert blind == "nothing can be said of a, b, c and 1 more"
+    nobody = line | {"machine": None, "blind": []}
+    assert title_of(nobody, 8) == "job: nobody stands out among 8 machines"
+
+
 def spoiled(put: Put, fault: Fault, folder: Path, change: Callable[[pd.DataFrame], Any]) -> Path:
     put(fault(6, 2), folder, "job")
     path = folder / "task=job" / "part-0.parquet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,10 +18,12 @@ from typing import Any
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 
 from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
+from forewarn.features.detection.sampling import Sampling
 from forewarn.features.errors import InputError
 from forewarn.models.detection.detector_file import load_detector
 from forewarn.pipelines.cli.main import main
@@ -104,8 +107,8 @@ class Prometheus:
 
 def open_metrics(tasks: dict[str, SimulatedTask], begin: int) -> Iterator[str]:
     """Write what exporters would have shown, family by family."""
-    for name in ("cpu_usage", "power_draw", "gpu_duty_cycle"):
-        yield f"# TYPE {name} gauge\n"
+    for name in ("cpu_usage", "power_draw", "gpu_duty_cycle", "joules"):
+        yield f"# TYPE {name} {'unknown' if name == 'joules' else 'gauge'}\n"
         for job, task in tasks.items():
             for machine, group, row in zip(
                 task.machines, task.group, task.samples[name], strict=True
@@ -120,7 +123,17 @@ def open_metrics(tasks: dict[str, SimulatedTask], begin: int) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def jobs(fault: Fault) -> dict[str, SimulatedTask]:
     good = healthy_task(np.random.default_rng(3), 16, 900)
-    return {"good": good, "bad": fault(MACHINES - 16, 5, start=420, seed=8)}
+    tasks = {"good": good, "bad": fault(MACHINES - 16, 5, start=420, seed=8)}
+    for task in tasks.values():
+        total = 1e15 + np.cumsum(joules(task), axis=1)
+        task.samples["joules"] = total  # type: ignore[assignment]  # float32 could not count them
+    return tasks
+
+
+def joules(task: SimulatedTask) -> npt.NDArray[np.float64]:
+    """Return whole joules of each second."""
+    watts = np.nan_to_num(task.samples["power_draw"].astype(np.float64))
+    return np.asarray(np.round(watts))
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +236,20 @@ def test_what_prometheus_has_is_what_the_files_have(
         assert bad.series("disk") is None
 
 
+def test_a_counter_of_prometheus_is_its_increase(
+    prometheus: Prometheus, begin: int, jobs: dict[str, SimulatedTask]
+) -> None:
+    sampling = Sampling(counters=frozenset({"joules"}))
+    with closing(Server(prometheus.url)) as server:
+        live = LiveMetrics(server, WatchTable(), SECOND, sampling=sampling)
+        (bad, _) = live.pulls("joules", (begin + 899) * SECOND, 900 * SECOND)
+        series = bad.series("joules")
+        assert series is not None
+        assert (series[:, 1:] == joules(jobs["bad"])[:, 1:]).all()
+        assert (series[:, 0] == series[:, 1]).all()
+        assert (bad.unit("joules"), bad.unit("power_draw")) == ("per 1 s", None)
+
+
 def test_the_command_watches_a_server_once(
     prometheus: Prometheus, model: Path, capsys: Capture
 ) -> None:
@@ -272,3 +299,39 @@ def test_who_stood_out_for_a_while_is_mentioned_once(
     assert said_of is not None
     assert 20 <= int(said_of[1]) <= 110
     assert said[1] == []
+
+
+def test_more_verdicts_than_the_wanted_rate_explains_are_said_when_they_come_and_once(
+    put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    metrics, state = tmp_path / "m", tmp_path / "state"
+    options = ["--metrics", str(metrics), "--model", str(model), "--state", str(state), "--once"]
+
+    def called() -> tuple[int, list[str]]:
+        """Watch once, in a new process as it were; return verdicts and what is said of the rate."""
+        capsys.readouterr()
+        assert main(["detect", "watch", *options, "--json"]) == 0
+        printed = capsys.readouterr()
+        return len(printed.out.splitlines()), [
+            line for line in printed.err.splitlines() if "false alarm" in line
+        ]
+
+    put(healthy_task(np.random.default_rng(71), 10, 900), metrics, "calm")
+    assert called() == (0, [])
+    put(fault(10, 4), metrics, "first")
+    n_verdicts, (line,) = called()
+    assert n_verdicts == 1
+    assert "1 verdict in 0.0208 task-days, more than the 0.02 false alarms a day" in line
+    assert called() == (0, [])
+    put(fault(12, 3, seed=6), metrics, "second")
+    n_verdicts, (line,) = called()
+    assert n_verdicts == 1
+    assert "2 verdicts in 0.0312 task-days" in line
+    # Where so many are wanted, two are none too many.
+    described = json.loads((model / "detector.json").read_text())
+    described["facts"]["false_alarms"] = 50.0
+    frequent = tmp_path / "frequent"
+    shutil.copytree(model, frequent)
+    (frequent / "detector.json").write_text(json.dumps(described))
+    options[3], options[5] = str(frequent), str(tmp_path / "other")
+    assert called() == (2, [])

@@ -1,0 +1,71 @@
+"""Windows of the machines of a task, which share what they overlap in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Windows"]
+
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows as rows of one table: those that overlap have rows in common.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_machines), float32
+    first : ndarray of shape (n_windows,), int64
+        The row of the first place of each window; ascending.
+    n_places : int
+        Rows of a window, which follow each other.
+    """
+
+    rows: Floats
+    first: Numbers
+    n_places: int
+
+    @staticmethod
+    def of(values: Floats) -> Windows:
+        """Return windows that share nothing, from shape (n_windows, n_places, n_machines)."""
+        n_windows, n_places, n_machines = values.shape
+        rows = np.ascontiguousarray(values).reshape(-1, n_machines)
+        return Windows(rows, np.arange(n_windows, dtype=np.int64) * n_places, n_places)
+
+    @staticmethod
+    def of_series(series: Floats, length: int, positions: Numbers) -> Windows:
+        """Return the windows of samples that begin at some ticks.
+
+        Parameters
+        ----------
+        series : ndarray of shape (n_parts, n_machines, n_ticks), float32
+        length : int
+            Ticks.
+        positions : ndarray of shape (n_windows,), int64
+            Ascending.
+        """
+        n_parts, n_machines, n_ticks = series.shape
+        begin = int(positions[0]) if len(positions) else n_ticks
+        ticks = series[:, :, begin:].transpose(2, 0, 1)
+        rows = np.ascontiguousarray(ticks).reshape(-1, n_machines)
+        return Windows(rows, (positions - begin) * n_parts, length * n_parts)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def apart(self) -> Floats:
+        """Return each window by itself, shape (n_windows, n_places, n_machines).
+
+        Examples
+        --------
+        >>> series = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+        >>> Windows.of_series(series, 2, np.array([0, 2])).apart()[:, :, 0].tolist()
+        [[0.0, 1.0], [2.0, 3.0]]
+        """
+        windows: Floats = self.rows[self.first[:, None] + np.arange(self.n_places)]
+        return windows

@@ -1,0 +1,97 @@
+"""Metrics that only count up, recognised in the tasks that a detector is fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
+
+import numpy as np
+
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.detection.sampling import Sampling, Steps, steps_of
+from forewarn.features.duration import duration_in_words
+from forewarn.pipelines.detection.task_metrics import FilePull
+from forewarn.pipelines.runtime.progress import note
+
+__all__ = ["recognised_counters", "with_counters"]
+
+Tasks = Callable[[], Iterator[FilePull]]
+
+_NEARLY_ALL = 0.99  # of the increases of a task
+
+
+def recognised_counters(tasks: Tasks, names: Sequence[str]) -> frozenset[str]:
+    """Return the metrics that fall on no machine of any task, but for rare resets.
+
+    Parameters
+    ----------
+    tasks : callable
+        Opens all tasks, one after the other.
+    names : sequence of str
+        Metrics of which nobody has said what they are.
+    """
+    steps = dict.fromkeys(names, Steps())
+    for pull in tasks():
+        for name, so_far in list(steps.items()):
+            samples = pull.as_sent(name)
+            if samples is not None:
+                steps[name] = so_far + steps_of(samples)
+                if not steps[name].may_count:
+                    del steps[name]
+        if not steps:
+            break
+    return frozenset(name for name, shown in steps.items() if shown.counts_up)
+
+
+def with_counters(
+    tasks: Tasks, limits: Sequence[MetricLimits], declared: Set[str], interval: int
+) -> list[MetricLimits]:
+    """Mark the metrics that only count up, and note which they are.
+
+    Limits that were meant for what is counted are none for its increase: no machine would ever
+    differ by as much as the smallest effect to act on. Those then go to what nearly all show.
+
+    Parameters
+    ----------
+    tasks : callable
+    limits : sequence of MetricLimits
+    declared : set of str
+        Metrics of which somebody has said what they are.
+    interval : int
+        Nanoseconds.
+    """
+    undeclared = [metric.name for metric in limits if metric.name not in declared]
+    most = _most(tasks, recognised_counters(tasks, undeclared))
+    if not most:
+        return list(limits)
+    marked = [_of_increase(m, most[m.name]) if m.name in most else m for m in limits]
+    recognised = [metric for metric in marked if metric.name in most]
+    note(_words(recognised, duration_in_words(interval / 1e9)))
+    return marked
+
+
+def _of_increase(metric: MetricLimits, most: float) -> MetricLimits:
+    too_wide = not metric.log and most < metric.floor * (metric.high - metric.low)
+    if too_wide and most > 0.0:
+        return replace(metric, low=0.0, high=float(f"{most:.3g}"), counter=True)
+    return replace(metric, counter=True)
+
+
+def _most(tasks: Tasks, counters: frozenset[str]) -> dict[str, float]:
+    """Return by how much nearly all machines of the busiest task count per interval at most."""
+    most = dict.fromkeys(counters, 0.0)
+    for pull in tasks() if counters else ():
+        counting = replace(pull, sampling=Sampling(counters=counters))
+        for name in counters:
+            series = counting.series(name)
+            if series is not None and np.isfinite(series).any():
+                most[name] = max(most[name], float(np.nanquantile(series, _NEARLY_ALL)))
+    return most
+
+
+def _words(limits: Sequence[MetricLimits], interval: str) -> str:
+    names = ", ".join(f"`{metric.name}` ({metric.low:g} to {metric.high:g})" for metric in limits)
+    return (
+        f"taken for counters, since they never fall: {names}; their increase per {interval} is "
+        'looked at, with these limits. `kind` in `detection.metrics`, "counter" or "gauge", decides'
+    )

@@ -1,0 +1,101 @@
+"""How large a fault has to be to be found in real samples: recall by size of an injected fault.
+
+    python tests/injected_faults.py --metrics FOLDER --config FILE [--json]
+
+FOLDER holds tasks in which nothing is wrong. Each job is judged by a detector fitted to the others.
+Into each of its pulls one machine after the other gets a fault: from a third of the pull on it
+shows so much less of what it showed, on one metric or on all of them. With a size of 0 whoever is
+named is a false alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.models.detection.detector import Detector
+from forewarn.models.detection.task import Task
+from forewarn.models.detection.training import job_of
+from forewarn.pipelines.config.settings import DetectionTable, load_settings
+from forewarn.pipelines.detection.fit import fit_detector
+from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull, task_name
+from forewarn.pipelines.runtime.terminal import say
+
+SIZES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8)
+Floats = npt.NDArray[np.float32]
+Counts = dict[str, dict[float, list[int]]]  # by metric and size: injected, right, wrong
+
+
+def _weakened(task: Task, machine: int, metrics: Sequence[str], size: float) -> Task:
+    """Take a share of what a machine shows from a third of the pull on."""
+    begin = task.n_ticks // 3
+
+    def series(name: str) -> Floats | None:
+        values = task.series(name)
+        if values is None or name not in metrics:
+            return values
+        weaker = values.copy()
+        weaker[machine, begin:] *= 1.0 - size
+        return weaker
+
+    return replace(task, series=series)
+
+
+def _judge(detector: Detector, task: Task, counts: Counts) -> None:
+    """Inject faults of each size into each machine, and count who is named."""
+    names = [model.name for model in detector.metrics]
+    for shown, metrics in {**{name: [name] for name in names}, "all": names}.items():
+        for size in SIZES:
+            count = counts.setdefault(shown, {}).setdefault(size, [0, 0, 0])
+            for machine in range(len(task.machines)):
+                verdict, _ = detector.find(_weakened(task, machine, metrics, size))
+                named = [finding.machine for finding in verdict.findings[:1]]
+                count[0] += 1
+                count[1] += named == [machine] and size > 0
+                count[2] += bool(named) and (named != [machine] or size == 0)
+
+
+def _held_out(folder: Path, settings: DetectionTable) -> Iterator[tuple[Detector, list[Path]]]:
+    """Fit to all jobs but one, each in turn; return the pulls of that one beside the detector."""
+    pulls = find_pulls(folder)
+    for job in sorted({job_of(task_name(pull)) for pull in pulls}):
+        with tempfile.TemporaryDirectory() as name:
+            for pull in pulls:
+                if job_of(task_name(pull)) != job:
+                    shutil.copytree(pull, Path(name) / pull.name)
+            stored, _ = fit_detector(Path(name), settings)
+        yield stored.detector, [pull for pull in pulls if job_of(task_name(pull)) == job]
+
+
+def main() -> None:
+    """Print the recall by metric and size."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--metrics", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    settings = load_settings(args.config).detection
+    counts: Counts = {}
+    for detector, pulls in _held_out(args.metrics, settings):
+        for pull in pulls:
+            _judge(detector, open_pull(pull, settings.interval).task(), counts)
+    if args.json:
+        say(json.dumps(counts))
+        return
+    say(f"{'metric':20}" + "".join(f"{f'less {size:.0%}':>12}" for size in SIZES))
+    for metric, by_size in counts.items():
+        cells = (f"{right}/{n} ({wrong})" for n, right, wrong in by_size.values())
+        say(f"{metric:20}" + "".join(f"{cell:>12}" for cell in cells))
+    say("right/injected (somebody else named)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Tasks of any cadence, metrics that come less often than the others, and groups of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from forewarn.features.detection.sampling import cadence_of
+from forewarn.pipelines.cli.main import main
+
+Put = Callable[..., None]
+Commands = Callable[..., Any]
+Doubles = npt.NDArray[np.float64]
+
+CONFIG = """
+interval = "{interval}"
+continuity = "{continuity}"
+activity = "none"
+metrics = [{{name = "load", low = 0.0, high = 100.0}}]
+"""
+RHYTHM = 60.0 + 10.0 * np.sin(np.arange(600) / 9.0)
+
+
+def load(seed: int, machines: int, ticks: int) -> Doubles:
+    """Return percents around a rhythm that all machines share."""
+    generator = np.random.default_rng([41, seed])
+    rhythm = RHYTHM[:ticks]
+    own = generator.normal(0.0, 1.0, (machines, 1))
+    return np.asarray(rhythm + own + generator.normal(0.0, 1.5, (machines, ticks)))
+
+
+def faulty(seed: int, machines: int, ticks: int) -> Doubles:
+    values = load(seed, machines, ticks)
+    values[2, ticks // 2 :] -= 30.0
+    return values
+
+
+def as_it_is(values: Doubles) -> Doubles:
+    return values
+
+
+def each(ticks: int) -> Callable[[Doubles], Doubles]:
+    """Send one sample in so many ticks, each machine at a moment of its own."""
+
+    def thinned(values: Doubles) -> Doubles:
+        sent = np.full(values.shape, np.nan)
+        for machine in range(len(values)):
+            first = (7 * machine) % ticks
+            sent[machine, first::ticks] = values[machine, first::ticks]
+        return sent
+
+    return thinned
+
+
+def each_in_whole_percents(values: Doubles) -> Doubles:
+    return np.round(each(60)(values))
+
+
+def on_or_off(values: Doubles) -> Doubles:
+    """Return a metric of two values: a machine that does what all do is on most of the time."""
+    return np.where(values - RHYTHM[: values.shape[1]] > -1.0, 100.0, 0.0)
+
+
+@pytest.fixture
+def judged(put_samples: Put, detect: Commands, tmp_path: Path) -> Callable[..., Any]:
+    """Return `judged(seen, ...)`: fit to twelve tasks, and judge a faulty and a healthy one."""
+
+    def called(
+        seen: Callable[[Doubles], Doubles] = as_it_is,
+        *,
+        machines: int = 6,
+        ticks: int = 600,
+        seconds: float = 1.0,
+        interval: str = "1s",
+        continuity: str = "4min",
+        more: dict[str, Doubles] | None = None,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        for number in range(12):
+            columns = {"load": seen(load(number, machines, ticks))}
+            put_samples(tmp_path / "train", f"t{number}", columns, seconds=seconds)
+        pulls = {
+            "faulty": seen(faulty(90, machines, ticks)),
+            "healthy": seen(load(91, machines, ticks)),
+            **(more or {}),
+        }
+        for name, values in pulls.items():
+            put_samples(tmp_path / "pulls", name, {"load": values}, seconds=seconds)
+        config = CONFIG.format(interval=interval, continuity=continuity)
+        lines, fit, _ = detect(tmp_path / "train", tmp_path / "pulls", config)
+        return lines, fit
+
+    return called
+
+
+def assert_right(lines: dict[str, Any], fit: dict[str, Any]) -> None:
+    assert (lines["faulty"]["machine"], lines["faulty"]["blind"]) == ("n02", [])
+    assert (lines["healthy"]["machine"], lines["healthy"]["blind"]) == (None, [])
+    assert (fit["alarms"], fit["blind"]) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("interval", "seconds", "continuity"),
+    [("1s", 1.0, "2min"), ("1min", 60.0, "30min"), ("5min", 300.0, "150min")],
+)
+def test_a_second_a_minute_and_five_minutes(
+    judged: Callable[..., Any], interval: str, seconds: float, continuity: str
+) -> None:
+    ticks = 400 if interval == "1s" else 160
+    lines, fit = judged(ticks=ticks, interval=interval, seconds=seconds, continuity=continuity)
+    assert_right(lines, fit)
+
+
+@pytest.mark.parametrize("cadence", [15, 60])
+def test_a_metric_that_comes_less_often_than_each_interval_is_filled_and_not_blind(
+    judged: Callable[..., Any], cadence: int
+) -> None:
+    lines, fit = judged(each(cadence))
+    assert_right(lines, fit)
+
+
+def test_a_metric_of_whole_percents_that_comes_each_minute_makes_nobody_blind(
+    judged: Callable[..., Any],
+) -> None:
+    lines, fit = judged(each_in_whole_percents)
+    assert_right(lines, fit)
+
+
+def test_who_falls_silent_and_who_alone_sends_too_seldom_stay_blind(
+    judged: Callable[..., Any],
+) -> None:
+    silent = each(15)(load(92, 6, 600))
+    silent[3, 300:] = np.nan
+    lone = load(93, 6, 600)
+    lone[4] = each(15)(lone)[4]
+    lines, _ = judged(each(15), more={"silent": silent, "lone": lone})
+    assert (lines["silent"]["machine"], lines["silent"]["blind"]) == (None, ["n03"])
+    assert (lines["lone"]["machine"], lines["lone"]["blind"]) == (None, ["n04"])
+
+
+def test_a_metric_that_comes_too_seldom_for_a_continuity_is_left_out_with_a_note(
+    put_samples: Put, detect: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One odd sample of two minutes would stand for half of what has to agree."""
+    for number in range(12):
+        columns = {"load": load(number, 6, 600), "seldom": each(120)(load(number, 6, 600))}
+        put_samples(tmp_path / "train", f"t{number}", columns)
+    put_samples(tmp_path / "pulls", "faulty", {"load": faulty(90, 6, 600)})
+    put_samples(tmp_path / "pulls", "healthy", columns)
+    config = CONFIG.format(interval="1s", continuity="4min")
+    both = config.replace("metrics = [", 'metrics = [{name = "seldom"}, ')
+    lines, fit, said = detect(tmp_path / "train", tmp_path / "pulls", both)
+    assert_right(lines, fit)
+    assert "`seldom` comes each 2 min: too seldom for `detection.continuity`" in said
+    (tmp_path / "alone.toml").write_text("[detection]\n" + config.replace("load", "seldom"))
+    options = ["--config", str(tmp_path / "alone.toml"), "--model", str(tmp_path / "none")]
+    assert main(["detect", "fit", "--metrics", str(tmp_path / "train"), *options]) == 2
+    assert "`seldom` comes each 2 min: too seldom, expected each 1 min" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_metric_of_two_values_tells_who_is_off_for_good(judged: Callable[..., Any]) -> None:
+    lines, fit = judged(on_or_off)
+    assert_right(lines, fit)
+
+
+@pytest.mark.parametrize("machines", [4, 8, 12])
+def test_small_tasks(judged: Callable[..., Any], machines: int) -> None:
+    lines, fit = judged(machines=machines, ticks=400, continuity="2min")
+    assert_right(lines, fit)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_groups_of_two_and_three_that_do_other_work(
+    put_samples: Put, detect: Commands, tmp_path: Path, size: int
+) -> None:
+    """Each stage has a level of its own; those of two are pooled once healthy tasks had them."""
+    groups = [f"stage-{i // size}" for i in range(4 * size)]
+    levels = np.repeat([0.0, 8.0, 16.0, 30.0], size)[:, None]
+    for number in range(12):
+        values = load(number, 4 * size, 400) + levels
+        put_samples(tmp_path / "train", f"t{number}", {"load": values}, groups=groups)
+    fault, strange = faulty(90, 4 * size, 400) + levels, load(91, 4 * size, 400) + levels
+    put_samples(tmp_path / "pulls", "faulty", {"load": fault}, groups=groups)
+    put_samples(tmp_path / "pulls", "healthy", {"load": strange}, groups=groups)
+    new = [f"new-{group}" for group in groups]
+    put_samples(tmp_path / "pulls", "strange", {"load": strange}, groups=new)
+    config = CONFIG.format(interval="1s", continuity="2min")
+    lines, fit, _ = detect(tmp_path / "train", tmp_path / "pulls", config)
+    assert_right(lines, fit)
+    assert lines["faulty"]["too_small"] == []
+    assert lines["strange"]["machine"] is None
+    assert len(lines["strange"]["too_small"]) == (8 if size == 2 else 0)
+
+
+def test_gaps_of_all_lengths_are_lost_samples_and_no_cadence() -> None:
+    generator = np.random.default_rng(5)
+    grid = np.where(generator.random((6, 2000)) < 0.2, 1.0, np.nan).astype(np.float32)
+    assert cadence_of(grid) == 1
+    on_and_off = np.full((6, 2000), np.nan, dtype=np.float32)
+    on_and_off[:, np.arange(2000) % 100 < 20] = 1.0
+    assert cadence_of(on_and_off) == 1
