@@ -1,0 +1,132 @@
+"""The census: who is out of service, and who was taken out lately."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from forewarn.features.duration import duration_in_words
+from forewarn.features.time_units import Nanoseconds
+from forewarn.response.action import Action
+from forewarn.response.machine import Machine
+from forewarn.response.pool import Limits, Pool
+
+__all__ = ["Census", "Outage", "first_fit", "jobs_under", "outages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A machine that is out of service (`until` None), or counts as such until a moment.
+
+    Attributes
+    ----------
+    machine : str
+    pool, rack : str or None
+    jobs : frozenset of str
+        That it ran, as far as it is known.
+    until : int or None
+        Nanoseconds since 1970 UTC.
+    """
+
+    machine: str
+    pool: str | None
+    rack: str | None
+    jobs: frozenset[str]
+    until: Nanoseconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """All that a check looks at.
+
+    Attributes
+    ----------
+    action : Action
+        The one that is checked.
+    pool : Pool
+        Its pool, whose limits hold.
+    machines : mapping of str to Machine
+    others : sequence of Action
+        What else is open or began lately.
+    now : int
+        Nanoseconds since 1970 UTC.
+    """
+
+    action: Action
+    pool: Pool
+    machines: Mapping[str, Machine]
+    others: Sequence[Action]
+    now: Nanoseconds
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the pool."""
+        return self.pool.limits
+
+    @property
+    def span(self) -> str:
+        """How long what was taken out counts, in words."""
+        return duration_in_words(self.limits.refill / 1e9)
+
+    @property
+    def taken(self) -> str:
+        """What the rates count, in words."""
+        return f"taken out within {self.span}"
+
+    @property
+    def size(self) -> int:
+        """Number of machines of the pool that have GPUs."""
+        machines = self.machines.values()
+        return sum(machine.gpus > 0 and machine.pool == self.pool.name for machine in machines)
+
+    def counts(self, action: Action) -> bool:
+        """Tell whether we took a machine out so lately that the rates still count it."""
+        lately = self.refilled(action) > self.now
+        return action.step.isolates and action.begun and lately
+
+    def refilled(self, action: Action) -> Nanoseconds:
+        """Return when an action no longer counts."""
+        return Nanoseconds(action.at + self.limits.refill)
+
+
+def outages(census: Census) -> list[Outage]:
+    """Return each other machine that is out, by whomever, or that we took out a while ago."""
+    outages = {
+        machine.name: Outage(
+            machine.name, machine.pool, machine.rack, frozenset(machine.jobs), None
+        )
+        for machine in census.machines.values()
+        if machine.out and machine.gpus > 0
+    }
+    for other in sorted(census.others, key=lambda action: action.open, reverse=True):
+        if other.step.isolates and (other.open or census.counts(other)):
+            outages[other.machine] = _with_action(outages.get(other.machine), other, census)
+    outages.pop(census.action.machine, None)
+    return list(outages.values())
+
+
+def _with_action(outage: Outage | None, action: Action, census: Census) -> Outage:
+    jobs = frozenset() if action.job is None else frozenset({action.job})
+    if outage is None:
+        machine = census.machines.get(action.machine)
+        pool, rack = (machine.pool, machine.rack) if machine else (action.pool, action.rack)
+        until = None if action.open else census.refilled(action)
+        return Outage(action.machine, pool, rack, jobs, until)
+    until = outage.until
+    if until is not None and not action.open:
+        until = max(until, census.refilled(action))
+    return replace(outage, jobs=outage.jobs | jobs, until=until)
+
+
+def jobs_under(census: Census) -> set[str]:
+    """Return the jobs on the machine that is checked."""
+    machine = census.machines.get(census.action.machine)
+    jobs = set(machine.jobs) if machine else set()
+    return jobs | ({census.action.job} if census.action.job is not None else set())
+
+
+def first_fit(untils: Sequence[Nanoseconds | None], limit: int, more: int) -> Nanoseconds | None:
+    """Return when so many more fit again; None if that depends on machines, or never comes."""
+    too_many = len(untils) + more - limit
+    timed = sorted(until for until in untils if until is not None)
+    return timed[too_many - 1] if too_many <= len(timed) else None

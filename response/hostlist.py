@@ -1,0 +1,106 @@
+"""Host lists: many names of machines in the short form that Slurm reads and writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+__all__ = ["HostlistError", "compress", "expand"]
+
+_MOST = 100_000  # names in one list; the largest clusters have a tenth of it
+_LONGEST = 1_000_000  # characters
+_PARTS = re.compile(r"\[[^][]*\]|[^][,]+|,")
+_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
+_NUMBERED = re.compile(r"(.*?)(\d{1,12})", re.ASCII | re.DOTALL)
+
+
+class HostlistError(ValueError):
+    """A list that cannot be read; the message is one line."""
+
+
+def expand(text: str) -> list[str]:
+    """Return the names of a host list, in its order.
+
+    Raises
+    ------
+    HostlistError
+        If brackets do not fit, a range runs backwards, or there are more than 100,000 names.
+
+    Examples
+    --------
+    >>> expand("login,node-[08-10,12],r[1-2]n[1-2]")
+    ['login', 'node-08', 'node-09', 'node-10', 'node-12', 'r1n1', 'r1n2', 'r2n1', 'r2n2']
+    """
+    if len(text) > _LONGEST:
+        raise HostlistError(f"a host list has {len(text)} characters, expected at most {_LONGEST}")
+    parts = _PARTS.findall(text)
+    if "".join(parts) != text:
+        raise HostlistError(f"{text[:100]!r} is no host list: its brackets do not fit")
+    names: list[str] = []
+    for is_comma, item in groupby(parts, lambda part: part == ","):
+        if not is_comma:
+            names += _product(list(item), _MOST - len(names))
+    return names
+
+
+def _product(item: list[str], most: int) -> list[str]:
+    """Return the names of one item, such as `r[1-2]n[1-2]`."""
+    names = [""]
+    for part in item:
+        ends = _numbers(part[1:-1], most) if part.startswith("[") else [part]
+        if len(names) * len(ends) > most:
+            raise HostlistError(f"a host list has more than {_MOST} names")
+        names = [name + end for name in names for end in ends]
+    return names
+
+
+def _numbers(text: str, most: int) -> list[str]:
+    """Return the numbers of a bracket, with their leading zeros."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise HostlistError(f"[{text[:100]}] in a host list: {part[:20]!r} is no range")
+        first, last = match[1], match[2] or match[1]
+        count = int(last) - int(first) + 1
+        if count < 1:
+            raise HostlistError(f"[{text[:100]}] in a host list: {part} runs backwards")
+        if len(numbers) + count > most:
+            raise HostlistError(f"a host list has more than {_MOST} names")
+        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    return numbers
+
+
+def compress(names: Iterable[str]) -> str:
+    """Return the host list of names, each once, sorted by text and number.
+
+    Names that differ in their last number only, written with as many digits, share a bracket.
+
+    Examples
+    --------
+    >>> compress(["node-09", "node-08", "node-10", "node-12", "login", "node-8"])
+    'login,node-8,node-[08-10,12]'
+    """
+    items = []
+    split = sorted({_split(name) for name in names})
+    for (prefix, width), group in groupby(split, lambda part: part[:2]):
+        ranges = list(_ranges([number for _, _, number in group], width))
+        several = len(ranges) > 1 or "-" in ranges[0]
+        items.append(f"{prefix}[{','.join(ranges)}]" if several else prefix + ranges[0])
+    return ",".join(items)
+
+
+def _split(name: str) -> tuple[str, int, int]:
+    """Return what stands before the last number, its digits and it; 0 digits where none is."""
+    match = _NUMBERED.fullmatch(name)
+    return (name, 0, 0) if match is None else (match[1], len(match[2]), int(match[2]))
+
+
+def _ranges(numbers: list[int], width: int) -> Iterator[str]:
+    """Yield `08-10` and `12` of ascending numbers; an empty text where a name has none."""
+    # Within a run, number and position grow alike.
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run_numbers = [number for _, number in run]
+        ends = dict.fromkeys((run_numbers[0], run_numbers[-1]))
+        yield "-".join(f"{number:0{width}d}" for number in ends) if width else ""

@@ -1,0 +1,63 @@
+"""Settling: a finding waits until it is clear whether others of the same event still come.
+
+What it costs: a machine under a job of several machines is drained `settle` (15 minutes, or the
+collective time-out of its job) after its finding, another one `quiet` (2 minutes) after it, and at
+most `settle` while others come. Meanwhile new jobs avoid the machine.
+"""
+
+from __future__ import annotations
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.response.finding import Finding
+from forewarn.response.held import Held
+from forewarn.response.incident import Incident
+from forewarn.response.remedy import Remedy
+from forewarn.response.shared_incidents import over_at
+from forewarn.response.sightings import is_event, keys_of
+from forewarn.response.situation import Situation
+
+__all__ = ["settled_at", "waits_for_others"]
+
+
+def waits_for_others(incident: Incident, wish: Remedy, situation: Situation) -> Held | None:
+    """Return what an isolation waits for; None if it need not wait.
+
+    Parameters
+    ----------
+    incident : Incident
+    wish : Remedy
+        One that isolates. It is enough that one of its findings has waited.
+    situation : Situation
+    """
+    for other in situation.beside(incident):
+        if other.shared:
+            end = over_at(other, situation.settings, situation.now)
+            if situation.now < end:
+                return Held(f"incident {other.id} ({other.shared}) is not over yet", end)
+    ends = [settled_at(finding, incident, situation) for finding in wish.findings]
+    if min(ends) <= situation.now:
+        return None
+    return Held("others of the same event may still come", min(ends))
+
+
+def settled_at(finding: Finding, incident: Incident, situation: Situation) -> Nanoseconds:
+    """Return from when on a finding is taken for one of its own machine alone."""
+    if not is_event(finding):
+        return finding.at
+    settings = situation.settings
+    # What came late was not seen earlier, and neither were the others.
+    noticed = max(finding.at, incident.opened_at)
+    keys = [key for key in keys_of(finding, situation.fleet) if key[0] != "cause"]
+    spans = [
+        settings.settle_of(name)
+        for kind, name in keys
+        if kind == "job" and situation.job_sizes.get(name, 0) > 1
+    ]
+    longest = max(spans, default=settings.settle)
+    end = noticed + max(spans, default=settings.quiet)
+    for key in keys:
+        for sighting in situation.sightings.get(key, ()):
+            apart = abs(sighting.at - finding.at)
+            if sighting.machine != finding.machine and apart < longest:
+                end = max(end, sighting.at + settings.quiet)
+    return Nanoseconds(min(end, noticed + longest))

@@ -1,0 +1,248 @@
+"""Limits, by numbers small enough to count by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.response.action import Action, ActionState
+from forewarn.response.killed_jobs import eviction_held_back
+from forewarn.response.limits import Held, held_back
+from forewarn.response.machine import Machine, ServiceState
+from forewarn.response.pool import Limits, Pool
+from forewarn.response.step import DrainMode, Step
+
+NOW = Nanoseconds(100 * DAY)
+DRAIN = Action(
+    id=0,
+    incident=1,
+    machine="n0",
+    pool="train",
+    rack=None,
+    job=None,
+    cause="xid 79",
+    step=Step.DRAIN,
+    mode=DrainMode.FINISH,
+    at=NOW,
+    valid_until=Nanoseconds(NOW + DAY),
+    changed_at=NOW,
+)
+LOOSE = Limits(share=1.0, rack=100, job=100, cause=100, fleet_rate=100, killed_jobs=100)
+
+
+def fleet(size: int, out: tuple[int, ...] = (), **changes: Any) -> list[Machine]:
+    """Return machines n0, n1 and so on, some of them out of service by somebody else."""
+    state = dict.fromkeys(out, ServiceState.DRAINED)
+    return [
+        Machine(
+            f"n{number}",
+            state.get(number, ServiceState.IN_SERVICE),
+            reason="bad cable" if number in out else "",
+            **{"gpus": 8, "pool": "train", **changes},
+        )
+        for number in range(size)
+    ]
+
+
+def ours(number: int, machine: str, **changes: Any) -> Action:
+    return replace(DRAIN, id=number, machine=machine, state=ActionState.HOLDING, **changes)
+
+
+def held(
+    machines: list[Machine], *recent: Action, limits: Limits = LOOSE, **changes: Any
+) -> Held | None:
+    return held_back(
+        replace(DRAIN, **changes),
+        pools={"train": Pool("train", limits=limits)},
+        fleet=machines,
+        recent=recent,
+        now=NOW,
+    )
+
+
+def test_machines_that_others_took_out_count() -> None:
+    limits = replace(LOOSE, share=0.05)
+    assert held(fleet(40, out=(1,)), limits=limits) is None
+    words = "2 of 40 machines of pool train are out, at most 2"
+    assert held(fleet(40, out=(1, 2)), limits=limits) == Held(words, None)
+
+
+def test_the_number_holds_beside_the_share() -> None:
+    limits = replace(LOOSE, machines=1)
+    words = "1 of 40 machines of pool train is out, at most 1"
+    assert held(fleet(40, out=(1,)), limits=limits) == Held(words, None)
+
+
+def test_machines_without_gpus_count_neither_as_out_nor_as_size() -> None:
+    limits = replace(LOOSE, share=0.1)
+    plain = [replace(machine, gpus=0) for machine in fleet(40, out=tuple(range(20, 30)))[20:]]
+    machines = [*fleet(20, out=(1,)), *plain]
+    assert held(machines, limits=limits) is None
+    machines = [*fleet(20, out=(1, 2)), *plain]
+    words = "2 of 20 machines of pool train are out, at most 2"
+    assert held(machines, limits=limits) == Held(words, None)
+
+
+def test_other_pools_do_not_count_for_a_pool() -> None:
+    other = [replace(m, name=f"i{m.name}", pool="infer") for m in fleet(10, out=(1, 2, 3))]
+    assert held([*fleet(10), *other], limits=replace(LOOSE, share=0.1)) is None
+
+
+def test_a_small_pool_may_lose_one_while_none_is_out() -> None:
+    limits = replace(LOOSE, share=0.02)
+    assert held(fleet(4), limits=limits) is None
+    assert held(fleet(4, out=(3,)), limits=limits) == Held(
+        "1 of 4 machines of pool train is out, at most 1", None
+    )
+
+
+def test_a_share_of_nothing_lets_no_machine_out() -> None:
+    assert held(fleet(400), limits=replace(LOOSE, share=0.0)) is not None
+
+
+def test_what_is_intended_counts_before_anybody_sees_it_and_once_when_it_is_seen() -> None:
+    limits = replace(LOOSE, machines=2)
+    intended = replace(ours(7, "n1"), state=ActionState.INTENDED)
+    assert held(fleet(40), intended, limits=limits) is None
+    assert held(fleet(40, out=(2,)), intended, limits=limits) is not None
+    assert held(fleet(40, out=(1,)), intended, limits=limits) is None
+
+
+def test_an_action_on_a_machine_that_nobody_lists_counts() -> None:
+    assert held(fleet(40), ours(7, "gone"), limits=replace(LOOSE, machines=1)) is not None
+
+
+@pytest.mark.parametrize("state", [ServiceState.DOWN, ServiceState.UNKNOWN, ServiceState.DRAINING])
+def test_a_machine_that_does_not_serve_is_out(state: ServiceState) -> None:
+    machines = [*fleet(9), Machine("d", state, gpus=8, pool="train")]
+    assert held(machines, limits=replace(LOOSE, machines=1)) is not None
+
+
+def test_a_rack_counts_who_is_out_and_who_was_taken_out_within_a_day() -> None:
+    limits = replace(LOOSE, rack=1)
+    racks = fleet(10, rack="r7")
+    out = [replace(racks[3], state=ServiceState.DOWN), *racks[:3], *racks[4:]]
+    assert held(out, rack="r7", limits=limits) == Held(
+        "1 machine of rack r7 out now or taken out within 1 day, at most 1", None
+    )
+    back = replace(ours(3, "n3", rack="r7", at=Nanoseconds(NOW - HOUR)), state=ActionState.RELEASED)
+    first_free = held(racks, back, rack="r7", limits=limits)
+    assert first_free is not None
+    assert first_free.until == NOW + 23 * HOUR
+    long_ago = replace(back, at=Nanoseconds(NOW - DAY))
+    assert held(racks, long_ago, rack="r7", limits=limits) is None
+    assert held(out, rack="r8", limits=limits) is None
+
+
+def test_a_job_loses_no_more_machines_than_it_may() -> None:
+    limits = replace(LOOSE, job=1)
+    machines = fleet(10, jobs=("4711",))
+    gone = replace(machines[1], state=ServiceState.DRAINED, jobs=())
+    rest = [machines[0], gone, *machines[2:]]
+    assert held(rest, limits=limits) is None
+    words = "1 machine of job 4711 out now or taken out within 1 day, at most 1"
+    assert held(rest, ours(7, "n1", job="4711"), limits=limits) == Held(words, None)
+
+
+def test_a_cause_is_refilled_with_its_oldest() -> None:
+    limits = replace(LOOSE, cause=2)
+    recent = [ours(n, f"n{n}", at=Nanoseconds(NOW - n * HOUR)) for n in (2, 5)]
+    words = "2 machines taken out within 1 day for cause xid 79, at most 2"
+    assert held(fleet(40), *recent, limits=limits) == Held(words, Nanoseconds(NOW + 19 * HOUR))
+    other = [replace(action, cause="xid 95") for action in recent]
+    assert held(fleet(40), *other, limits=limits) is None
+
+
+def test_the_rate_of_the_fleet_counts_all_pools_and_what_was_given_back() -> None:
+    limits = replace(LOOSE, fleet_rate=2)
+    recent = [
+        replace(ours(5, "x", pool="infer", at=Nanoseconds(NOW - HOUR)), cause="xid 95"),
+        replace(ours(6, "y", at=Nanoseconds(NOW - 2 * HOUR)), state=ActionState.RELEASED),
+    ]
+    words = "2 machines taken out within 1 day in the whole fleet, at most 2"
+    assert held(fleet(40), *recent, limits=limits) == Held(words, Nanoseconds(NOW + 22 * HOUR))
+
+
+@pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
+def test_what_never_began_counts_for_nothing(state: ActionState) -> None:
+    limits = Limits(share=0.02, cause=1, fleet_rate=1)
+    assert held(fleet(40), replace(ours(5, "n5"), state=state), limits=limits) is None
+
+
+def test_of_several_limits_the_one_that_holds_longest_is_named() -> None:
+    limits = replace(LOOSE, cause=1, machines=1)
+    longest = held(fleet(40), ours(5, "n5"), limits=limits)
+    assert longest == Held("1 of 40 machines of pool train is out, at most 1", None)
+
+
+def test_a_machine_is_not_taken_out_twice() -> None:
+    assert held(fleet(40), ours(5, "n0")) == Held("action 5 takes n0 out already", None)
+    assert held(fleet(40, out=(0,))) == Held("n0 is out of service already", None)
+
+
+def test_avoid_is_no_isolation_and_has_a_bound_of_its_own() -> None:
+    limits = Limits(machines=0, avoided=0.25)
+    machines = fleet(8)
+    machines[1] = replace(machines[1], avoided=True)
+    avoid = {"step": Step.AVOID, "mode": None}
+    assert held(machines, limits=limits, **avoid) is None
+    second = ours(5, "n2", step=Step.AVOID, mode=None)
+    words = "2 of 8 machines of pool train are avoided, at most 2"
+    assert held(machines, second, limits=limits, **avoid) == Held(words, None)
+    assert held(machines, second, limits=LOOSE) is None
+
+
+def test_to_tell_is_held_back_by_nothing() -> None:
+    nothing = Limits(machines=0, share=0.0, fleet_rate=0)
+    assert held(fleet(4), limits=nothing, step=Step.TELL, mode=None) is None
+
+
+def test_a_drain_now_may_end_no_more_jobs_than_allowed() -> None:
+    limits = replace(LOOSE, killed_jobs=2)
+    now = {"mode": DrainMode.NOW}
+    assert held(fleet(9, jobs=("a", "b")), limits=limits, **now) is None
+    assert held(fleet(9), ours(5, "n5", jobs=2, **now), limits=limits, **now) is None
+    words = "1 job would be ended, and 2 were within 1 day, at most 2"
+    busy = fleet(9, jobs=("a",))
+    assert held(busy, ours(5, "n5", jobs=2, **now), limits=limits, **now) == Held(words, None)
+    rested = replace(ours(5, "n5", jobs=2, **now), state=ActionState.DRAINED)
+    assert held(busy, rested, limits=limits, **now) == Held(words, Nanoseconds(NOW + DAY))
+    assert held(busy, ours(5, "n5", jobs=2, **now), limits=limits) is None
+
+
+def evicted(action: Action, *recent: Action, now: Nanoseconds) -> Held | None:
+    pool = Pool("train", limits=replace(LOOSE, killed_jobs=1))
+    return eviction_held_back(action, 1, pool=pool, recent=recent, now=now)
+
+
+def test_of_two_deadlines_the_first_may_end_its_job() -> None:
+    first = ours(1, "n1", mode=DrainMode.DEADLINE, jobs=1)
+    second = replace(first, id=2, machine="n2", valid_until=Nanoseconds(NOW + DAY + HOUR))
+    soon = Nanoseconds(NOW + DAY + 2 * HOUR)
+    assert evicted(first, first, second, now=soon) is None
+    assert evicted(second, first, second, now=soon) == Held(
+        "1 job would be ended, and 1 was within 1 day, at most 1", None
+    )
+
+
+def test_a_drain_that_came_to_rest_before_its_deadline_ended_no_job() -> None:
+    first = ours(1, "n1", mode=DrainMode.DEADLINE, jobs=1)
+    rested = replace(first, state=ActionState.DRAINED, changed_at=Nanoseconds(NOW + HOUR))
+    killed = replace(rested, changed_at=Nanoseconds(NOW + DAY + HOUR))
+    second = replace(first, id=2, machine="n2")
+    later = Nanoseconds(NOW + DAY + 2 * HOUR)
+    assert evicted(second, rested, now=later) is None
+    assert evicted(second, killed, now=later) is not None
+
+
+def test_a_pool_without_rules_is_left_alone() -> None:
+    no_rules = held_back(DRAIN, pools={}, fleet=fleet(3), recent=(), now=NOW)
+    assert no_rules == Held("pool train has no rules", None)
+
+
+def test_a_clock_that_jumped_back_refills_nothing() -> None:
+    ahead = ours(5, "n5", at=Nanoseconds(NOW + 3 * DAY))
+    assert held(fleet(40), ahead, limits=replace(LOOSE, cause=1)) is not None
