@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import queue
 import threading
@@ -24,10 +23,12 @@ from forewarn.features.telemetry.tables import (
     table_of,
 )
 from forewarn.pipelines.collector.arrow_stream import read_stream
+from forewarn.pipelines.collector.clock_error import ClockError
 from forewarn.pipelines.collector.inbox import Inbox
-from forewarn.pipelines.collector.refusal import ClockError, RefusedError
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock
 from forewarn.pipelines.runtime.tokens import Speaker
+from forewarn.pipelines.serving.json_body import parse_json
+from forewarn.pipelines.serving.refusal import RefusedError
 
 __all__ = ["ARROW", "JSON", "Intake"]
 
@@ -235,7 +236,11 @@ def _opened(offer: _Offer) -> _Opened | None:
     try:
         if offer.kind not in (JSON, ARROW):
             raise RefusedError(415, f"content-type {offer.kind!r}, expected {JSON} or {ARROW}")
-        parts = batch_rows(_json(offer.body)) if offer.kind == JSON else read_stream(offer.body)
+        parts = (
+            batch_rows(parse_json(offer.body, _NESTED))
+            if offer.kind == JSON
+            else read_stream(offer.body)
+        )
         rows = sum(map(len, parts))
         if rows > _ROWS:
             raise RefusedError(413, f"a batch of {rows} rows, expected at most {_ROWS}")
@@ -267,16 +272,3 @@ def _joined(opened: list[_Opened]) -> tuple[list[_Opened], pa.Table, pa.Table]:
     none = (READINGS.empty_table(), EVENTS.empty_table())
     readings, events = (pa.concat_tables(tables) for tables in zip(none, *parts, strict=True))
     return opened, readings, events
-
-
-def _json(body: bytes) -> Any:
-    def refuse(text: str) -> None:
-        raise ValueError(f"{text} is no JSON")
-
-    nested = body.count(b"{") + body.count(b"[")
-    if nested > _NESTED:
-        raise RefusedError(413, f"a batch of {nested} objects, expected at most {_NESTED}")
-    try:
-        return json.loads(body, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"no JSON ({str(error)[:80]})") from None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from forewarn.pipelines.serving.metrics import ServiceMetrics
 
 __all__ = ["ClockSkews", "CollectorMetrics"]
 
@@ -34,7 +33,7 @@ class ClockSkews:
         return [seconds for _, seconds in self._seen.values()]
 
 
-class CollectorMetrics:
+class CollectorMetrics(ServiceMetrics):
     """Counters and gauges of one collector.
 
     Attributes
@@ -43,11 +42,10 @@ class CollectorMetrics:
     """
 
     def __init__(self) -> None:
+        super().__init__("forewarn_collector")
         self.skews = ClockSkews()
-        self._registry = CollectorRegistry()
-        self._rows = self._counter("rows", "Rows taken, safe on disk.")
-        self._too_old = self._counter("too_old_rows", "Rows too old for records, set aside.")
-        self._refused = self._counter("refused_requests", "Requests refused.", ["status"])
+        self._rows = self.counter("rows", "Rows taken, safe on disk.")
+        self._too_old = self.counter("too_old_rows", "Rows too old for records, set aside.")
         self.gauge(
             "clock_skew_seconds",
             "Most that a host's clock was ahead within the last hour, where it was too much.",
@@ -59,23 +57,7 @@ class CollectorMetrics:
             lambda: len(self.skews.recent()),
         )
 
-    def _counter(self, name: str, text: str, labels: tuple[str, ...] | list[str] = ()) -> Counter:
-        return Counter(f"forewarn_collector_{name}", text, labels, registry=self._registry)
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Add a gauge that is asked for when it is read."""
-        gauge = Gauge(f"forewarn_collector_{name}", text, registry=self._registry)
-        gauge.set_function(value)
-
     def take(self, rows: int, too_old: int) -> None:
         """Count a batch that was taken."""
         self._rows.inc(rows)
         self._too_old.inc(too_old)
-
-    def refuse(self, status: int) -> None:
-        """Count a request that was refused."""
-        self._refused.labels(str(status)).inc()
-
-    def text(self) -> bytes:
-        """Return all of it in the text format of Prometheus."""
-        return generate_latest(self._registry)

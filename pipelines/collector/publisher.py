@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from forewarn.pipelines.collector.inbox import Inbox, Taken
 from forewarn.pipelines.ingest.cmdb import Cmdb
-from forewarn.pipelines.ingest.landing import Landed, Landing
+from forewarn.pipelines.ingest.landed import Landed
+from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
 
 __all__ = ["Publisher", "Watched"]
@@ -127,9 +128,9 @@ class Publisher:
 
     def _warn_of_rivals(self, landed: Landed) -> None:
         for rival in landed.rivals:
-            pair = f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}"
+            pair = f"{rival.machine_id} and {rival.holder} both report GPU {rival.gpu_serial}"
             if pair not in self._warned:
-                _log.warning("%s: %s had it and keeps it", pair, rival.holder)
+                _log.warning("%s: it stays with %s, which had it before", pair, rival.holder)
                 self._warned.add(pair)
 
     def _land_singly(self, files: tuple[Path, ...], tickets: pa.Table | None) -> None:

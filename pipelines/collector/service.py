@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import logging
-import resource
-import socket
-import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvicorn
-
-from forewarn.features.errors import InputError
 from forewarn.pipelines.collector.batch_intake import Intake
-from forewarn.pipelines.collector.bounded_http import Bounds, bounded
 from forewarn.pipelines.collector.http_app import Collector
 from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.collector.metrics import CollectorMetrics
@@ -26,21 +19,17 @@ from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.tokens import Tokens, parse_tokens
+from forewarn.pipelines.serving.bodies import Bodies
+from forewarn.pipelines.serving.listener import Listener
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
-    from forewarn.pipelines.config.site_tables import CollectorTable
 
-__all__ = ["CollectError", "Health", "run_collector"]
+__all__ = ["Health", "run_collector"]
 
 _log = logging.getLogger("forewarn.collect")
 _PATIENCE, _ROUNDS = 300.0, 12  # seconds without a landing that are no trouble, or rounds
-_HEAD, _DEADLINE = 16 << 10, 30.0  # bytes of the head of a request, seconds for all of it
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-class CollectError(InputError):
-    """A service that cannot start."""
+_DEADLINE = 30.0  # seconds for all of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +114,6 @@ def run_collector(
     table = settings.collector
     known = Tokens.of(parse_tokens(tokens), table.hosts)
     clock = clock or SystemClock()
-    address = (host or table.host, table.port if port is None else port)
     landing = Landing(out, settings.records.interval, settings.failures.rules, clock=clock)
     inbox = Inbox(out / "_inbox")
     publisher = Publisher(
@@ -140,65 +128,30 @@ def run_collector(
     intake = Intake(inbox, clock, Inbox(Quarantine(out).folder / "too_old"))
     patience = max(_PATIENCE, _ROUNDS * table.publish_every / 1e9)
     health = Health(publisher, intake, patience)
-    limit = table.max_batch_mib << 20
-    collector = Collector(known, settings.collection.as_told(), intake, limit, health.trouble)
+    bodies = Bodies(table.max_batch_mib << 20)
+    collector = Collector(known, settings.collection.as_told(), intake, bodies, health.trouble)
     health.measure(collector.metrics)
-    _serve(collector, publisher, settings, address)
+    at_port = table.port if port is None else port
+    listener = Listener("collector", host or table.host, at_port, table.certificate, table.key)
+    _serve(collector, publisher, listener, table.publish_every / 1e9)
 
 
-def _bound(address: tuple[str, int], table: CollectorTable) -> socket.socket:
-    """Check certificate and address before anything is written."""
-    host, port = address
-    if table.certificate:
-        try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                table.certificate, table.key
-            )
-        except OSError as error:
-            raise CollectError(
-                f"`collector.certificate` {table.certificate} and `collector.key` {table.key} "
-                f"cannot be used ({error.strerror or error}), expected PEM files that fit."
-            ) from None
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise CollectError(f"{host}:{port}: cannot be listened at ({error.strerror}).") from None
-
-
-def _open_many_files() -> None:
-    """Let every agent of a fleet keep its connection: the usual limit is 1,024 files."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _serve(
-    collector: Collector, publisher: Publisher, settings: Settings, address: tuple[str, int]
-) -> None:
-    table = settings.collector
-    bound = _bound(address, table)
-    if address[0] not in _LOOPBACK and not table.certificate:
-        _log.warning("no `collector.certificate`: tokens travel in the clear on %s", address[0])
-    bounds = Bounds(_HEAD, 2 * collector.limit + _HEAD, _DEADLINE)
-    _open_many_files()
-    config = uvicorn.Config(
+def _serve(collector: Collector, publisher: Publisher, listener: Listener, every: float) -> None:
+    bound = listener.bind()
+    listener.warn(_log)
+    server = listener.server(
         collector.app(),
-        http=bounded(bounds, collector.metrics.refuse),
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        ssl_certfile=table.certificate or None,
-        ssl_keyfile=table.key or None,
-        timeout_keep_alive=75,
+        limit=collector.bodies.limit,
+        seconds=_DEADLINE,
+        refused=collector.metrics.refuse,
     )
     publisher.landing.sweep()
-    thread = threading.Thread(target=publisher.run, args=(table.publish_every / 1e9,))
+    thread = threading.Thread(target=publisher.run, args=(every,))
     thread.start()
     collector.intake.start()
-    scheme = "https" if table.certificate else "http"
-    _log.info("listening on %s://%s:%d", scheme, *bound.getsockname()[:2])
+    _log.info("listening on %s", listener.address(bound))
     try:
-        uvicorn.Server(config).run(sockets=[bound])
+        server.run(sockets=[bound])
     finally:
         collector.intake.stop()
         publisher.stop.set()

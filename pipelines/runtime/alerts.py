@@ -38,4 +38,4 @@ def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> No
         sent = {"alert": what, "text": text, **(facts or {})}
         httpx.post(address, json=sent, timeout=_TIMEOUT).raise_for_status()
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        note(f"the alert was not taken: {type(error).__name__}")
+        note(f"the alert was not delivered: {type(error).__name__}")

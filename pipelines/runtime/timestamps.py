@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pandas as pd
 
 __all__ = ["iso", "parse_moment", "to_timestamps"]
 
-
+_EPOCH = datetime(1970, 1, 1)  # without a zone: UTC
 _ISO = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?"
 
 
@@ -42,7 +43,11 @@ def iso(moment: int) -> str:
     >>> iso(0)
     '1970-01-01T00:00:00Z'
     """
-    return pd.Timestamp(moment, tz="UTC").isoformat().replace("+00:00", "Z")
+    # Pandas takes ten times as long, and an answer of the API holds a thousand moments.
+    seconds, rest = divmod(int(moment), 10**9)
+    digits = f"{rest:09d}" if rest % 1000 else f"{rest // 1000:06d}"
+    text = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    return f"{text}.{digits}Z" if rest else f"{text}Z"
 
 
 def to_timestamps(moments: npt.ArrayLike) -> pd.DatetimeIndex:

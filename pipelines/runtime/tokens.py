@@ -7,10 +7,13 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from forewarn.features.errors import InputError
 
-__all__ = ["Speaker", "TokenError", "Tokens", "parse_tokens"]
+__all__ = ["Speaker", "TokenError", "Tokens", "holder_of", "parse_tokens", "token_digest"]
+
+_Holder = TypeVar("_Holder")
 
 
 class TokenError(InputError):
@@ -116,16 +119,29 @@ class Tokens:
                 f"expected patterns for each, such as hosts = {{{without[0]} = ["
                 f'"{without[0]}-*"]}}.'
             )
-        return cls({_digest(t): Speaker(s, hosts.get(s, ("*",))) for t, s in sites.items()})
+        return cls({token_digest(t): Speaker(s, hosts.get(s, ("*",))) for t, s in sites.items()})
 
     def speaker(self, token: str) -> Speaker | None:
         """Return whose token this is; every one is compared, at the same speed."""
-        token_digest, holder = _digest(token), None
-        for digest, speaker in self.speakers.items():
-            if hmac.compare_digest(digest, token_digest):
-                holder = speaker
-        return holder
+        return holder_of(self.speakers, token)
 
 
-def _digest(token: str) -> bytes:
+def holder_of(holders: Mapping[bytes, _Holder], token: str) -> _Holder | None:
+    """Return whose token this is; every one is compared, at the same speed.
+
+    Parameters
+    ----------
+    holders : mapping of bytes to anything
+        By the digest of the token.
+    token : str
+    """
+    digest, holder = token_digest(token), None
+    for other, its_holder in holders.items():
+        if hmac.compare_digest(other, digest):
+            holder = its_holder
+    return holder
+
+
+def token_digest(token: str) -> bytes:
+    """Return the SHA-256 of a token, which is all that is kept of it."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

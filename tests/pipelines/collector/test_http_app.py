@@ -25,6 +25,7 @@ from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.config.agent_policy import Collection
 from forewarn.pipelines.runtime.clock import SystemClock
 from forewarn.pipelines.runtime.tokens import TokenError, Tokens, parse_tokens
+from forewarn.pipelines.serving.bodies import Bodies
 
 LIMIT = 100_000
 TOKEN = {"Authorization": "Bearer right"}
@@ -65,7 +66,7 @@ def server() -> Iterator[tuple[Collector, str]]:
         Tokens.of({"right": "a", "other": "b"}, {"a": ("node-*",), "b": ("b-*", "gpu-b")}),
         Collection().as_told(),
         Intake(Inbox(Path("unset")), StoppedClock(), Inbox(Path("unset"))),
-        LIMIT,
+        Bodies(LIMIT),
     )
     collector.intake.start()
     config = uvicorn.Config(collector.app(), port=0, log_level="critical")
@@ -402,14 +403,14 @@ def test_all_requests_together_hold_so_much_memory_and_no_more(
 ) -> None:
     """What cannot be held now is refused so that whoever sent it keeps it."""
     collector, _ = server
-    collector._held = 8 * LIMIT - 10
+    collector.bodies.held = 8 * LIMIT - 10
     try:
         answer = service.post(body(readings=[READING]))
     finally:
-        collector._held -= 8 * LIMIT - 10
+        collector.bodies.held -= 8 * LIMIT - 10
     assert answer.status_code == 503
     assert service.post(body(readings=[READING])).status_code == 200
-    assert collector._held == 0
+    assert collector.bodies.held == 0
 
 
 def test_bodies_that_are_kept_together_are_few_bytes(service: Service) -> None:

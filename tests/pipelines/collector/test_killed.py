@@ -84,6 +84,14 @@ class Site:
         process.start()
         return process
 
+    def wait_for(self, process: multiprocessing.process.BaseProcess) -> None:
+        """Wait until a collector listens, however long a busy machine takes to start it."""
+        while process.is_alive():
+            address = ("127.0.0.1", self.port)
+            with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
+                return
+            time.sleep(0.005)
+
     def interrupted(self) -> bool:
         """Tell whether something was being written, or waited to be landed."""
         return any((self.out / "_inbox").glob("*")) or any(self.out.rglob(".*.tmp"))
@@ -97,13 +105,15 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
     sending.start()
     sent = interrupted = 0
     try:
-        for _ in range(KILLS):
+        for number in range(KILLS):
             process = site.start()
+            if number % 4:  # each fourth may die while it starts
+                site.wait_for(process)
             for _ in range(moments.randrange(1, 5)):
                 site.spool.put(batch(sent))
                 sent += 1
-                time.sleep(moments.uniform(0.0, 0.1))
-            time.sleep(moments.uniform(0.0, 0.2))
+                time.sleep(moments.uniform(0.0, 0.05))
+            time.sleep(moments.uniform(0.0, 0.1))
             assert process.pid is not None
             process.kill()
             process.join()

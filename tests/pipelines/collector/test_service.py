@@ -27,7 +27,8 @@ from forewarn.pipelines.collector.publisher import Publisher, Watched
 from forewarn.pipelines.collector.service import Health
 from forewarn.pipelines.ingest.cmdb import read_cmdb
 from forewarn.pipelines.ingest.host_files import read_tickets
-from forewarn.pipelines.ingest.landing import Landed, Landing
+from forewarn.pipelines.ingest.landed import Landed
+from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
 from forewarn.pipelines.runtime.clock import SystemClock
 
@@ -348,7 +349,7 @@ def test_one_landing_takes_so_many_bytes_of_the_inbox(
         ("a=secret", ["--repairs", "no.csv"], "no such file"),
         ("a=secret", ["--config", "half.toml"], "belong together"),
         ("a=secret", ["--config", "no_key.toml"], "certificate"),
-        ("a=secret", ["--port", "{taken}"], "cannot be listened at"),
+        ("a=secret", ["--port", "{taken}"], "cannot listen there"),
     ],
 )
 def test_what_cannot_start_says_why_in_its_last_line(

@@ -63,5 +63,5 @@ def test_an_alert_that_nobody_takes_is_a_note(
     monkeypatch.setattr("os.environ", {"FOREWARN_ALERT_URL": address})
     alert("drift", "a moved")
     said = capsys.readouterr().err
-    assert said.startswith("note: alert (drift): a moved\nnote: the alert was not taken: ")
+    assert said.startswith("note: alert (drift): a moved\nnote: the alert was not delivered: ")
     assert "s3cret" not in said

@@ -14,8 +14,8 @@ from forewarn.pipelines.at_risk.summary import list_summary
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.detection.run import NotJudged
 from forewarn.pipelines.detection.sentences import verdict_words
+from forewarn.pipelines.doctor.complaints import doctor_text
 from forewarn.pipelines.doctor.examination import examine
-from forewarn.pipelines.doctor.findings import doctor_text
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.terminal import complain, plain, say
 

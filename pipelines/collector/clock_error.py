@@ -1,22 +1,11 @@
-"""Why a request is not taken, and what its sender is told."""
+"""A batch that is not taken because of its clock, and what its sender is told."""
 
 from __future__ import annotations
 
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.serving.refusal import RefusedError
 
-__all__ = ["ClockError", "RefusedError"]
-
-
-class RefusedError(Exception):
-    """A request that is not taken: status and reason."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-    def answer(self) -> dict[str, str]:
-        """Return what the sender is told, as JSON holds it."""
-        return {"error": str(self)}
+__all__ = ["ClockError"]
 
 
 class ClockError(RefusedError):
@@ -36,6 +25,6 @@ class ClockError(RefusedError):
         self.host, self.ahead, self.now = host, ahead, now
         super().__init__(409, f"{host}: a row is {ahead / 1e9:.0f} s ahead of this clock")
 
-    def answer(self) -> dict[str, str]:
+    def answer(self) -> dict[str, object]:
         """Return what the sender is told, as JSON holds it."""
         return {"error": "clock", "detail": str(self), "now": iso(self.now)}

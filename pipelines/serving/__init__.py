@@ -1,0 +1,1 @@
+"""What all our HTTP services have in common: bounds, tokens, bodies, refusals, figures."""

@@ -1,0 +1,87 @@
+"""Bodies of requests, read within bounds of each and of all together."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from forewarn.pipelines.serving.refusal import RefusedError
+
+__all__ = ["Bodies"]
+
+_DIGITS = 18
+_MOST = 8  # of the longest kind: what all requests together may hold in memory
+
+
+@dataclass(slots=True)
+class Bodies:
+    """What the requests of one service may hold of its memory.
+
+    Attributes
+    ----------
+    limit : int
+        Bytes of one body, as sent and unpacked.
+    held : int
+        Bytes that requests hold now.
+    """
+
+    limit: int
+    held: int = 0
+
+    @asynccontextmanager
+    async def of(self, request: Request) -> AsyncIterator[bytes]:
+        """Read a body, unpacked; it counts as held until the block ends.
+
+        Raises
+        ------
+        RefusedError
+            413 of one that is too long, 415 and 400 of one that cannot be unpacked, 503 where all
+            together are too long: whoever sent it keeps it and comes again.
+        """
+        body = bytearray()
+        try:
+            async for piece in self._pieces(request):
+                body += piece
+                self.held += len(piece)
+                if self.held > _MOST * self.limit:
+                    raise RefusedError(503, "too many bodies at once, send it again later")
+                if len(body) > self.limit:
+                    raise RefusedError(413, f"more than {self.limit} bytes unpacked")
+            yield bytes(body)
+        finally:
+            self.held -= len(body)
+
+    async def _pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield the unpacked parts, of which never more than the limit is in memory."""
+        length = request.headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > _DIGITS or int(length) > self.limit:
+            raise RefusedError(
+                413, f"a body of {length[:_DIGITS]} bytes, expected at most {self.limit}"
+            )
+        packing = request.headers.get("content-encoding", "identity")
+        if packing not in ("identity", "gzip"):
+            raise RefusedError(415, f"content-encoding {packing!r}, expected gzip or none")
+        unpack = zlib.decompressobj(wbits=31) if packing == "gzip" else None
+        left, empty = self.limit + 1, True
+        async for part in request.stream():
+            piece = _piece(unpack, part, left)
+            left, empty = left - len(piece), empty and not piece
+            yield piece
+        if unpack is not None and not empty and not unpack.eof:
+            raise RefusedError(400, "a gzip stream that is cut off")
+
+
+def _piece(unpack: Any, part: bytes, most: int) -> bytes:
+    """Return what a part of the body unpacks to, at most so much of it."""
+    if unpack is None:
+        return part
+    try:
+        piece: bytes = unpack.decompress(part, most)
+        return piece
+    except zlib.error as error:
+        raise RefusedError(400, f"no gzip stream ({error})") from None
