@@ -31,6 +31,7 @@ __all__ = [
     "ingest_site",
     "lengths_of",
     "missing_days",
+    "respond_site",
     "retrain_site",
     "review_site",
     "score_missing",
@@ -257,7 +258,7 @@ def _list_as_of(site: Site, at: int) -> AtRiskList:
         version = registry.champion_for(at)
     if version is None:
         why = f"no champion was trained by {iso(at)}"
-        alert("built-in rules", f"{why}: they make the list, without probabilities")
+        alert("built-in rules", f"{why}: the list is made by rules, without probabilities")
         return score_with_rules(site.settings, site.records, at)
     predictor = registry.load_version(version)
     return score_with(predictor, registry.uri_of(version), site.records, at)
@@ -295,3 +296,21 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
 def lengths_of(config: str) -> list[int]:
     """Return the training lengths of a configuration, in nanoseconds."""
     return sorted(Site.of(config).settings.training.lengths)
+
+
+def respond_site(config: str) -> list[dict[str, Any]]:
+    """Decide once about the open incidents; return the decisions that are new.
+
+    Raises
+    ------
+    LedgerError, DriverError
+        If the ledger or the scheduler does not answer.
+    """
+    from forewarn.pipelines.incidents.lines import decision_line
+    from forewarn.pipelines.incidents.responder import Responder
+    from forewarn.pipelines.incidents.response_site import ResponseSite
+
+    site = ResponseSite.of(Path(config))
+    with site.ledger() as ledger:
+        decided = Responder(site, ledger, site.policy(), site.driver()).once()
+    return [decision_line(item.incident, item.decision) for item in decided if item.new]

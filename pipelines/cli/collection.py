@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import (
     Commands,
+    OptionsError,
     Parser,
     add_command,
     add_config,
@@ -24,15 +24,12 @@ from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
     from forewarn.features.telemetry.parsers.reading import Unread
-    from forewarn.pipelines.ingest.landing import Landed, Landing
+    from forewarn.pipelines.ingest.landed import Landed
+    from forewarn.pipelines.ingest.landing import Landing
 
 __all__ = ["add_agent", "add_collect", "add_ingest"]
 
 _EXAMPLES = 3
-
-
-class OptionsError(InputError):
-    """Options that do not go together."""
 
 
 def add_ingest(commands: Commands) -> None:
@@ -92,7 +89,7 @@ def _offset(text: str) -> int:
 
     match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected such as +02:00")
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected an offset such as +02:00")
     minutes = int(match[2]) * 60 + int(match[3])
     return (-1 if match[1] == "-" else 1) * minutes * 60 * 10**9
 
@@ -123,8 +120,8 @@ def _ingest(args: argparse.Namespace) -> int:
     _notes(landed)
     say(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
-        f"there; wrote {landed.records} records to {args.out}, which knows {landed.failures} "
-        "failures"
+        f"there; wrote {landed.records} records to {args.out}; {landed.failures} failures are "
+        "known there"
     )
     return 0
 
@@ -189,12 +186,15 @@ def _notes(landed: Landed) -> None:
 
     if landed.unknown:
         some = ", ".join(sorted(landed.unknown)[:_EXAMPLES])
-        note(f"{len(landed.unknown)} serials are not in the CMDB and kept without it: {some}, ...")
+        note(
+            f"{len(landed.unknown)} serials are not in the CMDB, their records lack its columns: "
+            f"{some}, ..."
+        )
     for rival, rows in sorted(landed.rivals.items(), key=lambda item: str(item[0]))[:_EXAMPLES]:
         note(
-            f"{rival.machine_id} and {rival.holder} report one GPU, {rival.gpu_serial}: "
-            f"{rival.holder} had it and keeps it, {rows} readings of {rival.machine_id} make no "
-            "record"
+            f"{rival.machine_id} and {rival.holder} both report GPU {rival.gpu_serial}: it stays "
+            f"with {rival.holder}, which had it before; {rows} readings of {rival.machine_id} are "
+            "left out"
         )
     if (more := len(landed.rivals) - _EXAMPLES) > 0:
         note(f"{more} more such pairs of hosts")

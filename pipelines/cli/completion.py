@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import Commands, Parser, add_command
 
 __all__ = ["add_completion"]
@@ -23,7 +24,12 @@ def add_completion(commands: Commands, parser: Parser) -> None:
 
 
 def _completion(parser: Parser, args: argparse.Namespace) -> int:
-    import shtab
-
+    try:
+        import shtab
+    except ModuleNotFoundError:  # in the image of the agent
+        raise InputError(
+            "`forewarn completion` needs the package shtab, which is not installed here: "
+            "make the script on a machine with all of forewarn, and copy it."
+        ) from None
     print(shtab.complete(parser, shell=args.shell))
     return 0

@@ -264,7 +264,7 @@ def _watch(args: argparse.Namespace) -> int:
             # As everywhere, a path in a configuration begins at its folder.
             folder = args.config.parent if args.config else Path()
             tasks = folder / settings.tasks if settings.tasks else None
-            source = LiveMetrics(server, settings, stored.interval, tasks)
+            source = LiveMetrics(server, settings, stored.interval, tasks, stored.sampling)
         watch = Watch(stored, settings, source, args.state, args.at_risk, _events(args))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())

@@ -12,11 +12,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 from forewarn.features.errors import InputError
+from forewarn.pipelines.cli.acting import add_acting
+from forewarn.pipelines.cli.avoid import add_avoid
 from forewarn.pipelines.cli.collection import add_agent, add_collect, add_ingest
 from forewarn.pipelines.cli.completion import add_completion
 from forewarn.pipelines.cli.detection import add_detect
 from forewarn.pipelines.cli.models import add_models, add_retrain
 from forewarn.pipelines.cli.options import Parser
+from forewarn.pipelines.cli.policy import add_policy
 from forewarn.pipelines.cli.prediction import (
     add_backtest,
     add_doctor,
@@ -24,6 +27,7 @@ from forewarn.pipelines.cli.prediction import (
     add_score,
     add_train,
 )
+from forewarn.pipelines.cli.respond import add_respond
 from forewarn.pipelines.cli.sandbox import add_demo, add_simulate, add_up
 from forewarn.pipelines.cli.studies import add_study
 from forewarn.pipelines.runtime.terminal import complain
@@ -57,6 +61,10 @@ def _parser() -> Parser:
         add_score,
         add_review,
         add_detect,
+        add_respond,
+        add_acting,
+        add_policy,
+        add_avoid,
         add_study,
     ):
         add(commands)

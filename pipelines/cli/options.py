@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.terminal import plain
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Commands",
+    "OptionsError",
     "Parser",
     "add_at",
     "add_command",
@@ -36,6 +38,10 @@ __all__ = [
 # What `shtab.FILE` is; to import it here would slow every command.
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
 _LONGEST = 300  # characters of what is wrong: an option may be a file's worth of text
+
+
+class OptionsError(InputError):
+    """Options that do not go together."""
 
 
 def _short(text: str) -> str:

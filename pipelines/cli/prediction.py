@@ -52,8 +52,8 @@ def add_doctor(commands: Commands) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.doctor.complaints import doctor_text
     from forewarn.pipelines.doctor.examination import examine, write_report
-    from forewarn.pipelines.doctor.findings import doctor_text
 
     report = examine(args.records, settings_of(args))
     print(json.dumps(report) if args.json else doctor_text(report))

@@ -30,6 +30,7 @@ def add_study(commands: Commands) -> None:
     _add_study_prior(parts)
     _add_study_several(parts)
     _add_study_thresholds(parts)
+    _add_study_response(parts)
     command = add_command(
         parts,
         "detection",
@@ -152,7 +153,7 @@ def _study_several(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.variants import Variants
 
     stored = open_detector(args.model)
-    data = StudySet.open(args.data, stored.interval)
+    data = StudySet.open(args.data, stored.interval, stored.sampling)
     variants = Variants.of(stored, data.train, args.false_alarms)
     figures = several_figures(variants, args.methods, args.tasks, args.seed)
     print(json.dumps(figures) if args.json else several_text(figures))
@@ -179,7 +180,7 @@ def _study_prior(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.prior_study import prior_figures, prior_text
 
     stored = open_detector(args.model)
-    data = StudySet.open(args.data, stored.interval)
+    data = StudySet.open(args.data, stored.interval, stored.sampling)
     figures = prior_figures(data, stored.detector, args.seed)
     print(json.dumps(figures) if args.json else prior_text(figures))
     return 0
@@ -196,8 +197,61 @@ def _study(args: argparse.Namespace) -> int:
     from forewarn.pipelines.studies.detection_study import StudySet, run_study, study_text
 
     stored = open_detector(args.model)
-    data = StudySet.open(args.data, stored.interval)
+    data = StudySet.open(args.data, stored.interval, stored.sampling)
     study = run_study(data, stored, args.out, args.methods, args.false_alarms)
     print(study_text(study), end="\n\n")
     say(f"wrote {args.out}/study.json, study.csv and study.png")
+    return 0
+
+
+def _add_study_response(parts: Commands) -> None:
+    command = add_command(
+        parts,
+        "response",
+        _study_response,
+        "live through a simulated month with and without acting on the list, and score it",
+        "forewarn study response --machines 200 --days 31 --controls 0,0.1,0.5",
+    )
+    command.add_argument(
+        "--machines", type=integer_at_least(8, 5000), default=200, metavar="N", help="(200)"
+    )
+    command.add_argument(
+        "--days", type=integer_at_least(3, 366), default=31, metavar="D", help="(31)"
+    )
+    command.add_argument(
+        "--controls",
+        type=_shares,
+        default=(0.0, 0.1, 0.5),
+        metavar="SHARES",
+        help="control shares to try, separated by commas (0,0.1,0.5)",
+    )
+    _add_run(command)
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        shares = (-1.0,)
+    if not all(0.0 <= share <= 1.0 for share in shares):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected shares such as 0,0.1,0.5")
+    return shares
+
+
+def _study_response(args: argparse.Namespace) -> int:
+    from forewarn.evaluation.simulation.operations.month_plan import plan_month
+    from forewarn.features.time_units import Nanoseconds
+    from forewarn.pipelines.runtime.timestamps import parse_moment
+    from forewarn.pipelines.studies.response_study import (
+        STRATEGIES,
+        report_lines,
+        run_strategy,
+    )
+
+    start = Nanoseconds(parse_moment("2025-01-01"))
+    plan = plan_month(args.machines, args.days, seed=args.seed, start=start)
+    names = (*STRATEGIES, *(f"forewarn, control {share:g}" for share in args.controls))
+    outcomes = [run_strategy(plan, name, seed=args.seed) for name in names]
+    for line in (o.line() for o in outcomes) if args.json else report_lines(plan, outcomes):
+        print(json.dumps(line) if args.json else line)
     return 0

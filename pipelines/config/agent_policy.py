@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -37,6 +38,11 @@ class Collection(StrictTable):
         """Return it as JSON holds it."""
         values = self.model_dump(mode="json")
         return values | {name: f"{values[name] // 10**6}ms" for name in ("interval", "timeout")}
+
+    def is_fatal(self, event: Mapping[str, Any]) -> bool:
+        """Tell whether an event of the kernel log makes a fault report."""
+        reported = event["kind"] == "xid" and event.get("code") in self.report_xids
+        return event["kind"] == "lost" or reported
 
 
 def _name_of_host() -> str:

@@ -83,7 +83,7 @@ class FeaturesTable(StrictTable):
         reserved = sorted({SERIAL, TIMESTAMP, FAILURE} & {*names, *self.peers})
         if reserved:
             raise ValueError(
-                f"`features` names `{reserved[0]}`, expected a column that says something"
+                f"`features` names `{reserved[0]}`, expected another column: this one is no feature"
             )
         if not (self.float or self.counter or self.binary or self.code):
             raise ValueError(

@@ -26,6 +26,7 @@ from forewarn.pipelines.config.prediction_tables import (
     TrainingTable,
     WindowsTable,
 )
+from forewarn.pipelines.config.respond_tables import RespondTable
 from forewarn.pipelines.config.site_tables import (
     CollectorTable,
     FailuresTable,
@@ -59,6 +60,7 @@ class MetricTable(StrictTable):
     high: float = 100.0
     scale: Literal["linear", "log"] = "linear"
     floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
+    kind: Literal["gauge", "counter"] = "gauge"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -71,7 +73,8 @@ class MetricTable(StrictTable):
     @property
     def limits(self) -> MetricLimits:
         """The same as the core takes it."""
-        return MetricLimits(self.name, self.low, self.high, self.scale == "log", self.floor)
+        log, counter = self.scale == "log", self.kind == "counter"
+        return MetricLimits(self.name, self.low, self.high, log, self.floor, counter)
 
 
 def _metrics() -> tuple[MetricTable, ...]:
@@ -153,6 +156,7 @@ class Settings(StrictTable):
     failures: FailuresTable = FailuresTable()
     collection: Collection = Collection()
     collector: CollectorTable = CollectorTable()
+    respond: RespondTable = RespondTable()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -160,7 +164,7 @@ class Settings(StrictTable):
         reach = max(windows.length * max(self.features.history, default=1), windows.horizon)
         if max(reach, windows.step) * self.records.interval > _LONGEST:
             raise ValueError(
-                "`windows` and `features.history` reach over a hundred years, expected less"
+                "`windows` and `features.history` reach back over a hundred years, expected less"
             )
         members = {*self.ensembles.parallel, *(name for name, _ in self.ensembles.cascade)}
         choices = {"parallel", "cascade", *members}
@@ -172,14 +176,14 @@ class Settings(StrictTable):
         return self
 
     @property
-    def horizon(self) -> int:
-        """Nanoseconds after an instance in which a failure counts."""
-        return self.windows.horizon * self.records.interval
+    def horizon(self) -> Nanoseconds:
+        """Time after an instance in which a failure counts."""
+        return Nanoseconds(self.windows.horizon * self.records.interval)
 
     @property
-    def step(self) -> int:
-        """Nanoseconds between two instances of a GPU."""
-        return self.windows.step * self.records.interval
+    def step(self) -> Nanoseconds:
+        """Time between two instances of a GPU."""
+        return Nanoseconds(self.windows.step * self.records.interval)
 
     def plan(self, columns: set[str]) -> tuple[Plan, tuple[str, ...]]:
         """Return what is measured of records that have these columns, and notes.

@@ -1,0 +1,268 @@
+"""The commands with which people act: incidents, approve, drain, undo, ack, outcome, switch."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.cli.options import (
+    Commands,
+    Parser,
+    add_command,
+    add_config,
+    add_json,
+    integer_at_least,
+    moment,
+)
+from forewarn.pipelines.runtime.terminal import say
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.incidents.ledger import Ledger
+    from forewarn.pipelines.incidents.person_acts import Person
+    from forewarn.pipelines.incidents.response_site import ResponseSite
+
+__all__ = ["add_acting"]
+
+_number = integer_at_least(1, 2**63 - 1)
+_OUTCOMES = ("confirmed", "not_confirmed", "unknown")
+_MODES = ("finish", "deadline", "now")
+
+
+def add_acting(commands: Commands) -> None:
+    """Add the commands with which people look at incidents and decide about them."""
+    _add_incidents(commands)
+    _add_approve(commands)
+    _add_drain(commands)
+    _add_undo(commands)
+    _add_ack(commands)
+    _add_outcome(commands)
+    _add_switch(commands)
+
+
+@contextmanager
+def _opened(args: argparse.Namespace) -> Iterator[tuple[ResponseSite, Ledger]]:
+    from forewarn.pipelines.incidents.response_site import ResponseSite
+
+    site = ResponseSite.of(args.config)
+    with site.ledger() as ledger:
+        yield site, ledger
+
+
+def _now() -> Nanoseconds:
+    return Nanoseconds(time.time_ns())
+
+
+def _person(ledger: Ledger, args: argparse.Namespace) -> Person:
+    from forewarn.pipelines.incidents.person_acts import Person
+
+    return Person(ledger, getpass.getuser(), _now(), args.why)
+
+
+def _add_person(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    example: str,
+) -> Parser:
+    command = add_command(commands, name, run, text, example)
+    add_config(command)
+    command.add_argument("--why", default="", metavar="TEXT", help="for those who read it later")
+    add_json(command)
+    return command
+
+
+def _add_number(command: Parser) -> None:
+    command.add_argument("incident", type=_number, metavar="INCIDENT", help="its number")
+
+
+def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, same: str) -> int:
+    if args.json:
+        print(json.dumps({"incident": incident, "changed": changed}))
+    else:
+        say(done if changed else same)
+    return 0
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def _add_incidents(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "incidents",
+        _incidents,
+        "list what was noticed about machines, and what is done about it",
+        "forewarn incidents --config my.toml\n  forewarn incidents --machine node-17 --all --json",
+    )
+    add_config(command)
+    command.add_argument("--machine", metavar="NAME", help="only those of one machine")
+    command.add_argument("--all", action="store_true", help="also those that have ended")
+    command.add_argument(
+        "--limit", type=integer_at_least(1, 10_000), default=100, metavar="N", help="(default: 100)"
+    )
+    add_json(command, "one JSON object an incident on stdout")
+
+
+def _incidents(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.incidents.lines import incident_line, incident_text
+    from forewarn.response.incident import IncidentState
+
+    state = None if args.all else IncidentState.OPEN
+    with _opened(args) as (site, ledger):
+        incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
+        off = site.switch(ledger).off()
+    for incident in incidents:
+        if args.json:
+            print(json.dumps(incident_line(incident)))
+        else:
+            say(incident_text(incident))
+    if not incidents:
+        say("no incidents" if args.all else "no open incidents")
+    if off is not None:
+        say(f"acting is switched off by {off.who}{f': {off.why}' if off.why else ''}")
+    return 0
+
+
+# --- deciding -------------------------------------------------------------------------------------
+
+
+def _add_approve(commands: Commands) -> None:
+    command = _add_person(
+        commands,
+        "approve",
+        _approve,
+        "let forewarn do what it proposes about an incident",
+        "forewarn approve 17 --why 'seen it too'",
+    )
+    _add_number(command)
+
+
+def _approve(args: argparse.Namespace) -> int:
+    with _opened(args) as (_, ledger):
+        changed = _person(ledger, args).approve(args.incident)
+    done = f"incident {args.incident}: approved, the next `forewarn respond` does it"
+    return _report(args, args.incident, changed, done, f"incident {args.incident}: approved before")
+
+
+def _add_drain(commands: Commands) -> None:
+    command = _add_person(
+        commands,
+        "drain",
+        _drain,
+        "ask for a machine to be taken out of service; the limits hold for people, too",
+        "forewarn drain node-17 --mode finish --why 'fan is loud'",
+    )
+    command.add_argument("machine", metavar="MACHINE", help="its name, as the scheduler knows it")
+    command.add_argument(
+        "--mode",
+        choices=_MODES,
+        default="finish",
+        help="jobs run out (default), have a day, or are requeued at once",
+    )
+
+
+def _drain(args: argparse.Namespace) -> int:
+    from forewarn.response.step import DrainMode
+
+    with _opened(args) as (_, ledger):
+        number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
+    done = (
+        f"incident {number}: the next `forewarn respond` asks to drain {args.machine}, if the "
+        "limits let it"
+    )
+    return _report(args, number, new, done, f"incident {number}: asked for already")
+
+
+def _add_undo(commands: Commands) -> None:
+    command = _add_person(
+        commands,
+        "undo",
+        _undo,
+        "take back what was done about an incident; its cause does not act there for a week",
+        "forewarn undo 17 --why 'the board is fine'",
+    )
+    _add_number(command)
+
+
+def _undo(args: argparse.Namespace) -> int:
+    with _opened(args) as (_, ledger):
+        changed = _person(ledger, args).undo(args.incident)
+    done = f"incident {args.incident}: overridden, the next `forewarn respond` takes it back"
+    return _report(args, args.incident, changed, done, f"incident {args.incident}: undone before")
+
+
+def _add_ack(commands: Commands) -> None:
+    command = _add_person(commands, "ack", _ack, "say that an incident is yours", "forewarn ack 17")
+    _add_number(command)
+
+
+def _ack(args: argparse.Namespace) -> int:
+    with _opened(args) as (_, ledger):
+        changed = _person(ledger, args).acknowledge(args.incident)
+    done = f"incident {args.incident}: yours"
+    return _report(args, args.incident, changed, done, f"incident {args.incident}: taken before")
+
+
+def _add_outcome(commands: Commands) -> None:
+    command = _add_person(
+        commands,
+        "outcome",
+        _outcome,
+        "say what came of an incident; a confirmed one is a failure that retraining learns from",
+        "forewarn outcome 17 confirmed --failed-at 2025-03-01T04:00:00Z --why 'ticket 4711'",
+    )
+    _add_number(command)
+    command.add_argument("outcome", choices=_OUTCOMES, help="what came of it")
+    command.add_argument("--failed-at", type=moment, metavar="TIME", help="of a confirmed one")
+
+
+def _outcome(args: argparse.Namespace) -> int:
+    from forewarn.response.incident import Outcome
+
+    with _opened(args) as (_, ledger):
+        changed = _person(ledger, args).record_outcome(
+            args.incident, Outcome(args.outcome), args.failed_at
+        )
+    done = f"incident {args.incident}: {args.outcome}"
+    return _report(args, args.incident, changed, done, f"{done}, as before")
+
+
+# --- the kill switch ------------------------------------------------------------------------------
+
+
+def _add_switch(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "switch",
+        _switch,
+        "stop forewarn from taking machines out of service (off), or let it act again (on)",
+        "forewarn switch off --why 'maintenance'",
+    )
+    command.add_argument("acting", choices=("off", "on"), help="off works without the database")
+    add_config(command)
+    command.add_argument("--why", default="", metavar="TEXT", help="for those who read it later")
+
+
+def _switch(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.incidents.response_site import ResponseSite
+
+    site, who, now = ResponseSite.of(args.config), getpass.getuser(), _now()
+    if args.acting == "off":
+        switch = site.switch(None)
+        switch.mark(who, args.why)  # before the ledger, which may be away
+        say(f"acting is off while {switch.file} is there")
+    with site.ledger() as ledger:
+        switch = site.switch(ledger)
+        if args.acting == "off":
+            switch.stop(now=now, who=who, why=args.why)
+        else:
+            switch.lift(now=now, who=who, why=args.why)
+            say("acting is on again")
+    return 0

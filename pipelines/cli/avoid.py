@@ -1,0 +1,74 @@
+"""`forewarn avoid`: the machines at risk as an option for large jobs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from forewarn.pipelines.cli.options import (
+    Commands,
+    add_command,
+    add_json,
+    integer_at_least,
+    moment,
+)
+from forewarn.pipelines.runtime.terminal import complain, say
+
+__all__ = ["add_avoid"]
+
+
+def add_avoid(commands: Commands) -> None:
+    """Add `forewarn avoid`."""
+    command = add_command(
+        commands,
+        "avoid",
+        _avoid,
+        "print the machines at risk as an option for large jobs, such as --exclude=node-[01,07]",
+        "sbatch $(forewarn avoid --at-risk /tmp/at-risk --most 8) job.sh",
+    )
+    command.add_argument(
+        "--at-risk",
+        type=Path,
+        required=True,
+        metavar="LISTS",
+        help="folder of date=.../at_risk.parquet",
+    )
+    command.add_argument(
+        "--at", type=moment, metavar="TIME", help="when the job begins (default: now)"
+    )
+    command.add_argument(
+        "--most",
+        type=integer_at_least(1, 100_000),
+        metavar="N",
+        help="machines at most, those most at risk (default: all that are flagged)",
+    )
+    add_json(command)
+
+
+def _avoid(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.at_risk.flagged_machines import newest_flagged
+    from forewarn.pipelines.runtime.clock import SystemClock
+    from forewarn.pipelines.runtime.timestamps import iso
+    from forewarn.response.avoid_list import avoid_list
+
+    at = SystemClock().now() if args.at is None else args.at
+    flagged = newest_flagged(args.at_risk, at)
+    chosen = avoid_list(flagged.machines, most=args.most)
+    if chosen.beyond:
+        complain(f"{chosen.beyond} more machines are at risk")
+    if chosen.unusable:
+        complain(f"left out: {len(chosen.unusable)} names such as {chosen.unusable[0]!r}")
+    if args.json:
+        figures = {
+            "at": iso(at),
+            "list": flagged.date,
+            "valid_until": iso(flagged.valid_until),
+            "machines": list(chosen.machines),
+            "hostlist": chosen.hostlist,
+            "beyond": chosen.beyond,
+        }
+        print(json.dumps(figures))
+    elif chosen.machines:
+        say(chosen.option)
+    return 0

@@ -1,0 +1,123 @@
+"""The commands around acting: what a policy says and would have done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from forewarn.pipelines.cli.options import (
+    Commands,
+    add_command,
+    add_config,
+    add_group,
+    add_json,
+    add_records,
+    settings_of,
+)
+from forewarn.pipelines.runtime.terminal import complain
+
+__all__ = ["add_policy"]
+
+_DEFAULT = "default"
+
+
+def add_policy(commands: Commands) -> None:
+    """Add `forewarn policy`."""
+    group = add_group(commands, "policy", "what is done about which finding: compare, try out")
+    _add_diff(group)
+    _add_replay(group)
+
+
+def _overlays(name: str) -> list[Path]:
+    return [] if name == _DEFAULT else [Path(name)]
+
+
+def _add_diff(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "diff",
+        _diff,
+        "say in words what is different between two policies",
+        "forewarn policy diff default site.toml",
+    )
+    for name, metavar in (("before", "A"), ("after", "B")):
+        text = "file of a site, laid over the default, or `default`"
+        command.add_argument(name, metavar=metavar, help=text)
+    add_json(command, "one JSON object a change on stdout")
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.incidents.policy_file import load_policy
+    from forewarn.response.policy_text import policy_changes
+
+    before, after = (load_policy(_overlays(name)) for name in (args.before, args.after))
+    for change in policy_changes(before, after):
+        line = {
+            "names": list(change.names),
+            "key": change.key,
+            "before": change.before,
+            "after": change.after,
+        }
+        print(json.dumps(line) if args.json else change.text)
+    return 0
+
+
+def _add_replay(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "replay",
+        _replay,
+        "say what a policy would have done in the past, and how often rightly",
+        "forewarn policy replay --policy site.toml --records records --at-risk lists "
+        "--html replay.html",
+    )
+    command.add_argument(
+        "--policy",
+        action="append",
+        metavar="FILE",
+        help="file of a site, laid over the default, or `default`; several: the last one has the "
+        "last word (default: those of the configuration)",
+    )
+    add_records(command)
+    command.add_argument(
+        "--at-risk", type=Path, metavar="DIR", help="folder of date=.../at_risk.parquet"
+    )
+    command.add_argument(
+        "--failures",
+        type=Path,
+        metavar="FILE",
+        help="CSV or Parquet with gpu_serial and failed_at (default: failures.parquet of the "
+        "records)",
+    )
+    add_config(command)
+    add_json(command, "one JSON object a decision on stdout, and a summary last")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write a page of it")
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.incidents.replay_report import replay_records, replay_text
+
+    settings = settings_of(args)
+    if args.policy is None:
+        overlays = [args.config.parent / name for name in settings.respond.policy]
+    else:
+        overlays = [path for name in args.policy for path in _overlays(name)]
+    report = replay_records(
+        args.records,
+        settings,
+        overlays=overlays,
+        at_risk=args.at_risk,
+        failures=args.failures,
+    )
+    if args.html is not None:
+        from forewarn.pipelines.incidents.replay_page import write_replay_page
+
+        write_replay_page(report, args.html)
+        complain(f"wrote {args.html}")
+    if args.json:
+        for line in report.lines():
+            print(json.dumps(line))
+    else:
+        print(replay_text(report))
+    return 0

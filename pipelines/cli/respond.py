@@ -1,0 +1,155 @@
+"""`forewarn respond`: the loop that takes findings and acts, its API and its score."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.cli.options import Commands, OptionsError, add_command, add_config, add_json
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.runtime.terminal import say
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.incidents.ledger import Ledger
+    from forewarn.pipelines.incidents.responder import Decided, Responder
+    from forewarn.pipelines.incidents.response_site import ResponseSite
+
+__all__ = ["add_respond"]
+
+
+class SchedulerError(InputError):
+    """A scheduler that does not answer, or that nobody understands."""
+
+
+def add_respond(commands: Commands) -> None:
+    """Add `forewarn respond`."""
+    command = add_command(
+        commands,
+        "respond",
+        _respond,
+        "take what was noticed, and say or do what the policy wants, within the limits",
+        "forewarn respond --once --config my.toml   (decides once; observes unless [respond] lets "
+        "it act)\n"
+        "  forewarn respond --watch --config my.toml --serve   (again and again, with the API)\n"
+        "  forewarn respond --score --config my.toml   (what acting came to so far)",
+    )
+    add_config(command)
+    how = command.add_argument_group("what to do")
+    how.add_argument("--once", action="store_true", help="decide once, and end")
+    how.add_argument("--watch", action="store_true", help="again and again, each [respond] every")
+    how.add_argument("--serve", action="store_true", help="answer the API; alone or with --watch")
+    how.add_argument("--score", action="store_true", help="print what acting came to, and end")
+    how.add_argument(
+        "--new-token",
+        metavar="NAME:ROLE",
+        help="print a token for the API and what FOREWARN_RESPOND_TOKENS needs, and end",
+    )
+    add_json(command, "one JSON object a decision on stdout")
+
+
+def _respond(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.incidents.response_site import ResponseSite
+
+    if args.new_token is not None:
+        return _new_token(args.new_token)
+    if args.once + args.score + (args.watch or args.serve) != 1:
+        raise OptionsError("expected --once, --score, or --watch and --serve.")
+    site = ResponseSite.of(args.config)
+    with ExitStack() as opened:
+        ledger = opened.enter_context(site.ledger())
+        if args.score:
+            return _score(site, ledger, args.json)
+        if args.once:
+            return _once(site, ledger, args.json)
+        return _run_on(site, ledger, args, opened)
+
+
+def _responder(site: ResponseSite, ledger: Ledger) -> Responder:
+    from forewarn.pipelines.incidents.responder import Responder
+
+    return Responder(site, ledger, site.policy(), site.driver())
+
+
+def _print(decided: Sequence[Decided], as_json: bool) -> None:
+    from forewarn.pipelines.incidents.lines import decision_line, decision_text
+
+    for item in decided:
+        if as_json:
+            line = decision_line(item.incident, item.decision) | {"new": item.new}
+            print(json.dumps(line), flush=True)
+        else:
+            say(decision_text(item.incident, item.decision))
+
+
+def _answered(responder: Responder) -> list[Decided]:
+    """Call the loop once; a scheduler that does not answer is an error of one line."""
+    from forewarn.pipelines.incidents.driver import DriverError
+
+    try:
+        return responder.once()
+    except DriverError as error:
+        raise SchedulerError(f"the scheduler cannot be used: {error}.") from None
+
+
+def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
+    _print(decided := _answered(_responder(site, ledger)), as_json)
+    if not decided:
+        note("no open incidents")
+    return 0
+
+
+def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace, opened: ExitStack) -> int:
+    """Decide again and again, answer the API, or both, until somebody ends it."""
+    if not args.watch:
+        _serve(site, ledger)
+        return 0
+    responder, ended = _responder(site, ledger), threading.Event()
+    if args.serve:
+        opened.callback(ended.set)
+        threading.Thread(target=_serve, args=(site, ledger), daemon=True).start()
+    while True:
+        try:
+            _print([item for item in _answered(responder) if item.new], args.json)
+        except InputError as error:  # the ledger or the scheduler does not answer
+            note(f"not this time: {error}")
+        ended.wait(site.table.every / 1e9)
+
+
+def _serve(site: ResponseSite, ledger: Ledger) -> None:
+    from forewarn.pipelines.incidents.api import serve_api
+    from forewarn.pipelines.incidents.api_desk import Desk
+    from forewarn.pipelines.incidents.response_score import score_of
+
+    access = site.access(os.environ)
+    desk = Desk(ledger, access, site.switch(ledger), lambda: score_of(site, ledger, now=_now()))
+    serve_api(desk, site.listener())
+
+
+def _new_token(text: str) -> int:
+    from forewarn.pipelines.incidents.access import new_token, parse_access
+
+    token, digest = new_token()
+    parse_access(f"{text}={digest}")
+    print(token)
+    say(f"Keep it; forewarn knows only its digest. Add to FOREWARN_RESPOND_TOKENS: {text}={digest}")
+    return 0
+
+
+def _now() -> Nanoseconds:
+    return Nanoseconds(time.time_ns())
+
+
+def _score(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
+    from forewarn.pipelines.incidents.response_score import score_of, score_text
+
+    score = score_of(site, ledger, now=_now())
+    print(json.dumps(score) if as_json else score_text(score))
+    return 0

@@ -1,0 +1,126 @@
+"""Tables of the configuration that say who may act, on which machines, and how far."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
+from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.response.pool import Limits, Mode, Pool
+
+__all__ = ["CostsTable", "PoolTable", "RespondTable"]
+
+Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
+
+
+class PoolTable(StrictTable):
+    """Machines of one owner; where neither `partition` nor `selector` is given, `NAME` is one."""
+
+    partition: str = ""
+    selector: str = ""
+    mode: Literal["observe", "propose", "act"] = "observe"
+    control: Part = 0.0
+    machines: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 0
+    share: Part = 0.02
+    rack: Count = 1
+    job: Count = 1
+    cause: Count = 5
+    killed_jobs: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.partition and self.selector:
+            raise ValueError("`partition` and `selector` exclude each other, expected one of them")
+        return self
+
+
+class CostsTable(StrictTable):
+    """What an unplanned stop of a job costs, and a planned one: for the score alone."""
+
+    detection: Duration = parse_duration("10min")
+    scheduling: Duration = parse_duration("10min")
+    start: Duration = parse_duration("10min")
+    checkpoint: Duration = parse_duration("60min")
+    planned_restart: Duration = parse_duration("10min")
+
+
+class RespondTable(StrictTable):
+    """What becomes of findings; as it is, nothing is ever done."""
+
+    ledger: Annotated[str, Field(min_length=1)] = "sqlite:///ledger.db"
+    lists: str = ""
+    records: str = ""
+    verdicts: str = ""
+    failures: str = ""
+    driver: Literal["none", "slurm"] = "none"
+    slurm_conf: str = ""
+    slurm_sudo: tuple[str, ...] = ()
+    check_users: Annotated[str, Field(min_length=1)] = "root"
+    command_timeout: Duration = parse_duration("15s")
+    policy: tuple[str, ...] = ()
+    every: Duration = parse_duration("1min")
+    settle: Duration = parse_duration("15min")
+    max_age: Duration = parse_duration("24h")
+    list_every: Duration = parse_duration("26h")
+    refill: Duration = parse_duration("1d")
+    fleet_rate: Count = 10
+    first_day: Duration = parse_duration("1d")
+    overrides: Count = 3
+    freeze: tuple[tuple[str, str], ...] = ()
+    salt: str = "forewarn"
+    release: Literal["release", "keep"] = "release"
+    check: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    check_timeout: Duration = parse_duration("10min")
+    foreign_failures: tuple[str, ...] = ("*gpu*", "*xid*", "*nvlink*", "*ecc*", "*hw*", "*rma*")
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, lt=65536, strict=True)] = 8471
+    certificate: str = ""
+    key: str = ""
+    pools: dict[str, PoolTable] = Field(default_factory=dict)
+    costs: CostsTable = CostsTable()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("`respond.certificate` and `respond.key` belong together")
+        bold = [name for name, table in self.pools.items() if table.mode != "observe"]
+        if bold and self.driver == "none":
+            raise ValueError(
+                f"`respond.pools.{bold[0]}` has mode {self.pools[bold[0]].mode!r} and "
+                "`respond.driver` is 'none', expected a driver such as 'slurm'"
+            )
+        if any(end <= begin for begin, end in self.frozen):
+            raise ValueError("`respond.freeze` has a span that ends before it begins")
+        return self
+
+    @property
+    def frozen(self) -> tuple[tuple[Nanoseconds, Nanoseconds], ...]:
+        """Spans in which nothing is done, nanoseconds since 1970 UTC."""
+        return tuple((_moment(begin), _moment(end)) for begin, end in self.freeze)
+
+    def pool(self, name: str) -> Pool:
+        """Return a pool as the core takes it."""
+        table = self.pools[name]
+        limits = Limits(
+            machines=table.machines or None,
+            share=table.share,
+            rack=table.rack,
+            job=table.job,
+            cause=table.cause,
+            fleet_rate=self.fleet_rate,
+            killed_jobs=table.killed_jobs,
+            refill=Nanoseconds(self.refill),
+        )
+        return Pool(name, Mode(table.mode), table.control, limits)
+
+
+def _moment(text: str) -> Nanoseconds:
+    try:
+        return Nanoseconds(parse_moment(text))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"`respond.freeze`: found {text!r}, expected a date or time such as 2025-12-24"
+        ) from None

@@ -1,0 +1,80 @@
+"""What people and the loop leave in the ledger beside incidents: switches, notes, beats."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, func, insert, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.entries import Note, Switch
+from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
+from forewarn.pipelines.incidents.tables import beats, notes, switches, versions
+
+__all__ = ["Audit", "add_beat"]
+
+
+class Audit:
+    """What forewarn and people leave that belongs to no incident."""
+
+    database: LedgerDatabase
+
+    def switch(self, acting: bool, *, now: Nanoseconds, who: str, why: str) -> None:
+        """Switch acting off (the kill switch), or on again."""
+        with self.database.writing() as connection:
+            values = {"acting": acting, "at": now, "who": who, "why": why}
+            connection.execute(insert(switches).values(**values))
+
+    def last_switch(self) -> Switch | None:
+        """Return how acting was switched last; None if it never was."""
+        with self.database.reading() as connection:
+            query = select(switches).order_by(switches.c.id.desc()).limit(1)
+            row = connection.execute(query).first()
+        return None if row is None else Switch(row.acting, row.at, row.who, row.why)
+
+    def switched_off(self) -> Switch | None:
+        """Return who has switched acting off; None if it is on."""
+        last = self.last_switch()
+        return None if last is None or last.acting else last
+
+    def note(self, *, now: Nanoseconds, who: str, act: str, target: str, detail: str) -> None:
+        """Note what somebody did over the API or the command line."""
+        with self.database.writing() as connection:
+            values = {"at": now, "who": who, "act": act, "target": target, "detail": detail}
+            connection.execute(insert(notes).values(**values))
+
+    def notes(self, limit: int = 100) -> list[Note]:
+        """Return what was done last, newest first."""
+        with self.database.reading() as connection:
+            rows = connection.execute(select(notes).order_by(notes.c.id.desc()).limit(limit)).all()
+        return [Note(row.at, row.who, row.act, row.target, row.detail) for row in rows]
+
+    def beat(self, name: str, now: Nanoseconds) -> None:
+        """Leave a sign of life."""
+        with self.database.writing() as connection:
+            add_beat(connection, name, now)
+
+    def last_beat(self, name: str) -> Nanoseconds | None:
+        """Return when there was the last sign of life; None if there never was."""
+        with self.database.reading() as connection:
+            at = connection.scalar(select(func.max(beats.c.at)).where(beats.c.name == name))
+        return None if at is None else Nanoseconds(at)
+
+    def first_seen(self, what: str, version: str, now: Nanoseconds) -> Nanoseconds:
+        """Return when a version, as of a policy, was used first; that may be now."""
+        same = (versions.c.what == what) & (versions.c.version == version)
+        query = select(versions.c.at).where(same)
+        with self.database.reading() as connection:
+            at = connection.scalar(query)
+        if at is not None:
+            return Nanoseconds(at)
+        with self.database.writing() as connection:
+            at = connection.scalar(query)
+            if at is None:
+                connection.execute(insert(versions).values(what=what, version=version, at=now))
+        return now if at is None else Nanoseconds(at)
+
+
+def add_beat(connection: Connection, name: str, now: Nanoseconds) -> None:
+    """Add a sign of life, unless there is the same."""
+    same = (beats.c.name == name) & (beats.c.at == now)
+    if connection.scalar(select(beats.c.at).where(same)) is None:
+        connection.execute(insert(beats).values(name=name, at=now))

@@ -1,0 +1,122 @@
+"""Carrying out: the ledger is told before the scheduler, and the scheduler is read afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.driver import Driver, DriverError, DriverTimeoutError, Fleet
+from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.runtime.progress import note
+from forewarn.response.action import Action, ActionState
+from forewarn.response.incident import IncidentState
+from forewarn.response.machine import Machine
+from forewarn.response.reconcile import Call, Course, Watched
+
+__all__ = ["begin", "follow", "take_off_marks"]
+
+
+def begin(
+    ledger: Ledger, driver: Driver, action: Action, machine: Machine, *, why: str, now: Nanoseconds
+) -> None:
+    """Send an action that was just written, unless somebody else has begun it already.
+
+    Whoever brings it from `INTENDED` to `SENT` is the one who asks the scheduler.
+    """
+    if action.state is not ActionState.INTENDED:
+        return
+    sent = ledger.advance(action, ActionState.SENT, now=now)
+    if sent is not None and _applied(ledger, driver, sent, why=why, now=now):
+        _tell_jobs(driver, machine, action)
+
+
+def follow(
+    ledger: Ledger,
+    driver: Driver,
+    courses: Iterable[Course],
+    watched: Iterable[Watched],
+    fleet: Fleet,
+    *,
+    now: Nanoseconds,
+) -> None:
+    """Write what has become of open actions, and ask the scheduler for what is to be done.
+
+    A change that somebody else has written first is theirs to carry out.
+    """
+    machines = {machine.name: machine for machine in fleet.machines}
+    remembered = {entry.action.id: entry for entry in watched}
+    for course in courses:
+        machine, entry = machines.get(course.action.machine), remembered.get(course.action.id)
+        life = (fleet.controller, machine.boot) if course.holds and machine else ("", "")
+        known = (entry.controller, entry.boot) if entry else ("", "")
+        action: Action | None = course.action
+        if course.state is ActionState.OVERRIDDEN:  # first, so that nothing of it is lost
+            _override(ledger, course, now=now)
+        if course.state is not course.action.state or (course.holds and life != known):
+            action = ledger.advance(
+                course.action, course.state, now=now, detail=course.detail, life=life
+            )
+        if action is not None:
+            _carry_on(ledger, driver, action, course, now=now)
+
+
+def take_off_marks(ledger: Ledger, driver: Driver, machines: Iterable[Machine]) -> None:
+    """Give back machines that bear the mark of an action which has ended.
+
+    A scheduler that gave no answer may do a thing much later.
+    """
+    for machine in machines:
+        action = None if machine.action is None else ledger.action(machine.action)
+        if action is not None and action.machine == machine.name and not action.open:
+            _tried(partial(driver.undo, action), f"{machine.name}: our mark stays")
+
+
+def _override(ledger: Ledger, course: Course, *, now: Nanoseconds) -> None:
+    action = course.action
+    incident = ledger.incident(action.incident)
+    if incident is not None and incident.state is IncidentState.OPEN:
+        why = f"{action.machine}: {course.detail}"
+        state = IncidentState.OVERRIDDEN
+        ledger.settle(incident.id, state, now=now, who="somebody", why=why)
+
+
+def _carry_on(
+    ledger: Ledger, driver: Driver, action: Action, course: Course, *, now: Nanoseconds
+) -> None:
+    match course.call:
+        case Call.APPLY:
+            _applied(ledger, driver, action, why=action.cause, now=now)
+        case Call.UNDO:
+            _tried(lambda: driver.undo(action), f"{action.machine}: not released yet")
+        case Call.EVICT:
+            _tried(lambda: driver.evict(action, course.jobs), f"{action.machine}: jobs stay")
+        case None:
+            pass
+
+
+def _applied(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> bool:
+    """Ask the scheduler for an action; no answer means unknown, and a refusal ends the action."""
+    try:
+        driver.apply(action, why=why)
+    except DriverTimeoutError as error:
+        note(f"action {action.id} of {action.machine}: no answer, to be read ({error})")
+        return False
+    except DriverError as error:
+        note(f"action {action.id} of {action.machine}: refused ({error})")
+        ledger.advance(action, ActionState.FAILED, now=now, detail=str(error))
+        return False
+    return True
+
+
+def _tell_jobs(driver: Driver, machine: Machine, action: Action) -> None:
+    if machine.jobs and action.step.isolates:
+        words = f"forewarn drains {machine.name} ({action.cause}), mode {action.mode}"
+        _tried(lambda: driver.notify(machine.jobs, words), f"{machine.name}: jobs were not told")
+
+
+def _tried(call: Callable[[], None], words: str) -> None:
+    try:
+        call()
+    except DriverError as error:
+        note(f"{words} ({error})")

@@ -1,0 +1,23 @@
+"""Long lists in pieces that a database takes as parameters of one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+__all__ = ["chunks"]
+
+Value = TypeVar("Value")
+SIZE = 5_000  # SQLite takes 32,766 parameters, PostgreSQL 65,535
+
+
+def chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
+    """Yield the values in order, 5,000 at a time.
+
+    Examples
+    --------
+    >>> [len(chunk) for chunk in chunks(range(12_000))]
+    [5000, 5000, 2000]
+    """
+    for start in range(0, len(values), SIZE):
+        yield values[start : start + SIZE]

@@ -1,0 +1,133 @@
+"""What people and time say about an incident: outcomes, acknowledgements, overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents import decision_rows
+from forewarn.pipelines.incidents.entries import ConfirmedFailure
+from forewarn.pipelines.incidents.tables import (
+    acknowledgements,
+    action_states,
+    actions,
+    findings,
+    incident_findings,
+    incident_states,
+    incidents,
+    outcomes,
+)
+from forewarn.response.action import ActionState
+from forewarn.response.incident import IncidentState, Outcome
+from forewarn.response.override import Override
+
+__all__ = ["acknowledge", "add_outcome", "confirmed", "overrides"]
+
+
+def add_outcome(
+    connection: Connection,
+    incident: int,
+    outcome: Outcome,
+    *,
+    now: Nanoseconds,
+    who: str,
+    why: str,
+    failed_at: Nanoseconds | None,
+    known_at: Nanoseconds | None,
+) -> None:
+    """Add what came of an incident, unless just that was said last."""
+    columns = (outcomes.c.outcome, outcomes.c.failed_at, outcomes.c.known_at)
+    query = select(*columns).where(outcomes.c.incident == incident)
+    last = connection.execute(query.order_by(outcomes.c.id.desc()).limit(1)).first()
+    if last is not None and tuple(last) == (outcome.value, failed_at, known_at):
+        return
+    values = {"incident": incident, "outcome": outcome.value, "at": now, "who": who, "why": why}
+    times = {"failed_at": failed_at, "known_at": known_at}
+    versions = decision_rows.because(connection, incident)
+    connection.execute(insert(outcomes).values(**values, **times, **versions))
+
+
+def confirmed(connection: Connection) -> list[ConfirmedFailure]:
+    """Return the failures that the newest outcome of an incident confirms, oldest first."""
+    newest = select(func.max(outcomes.c.id)).group_by(outcomes.c.incident)
+    query = (
+        select(outcomes, incidents.c.machine, incidents.c.gpu_serial)
+        .join(incidents, incidents.c.id == outcomes.c.incident)
+        .where(outcomes.c.id.in_(newest), outcomes.c.outcome == Outcome.CONFIRMED.value)
+        .order_by(outcomes.c.id)
+    )
+    return [
+        ConfirmedFailure(
+            incident=row.incident,
+            machine=row.machine,
+            gpu_serial=row.gpu_serial,
+            failed_at=row.failed_at or row.at,
+            known_at=row.known_at or row.at,
+            why=row.why,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def acknowledge(connection: Connection, incident: int, *, now: Nanoseconds, who: str) -> None:
+    """Add that a person takes care of an incident; the first one stays."""
+    same = acknowledgements.c.incident == incident
+    if connection.scalar(select(acknowledgements.c.at).where(same)) is None:
+        connection.execute(insert(acknowledgements).values(incident=incident, at=now, who=who))
+
+
+def overrides(connection: Connection, since: Nanoseconds) -> list[Override]:
+    """Return what people undid since a moment, oldest first, each machine and cause once.
+
+    An incident that was overridden counts with its actions, or with its findings where it had
+    none; an action that was overridden counts by itself.
+    """
+    rows = [*_of_incidents(connection, since), *_of_actions(connection, since)]
+    last = decision_rows.last_of(connection, sorted({row.incident for row in rows}))
+    undone = {
+        (row.incident, row.machine, row.cause): Override(
+            row.machine,
+            row.cause,
+            row.at,
+            row.who,
+            last[row.incident].severity if row.incident in last else None,
+        )
+        for row in rows
+    }
+    return sorted(undone.values(), key=lambda override: override.at)
+
+
+def _of_actions(connection: Connection, since: Nanoseconds) -> Sequence[Any]:
+    query = (
+        select(
+            *(actions.c.incident, actions.c.machine, actions.c.cause),
+            *(action_states.c.at, action_states.c.who),
+        )
+        .join(actions, actions.c.id == action_states.c.action)
+        .where(action_states.c.state == ActionState.OVERRIDDEN.value, action_states.c.at >= since)
+    )
+    return connection.execute(query).all()
+
+
+def _of_incidents(connection: Connection, since: Nanoseconds) -> Sequence[Any]:
+    settled = (incident_states.c.at, incident_states.c.who)
+    overridden = (
+        incident_states.c.state == IncidentState.OVERRIDDEN.value,
+        incident_states.c.at >= since,
+    )
+    by_actions = (
+        select(actions.c.incident, actions.c.machine, actions.c.cause, *settled)
+        .join(incident_states, incident_states.c.incident == actions.c.incident)
+        .where(*overridden)
+    )
+    without = ~select(actions.c.id).where(actions.c.incident == incident_states.c.incident).exists()
+    by_findings = (
+        select(incident_findings.c.incident, findings.c.machine, findings.c.cause, *settled)
+        .join(incident_findings, incident_findings.c.incident == incident_states.c.incident)
+        .join(findings, findings.c.id == incident_findings.c.finding)
+        .where(*overridden, without)
+    )
+    return [*connection.execute(by_actions), *connection.execute(by_findings)]

@@ -1,0 +1,145 @@
+"""Findings of what kernel logs and agents said: the `_events` of a folder of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.records.table import RecordsError
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.past import PastFinding
+from forewarn.response.policy import Policy
+
+__all__ = ["event_findings", "has_events", "read_events", "xid_finding"]
+
+_KINDS = {
+    "xid": FindingKind.XID,
+    "lost": FindingKind.FAILURE,
+    "sxid": FindingKind.REPORT,
+    "blind": FindingKind.BLIND,
+    "hang": FindingKind.BLIND,
+    "gap": FindingKind.BLIND,
+}
+_COLUMNS = {
+    "timestamp": pa.timestamp("ns", "UTC"),
+    "known_at": pa.timestamp("ns", "UTC"),
+    "gpu_serial": pa.string(),
+    "machine_id": pa.string(),
+    "kind": pa.string(),
+    "code": pa.int64(),
+    "pci": pa.string(),
+    "count": pa.int64(),
+}
+
+_NONE = pa.schema(
+    [(name, pa.int64() if pa.types.is_timestamp(kind) else kind) for name, kind in _COLUMNS.items()]
+).empty_table()
+
+
+def has_events(records: Path) -> bool:
+    """Tell whether `forewarn ingest` or `collect` has put events into a folder of records."""
+    return any((records / "_events").glob("date=*/*.parquet"))
+
+
+def read_events(records: Path, *, since: str = "") -> pa.Table:
+    """Read the events of a folder of records, times as nanoseconds since 1970 UTC.
+
+    Parameters
+    ----------
+    records : Path
+    since : str, optional
+        First date to read, YYYY-MM-DD.
+
+    Raises
+    ------
+    RecordsError
+        If a file has another form.
+    """
+    paths = sorted((records / "_events").glob("date=*/[0-9]*.parquet"))
+    tables = [_read(path) for path in paths if path.parent.name >= f"date={since}"]
+    return pa.concat_tables(tables) if tables else _NONE
+
+
+def _read(path: Path) -> pa.Table:
+    file = open_parquet(path)
+    try:
+        rows = file.read(columns=list(_COLUMNS)).select(list(_COLUMNS))
+        table = rows.cast(pa.schema(list(_COLUMNS.items())))
+    except (pa.ArrowException, KeyError, OSError) as error:
+        detail = (str(error).splitlines() or [""])[0][:100]
+        raise RecordsError(f"{path}: cannot be used as events ({detail}).") from None
+    for name in ("timestamp", "known_at"):
+        column = table[name].cast(pa.int64())
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table.filter(pc.is_in(table["kind"], pa.array(list(_KINDS))))
+
+
+def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
+    """Yield the findings of events that name a machine.
+
+    What one GPU says again on the same day is the same finding, so that a storm of lines is one.
+
+    Parameters
+    ----------
+    events : pyarrow.Table
+        As `read_events` gives them.
+    policy : Policy
+        Says how long a finding may be acted on.
+    """
+    for row in events.to_pylist():
+        if row["machine_id"] is not None:
+            finding = _finding(row, policy)
+            known = max(row["timestamp"], row["known_at"] or row["timestamp"])
+            yield PastFinding(Nanoseconds(known), finding)
+
+
+def _finding(row: dict[str, Any], policy: Policy) -> Finding:
+    kind = row["kind"]
+    cause = f"{kind} {row['code']}" if kind in ("xid", "sxid") else kind
+    gpu = row["gpu_serial"] or row["pci"] or ""
+    return _lasting(
+        Finding(
+            source="records",
+            id=f"{row['machine_id']} {gpu} {cause} {iso(row['timestamp'])[:10]}",
+            kind=_KINDS[kind],
+            cause=cause,
+            machine=row["machine_id"],
+            at=Nanoseconds(row["timestamp"]),
+            valid_until=Nanoseconds(row["timestamp"] + DAY),
+            gpu_serial=row["gpu_serial"],
+            evidence={"pci": row["pci"]} if row["pci"] else {},
+            count=row["count"] or 1,
+        ),
+        policy,
+    )
+
+
+def xid_finding(serial: str, machine: str, code: int, at: int, policy: Policy) -> Finding:
+    """Return the finding of a record that holds an Xid."""
+    return _lasting(
+        Finding(
+            source="records",
+            id=f"{machine} {serial} xid {code} {iso(at)[:10]}",
+            kind=FindingKind.XID,
+            cause=f"xid {code}",
+            machine=machine,
+            at=Nanoseconds(at),
+            valid_until=Nanoseconds(at + DAY),
+            gpu_serial=serial,
+        ),
+        policy,
+    )
+
+
+def _lasting(finding: Finding, policy: Policy) -> Finding:
+    """Give a finding the time that its policy lets it be acted on."""
+    until = finding.at + policy.rule(finding).max_age
+    return replace(finding, valid_until=Nanoseconds(until))

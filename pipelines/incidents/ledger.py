@@ -1,0 +1,236 @@
+"""The ledger: what was found, decided and done, and by whom; rows are added, never changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents import (
+    closing_rows,
+    finding_rows,
+    incident_rows,
+)
+from forewarn.pipelines.incidents.action_ledger import ActionLedger
+from forewarn.pipelines.incidents.audit import Audit, add_beat
+from forewarn.pipelines.incidents.entries import ConfirmedFailure, Taken
+from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
+from forewarn.pipelines.incidents.open_numbers import OpenNumbers
+from forewarn.pipelines.incidents.shared_reads import SharedReads
+from forewarn.response.finding import Finding
+from forewarn.response.incident import Incident, IncidentState, Outcome
+
+__all__ = ["Ledger"]
+
+LARGEST_NUMBER = 2**63 - 1
+
+
+class Ledger(ActionLedger, Audit):
+    """A ledger that is open; several processes and threads may use the same one at once.
+
+    Each method is one transaction: it sees one moment, and is done as a whole or not at all. Those
+    that write come after each other, whoever calls. All times are nanoseconds since 1970 UTC. Any
+    method raises `LedgerError` if the database does not answer.
+
+    Parameters
+    ----------
+    database : LedgerDatabase
+    """
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self.database = database
+        self._open = OpenNumbers()
+        self._reads = SharedReads()
+
+    @classmethod
+    def open(cls, url: str, environment: Mapping[str, str] = os.environ) -> Self:
+        """Open a ledger, make it if there is none, and bring its tables to the newest schema.
+
+        Parameters
+        ----------
+        url : str
+            `sqlite:///PATH`, or `postgresql://USER@HOST/NAME` without a password.
+        environment : mapping
+            Holds the password as `FOREWARN_LEDGER_PASSWORD`.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be opened; one line.
+        """
+        return cls(LedgerDatabase.open(url, environment))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.database.engine.dispose()
+
+    # --- findings and incidents -----------------------------------------------------------------
+
+    def unknown(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Return those that were never taken: to read a file again is no repetition."""
+        with self.database.reading() as connection:
+            known = finding_rows.known(connection, [(f.source, f.id) for f in findings])
+        return [finding for finding in findings if (finding.source, finding.id) not in known]
+
+    def take(
+        self,
+        findings: Sequence[Finding],
+        *,
+        now: Nanoseconds,
+        read_up_to: Mapping[str, Nanoseconds] | None = None,
+    ) -> Taken:
+        """Take findings: those that are known are counted, the others join an open incident.
+
+        Parameters
+        ----------
+        findings : sequence of Finding
+        now : int
+        read_up_to : mapping of str to int, optional
+            Up to when a source has been read, which `last_beat` gives back. It is written with the
+            findings or not at all, so that nothing is counted twice.
+
+        Raises
+        ------
+        FindingError
+            If one cannot be stored; then none is taken.
+        """
+        counts = finding_rows.merged(findings)
+        finding_rows.check([count.finding for count in counts.values()])
+        with self.database.writing() as connection:
+            known = finding_rows.known(connection, counts)
+            finding_rows.count_again(connection, [(row, counts[key]) for key, row in known.items()])
+            new = [count for key, count in counts.items() if key not in known]
+            subjects = [(count.finding.machine, count.finding.gpu_serial) for count in new]
+            sources = [count.finding.source for count in new]
+            opened = incident_rows.open_for(
+                connection, list(zip(subjects, sources, strict=True)), now=now
+            )
+            rows = finding_rows.add(connection, new, now=now)
+            members = [opened[subject] for subject in subjects]
+            incident_rows.join(connection, list(zip(members, rows, strict=True)), now=now)
+            for name, at in (read_up_to or {}).items():
+                add_beat(connection, name, at)
+        return Taken(new=len(new), repeated=len(findings) - len(new))
+
+    def open_incidents(self) -> list[Incident]:
+        """Return the incidents about which something is to be done, oldest first."""
+        return list(self._reads.read("open", self._load_open))
+
+    def _load_open(self) -> list[Incident]:
+        with self.database.reading() as connection:
+            return incident_rows.load(connection, self._open.look(connection))
+
+    def incident(self, number: int) -> Incident | None:
+        """Return an incident by its number."""
+        if not 0 < number <= LARGEST_NUMBER:
+            return None
+        with self.database.reading() as connection:
+            return next(iter(incident_rows.load(connection, [number])), None)
+
+    def incidents(
+        self,
+        *,
+        state: IncidentState | None = None,
+        machine: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Incident]:
+        """Return incidents, newest first.
+
+        Parameters
+        ----------
+        state : IncidentState or None
+        machine : str or None
+            It, or a finding of it, is part of the incident.
+        before : int or None
+            Only incidents with a smaller number: the last one of the page before.
+        limit : int
+        """
+        question = (state, machine, before, limit)
+        return list(self._reads.read(question, lambda: self._load_page(*question)))
+
+    def _load_page(
+        self, state: IncidentState | None, machine: str | None, before: int | None, limit: int
+    ) -> list[Incident]:
+        with self.database.reading() as connection:
+            if state is IncidentState.OPEN and machine is None:
+                numbers = self._open.look(connection)
+                newest = [row for row in reversed(numbers) if before is None or row < before]
+                return incident_rows.load(connection, newest[:limit])
+            numbers = incident_rows.newest_numbers(
+                connection, state=state, machine=machine, before=before, limit=limit
+            )
+            return incident_rows.load(connection, numbers)
+
+    def share(
+        self, incidents: Sequence[int], *, shared: str, machine: str, now: Nanoseconds, why: str
+    ) -> int:
+        """Make one incident of those that have `shared` in common, and return its number.
+
+        It takes over their findings, and they are closed as part of it. An open one of the same
+        name is used again. `machine` was the first.
+        """
+        with self.database.writing() as connection:
+            return incident_rows.share(
+                connection, incidents, shared=shared, machine=machine, now=now, why=why
+            )
+
+    def settle(
+        self, incident: int, state: IncidentState, *, now: Nanoseconds, who: str, why: str
+    ) -> None:
+        """End an incident.
+
+        Raises
+        ------
+        ValueError
+            If it has ended and is to be opened again: what comes later is another incident.
+        """
+        with self.database.writing() as connection:
+            incident_rows.settle(connection, incident, state, now=now, who=who, why=why)
+
+    def outcome(
+        self,
+        incident: int,
+        outcome: Outcome,
+        *,
+        now: Nanoseconds,
+        who: str,
+        why: str,
+        failed_at: Nanoseconds | None = None,
+        known_at: Nanoseconds | None = None,
+    ) -> None:
+        """Say what came of an incident; the newest word counts."""
+        with self.database.writing() as connection:
+            closing_rows.add_outcome(
+                connection,
+                incident,
+                outcome,
+                now=now,
+                who=who,
+                why=why,
+                failed_at=failed_at,
+                known_at=known_at,
+            )
+
+    def confirmed_failures(self) -> list[ConfirmedFailure]:
+        """Return the failures that outcomes confirm: retraining may learn from them."""
+        with self.database.reading() as connection:
+            return closing_rows.confirmed(connection)
+
+    def acknowledge(self, incident: int, *, now: Nanoseconds, who: str) -> None:
+        """Say that a person takes care of an incident; the first one stays."""
+        with self.database.writing() as connection:
+            closing_rows.acknowledge(connection, incident, now=now, who=who)

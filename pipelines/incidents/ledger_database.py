@@ -1,0 +1,226 @@
+"""The database below the ledger: its address, its connections, its transactions, its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    func,
+    inspect,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+
+from forewarn.features.errors import InputError
+from forewarn.pipelines.incidents import migrations
+
+__all__ = ["PASSWORD", "LedgerDatabase", "LedgerError"]
+
+PASSWORD = "FOREWARN_LEDGER_PASSWORD"
+"""Variable of the environment with the password of the database."""
+
+VERSION_TABLE = "ledger_version"
+PATIENCE_SECONDS = 30
+WRITERS = 0x666F7265  # the lock of PostgreSQL that all writers of a ledger take
+
+
+class LedgerError(InputError):
+    """The ledger cannot be opened or reached; one line, without a password."""
+
+
+class LedgerDatabase:
+    """A database with the tables of the ledger.
+
+    Parameters
+    ----------
+    engine : Engine
+        Of a database that is at the newest schema.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @classmethod
+    def open(cls, url: str, environment: Mapping[str, str]) -> LedgerDatabase:
+        """Connect, and bring the tables to the newest schema.
+
+        Raises
+        ------
+        LedgerError
+            If the address is wrong, the database is away, holds something else, or was written by
+            a newer forewarn.
+        """
+        address = _address(url, environment)
+        database = cls(_engine(address))
+        try:
+            with database.writing() as connection:
+                _migrate(connection)
+            if address.get_backend_name() == "sqlite":
+                _let_readers_read_beside_the_writer(database.engine)
+        except BaseException:
+            database.engine.dispose()
+            raise
+        return database
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Yield a connection that sees one moment of the ledger."""
+        with _translated(self.engine.url), self.engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Yield a connection that alone writes; all is committed at the end, or nothing.
+
+        What it reads is the newest there is, and stays so until the end: no other writer is
+        between.
+        """
+        with _translated(self.engine.url), self.engine.connect() as connection:
+            connection.execution_options(forewarn_writes=True)
+            with connection.begin():
+                if connection.dialect.name == "postgresql":
+                    connection.execute(select(func.pg_advisory_xact_lock(WRITERS)))
+                yield connection
+
+
+def _address(url: str, environment: Mapping[str, str]) -> URL:
+    """Return the address with its password; no message repeats it, for it might hold one."""
+    try:
+        address = make_url(url)
+    except ArgumentError:
+        raise LedgerError(
+            "[respond] ledger: is no address of a database, expected `sqlite:///PATH` or "
+            "`postgresql://USER@HOST/NAME`"
+        ) from None
+    if address.password is not None or "password" in address.query:
+        raise LedgerError(
+            f"[respond] ledger: the address of {_name(address)} holds a password, expected it in "
+            f"the environment as {PASSWORD}"
+        )
+    match address.get_backend_name():
+        case "sqlite" if address.database and address.database != ":memory:":
+            return URL.create("sqlite", database=address.database)
+        case "postgresql" if address.database:
+            password = environment.get(PASSWORD)
+            return address.set(drivername="postgresql+psycopg", password=password)
+    raise LedgerError(
+        f"[respond] ledger: found {_name(address)}, expected `sqlite:///PATH` or "
+        "`postgresql://USER@HOST/NAME`"
+    )
+
+
+def _name(address: URL) -> str:
+    """Return how people know a database, without user and password."""
+    if address.get_backend_name() == "sqlite":
+        return f"`{address.database or 'a database in memory'}`"
+    port = f":{address.port}" if address.port else ""
+    return f"database `{address.database or ''}` on `{address.host or 'localhost'}{port}`"
+
+
+def _engine(address: URL) -> Engine:
+    if address.get_backend_name() == "postgresql":
+        wait = f"-c lock_timeout={PATIENCE_SECONDS}s"
+        try:
+            return create_engine(
+                address,
+                pool_pre_ping=True,  # a server that was started anew is no error
+                connect_args={
+                    "connect_timeout": 10,
+                    "options": wait,
+                    "application_name": "forewarn",
+                },
+            )
+        except ModuleNotFoundError:
+            raise LedgerError(
+                "[respond] ledger: PostgreSQL needs psycopg, expected "
+                "`pip install forewarn[postgresql]`"
+            ) from None
+    engine = create_engine(address, connect_args={"timeout": PATIENCE_SECONDS})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    """Let us say where a transaction begins: sqlite3 would begin it only before the first write."""
+    del record
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("forewarn_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _let_readers_read_beside_the_writer(engine: Engine) -> None:
+    """Switch to the write-ahead log; it can be done outside of a transaction only."""
+    with _translated(engine.url):
+        raw = engine.raw_connection()
+        try:
+            raw.cursor().execute("PRAGMA journal_mode = WAL")
+        finally:
+            raw.close()
+
+
+@contextmanager
+def _translated(address: URL) -> Iterator[None]:
+    """Say in one line what a database complains about."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise LedgerError(
+            f"the ledger, {_name(address)}, knows no such incident or action: {error.orig}"
+        ) from error
+    except DBAPIError as error:
+        lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
+        reason = lines[0].removesuffix(".")
+        if reason == "file is not a database":
+            reason = "is no ledger: it is not even a database, expected a new name or a ledger"
+            raise LedgerError(f"{_name(address)} {reason}") from error
+        raise LedgerError(f"the ledger, {_name(address)}: {reason}") from error
+
+
+def _migrate(connection: Connection) -> None:
+    """Bring the tables to the newest schema, within the transaction of the connection."""
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    scripts = _scripts()
+    current = context.get_current_revision()
+    name = _name(connection.engine.url)
+    if current is None and (tables := inspect(connection).get_table_names()):
+        raise LedgerError(
+            f"{name} is no ledger: it holds {len(tables)} other tables, such as `{tables[0]}`, "
+            "expected an empty database or a ledger"
+        )
+    if current is not None and current not in {step.revision for step in scripts.walk_revisions()}:
+        raise LedgerError(
+            f"{name} was written by a newer forewarn: its schema is `{current}`, this one knows "
+            f"`{scripts.get_current_head()}` at most"
+        )
+    steps = list(scripts.iterate_revisions("head", current or "base"))
+    for step in reversed(steps):
+        with Operations.context(context):
+            step.module.upgrade()
+        context.stamp(scripts, step.revision)
+
+
+def _scripts() -> ScriptDirectory:
+    folder = str(Path(str(migrations.__file__)).parent)
+    return ScriptDirectory(folder, version_locations=[folder])

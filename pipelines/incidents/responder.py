@@ -1,0 +1,273 @@
+"""`forewarn respond`: take what was noticed, decide, act, and look whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.action_ledger import RECENT
+from forewarn.pipelines.incidents.carrying_out import begin, follow, take_off_marks
+from forewarn.pipelines.incidents.closing import Closing
+from forewarn.pipelines.incidents.driver import Driver, DriverError, Fleet
+from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.proofs import read_proofs
+from forewarn.pipelines.incidents.response_site import ResponseSite
+from forewarn.pipelines.incidents.service_log import note_services
+from forewarn.pipelines.incidents.sources import EVENTS, Gathered, gather
+from forewarn.pipelines.incidents.vitals import read_vitals
+from forewarn.pipelines.runtime.alerts import alert
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.response.action import Action
+from forewarn.response.brakes import brakes, dead_man
+from forewarn.response.by_hand import decide_by_hand
+from forewarn.response.decide import action_of, decide
+from forewarn.response.decision import Decision, Ruling
+from forewarn.response.foreign_drain import foreign_drains
+from forewarn.response.incident import Incident, IncidentState
+from forewarn.response.limits import Held, held_back
+from forewarn.response.machine import Machine, ServiceState
+from forewarn.response.policy import Policy
+from forewarn.response.reconcile import orphans, reconcile
+from forewarn.response.shared_incidents import shared_incidents
+from forewarn.response.situation import Situation, by_machine
+
+__all__ = ["Decided", "Responder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision of one call of the loop.
+
+    Attributes
+    ----------
+    incident : Incident
+        As it was when it was decided about.
+    decision : Decision
+    new : bool
+        It, or its reason, is another one than before.
+    """
+
+    incident: Incident
+    decision: Decision
+    new: bool
+
+
+@dataclass(slots=True)
+class Responder:
+    """The loop that acts; several may run beside each other and act once.
+
+    Attributes
+    ----------
+    site : ResponseSite
+    ledger : Ledger
+    policy : Policy
+    driver : Driver or None
+        None: nothing can be done to a machine, and all is only observed.
+    clock : Clock
+    warn : callable
+        Takes what an alert is about, and its words.
+    """
+
+    site: ResponseSite
+    ledger: Ledger
+    policy: Policy
+    driver: Driver | None
+    clock: Clock = field(default_factory=SystemClock)
+    warn: Callable[[str, str], None] = alert
+    _warned: set[str] = field(default_factory=set, init=False)
+
+    def once(self) -> list[Decided]:
+        """Take findings, look after what was begun, decide, act, and look again.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger does not answer.
+        DriverError
+            If the scheduler does not answer. What was noticed is in the ledger then.
+        """
+        now = Nanoseconds(self.clock.now())
+        gathered = gather(self.site, self.policy, read=self.ledger.last_beat(EVENTS), now=now)
+        self.ledger.take(self.ledger.unknown(gathered.statements), now=now)
+        self.ledger.take(gathered.events, now=now, read_up_to=gathered.read_up_to)
+        fleet = self._read(now)
+        self.ledger.take(self.ledger.unknown(foreign_drains(fleet.machines, now=now)), now=now)
+        self._follow(fleet, now)
+        self._share(fleet, now)
+        decided = self._decide(fleet, gathered, now)
+        self._close(fleet, now)
+        if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
+            self._follow(self._read(now), now)
+        if gathered.last_list is not None:
+            self.ledger.beat("list", gathered.last_list)
+        self.ledger.beat("loop", now)
+        return decided
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _read(self, now: Nanoseconds) -> Fleet:
+        """Read all machines; without a scheduler, those that anything was noticed about."""
+        if self.driver is None:
+            names = sorted(by_machine(self.ledger.open_incidents()))
+            machines = [Machine(name, ServiceState.IN_SERVICE) for name in names]
+            return Fleet(now, tuple(machines), "")
+        fleet = self.driver.read()
+        return replace(fleet, machines=tuple(map(self._with_pool, fleet.machines)))
+
+    def _with_pool(self, machine: Machine) -> Machine:
+        """Put a machine into the first pool whose selector its labels match."""
+        if machine.pool is not None:
+            return machine
+        for name, table in self.site.table.pools.items():
+            label, _, value = table.selector.partition("=")
+            if table.selector and machine.labels.get(label) == value:
+                return replace(machine, pool=name)
+        return machine
+
+    def _situation(
+        self, fleet: Fleet, incidents: Sequence[Incident], gathered: Gathered, now: Nanoseconds
+    ) -> Situation:
+        settings = self.site.core
+        overrides = self.ledger.overrides(Nanoseconds(now - settings.override_rest))
+        vitals = read_vitals(
+            self.site, self.ledger, self.policy, incidents, gathered, overrides=overrides, now=now
+        )
+        self._warn(dead_man(vitals, settings=settings, now=now))
+        return Situation(
+            now=now,
+            fleet={machine.name: machine for machine in fleet.machines},
+            pools=self.site.pools,
+            policy=self.policy,
+            open=by_machine(incidents),
+            recent=self._recent(now),
+            overrides=overrides,
+            approvals=self.ledger.approvals([incident.id for incident in incidents]),
+            brakes=brakes(vitals, settings=settings, now=now),
+            settings=settings,
+        )
+
+    def _recent(self, now: Nanoseconds) -> list[Action]:
+        """Return all open actions, and all that changed within the days that limits look at."""
+        recent = self.ledger.recent_actions(Nanoseconds(now - RECENT))
+        actions = {action.id: action for action in (*recent, *self.ledger.open_actions())}
+        return [actions[number] for number in sorted(actions)]
+
+    def _warn(self, troubles: Sequence[str]) -> None:
+        """Raise an alert about each trouble, and again once it has been over."""
+        for words in troubles:
+            if words not in self._warned:
+                self.warn("respond", words)
+        self._warned = set(troubles)
+
+    # --- looking after what was begun -------------------------------------------------------------
+
+    def _follow(self, fleet: Fleet, now: Nanoseconds) -> None:
+        """Bring each open action on by what the scheduler says of its machine."""
+        if self.driver is None:
+            return
+        stopped = self.site.switch(self.ledger).off() is not None
+        watched = self.ledger.watched()
+        courses = reconcile(
+            watched,
+            {machine.name: machine for machine in fleet.machines},
+            controller=fleet.controller,
+            pools=self.site.pools,
+            recent=self._recent(now),
+            stopped=stopped,
+            now=now,
+        )
+        follow(self.ledger, self.driver, courses, watched, fleet, now=now)
+        open_actions = [action.id for action in self.ledger.open_actions()]
+        take_off_marks(self.ledger, self.driver, orphans(fleet.machines, open_actions))
+
+    def _share(self, fleet: Fleet, now: Nanoseconds) -> None:
+        """Make one incident of what is one event on many machines."""
+        machines = {machine.name: machine for machine in fleet.machines}
+        incidents = self.ledger.open_incidents()
+        for event in shared_incidents(incidents, machines, settings=self.site.core, now=now):
+            self.ledger.share(
+                [*([event.into] if event.into else []), *event.incidents],
+                shared=event.shared,
+                machine=event.machine,
+                now=now,
+                why=event.why,
+            )
+
+    def _close(self, fleet: Fleet, now: Nanoseconds) -> None:
+        """Give back what is over, and say what came of incidents."""
+        incidents = self.ledger.open_incidents()
+        settings, before = self.site.core, self.ledger.last_beat("loop")
+        names = by_machine(incidents)
+        seen = [machine for machine in fleet.machines if machine.name in names]
+        if self.driver is not None:
+            note_services(self.ledger, seen, before=before, longest=settings.unseen, now=now)
+        closing = Closing(self.ledger, self.driver, self.site.check(), settings)
+        for action in self.ledger.open_actions():
+            incident = self.ledger.incident(action.incident)
+            if incident is not None:
+                closing.release(action, incident, now)
+        proofs = read_proofs(self.site.failures, incidents)
+        for incident in incidents:
+            closing.settle(incident, proofs, seen_until=now, now=now)
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def _decide(self, fleet: Fleet, gathered: Gathered, now: Nanoseconds) -> list[Decided]:
+        """Decide about each open incident, the gravest first, and begin what is to be done."""
+        incidents = sorted(self.ledger.open_incidents(), key=self._urgency)
+        situation = self._situation(fleet, incidents, gathered, now)
+        decided = []
+        for incident in incidents:
+            decision = decide_by_hand(incident, situation) or decide(incident, situation)
+            if decision.ruling is Ruling.ACT and self._ended_meanwhile(incident):
+                continue
+            new = self.ledger.decide(decision)
+            if decision.ruling is Ruling.ACT and self.driver is not None:
+                held = self._act(incident, decision, situation)
+                if held is not None:
+                    decision, new = held, self.ledger.decide(held)
+                situation = replace(situation, recent=self._recent(now))
+            decided.append(Decided(incident, decision, new))
+        return decided
+
+    def _ended_meanwhile(self, incident: Incident) -> bool:
+        """Tell whether a person has ended it since this call began: a driver may take minutes."""
+        current = self.ledger.incident(incident.id)
+        return current is None or current.state is not IncidentState.OPEN
+
+    def _urgency(self, incident: Incident) -> tuple[int, int]:
+        ranks = [self.policy.rule(finding).severity.rank for finding in incident.findings]
+        return (-max(ranks, default=0), incident.id)
+
+    def _act(self, incident: Incident, decision: Decision, situation: Situation) -> Decision | None:
+        """Write an action and begin it; return the decision that holds it back, if any does."""
+        machine = situation.fleet[incident.machine]
+        action = action_of(
+            decision, incident, machine, situation.now, fleet=situation.fleet.values()
+        )
+
+        def check(recent: Sequence[Action]) -> Held | None:
+            if self.site.switch(None).off() is not None:  # since this call began
+                return Held("the kill switch is on", None)
+            return held_back(
+                action,
+                pools=situation.pools,
+                fleet=list(situation.fleet.values()),
+                recent=recent,
+                now=situation.now,
+            )
+
+        written = self.ledger.act(action, check, who=decision.who)
+        if isinstance(written, Held):
+            reason = f"{decision.reason}; held back: {written.reason}"
+            return replace(decision, ruling=Ruling.HOLD, reason=reason, until=written.until)
+        if written is not None:  # else another responder was first
+            why, now = decision.reason, situation.now
+            begin(self.ledger, self._driver(), written, machine, why=why, now=now)
+        return None
+
+    def _driver(self) -> Driver:
+        if self.driver is None:
+            raise DriverError("there is no scheduler")
+        return self.driver

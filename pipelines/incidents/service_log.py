@@ -1,0 +1,70 @@
+"""Service log: how machines with open incidents were seen, a row for each change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from sqlalchemy import insert, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.tables import services
+from forewarn.response.machine import Machine
+from forewarn.response.outcome import Service
+
+__all__ = ["note_services", "services_of"]
+
+
+def note_services(
+    ledger: Ledger,
+    machines: Iterable[Machine],
+    *,
+    before: Nanoseconds | None,
+    longest: Nanoseconds,
+    now: Nanoseconds,
+) -> None:
+    """Add a row for each machine that is seen otherwise than before, or after a gap.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    machines : iterable of Machine
+        Those with open incidents.
+    before : int or None
+        When machines were looked at before this time, nanoseconds since 1970 UTC.
+    longest : int
+        Nanoseconds between two looks that are no gap.
+    now : int
+    """
+    gap = before is None or now - before > longest
+    with ledger.database.writing() as connection:
+        for machine in machines:
+            seen = (not machine.out, bool(machine.jobs))
+            query = select(services).where(services.c.machine == machine.name)
+            last = connection.execute(query.order_by(services.c.at.desc()).limit(1)).first()
+            if last is not None and (last.at >= now or (not gap and seen == last[3:5])):
+                continue
+            row = {"machine": machine.name, "at": now, "before": now if before is None else before}
+            connection.execute(insert(services).values(**row, in_service=seen[0], busy=seen[1]))
+
+
+def services_of(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Service]:
+    """Return how a machine was seen, oldest first; what nobody saw is in no span.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    machine : str
+    until : int
+        When machines were looked at last, nanoseconds since 1970 UTC.
+    """
+    query = select(services).where(services.c.machine == machine).order_by(services.c.at)
+    with ledger.database.reading() as connection:
+        rows = connection.execute(query).all()
+    spans = [
+        Service(row.at, max(row.at, after.before), row.in_service, row.busy)
+        for row, after in pairwise(rows)
+    ]
+    spans += [Service(row.at, max(row.at, until), row.in_service, row.busy) for row in rows[-1:]]
+    return spans

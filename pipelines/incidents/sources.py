@@ -1,0 +1,137 @@
+"""Sources: daily lists, kernel events, verdicts and failures, as findings that are new."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import pyarrow.compute as pc
+
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.event_findings import event_findings, read_events
+from forewarn.pipelines.incidents.finding_rows import check
+from forewarn.pipelines.incidents.past_lists import list_findings
+from forewarn.pipelines.incidents.response_site import ResponseSite
+from forewarn.pipelines.incidents.verdict_findings import verdict_findings
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.response.finding import Finding
+from forewarn.response.past import PastFinding
+from forewarn.response.policy import Policy
+
+__all__ = ["EVENTS", "Gathered", "gather"]
+
+EVENTS: Final = "events read"
+"""Name under which a ledger keeps up to when events have been read."""
+
+Item = TypeVar("Item")
+_LISTS: Final = 8 * DAY  # of which the newest is compared with the usual length
+_EVENTS: Final = 2 * DAY  # nothing older is acted on, however late it came
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What the sources hold now.
+
+    Attributes
+    ----------
+    statements : list of Finding
+        Lists and verdicts: to read one again is no repetition.
+    events : list of Finding
+        Those that came since the last time; each repetition counts.
+    read_up_to : mapping of str to int
+        To be kept with the findings.
+    list_lengths : tuple of int
+        Flagged GPUs of each list, the newest last.
+    last_list : int or None
+        When the newest list was known, nanoseconds since 1970 UTC.
+    """
+
+    statements: list[Finding] = field(default_factory=list)
+    events: list[Finding] = field(default_factory=list)
+    read_up_to: Mapping[str, Nanoseconds] = field(default_factory=dict)
+    list_lengths: tuple[int, ...] = ()
+    last_list: Nanoseconds | None = None
+
+
+def gather(
+    site: ResponseSite, policy: Policy, *, read: Nanoseconds | None, now: Nanoseconds
+) -> Gathered:
+    """Read the sources; one that cannot be read is said and stops no other.
+
+    Parameters
+    ----------
+    site : ResponseSite
+    policy : Policy
+        Says how long an event may be acted on.
+    read : int or None
+        Up to when events have been read before.
+    now : int
+        Nanoseconds since 1970 UTC.
+    """
+    lists = _readable(lambda: _lists(site, now))
+    events = _readable(lambda: _events(site, policy, read, now))
+    verdicts = _readable(lambda: _verdicts(site, now))
+    lengths = Counter(item.known_at for item in lists)
+    newest = max((item.known_at for item in events if item.known_at <= now), default=read)
+    return Gathered(
+        statements=_storable(
+            [*(item.finding for item in lists if item.finding.valid(now)), *verdicts]
+        ),
+        events=_storable([item.finding for item in events]),
+        read_up_to={} if newest is None else {EVENTS: newest},
+        list_lengths=tuple(lengths[moment] for moment in sorted(lengths)),
+        last_list=max(lengths, default=None),
+    )
+
+
+def _readable(read: Callable[[], list[Item]]) -> list[Item]:
+    try:
+        return read()
+    except (InputError, OSError) as error:
+        note(f"a source is left out: {error}")
+        return []
+
+
+def _storable(findings: list[Finding]) -> list[Finding]:
+    """Leave out what no ledger can hold: one bad name must not stop all others."""
+    storable = []
+    for finding in findings:
+        try:
+            check([finding])
+        except InputError as error:
+            note(f"a finding of {finding.source} is left out: {error}")
+        else:
+            storable.append(finding)
+    return storable
+
+
+def _lists(site: ResponseSite, now: Nanoseconds) -> list[PastFinding]:
+    if not any(site.lists.glob("date=*/at_risk.parquet")):
+        return []
+    since = iso(now - _LISTS)[:10]
+    return [item for item in list_findings(site.lists, {}, since=since) if item.known_at <= now]
+
+
+def _events(
+    site: ResponseSite, policy: Policy, read: Nanoseconds | None, now: Nanoseconds
+) -> list[PastFinding]:
+    """Read what was known after `read`; an event that lies ahead waits until it is due.
+
+    So no clock that is fast moves on what was read of the others.
+    """
+    oldest = Nanoseconds(now - _EVENTS)
+    events = read_events(site.records, since=iso(oldest)[:10])
+    after = max(oldest, -1 if read is None else read)
+    known = pc.max_element_wise(events["timestamp"], events["known_at"])
+    events = events.filter(pc.and_(pc.greater(known, after), pc.less_equal(known, now)))
+    return list(event_findings(events, policy))
+
+
+def _verdicts(site: ResponseSite, now: Nanoseconds) -> list[Finding]:
+    if site.verdicts is None:
+        return []
+    return verdict_findings(site.verdicts, since=Nanoseconds(now - DAY))

@@ -1,0 +1,116 @@
+"""The commands with which people act, as they type them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.response_site import STOP_FILE, ResponseSite
+from forewarn.response.finding import Finding, FindingKind, Severity
+from forewarn.response.incident import IncidentState, Outcome
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "my.toml"
+    path.write_text("")
+    finding = Finding(
+        "nhc",
+        "1",
+        FindingKind.CHECK,
+        "check by nhc",
+        "node-17",
+        Nanoseconds(0),
+        Nanoseconds(2**62),
+        severity=Severity.ERROR,
+    )
+    with ResponseSite.of(path).ledger() as ledger:
+        ledger.take([finding], now=Nanoseconds(0))
+    return str(path)
+
+
+def test_what_is_open_is_listed_with_what_holds_it_back(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["respond", "--once", "--config", config]) == 0
+    capsys.readouterr()
+    assert main(["incidents", "--config", config]) == 0
+    text = capsys.readouterr().out
+    assert "1  node-17  open since 1970-01-01T00:00:00Z" in text
+    assert "noticed: check by nhc" in text
+    assert main(["incidents", "--config", config, "--json"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert (line["incident"], line["state"], line["machine"]) == (1, "open", "node-17")
+    assert line["decision"]["held_back"]
+
+
+def test_a_person_owns_undoes_and_judges(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ack", "1", "--config", config]) == 0
+    assert main(["ack", "1", "--config", config, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"incident": 1, "changed": False}
+    assert main(["outcome", "1", "unknown", "--config", config, "--why", "nobody knows"]) == 0
+    assert main(["undo", "1", "--config", config]) == 0
+    with ResponseSite.of(Path(config)).ledger() as ledger:
+        (incident,) = ledger.incidents()
+        assert (incident.state, incident.outcome) == (IncidentState.OVERRIDDEN, Outcome.UNKNOWN)
+        assert incident.acknowledged
+        assert [note.act for note in ledger.notes()] == ["undo", "outcome", "ack"]
+
+
+def test_nothing_is_approved_that_was_not_proposed(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["approve", "1", "--config", config]) == 2
+    assert "nothing is decided yet" in capsys.readouterr().err
+    assert main(["approve", "99", "--config", config]) == 2
+    assert "incident 99: there is none" in capsys.readouterr().err
+
+
+def test_the_switch_is_a_file_first_and_only_on_removes_it(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop = Path(config).parent / STOP_FILE
+    assert main(["switch", "off", "--config", config, "--why", "fire"]) == 0
+    assert "fire" in stop.read_text()
+    assert main(["respond", "--once", "--config", config]) == 0
+    assert main(["incidents", "--config", config]) == 0
+    assert "acting is switched off" in capsys.readouterr().out
+    assert main(["switch", "on", "--config", config]) == 0
+    assert not stop.exists()
+
+
+def test_the_switch_works_while_the_ledger_is_no_ledger(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(config).parent
+    (folder / "ledger.db").write_text("no ledger")
+    assert main(["switch", "off", "--config", config]) == 2
+    captured = capsys.readouterr()
+    assert (folder / STOP_FILE).exists()
+    assert "acting is off while" in captured.out
+    assert captured.err.count("\n") == 1
+
+
+def test_a_token_is_shown_once_and_its_digest_is_what_the_server_needs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["respond", "--new-token", "ann:act"]) == 0
+    token, told = capsys.readouterr().out.splitlines()
+    assert token not in told
+    assert "ann:act=" in told
+    assert main(["respond", "--new-token", "ann:king"]) == 2
+
+
+def test_a_call_says_what_it_should_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["respond"]) == 2
+    assert "expected --once, --score, or --watch and --serve" in capsys.readouterr().err
+
+
+def test_a_score_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my.toml").write_text("")
+    assert main(["respond", "--score", "--config", str(tmp_path / "my.toml")]) == 0
+    assert capsys.readouterr().out == "No incident so far, so there is nothing to score.\n"

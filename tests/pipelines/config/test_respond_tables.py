@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.config.settings import Settings, SettingsError, parse_settings
+from forewarn.response.pool import Limits, Mode, Pool
+
+
+def _respond(**table: object) -> Settings:
+    return parse_settings({"respond": table}, name="my.toml")
+
+
+def test_nobody_acts_unless_it_is_said() -> None:
+    respond = Settings().respond
+    assert respond.driver == "none"
+    assert respond.pools == {}
+    assert _respond(pools={"train": {}}).respond.pool("train").mode is Mode.OBSERVE
+
+
+def test_a_pool_has_its_own_limits_and_those_of_the_fleet() -> None:
+    table = {"mode": "act", "control": 0.1, "machines": 3, "share": 0.5, "killed_jobs": 0}
+    respond = _respond(driver="slurm", fleet_rate=4, refill="2d", pools={"train": table}).respond
+    limits = Limits(machines=3, share=0.5, fleet_rate=4, killed_jobs=0, refill=Nanoseconds(2 * DAY))
+    assert respond.pool("train") == Pool("train", Mode.ACT, 0.1, limits)
+    assert _respond(pools={"train": {}}).respond.pool("train").limits.machines is None
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"pools": {"train": {"mode": "act"}}}, "`respond.pools.train` has mode 'act'"),
+        ({"pools": {"a": {"partition": "x", "selector": "rack=r1"}}}, "exclude each other"),
+        ({"pools": {"a": {"mode": "yes"}}}, "respond.pools.a.mode"),
+        ({"pools": {"a": {"control": 1.5}}}, "respond.pools.a.control"),
+        ({"freeze": [["soon", "later"]]}, "'soon', expected a date"),
+        ({"freeze": [["2025-02-01", "2025-01-01"]]}, "ends before it begins"),
+        ({"certificate": "c.pem"}, "belong together"),
+        ({"ledger": ""}, "respond.ledger"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(table: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError, match=r"^my\.toml: ") as caught:
+        _respond(**table)
+    assert words in str(caught.value)
+
+
+def test_a_freeze_is_a_span_of_utc() -> None:
+    (span,) = _respond(freeze=[["1970-01-02", "1970-01-03T12:00:00Z"]]).respond.frozen
+    assert span == (DAY, 2 * DAY + DAY // 2)

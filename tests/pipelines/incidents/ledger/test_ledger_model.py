@@ -1,0 +1,259 @@
+"""The ledger against a plain model of the same: after each step both say the same.
+
+Each step also looks at all rows: what was there is still there, but for `last` and `count`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import Connection, text
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.tables import metadata
+from forewarn.response.action import Action, ActionState
+from forewarn.response.decision import Decision, Ruling
+from forewarn.response.finding import Finding
+from forewarn.response.incident import Incident, IncidentState, Outcome
+
+Rows = dict[str, set[tuple[Any, ...]]]
+STEPS = 15
+small = st.integers(0, 3)
+
+
+def empty(connection: Connection) -> None:
+    names = [table.name for table in reversed(metadata.sorted_tables)]
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"TRUNCATE {', '.join(names)} RESTART IDENTITY CASCADE"))
+    else:
+        for name in names:
+            connection.execute(text(f"DELETE FROM {name}"))
+
+
+def nothing_against(recent: object) -> None:
+    del recent
+
+
+def all_rows(ledger: Ledger) -> Rows:
+    """Return what may never change: every row, findings without `last` and `count`."""
+    rows: Rows = {}
+    with ledger.database.reading() as connection:
+        for table in metadata.sorted_tables:
+            columns = [column for column in table.columns if column.name not in {"last", "count"}]
+            selected = connection.execute(table.select().with_only_columns(*columns))
+            rows[table.name] = {tuple(row) for row in selected}
+    return rows
+
+
+class Model(RuleBasedStateMachine):
+    """Findings on few machines, and all that may happen to their incidents."""
+
+    ledger: Ledger
+    finding: Callable[..., Finding]
+    decision: Callable[..., Decision]
+    action: Callable[..., Action]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100
+        self.incidents: dict[int, Incident] = {}
+        self.members: dict[int, list[tuple[str, str]]] = {}
+        self.findings: dict[tuple[str, str], Finding] = {}
+        self.n_actions = 0
+        self.rows: Rows = {}
+
+    @initialize()
+    def begin(self) -> None:
+        with self.ledger.database.writing() as connection:
+            empty(connection)
+        # Two handles of one ledger, as two processes have; the second looks only now and then.
+        self.writer, self.reader = Ledger(self.ledger.database), Ledger(self.ledger.database)
+
+    def later(self) -> Nanoseconds:
+        self.now += 1
+        return Nanoseconds(self.now)
+
+    def open_ones(self) -> list[int]:
+        return [n for n, incident in self.incidents.items() if incident.state == "open"]
+
+    def opened(self, machine: str, serial: str | None, shared: str = "") -> int:
+        number = len(self.incidents) + 1
+        now = Nanoseconds(self.now)
+        self.incidents[number] = Incident(number, machine, serial, now, shared=shared)
+        self.members[number] = []
+        return number
+
+    def expected(self, number: int) -> Incident:
+        members = [self.findings[key] for key in self.members[number]]
+        order = list(self.findings)
+        members.sort(key=lambda row: (row.at, order.index((row.source, row.id))))
+        incident = self.incidents[number]
+        machines = dict.fromkeys([incident.machine, *(row.machine for row in members)])
+        return replace(incident, findings=tuple(members), machines=tuple(machines))
+
+    @rule(rows=st.lists(st.tuples(small, small, st.sampled_from([None, "s1"])), max_size=5))
+    def take(self, rows: list[tuple[int, int, str | None]]) -> None:
+        now = self.later()
+        batch = [
+            self.finding(f"f{key}-{machine}-{serial}", f"m{machine}", now, gpu_serial=serial)
+            for key, machine, serial in rows
+        ]
+        known = sum(
+            (row.source, row.id) in self.findings for row in {r.id: r for r in batch}.values()
+        )
+        taken = self.writer.take(batch, now=now)
+        assert taken.new == len({row.id for row in batch}) - known
+        for row in batch:
+            self.take_alone(row)
+
+    def take_alone(self, row: Finding) -> None:
+        key = (row.source, row.id)
+        if key in self.findings:
+            before = self.findings[key]
+            self.findings[key] = replace(before, last=row.at, count=before.count + 1)
+            return
+        same = [
+            n
+            for n in self.open_ones()
+            if (self.incidents[n].machine, self.incidents[n].gpu_serial, self.incidents[n].shared)
+            == (row.machine, row.gpu_serial, "")
+        ]
+        number = same[0] if same else self.opened(row.machine, row.gpu_serial)
+        self.findings[key] = replace(row, first=row.at, last=row.at)
+        self.members[number].append(key)
+
+    @precondition(lambda self: self.open_ones())
+    @rule(data=st.data(), name=st.sampled_from(["job 1", "rack 2"]))
+    def share(self, data: st.DataObject, name: str) -> None:
+        parts = data.draw(st.lists(st.sampled_from(self.open_ones()), min_size=1, unique=True))
+        first, now = self.incidents[parts[0]].machine, self.later()
+        same = [n for n in self.open_ones() if self.incidents[n].shared == name]
+        target = same[0] if same else self.opened(first, None, name)
+        number = self.writer.share(parts, shared=name, machine=first, now=now, why="")
+        assert number == target
+        for part in set(parts) - {target}:
+            more = [key for key in self.members[part] if key not in self.members[target]]
+            self.members[target] += more
+            self.incidents[part] = replace(self.incidents[part], state=IncidentState.CLOSED)
+
+    @precondition(lambda self: self.open_ones())
+    @rule(data=st.data(), ruling=st.sampled_from(Ruling), reason=st.sampled_from(["a", "b"]))
+    def decide(self, data: st.DataObject, ruling: Ruling, reason: str) -> None:
+        number, now = data.draw(st.sampled_from(self.open_ones())), self.later()
+        decision = self.decision(number, now, ruling=ruling, reason=reason)
+        last = self.incidents[number].decision
+        new = last is None or (last.ruling, last.reason) != (ruling, reason)
+        assert self.writer.decide(decision) is new
+        if new:
+            self.incidents[number] = replace(self.incidents[number], decision=decision)
+
+    @precondition(lambda self: self.open_ones())
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        number, now = data.draw(st.sampled_from(self.open_ones())), self.later()
+        intended = self.action(number, self.incidents[number].machine, now)
+        standing = [
+            row
+            for incident in self.incidents.values()
+            for row in incident.actions
+            if row.machine == intended.machine and row.open
+        ]
+        written = self.writer.act(intended, nothing_against)
+        if standing:
+            assert written is None
+            return
+        assert written is not None
+        self.n_actions += 1
+        assert written == replace(intended, id=self.n_actions)
+        self.put(written)
+
+    def put(self, action: Action) -> None:
+        incident = self.incidents[action.incident]
+        by_number = {row.id: row for row in incident.actions} | {action.id: action}
+        actions = tuple(by_number[number] for number in sorted(by_number))
+        self.incidents[incident.id] = replace(incident, actions=actions)
+
+    @precondition(lambda self: self.n_actions)
+    @rule(data=st.data(), state=st.sampled_from(ActionState))
+    def advance(self, data: st.DataObject, state: ActionState) -> None:
+        actions = [row for incident in self.incidents.values() for row in incident.actions]
+        action, now = data.draw(st.sampled_from(actions)), self.later()
+        if action.open:
+            changed = replace(action, state=state, version=action.version + 1, changed_at=now)
+            assert self.writer.advance(action, state, now=now) == changed
+            assert self.writer.advance(action, state, now=now) is None
+            self.put(changed)
+
+    @precondition(lambda self: self.incidents)
+    @rule(data=st.data(), outcome=st.sampled_from(Outcome))
+    def conclude(self, data: st.DataObject, outcome: Outcome) -> None:
+        number = data.draw(st.sampled_from(sorted(self.incidents)))
+        self.writer.outcome(number, outcome, now=self.later(), who="ann", why="")
+        self.writer.acknowledge(number, now=self.later(), who="ann")
+        self.incidents[number] = replace(self.incidents[number], outcome=outcome, acknowledged=True)
+
+    @precondition(lambda self: self.incidents)
+    @rule(
+        data=st.data(),
+        state=st.sampled_from([IncidentState.OVERRIDDEN, IncidentState.CLOSED]),
+    )
+    def settle(self, data: st.DataObject, state: IncidentState) -> None:
+        number = data.draw(st.sampled_from(sorted(self.incidents)))
+        self.writer.settle(number, state, now=self.later(), who="ann", why="")
+        self.incidents[number] = replace(self.incidents[number], state=state)
+
+    @rule(number=st.integers(1, 6))
+    def look(self, number: int) -> None:
+        expected = [self.expected(number)] if number in self.incidents else []
+        incident = self.reader.incident(number)
+        assert [row for row in (incident,) if row is not None] == expected
+        assert self.reader.open_incidents() == [self.expected(n) for n in self.open_ones()]
+
+    @invariant()
+    def open_incidents_are_those_of_the_model(self) -> None:
+        if self.rows:
+            assert self.writer.open_incidents() == [self.expected(n) for n in self.open_ones()]
+
+    @invariant()
+    def no_row_is_changed_or_gone(self) -> None:
+        before, self.rows = self.rows, all_rows(self.ledger)
+        if any(before.values()):
+            lost = {name: rows - self.rows[name] for name, rows in before.items()}
+            assert lost == {name: set() for name in lost}
+
+    def teardown(self) -> None:
+        open_actions = [
+            row for incident in self.incidents.values() for row in incident.actions if row.open
+        ]
+        expected = sorted(open_actions, key=lambda row: row.id)
+        assert self.ledger.open_actions() == expected
+
+
+def test_the_ledger_says_what_a_plain_model_says(
+    ledger: Ledger,
+    finding: Callable[..., Finding],
+    decision: Callable[..., Decision],
+    action: Callable[..., Action],
+) -> None:
+    fields = {"finding": staticmethod(finding), "decision": staticmethod(decision)}
+    machine = type("Bound", (Model,), {**fields, "ledger": ledger, "action": staticmethod(action)})
+    few = settings(
+        max_examples=15 if ledger.database.engine.dialect.name == "sqlite" else 6,
+        stateful_step_count=STEPS,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes minutes
+    )
+    run_state_machine_as_test(machine, settings=few)

@@ -1,0 +1,93 @@
+"""Several responders, as threads and as processes: each thing is done once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.response.action import Action, ActionState
+from forewarn.response.finding import Finding
+
+RESPONDER = Path(__file__).with_name("responder.py")
+NOW = Nanoseconds(100)
+
+
+def nothing_against(recent: Sequence[Action]) -> None:
+    del recent
+
+
+def one_is_out(recent: Sequence[Action]) -> str | None:
+    return "one is out" if any(row.open for row in recent) else None
+
+
+def start(url: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(RESPONDER), "race", url]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+
+def test_of_two_processes_each_action_is_written_once_and_the_limit_holds(
+    url: str, finding: Callable[..., Finding]
+) -> None:
+    with Ledger.open(url) as ledger:
+        ledger.take([finding(f"{n}", f"m{n}") for n in range(8)], now=NOW)
+        processes = [start(url), start(url)]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        answers = [process.communicate("go\n")[0] for process in processes]
+        said = [json.loads(answer) for answer in answers]
+        open_actions = ledger.open_actions()
+    assert len(open_actions) == len({row.machine for row in open_actions}) == 3
+    assert sorted(said[0]["won"] + said[1]["won"]) == [row.id for row in open_actions]
+    assert {reason for words in said for reason in words["held"]} == {"3 are out"}
+
+
+def test_of_two_concurrent_acts_with_a_limit_of_one_one_is_held(
+    url: str, ledger: Ledger, finding: Callable[..., Finding], action: Callable[..., Action]
+) -> None:
+    ledger.take([finding(f"{n}", f"m{n}") for n in range(2)], now=NOW)
+    both_ask = threading.Barrier(2)
+
+    def act(number: int) -> Action | str | None:
+        with Ledger.open(url) as other:
+            both_ask.wait()
+            return other.act(action(number, f"m{number - 1}"), one_is_out)
+
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(act, [1, 2]))
+    assert [row for row in answers if isinstance(row, str)] == ["one is out"]
+    assert [row for row in answers if isinstance(row, Action)] == ledger.open_actions()
+
+
+def test_of_four_workers_one_advances_each_action(
+    ledger: Ledger, finding: Callable[..., Finding], action: Callable[..., Action]
+) -> None:
+    ledger.take([finding(f"{n}", f"m{n}") for n in range(20)], now=NOW)
+    for number in range(1, 21):
+        ledger.act(action(number, f"m{number - 1}"), nothing_against)
+    read = ledger.open_actions()
+    all_ready = threading.Barrier(4)
+
+    def work(worker: int) -> list[int]:
+        all_ready.wait()
+        who = f"worker {worker}"
+        return [
+            row.id
+            for row in read
+            if ledger.advance(row, ActionState.SENT, now=NOW, who=who) is not None
+        ]
+
+    with ThreadPoolExecutor(4) as threads:
+        won = list(threads.map(work, range(4)))
+    assert sorted(number for numbers in won for number in numbers) == list(range(1, 21))
+    for worker, numbers in enumerate(won):
+        for number in numbers:
+            assert ledger.action_states(number)[-1].who == f"worker {worker}"

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.incidents.response_site import ResponseSite
+from forewarn.pipelines.incidents.sources import EVENTS, Gathered, gather
+from forewarn.pipelines.runtime.timestamps import iso
+
+NOW = Nanoseconds(20_000 * DAY + 12 * HOUR)
+MINUTE = 60 * 10**9
+TIME = pa.timestamp("ns", "UTC")
+
+
+def _site(folder: Path, *events: tuple[str, float]) -> ResponseSite:
+    """Write events (machine, minutes after NOW) where a collector would."""
+    times = [int(NOW + minutes * MINUTE) for _, minutes in events]
+    rows = {
+        "timestamp": pa.array(times, TIME),
+        "known_at": pa.array([None] * len(events), TIME),
+        "gpu_serial": pa.array([None] * len(events), pa.string()),
+        "machine_id": pa.array([machine for machine, _ in events], pa.string()),
+        "kind": pa.array(["xid"] * len(events), pa.string()),
+        "code": pa.array([79] * len(events), pa.int32()),
+        "pci": pa.array([None] * len(events), pa.string()),
+        "count": pa.array([1] * len(events), pa.int64()),
+    }
+    path = folder / "records" / "_events" / f"date={iso(NOW)[:10]}" / "12.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(rows), path)
+    (folder / "my.toml").write_text("")
+    return ResponseSite.of(folder / "my.toml")
+
+
+def _gather(site: ResponseSite, now: Nanoseconds, read: Nanoseconds | None = None) -> Gathered:
+    return gather(site, site.policy(), read=read, now=now)
+
+
+def test_an_event_is_read_once_and_each_new_one_counts(tmp_path: Path) -> None:
+    first = _gather(_site(tmp_path, ("m1", -10)), NOW)
+    assert [finding.machine for finding in first.events] == ["m1"]
+    read = first.read_up_to[EVENTS]
+    site = _site(tmp_path, ("m1", -10), ("m1", -5))
+    again = _gather(site, NOW, read)
+    assert [finding.at for finding in again.events] == [NOW - 5 * MINUTE]
+    assert again.events[0].id == first.events[0].id
+
+
+def test_a_clock_that_is_fast_hides_no_event_of_others(tmp_path: Path) -> None:
+    ahead = _gather(_site(tmp_path, ("fast", 4)), NOW)
+    assert ahead.events == []
+    later = Nanoseconds(NOW + 6 * MINUTE)
+    site = _site(tmp_path, ("fast", 4), ("m7", 2))
+    both = _gather(site, later, ahead.read_up_to.get(EVENTS))
+    assert {finding.machine for finding in both.events} == {"fast", "m7"}
+
+
+def test_one_bad_name_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gathered = _gather(_site(tmp_path, ("", -10), ("m1", -9)), NOW)
+    assert [finding.machine for finding in gathered.events] == ["m1"]
+    assert "a finding of records is left out" in capsys.readouterr().err
+
+
+def test_a_site_without_anything_has_nothing_to_say(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("")
+    assert _gather(ResponseSite.of(tmp_path / "my.toml"), NOW) == Gathered()
