@@ -16,7 +16,7 @@ from forewarn.evaluation.simulation.fleet.random_streams import (
     stream,
 )
 
-__all__ = ["Site", "SiteDay"]
+__all__ = ["DaySurroundings", "Surroundings"]
 
 # All guesses of an air-cooled room in a temperate climate; degrees Celsius.
 _ROOM_CELSIUS, _ROOM_SPREAD = 26.0, 1.0  # where it reaches the boards, past disks and processors
@@ -32,7 +32,7 @@ _HOURS_SPREAD = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class SiteDay:
+class DaySurroundings:
     """Surroundings of each position on one day.
 
     Attributes
@@ -71,7 +71,7 @@ def _draw_events(
     return events
 
 
-class Site:
+class Surroundings:
     """Room temperature by data centre, rack and machine, and rack-wide events.
 
     Parameters
@@ -95,7 +95,7 @@ class Site:
         self._cooling: list[_RackEvent] = []
         self._capping: list[_RackEvent] = []
 
-    def advance(self, day: int) -> SiteDay:
+    def advance(self, day: int) -> DaySurroundings:
         """Live through one day; days come in order, from 0 on."""
         rng = stream(self._seed, Purpose.SITE, day)
         before = self._weather
@@ -114,7 +114,7 @@ class Site:
         warmer = np.zeros((racks, RECORDS_PER_DAY), np.float32)
         self._capping = _apply(self._capping, day, cap, replace=True)
         self._cooling = _apply(self._cooling, day, warmer, replace=False)
-        return SiteDay(inlet + warmer[self._layout.rack], cap[self._layout.rack])
+        return DaySurroundings(inlet + warmer[self._layout.rack], cap[self._layout.rack])
 
     def _air(self, day: int, before: FloatArray) -> FloatArray:
         """Return the air without events, of shape (n_positions, RECORDS_PER_DAY)."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.simulation.fleet.defects import Symptoms
-from forewarn.evaluation.simulation.fleet.environment import SiteDay
+from forewarn.evaluation.simulation.fleet.environment import DaySurroundings
 from forewarn.evaluation.simulation.fleet.hardware import Layout, Traits
 from forewarn.evaluation.simulation.fleet.jobs import Load
 from forewarn.evaluation.simulation.fleet.random_streams import (
@@ -96,7 +96,7 @@ class Telemetry:
         self,
         day: int,
         load: Load,
-        site: SiteDay,
+        site: DaySurroundings,
         traits: Traits,
         symptoms: dict[str, Symptoms],
         *,
@@ -109,7 +109,7 @@ class Telemetry:
         ----------
         day : int
         load : Load
-        site : SiteDay
+        site : DaySurroundings
         traits : Traits
         symptoms : dict of str to Symptoms
             Of "thermal" and "power" defects.

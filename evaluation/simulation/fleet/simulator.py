@@ -18,7 +18,7 @@ from forewarn.evaluation.simulation.fleet.collection_gaps import Collection, Col
 from forewarn.evaluation.simulation.fleet.counters import CounterDay, Counters
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS
 from forewarn.evaluation.simulation.fleet.drivers import DriverDay, Drivers
-from forewarn.evaluation.simulation.fleet.environment import Site
+from forewarn.evaluation.simulation.fleet.environment import Surroundings
 from forewarn.evaluation.simulation.fleet.faults import Failure, FaultDay, FaultProcess
 from forewarn.evaluation.simulation.fleet.hardware import Devices, Traits, make_layout
 from forewarn.evaluation.simulation.fleet.job_schedule import Interruption, Schedule, WorkDay
@@ -85,7 +85,7 @@ class _Fleet:
         self.failures: list[Failure] = []
         self._faults = FaultProcess(self._layout, self.devices, seed)
         self._drivers = Drivers(self._layout, seed)
-        self._site = Site(self._layout, seed, start)
+        self._site = Surroundings(self._layout, seed, start)
         self._schedule = Schedule(self._layout, seed, start)
         self._telemetry = Telemetry(self._layout, seed)
         self._counters = Counters(self.devices.traits, seed)

@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from forewarn.evaluation.simulation.fleet.environment import Site
+from forewarn.evaluation.simulation.fleet.environment import Surroundings
 from forewarn.evaluation.simulation.fleet.hardware import make_layout
 
 
 def mean_inlet(start: str, n_days: int) -> float:
-    site = Site(make_layout(320, seed=0), 0, np.datetime64(start))
+    site = Surroundings(make_layout(320, seed=0), 0, np.datetime64(start))
     return float(np.mean([site.advance(day).inlet.mean() for day in range(n_days)]))
 
 
@@ -20,16 +20,16 @@ def test_summer_is_warmer_than_winter() -> None:
 
 def test_air_changes_steadily_and_differs_between_racks() -> None:
     layout = make_layout(32, seed=1)  # one rack
-    site = Site(layout, 5, np.datetime64("2025-01-01"))
+    site = Surroundings(layout, 5, np.datetime64("2025-01-01"))
     air = np.concatenate([site.advance(day).inlet[0] for day in range(4)])
     assert abs(np.diff(air)).max() < 0.5
-    wide = Site(make_layout(1280, seed=1), 5, np.datetime64("2025-01-01")).advance(0)
+    wide = Surroundings(make_layout(1280, seed=1), 5, np.datetime64("2025-01-01")).advance(0)
     assert wide.inlet[::32, 0].std() > 0.7
 
 
 def test_now_and_then_a_rack_is_hot_or_short_of_power() -> None:
     layout = make_layout(1280, seed=2)
-    site = Site(layout, 2, np.datetime64("2025-01-01"))
+    site = Surroundings(layout, 2, np.datetime64("2025-01-01"))
     days = [site.advance(day) for day in range(40)]
     cap = np.concatenate([day.cap for day in days], axis=1)
     assert 0.0005 < (cap < 1).mean() < 0.02
@@ -45,7 +45,7 @@ def test_now_and_then_a_rack_is_hot_or_short_of_power() -> None:
 
 
 def test_events_go_on_over_midnight() -> None:
-    site = Site(make_layout(1280, seed=3), 3, np.datetime64("2025-01-01"))
+    site = Surroundings(make_layout(1280, seed=3), 3, np.datetime64("2025-01-01"))
     days = [site.advance(day).cap for day in range(40)]
     over = [((one[:, -1] < 1) & (two[:, 0] == one[:, -1])).any() for one, two in pairwise(days)]
     assert any(over)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forewarn.evaluation.simulation.fleet.defects import Symptoms
-from forewarn.evaluation.simulation.fleet.environment import SiteDay
+from forewarn.evaluation.simulation.fleet.environment import DaySurroundings
 from forewarn.evaluation.simulation.fleet.hardware import GPU_MODELS, Devices, make_layout
 from forewarn.evaluation.simulation.fleet.jobs import Load
 from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
@@ -39,7 +39,7 @@ def read(
     asked: Load, *, inlet: float = 26, cap: float = 1, power_factor: float = 1, **ill: Symptoms
 ) -> Readings:
     symptoms = {"thermal": NONE, "power": NONE} | ill
-    site = SiteDay(full(inlet), full(cap))
+    site = DaySurroundings(full(inlet), full(cap))
     return Telemetry(LAYOUT, seed=0).read(
         *(0, asked, site, TRAITS, symptoms),
         power_factor=full(power_factor),
@@ -126,7 +126,7 @@ def test_readings_have_the_steps_of_nvidia_smi() -> None:
 
 def test_temperature_lags_behind_and_over_midnight() -> None:
     telemetry = Telemetry(LAYOUT, seed=0)
-    site = SiteDay(full(26), full(1))
+    site = DaySurroundings(full(26), full(1))
     arguments = {"power_factor": full(1), "bandwidth_factor": full(1)}
     none = {"thermal": NONE, "power": NONE}
     telemetry.read(0, load(0), site, TRAITS, none, **arguments)

@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.evaluation.simulation.fleet.collection_gaps import Collection, CollectionDay
 from forewarn.evaluation.simulation.fleet.drivers import Reboot
-from forewarn.evaluation.simulation.fleet.environment import SiteDay
+from forewarn.evaluation.simulation.fleet.environment import DaySurroundings
 from forewarn.evaluation.simulation.fleet.faults import FaultDay, FaultProcess
 from forewarn.evaluation.simulation.fleet.hardware import GPU_MODELS, Traits
 from forewarn.evaluation.simulation.fleet.jobs import Load
@@ -172,7 +172,7 @@ def test_a_new_board_does_not_change_the_morning_before_it_came(
         self: Telemetry,
         day: int,
         load: Load,
-        site: SiteDay,
+        site: DaySurroundings,
         traits: Traits,
         *args: Any,
         **kwargs: Any,

@@ -1,0 +1,164 @@
+"""What happens in a simulated month whatever anybody does: failures, repairs, alerts, jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+
+__all__ = ["LIST_HOUR", "Alert", "Breakdown", "JobPlan", "MonthPlan", "Odds", "plan_month"]
+
+# 400 training servers, 4.18 faults per 1,000 node-days, half of them down for 0.85 days
+# (InfiniteHBD's traces). A third of what is down comes back within hours and a tenth takes weeks.
+_FAULTS_A_DAY = 4.18e-3
+_DOWN_MEDIAN, _DOWN_SPREAD = 0.85, 1.5
+# Sizes of jobs in machines, and how often: many small ones, and a few that take most of the time.
+_SIZES, _SHARES = (1, 2, 4, 8, 16), (0.4, 0.25, 0.15, 0.12, 0.08)
+_HOURS_MEDIAN, _HOURS_SPREAD = 8.0, 1.2
+_BUSY = 0.85  # of the machines' time that the jobs ask for
+LIST_HOUR = Nanoseconds(6 * HOUR)
+"""When the list of a day is made, after midnight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """How good the daily list is.
+
+    Attributes
+    ----------
+    recall : float
+        Share of the failures that have an alert in the day before.
+    precision : float
+        Share of the alerts that a failure follows within a day.
+    """
+
+    recall: float = 0.3
+    precision: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """A machine is down from `at` until `repaired`, nanoseconds since 1970 UTC."""
+
+    machine: int
+    at: Nanoseconds
+    repaired: Nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A machine on the list of a day; `true` if it breaks down within the day that follows."""
+
+    machine: int
+    at: Nanoseconds
+    true: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """A job that somebody hands in: how many machines, and hours of work."""
+
+    number: int
+    at: Nanoseconds
+    machines: int
+    hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class MonthPlan:
+    """A month in which nobody has acted yet.
+
+    Attributes
+    ----------
+    machines : int
+    start, end : int
+        Nanoseconds since 1970 UTC.
+    breakdowns, alerts, jobs : tuple
+        In the order of their times.
+    """
+
+    machines: int
+    start: Nanoseconds
+    end: Nanoseconds
+    breakdowns: tuple[Breakdown, ...]
+    alerts: tuple[Alert, ...]
+    jobs: tuple[JobPlan, ...]
+
+
+def plan_month(
+    machines: int, days: int, *, seed: int, start: Nanoseconds, odds: Odds | None = None
+) -> MonthPlan:
+    """Draw a month.
+
+    Parameters
+    ----------
+    machines, days : int
+    seed : int
+    start : int
+        A midnight, nanoseconds since 1970 UTC.
+    odds : Odds, optional
+    """
+    rng = np.random.default_rng(seed)
+    end = Nanoseconds(start + days * DAY)
+    breakdowns = _breakdowns(rng, machines, start, end)
+    return MonthPlan(
+        machines=machines,
+        start=start,
+        end=end,
+        breakdowns=breakdowns,
+        alerts=_alerts(rng, machines, days, start, breakdowns, odds or Odds()),
+        jobs=_jobs(rng, machines, days, start),
+    )
+
+
+def _breakdowns(
+    rng: np.random.Generator, machines: int, start: Nanoseconds, end: Nanoseconds
+) -> tuple[Breakdown, ...]:
+    broken = []
+    for machine in range(machines):
+        at = float(start)
+        while (at := at + rng.exponential(1 / _FAULTS_A_DAY) * DAY) < end:
+            down = _DOWN_MEDIAN * DAY * np.exp(_DOWN_SPREAD * rng.standard_normal())
+            broken.append(Breakdown(machine, Nanoseconds(int(at)), Nanoseconds(int(at + down))))
+            at += down
+    return tuple(sorted(broken, key=lambda breakdown: breakdown.at))
+
+
+def _alerts(
+    rng: np.random.Generator,
+    machines: int,
+    days: int,
+    start: Nanoseconds,
+    breakdowns: tuple[Breakdown, ...],
+    odds: Odds,
+) -> tuple[Alert, ...]:
+    """Draw the lists: before some failures, and as many others as the precision says."""
+    foreseen = [b for b in breakdowns if rng.random() < odds.recall]
+    first = start + LIST_HOUR
+    days_of = [(b.at - first) // DAY for b in foreseen]
+    true = {(b.machine, day) for b, day in zip(foreseen, days_of, strict=True) if day >= 0}
+    fails = {(b.machine, (b.at - first) // DAY) for b in breakdowns}
+    n_false = rng.poisson(len(true) * (1 / odds.precision - 1)) if true else 0
+    drawn = {(int(rng.integers(machines)), int(rng.integers(days))) for _ in range(n_false)}
+    marked = true | (drawn - fails)
+    alerts = [Alert(m, Nanoseconds(first + day * DAY), (m, day) in true) for m, day in marked]
+    return tuple(sorted(alerts, key=lambda alert: (alert.at, alert.machine)))
+
+
+def _jobs(
+    rng: np.random.Generator, machines: int, days: int, start: Nanoseconds
+) -> tuple[JobPlan, ...]:
+    """Draw jobs until they ask for most of the machines' time."""
+    left, plans = _BUSY * machines * days * 24, list[tuple[float, int, float]]()
+    while left > 0:
+        size = min(int(rng.choice(_SIZES, p=_SHARES)), machines)
+        hours = float(np.clip(_HOURS_MEDIAN * np.exp(_HOURS_SPREAD * rng.standard_normal()), 1, 96))
+        plans.append((float(rng.random() * days), size, hours))
+        left -= size * hours
+    plans.sort()
+    return tuple(
+        JobPlan(number, Nanoseconds(int(start + day * DAY)), size, hours)
+        for number, (day, size, hours) in enumerate(plans, 1)
+    )

@@ -1,0 +1,100 @@
+"""The scheduler of a simulated cluster, behind the interface of the real ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forewarn.evaluation.simulation.operations.cluster import GPUS, Cluster
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.driver import DriverError, Fleet
+from forewarn.response.action import Action
+from forewarn.response.machine import OURS, Machine, ServiceState
+from forewarn.response.step import Step
+
+__all__ = ["SimulatedScheduler", "machine_name"]
+
+_RACK = 8  # machines
+
+
+def machine_name(number: int) -> str:
+    """Return the name of a machine of a simulated cluster."""
+    return f"node-{number:04d}"
+
+
+@dataclass(slots=True)
+class SimulatedScheduler:
+    """Machines of a cluster that do at once what they are told.
+
+    Attributes
+    ----------
+    cluster : Cluster
+    pool : str
+        Of all machines.
+    """
+
+    cluster: Cluster
+    pool: str
+    name: str = "simulation"
+    _actions: dict[int, int] = field(default_factory=dict)
+
+    def now(self) -> int:
+        """Return the time of the cluster: it is the loop's clock, too."""
+        return self.cluster.now
+
+    def read(self) -> Fleet:
+        """Return all machines."""
+        machines = tuple(self._machine(number) for number in range(self.cluster.plan.machines))
+        return Fleet(Nanoseconds(self.cluster.now), machines, "simulation")
+
+    def _machine(self, number: int) -> Machine:
+        job, drained = self.cluster.job_on(number), number in self.cluster.drained
+        state, reason = ServiceState.IN_SERVICE, ""
+        if drained:
+            state = ServiceState.DRAINED if job is None else ServiceState.DRAINING
+            reason = f"{OURS}{self._actions[number]}"
+        elif self.cluster.down(number):
+            state, reason = ServiceState.DOWN, "node failure"
+        return Machine(
+            machine_name(number),
+            state,
+            reason=reason,
+            jobs=() if job is None else (str(job),),
+            gpus=GPUS,
+            avoided=number in self.cluster.avoided,
+            pool=self.pool,
+            rack=f"rack-{number // _RACK:02d}",
+        )
+
+    def apply(self, action: Action, *, why: str) -> None:
+        """Let a machine get no more jobs, or get them last."""
+        number = self._number(action)
+        if action.step is Step.AVOID:
+            self.cluster.avoided.add(number)
+            return
+        if self.cluster.down(number) and number not in self.cluster.drained:
+            raise DriverError(f"{action.machine} is down ({why})")
+        self._actions[number] = action.id
+        self.cluster.drained.add(number)
+
+    def reserve(self, action: Action) -> None:
+        """Do nothing: no check runs here."""
+
+    def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
+        """Requeue the job of a machine."""
+        if jobs:
+            self.cluster.requeue(self._number(action))
+
+    def undo(self, action: Action) -> None:
+        """Give a machine back."""
+        number = self._number(action)
+        if action.step is Step.AVOID:
+            self.cluster.avoided.discard(number)
+        elif self._actions.get(number) == action.id:
+            self.cluster.drained.discard(number)
+
+    def notify(self, jobs: tuple[str, ...], message: str) -> None:
+        """Do nothing: nobody is there to be told."""
+
+    @staticmethod
+    def _number(action: Action) -> int:
+        return int(action.machine.removeprefix("node-"))
