@@ -54,7 +54,9 @@ class Job:
 def open_store(records: Path, settings: Settings) -> RecordStore:
     """Return the store of a folder of records, read as the settings say."""
     features = settings.features
-    return RecordStore(records, features.kinds, settings.records.interval, features.peers)
+    return RecordStore(
+        records, features.kinds, Nanoseconds(settings.records.interval), features.peers
+    )
 
 
 def open_job(records: Path, settings: Settings, models: Sequence[str] | None = None) -> Job:
@@ -114,8 +116,8 @@ def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:
     training, cascade = settings.training, settings.ensembles.cascade
     return Recipe(
         plan=plan,
-        step=Nanoseconds(settings.step),
-        horizon=Nanoseconds(settings.horizon),
+        step=settings.step,
+        horizon=settings.horizon,
         cascade_model=next((name for name, _ in cascade if name in chosen), chosen[0]),
         negatives_per_positive=training.negatives_per_positive,
         positive_weight=training.positive_weight,

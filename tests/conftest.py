@@ -27,6 +27,7 @@ ROOT = Path(__file__).parent
 # is left with one of them at the end. Some of them wait for real time, and then another one works.
 LONGEST = (
     *("dags/test_airflow.py", "test_notebooks.py", "pipelines/collector/test_site.py"),
+    "pipelines/incidents/slurm/test_driver.py",
     *("pipelines/backtest/test_run.py", "pipelines/training/test_retrain_again.py"),
     *("pipelines/training/test_retrain.py", "pipelines/sandbox/test_local_services.py"),
     *("pipelines/at_risk/test_score.py", "pipelines/at_risk/test_round_trip.py"),

@@ -124,7 +124,7 @@ def paths_in(page: Path) -> Iterator[str]:
 
 
 TO_COME = {
-    *("pipelines/incidents", "pipelines/diagnosis", "pipelines/acceptance", "pipelines/console"),
+    *("pipelines/diagnosis", "pipelines/acceptance", "pipelines/console"),
     "models/diagnosis",
 }
 NEW = {

@@ -11,31 +11,31 @@ import pandas as pd
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
 
-__all__ = ["Judged", "judge", "review_figures"]
+__all__ = ["ReviewedLists", "review", "review_figures"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ReviewedLists:
     """Rows of past lists with what happened, and the failures of the span that they cover.
 
     Attributes
     ----------
     rows : DataFrame
-        The lists' rows that can be judged, with `fails_at`, `hours_to_failure` (inf: none until
+        The lists' rows whose span is over, with `fails_at`, `hours_to_failure` (inf: none until
         `valid_until`) and `hit`.
     failures : DataFrame
         `gpu_serial`, `failed_at` and `caught`: whether a flagged row foresaw it. One that a row
         may foresee whose span was not over is left out.
-    unjudged : int
+    not_over : int
         Rows whose span was not over.
     """
 
     rows: pd.DataFrame
     failures: pd.DataFrame
-    unjudged: int
+    not_over: int
 
 
-def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> Judged:
+def review(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> ReviewedLists:
     """Compare lists with failures known up to `until`.
 
     Parameters
@@ -45,7 +45,7 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
     failures : DataFrame
         `gpu_serial`, `failed_at`.
     until : Timestamp
-        A row whose `valid_until` lies after it is not judged.
+        A row whose `valid_until` lies after it is left out.
     """
     over = lists["valid_until"] <= until
     rows = lists[over].reset_index(drop=True)
@@ -53,7 +53,7 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
     hours = ((foreseen - rows["window_end"]).dt.total_seconds() / 3600.0).fillna(np.inf)
     rows = rows.assign(fails_at=foreseen, hours_to_failure=hours, hit=foreseen.notna())
     if not len(rows):
-        return Judged(rows, failures.iloc[:0].assign(caught=[]), int((~over).sum()))
+        return ReviewedLists(rows, failures.iloc[:0].assign(caught=[]), int((~over).sum()))
     covered = failures["failed_at"].gt(rows["window_end"].min()) & failures["failed_at"].le(
         rows["valid_until"].max()
     )
@@ -62,13 +62,13 @@ def judge(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> J
     covered_failures = covered_failures.sort_values(["failed_at", "gpu_serial"]).reset_index(
         drop=True
     )
-    return Judged(
+    return ReviewedLists(
         rows, covered_failures.assign(caught=_caught(rows, covered_failures)), int((~over).sum())
     )
 
 
 def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Tell which failures lie in the span of a row that is not judged and may foresee them."""
+    """Tell which failures lie in the span of a row that is not over and may foresee them."""
     since = rows.groupby("gpu_serial")["window_end"].min().to_dict()
     pairs = zip(failures["gpu_serial"], failures["failed_at"], strict=True)
     return np.array([gpu in since and failed > since[gpu] for gpu, failed in pairs], dtype=bool)
@@ -99,21 +99,21 @@ def _caught(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]
     return np.array([key in keys for key in pairs], dtype=bool)
 
 
-def review_figures(judged: Judged, *, seed: int = 0) -> dict[str, Any]:
+def review_figures(reviewed: ReviewedLists, *, seed: int = 0) -> dict[str, Any]:
     """Return precision, recall, warnings and calibration of the flagged rows, with intervals.
 
     The baseline is a list drawn at random: its precision is the share of all rows that a failure
     followed.
     """
-    rows = judged.rows
+    rows = reviewed.rows
     flagged = rows[rows["flagged"]]
     hits = int(flagged["hit"].sum())
-    caught, total = int(judged.failures["caught"].sum()), len(judged.failures)
+    caught, total = int(reviewed.failures["caught"].sum()), len(reviewed.failures)
     leads = flagged.loc[flagged["hit"], "hours_to_failure"].to_numpy(float)
     probability = pd.to_numeric(flagged.get("probability", pd.Series(dtype=float)))
     return {
         "rows": len(rows),
-        "rows_not_over_yet": judged.unjudged,
+        "rows_not_over_yet": reviewed.not_over,
         "flagged": len(flagged),
         "hits": hits,
         "false_alarms": len(flagged) - hits,

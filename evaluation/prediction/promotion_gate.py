@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from forewarn.evaluation.prediction.backtest_figures import Comparison
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["GateDecision", "decide"]
 
 Floats = npt.NDArray[np.float64]
 # Scores of two sane predictors of one fleet differ; their mean probability does not by this much.
@@ -18,7 +18,7 @@ _FACTOR = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateDecision:
     """The answer of the gate.
 
     Attributes
@@ -35,7 +35,7 @@ class Verdict:
     comparison: Comparison | None
 
 
-def judge(
+def decide(
     comparison: Comparison | None,
     *,
     margin: float,
@@ -43,7 +43,7 @@ def judge(
     probability: Floats,
     champion: Floats | None,
     broken: Mapping[str, str],
-) -> Verdict:
+) -> GateDecision:
     """Decide. Staleness is a risk itself, so a challenger passes unless something speaks against.
 
     Parameters
@@ -66,7 +66,7 @@ def judge(
             f"windows, the champion has {comparison.champion:.4f}: lower by more than "
             f"{margin:.0%} of it"
         )
-    return Verdict(not reasons, tuple(reasons), comparison)
+    return GateDecision(not reasons, tuple(reasons), comparison)
 
 
 def _insane(scores: Floats, probability: Floats, champion: Floats | None) -> list[str]:

@@ -37,8 +37,8 @@ def scorable(records: Records, failures: Failures, settings: WalkSettings) -> In
     recipe = settings.recipe
     instances = find_instances(
         lay_out(records, failures.as_seen()),
-        length=recipe.plan.window_records,
-        step=recipe.step_records,
+        window_records=recipe.plan.window_records,
+        step_records=recipe.step_records,
         horizon=recipe.horizon,
     )
     truth = lay_out(records, failures)

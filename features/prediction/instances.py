@@ -10,6 +10,7 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import Nanoseconds, RecordCount
 
 __all__ = [
     "UNKNOWN",
@@ -65,7 +66,7 @@ def label(
     timeline: Timeline,
     gpu: npt.NDArray[np.int32],
     end: npt.NDArray[np.int64],
-    horizon: int,
+    horizon: Nanoseconds,
 ) -> npt.NDArray[np.int8]:
     """Label instances from what the timeline knows (docs/formats.md, section 1).
 
@@ -74,8 +75,7 @@ def label(
     timeline : Timeline
     gpu, end : ndarray of shape (n,)
         By GPU and time.
-    horizon : int
-        Nanoseconds.
+    horizon : Nanoseconds
 
     Returns
     -------
@@ -93,7 +93,7 @@ def label(
 
 
 def seen_whole(
-    timeline: Timeline, end: npt.NDArray[np.int64], horizon: int
+    timeline: Timeline, end: npt.NDArray[np.int64], horizon: Nanoseconds
 ) -> npt.NDArray[np.bool_]:
     """Tell whose horizon ends before the records do.
 
@@ -103,8 +103,7 @@ def seen_whole(
     ----------
     timeline : Timeline
     end : ndarray of shape (n,)
-    horizon : int
-        Nanoseconds.
+    horizon : Nanoseconds
     """
     if not len(timeline.records):
         return np.zeros(len(end), dtype=bool)
@@ -116,7 +115,7 @@ def hours_to_failure(
     timeline: Timeline,
     gpu: npt.NDArray[np.int32],
     end: npt.NDArray[np.int64],
-    horizon: int,
+    horizon: Nanoseconds,
 ) -> npt.NDArray[np.float64]:
     """Return the hours until the GPU fails next; inf if not within the horizon.
 
@@ -137,7 +136,7 @@ def hours_to_failure(
 
 
 def untouched(
-    failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64], window: int
+    failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64], window: Nanoseconds
 ) -> npt.NDArray[np.bool_]:
     """Tell which instances have no failure and no repair in their window.
 
@@ -146,8 +145,8 @@ def untouched(
     failures : Failures
     gpu, end : ndarray of shape (n,)
         By GPU and time.
-    window : int
-        Nanoseconds from the first record of a window to its last.
+    window : Nanoseconds
+        From the first record of a window to its last.
     """
     clean = np.ones(len(end), dtype=bool)
     for number, failed, repaired in zip(
@@ -162,11 +161,13 @@ def untouched(
     return clean
 
 
-def _ends(timeline: Timeline, length: int, step: int) -> npt.NDArray[np.int64]:
+def _ends(
+    timeline: Timeline, window_records: RecordCount, step_records: RecordCount
+) -> npt.NDArray[np.int64]:
     """Return the rows at which an instance ends; one due at a filled row may end at the next."""
     filled = timeline.records.filled
-    due = _due(timeline.position, timeline.alive, length, step)
-    late = np.append(False, (due & filled)[:-1]) & (timeline.position >= length)
+    due = _due(timeline.position, timeline.alive, window_records, step_records)
+    late = np.append(False, (due & filled)[:-1]) & (timeline.position >= window_records)
     return np.flatnonzero((due & ~filled) | late[: len(due)])
 
 
@@ -185,18 +186,24 @@ def _due(
     return due
 
 
-def find_instances(timeline: Timeline, *, length: int, step: int, horizon: int) -> Instances:
+def find_instances(
+    timeline: Timeline,
+    *,
+    window_records: RecordCount,
+    step_records: RecordCount,
+    horizon: Nanoseconds,
+) -> Instances:
     """Find every instance of a timeline and label it (arXiv 2201.11853, data preparation).
 
     Parameters
     ----------
     timeline : Timeline
-    length : int
+    window_records : RecordCount
         Records in an instance.
-    step : int
+    step_records : RecordCount
         Records between the ends of two instances of a GPU.
-    horizon : int
-        Nanoseconds after the last record in which a failure makes the label 1.
+    horizon : Nanoseconds
+        Time after the last record in which a failure makes the label 1.
 
     Returns
     -------
@@ -204,18 +211,18 @@ def find_instances(timeline: Timeline, *, length: int, step: int, horizon: int) 
         By GPU and time. An instance never ends at a filled record: that the record was only
         missing is known when the next one has come.
     """
-    rows = _ends(timeline, length, step)
+    rows = _ends(timeline, window_records, step_records)
     records = timeline.records
     gpu, end = records.gpu[rows], records.time[rows]
     return Instances(rows, gpu, end, label(timeline, gpu, end, horizon))
 
 
-def latest_instances(timeline: Timeline, *, length: int, since: int) -> Instances:
+def latest_instances(timeline: Timeline, *, window_records: RecordCount, since: int) -> Instances:
     """Return the newest instance of every GPU that has one ending at or after `since`.
 
     Labels are unknown: these are the instances of a daily list.
     """
-    rows = _ends(timeline, length, 1)
+    rows = _ends(timeline, window_records, RecordCount(1))
     records = timeline.records
     rows = rows[records.time[rows] >= since]
     newest = np.append(np.diff(records.gpu[rows]) != 0, True)[: len(rows)]

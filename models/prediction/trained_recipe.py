@@ -129,8 +129,8 @@ class RecipeTrainer:
         with self.stage("training sets"):
             instances = find_instances(
                 timeline,
-                length=recipe.plan.window_records,
-                step=recipe.step_records,
+                window_records=recipe.plan.window_records,
+                step_records=recipe.step_records,
                 horizon=recipe.horizon,
             )
             chosen = known(instances, moment, training_span, recipe.horizon)

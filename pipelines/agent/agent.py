@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from forewarn.features.telemetry.parsers.kernel_log import EventReader, KernelEvent, read_line
 from forewarn.features.telemetry.parsers.proc import HostReading
-from forewarn.features.telemetry.rows import (
-    HostState,
-    event_id,
-    event_row,
-    finding_row,
-    reading_row,
-)
+from forewarn.features.telemetry.rows import HostState, finding_row, reading_row
 from forewarn.features.telemetry.silent_sensors import BlindWatch
+from forewarn.pipelines.agent.fault_context import FaultContext
 from forewarn.pipelines.agent.fault_storm import FaultStorm
 from forewarn.pipelines.agent.gpu_answer import Answer, GpuSource, HangError, NoSourceError
 from forewarn.pipelines.agent.gpu_roll import GpuRoll, RollCall, gpu_key
-from forewarn.pipelines.agent.kernel_log_follower import Followed, Follower, follower_of
+from forewarn.pipelines.agent.kernel_log_follower import Follower, follower_of
+from forewarn.pipelines.agent.log_events import LogEvents
 from forewarn.pipelines.agent.outbox import Outbox
+from forewarn.pipelines.agent.schedule import begun_in_time, far_ahead, first_due, next_tick
 from forewarn.pipelines.agent.spool import Spool
-from forewarn.pipelines.agent.state import AgentState, GpuFile, LogFile, ScheduleFile, StoredGpu
+from forewarn.pipelines.agent.state import AgentState, GpuFile, LogFile, ScheduleFile
 from forewarn.pipelines.config.agent_policy import AgentPolicy, Collection
 from forewarn.pipelines.runtime.clock import Clock
 
@@ -34,11 +29,7 @@ __all__ = ["Agent"]
 
 _SECOND = 10**9
 _LOOK = 1.0  # seconds between two looks at the kernel log
-_LINES, _READINGS = 30, 3  # context of a fault report
 _BATCH = 1000  # lines of the log taken at once, however fast it grows
-_CONTEXTS = 3  # fault reports of a GPU in an interval that bring readings and lines along
-_LATE = 4  # a reading begun within this part of the interval is the scheduled one
-_JUMP = 6  # intervals by which a clock may fall back before the schedule begins anew
 
 
 @dataclass(slots=True)
@@ -74,25 +65,24 @@ class Agent:
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     _follower: Follower | None = None
-    _reader: EventReader = field(default_factory=EventReader)
     _log_read: bool | None = None
-    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
-    _recent: dict[str, deque[dict[str, Any]]] = field(default_factory=dict)
     _roll: GpuRoll = field(default_factory=GpuRoll)
     _storm: FaultStorm = field(default_factory=FaultStorm)
-    _reports: dict[str | None, tuple[int, int]] = field(default_factory=dict)
     _trouble: str = ""
     _blind: BlindWatch = field(default_factory=BlindWatch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _context: FaultContext = field(init=False)
+    _log_events: LogEvents = field(init=False)
     _state: AgentState = field(init=False)
     _outbox: Outbox = field(init=False)
 
     def __post_init__(self) -> None:
+        self._context = FaultContext(self._lock)
+        self._log_events = LogEvents(self.policy.machine_id, self.proc, self._roll, self._context)
         self._outbox = Outbox(self.spool, self.say, self.wake)
         self._state = AgentState(self.policy.state, self.say)
         stored = self._state.load("gpus.json", GpuFile) or GpuFile()
-        self._roll.known = {key: gpu.reading() for key, gpu in stored.known.items()}
-        self._roll.missing = {key: gpu.reading() for key, gpu in stored.missing.items()}
+        self._roll.known, self._roll.missing = stored.readings()
 
     def close(self) -> None:
         """Close the kernel log; it goes on from the last position that was written down."""
@@ -113,7 +103,7 @@ class Agent:
         now = self.clock.now()
         proc = self.proc() if "proc" in self.collection.sources else HostReading()
         time = now
-        if scheduled is not None and now - scheduled < self.collection.interval // _LATE:
+        if scheduled is not None and begun_in_time(now, scheduled, self.collection.interval):
             time = scheduled
         host = HostState(self.policy.machine_id, time, proc, bool(self._log_read))
         answer = self._answer(host)
@@ -122,8 +112,7 @@ class Agent:
             with self._lock:
                 rows = [reading_row(reading, host) for reading in answer.readings]
                 for reading, row in zip(answer.readings, rows, strict=True):
-                    recent = self._recent.setdefault(gpu_key(reading), deque(maxlen=_READINGS))
-                    recent.append(row)
+                    self._context.add_reading(gpu_key(reading), row)
                 events = self._blind_sensors(answer, host)
             events = self._call_roll(answer, host) + events
             if rows or events:
@@ -137,8 +126,7 @@ class Agent:
         """Learn which GPUs are here, so that what the kernel says of an address has a name."""
         host = HostState(self.policy.machine_id, self.clock.now())
         answer = self._answer(host)
-        back = self._call_roll(answer, host) if answer is not None else []
-        if back:
+        if answer is not None and (back := self._call_roll(answer, host)):
             self._outbox.hold({"events": back})
         self._outbox.flush()
 
@@ -162,8 +150,7 @@ class Agent:
         """Report GPUs that are gone; return the events of those that are back."""
         with self._lock:
             roll_call: RollCall = self._roll.call(answer, host.time)
-            roll = [self._roll.known, self._roll.missing]
-        known, missing = ({k: StoredGpu.of(g) for k, g in gpus.items()} for gpus in roll)
+            stored = GpuFile.of(self._roll.known, self._roll.missing)
         for gpu, since in roll_call.lost:
             state = replace(host, time=since)
             row = finding_row("lost", "not among the GPUs of the host", state, gpu)
@@ -172,13 +159,13 @@ class Agent:
             self._find_trouble("blind", roll_call.blind, host)
         else:
             self._trouble = ""
-        self._state.store("gpus.json", GpuFile(known=known, missing=missing).model_dump_json())
+        self._state.store("gpus.json", stored.model_dump_json())
         return [
             finding_row("back", "among the GPUs of the host again", host, g) for g in roll_call.back
         ]
 
     def _hold_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> None:
-        self._outbox.hold(self._fault_batch(events, gpu), fault=True)
+        self._outbox.hold(self._context.report(events, gpu, self._tick()), fault=True)
         self._note_fault(events, gpu)
 
     def _blind_sensors(self, answer: Answer, host: HostState) -> list[dict[str, Any]]:
@@ -198,7 +185,7 @@ class Agent:
         try:
             lines = self._open_log().lines()
             while some := list(islice(lines, _BATCH)):
-                events = self._events(some)
+                events = self._log_events.rows(some, self.clock)
                 if not self._report(events):
                     self.close()  # read again from where the last position stands
                     return count
@@ -235,39 +222,13 @@ class Agent:
                 return
         self._log_read = False
 
-    def _events(self, lines: list[Followed]) -> list[dict[str, Any]]:
-        boot = self.proc().boot_time
-        with self._lock:
-            return [row for line in lines for row in self._line_events(line, boot)]
-
-    def _line_events(self, followed: Followed, boot: int | None) -> list[dict[str, Any]]:
-        """Return the rows of what a line tells, each with the GPU that sits at its address."""
-        now = self.clock.now()
-        host = HostState(self.policy.machine_id, now)
-        if followed.gap:
-            name = event_id(host.machine_id, "gap", followed.position)
-            return [finding_row("gap", followed.text, host) | {"id": name}]
-        line = read_line(followed.text, boot_time=boot, before=now)
-        self._lines.append(line.message[:400])
-        events = self._reader.events(line)
-        return [self._event_row(event, followed.position, host) for event in events]
-
-    def _event_row(self, event: KernelEvent, position: str, host: HostState) -> dict[str, Any]:
-        if event.line.time is None:
-            event = replace(event, line=replace(event.line, time=host.time))
-        name = event_id(host.machine_id, event.line.message, position)
-        row = event_row(event, host.machine_id, name)
-        if (gpu := self._roll.at(event.pci)) is not None:
-            row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}
-        return row
-
     def _report(self, events: list[dict[str, Any]]) -> bool:
         """Spool events: those that the policy calls fatal as a fault report, ahead of the rest.
 
         Tell whether all of them are on disk.
         """
-        others = [event for event in events if not self._is_fatal(event)]
-        fatal = (event for event in events if self._is_fatal(event))
+        others = [event for event in events if not self.collection.is_fatal(event)]
+        fatal = (event for event in events if self.collection.is_fatal(event))
         by_gpu: dict[str | None, list[dict[str, Any]]] = {}
         storm = self._storm.copy()
         for event in storm.thinned(fatal, self.collection.interval):
@@ -290,33 +251,15 @@ class Agent:
         if not ended or self._outbox.put({"events": ended}):
             self._storm = storm
 
-    def _is_fatal(self, event: Mapping[str, Any]) -> bool:
-        reported = event["kind"] == "xid" and event.get("code") in self.collection.report_xids
-        return event["kind"] == "lost" or reported
-
     def _spool_fault(self, events: list[dict[str, Any]], gpu: str | None = None) -> bool:
         """Spool a fault report; tell whether it is on disk."""
-        if not self._outbox.put(self._fault_batch(events, gpu), fault=True):
+        if not self._outbox.put(self._context.report(events, gpu, self._tick()), fault=True):
             return False
         self._note_fault(events, gpu)
         return True
 
-    def _fault_batch(self, events: list[dict[str, Any]], gpu: str | None) -> dict[str, Any]:
-        """Return a fault report: events with the last readings and log lines before them.
-
-        Not every report of a GPU that never stops brings them along.
-        """
-        tick, reports = self._reports.get(gpu, (0, 0))
-        if tick == self._tick() and reports >= _CONTEXTS:
-            return {"events": events}
-        with self._lock:
-            readings, lines = list(self._recent.get(gpu or "", ())), list(self._lines)
-        context = json.dumps({"readings": readings, "log": lines})
-        return {"events": [events[0] | {"context": context}, *events[1:]]}
-
     def _note_fault(self, events: list[dict[str, Any]], gpu: str | None) -> None:
-        tick, reports = self._reports.get(gpu, (0, 0))
-        self._reports[gpu] = (self._tick(), 1 + (reports if tick == self._tick() else 0))
+        self._context.count(gpu, self._tick())
         first, more = events[0], f" and {len(events) - 1} more" if len(events) > 1 else ""
         self.say(f"fault: {first['kind']} {first.get('code', '')} {first['raw'][:200]}{more}")
 
@@ -335,12 +278,13 @@ class Agent:
     def collect_on_schedule(self) -> None:
         """Collect on the full interval until `stop`."""
         self.learn()
-        due = self._first_due(self.clock.now())
+        stored = self._state.load("schedule.json", ScheduleFile) or ScheduleFile()
+        due = first_due(self.clock.now(), stored.last, self.collection.interval)
         while not self.stop.is_set():
             now = self.clock.now()
             if now < due:
-                if due - now > _JUMP * self.collection.interval:  # the clock was set back far
-                    due = _next_tick(now, self.collection.interval)
+                if far_ahead(due, now, self.collection.interval):  # the clock was set back
+                    due = next_tick(now, self.collection.interval)
                     continue
                 self._outbox.flush()
                 most = _LOOK if self._outbox.held else 60.0
@@ -353,15 +297,4 @@ class Agent:
             # Never the same moment twice, though a clock may fall back.
             collection = self.ask()
             self.collection = collection or self.collection
-            due = _next_tick(max(self.clock.now(), due + 1), self.collection.interval)
-
-    def _first_due(self, now: int) -> int:
-        """Return the next moment to read at: one that has just passed counts if it was missed."""
-        interval = self.collection.interval
-        last = (self._state.load("schedule.json", ScheduleFile) or ScheduleFile()).last
-        due = _next_tick(now - interval // _LATE, interval)
-        return due if due > last or last - now > _JUMP * interval else last + interval
-
-
-def _next_tick(now: int, interval: int) -> int:
-    return -(-now // interval) * interval
+            due = next_tick(max(self.clock.now(), due + 1), self.collection.interval)

@@ -96,7 +96,7 @@ def _state_of(policy: AgentPolicy, say: Callable[[str], None]) -> Iterator[Agent
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AgentError(f"{policy.state}: another agent works there, expected one.") from None
+            raise AgentError(f"{policy.state}: another agent uses it, expected one.") from None
         yield policy
 
 

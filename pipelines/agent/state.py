@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,17 @@ class GpuFile(_Stored):
 
     known: dict[str, StoredGpu] = {}
     missing: dict[str, StoredGpu] = {}
+
+    @classmethod
+    def of(cls, known: Mapping[str, GpuReading], missing: Mapping[str, GpuReading]) -> GpuFile:
+        """Return what is kept of a roll."""
+        rolls = ({key: StoredGpu.of(gpu) for key, gpu in gpus.items()} for gpus in (known, missing))
+        return cls(**dict(zip(("known", "missing"), rolls, strict=True)))
+
+    def readings(self) -> tuple[dict[str, GpuReading], dict[str, GpuReading]]:
+        """Return both as readings without numbers."""
+        known = {key: gpu.reading() for key, gpu in self.known.items()}
+        return known, {key: gpu.reading() for key, gpu in self.missing.items()}
 
 
 class ScheduleFile(_Stored):

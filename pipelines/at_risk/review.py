@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.evaluation.prediction.list_review import Judged, judge
+from forewarn.evaluation.prediction.list_review import ReviewedLists, review
 from forewarn.pipelines.ingest.cmdb import read_texts
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
@@ -84,7 +84,7 @@ def read_failures(path: Path) -> pd.DataFrame:
     return pd.DataFrame(columns).dropna(subset=["gpu_serial", "failed_at"])
 
 
-def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Judged:
+def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> ReviewedLists:
     """Judge the lists below `at_risk` by a table of failures.
 
     Parameters
@@ -99,7 +99,7 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Jud
         raise JobError(f"{failures}: holds no failure, expected some, or `--until TIME`.")
     newest = known["failed_at"].max() if until is None else to_timestamps([until])[0]
     lists["gpu_serial"] = lists["gpu_serial"].astype(object)
-    return judge(lists, known, newest)
+    return review(lists, known, newest)
 
 
 def _notice(hits: int, lead: dict[str, float]) -> str:

@@ -84,7 +84,8 @@ def score_with(
     if seen and not hindsight:
         raise JobError(
             f"--at {iso(at)}: {model} was trained to {predictor.facts['trained_at']}, expected a "
-            "time from then on (or --hindsight: a list of a model that knows what followed)."
+            "later time. `--hindsight` makes a list all the same, by a model that has seen what "
+            "followed."
         )
     plan, facts = predictor.encoder.measures.plan, predictor.facts
     store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
@@ -92,7 +93,9 @@ def score_with(
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
     timeline = _timeline(store, plan, at, facts["step"])
-    instances = latest_instances(timeline, length=plan.window_records, since=at - facts["step"])
+    instances = latest_instances(
+        timeline, window_records=plan.window_records, since=at - facts["step"]
+    )
     values = predictor.encoder.measures.values(timeline, instances)
     candidates = Candidates(
         timeline,
@@ -122,7 +125,9 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
     """
     store, plan = _rules_plan(settings, records)
     timeline = _timeline(store, plan, at, settings.step)
-    instances = latest_instances(timeline, length=plan.window_records, since=at - settings.step)
+    instances = latest_instances(
+        timeline, window_records=plan.window_records, since=at - settings.step
+    )
     values = Measures.fit(plan, timeline, instances).values(timeline, instances)
     candidates = Candidates(
         timeline,
@@ -149,7 +154,7 @@ def _rules_plan(settings: Settings, records: Path) -> tuple[RecordStore, Plan]:
     columns = RecordStore(records, FeatureKinds(), interval).columns()
     kinds = features.kinds.among(columns)
     if not (kinds.counter or kinds.code):
-        raise JobError(f"{records}: no counter and no event code, {BUILTIN_RULES} needs one.")
+        raise JobError(f"{records}: no counter or event code, which {BUILTIN_RULES} needs.")
     peers = tuple(name for name in features.peers if name in columns)
     length = RecordCount(settings.windows.length)
     plan = Plan(kinds, length, interval, features.history, peers)

@@ -22,7 +22,7 @@ from forewarn.pipelines.rendering.drawing import (
 from forewarn.pipelines.rendering.templates import as_time, count, number
 
 __all__ = [
-    "Series",
+    "MethodLine",
     "daily_list_figure",
     "precision_figure",
     "reliability_figure",
@@ -34,7 +34,7 @@ _MARKERS = "osD^v"
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class MethodLine:
     """One method's figure per test window.
 
     Parameters
@@ -55,12 +55,12 @@ class Series:
     kind: Literal["model", "baseline", "fixed"] = "model"
 
 
-def precision_figure(series: Sequence[Series], *, chance: float | None = None) -> Figure:
+def precision_figure(series: Sequence[MethodLine], *, chance: float | None = None) -> Figure:
     """Draw a precision per test window over time, one line per method.
 
     Parameters
     ----------
-    series : sequence of Series
+    series : sequence of MethodLine
         The lines, most important first. A series without a value is not drawn.
     chance : float, optional
         What a random score reaches, drawn as a level line: 1/9 on the 1:8 protocol.
@@ -90,7 +90,7 @@ def precision_figure(series: Sequence[Series], *, chance: float | None = None) -
     return figure
 
 
-def _drawings(series: Sequence[Series]) -> Iterator[dict[str, Any]]:
+def _drawings(series: Sequence[MethodLine]) -> Iterator[dict[str, Any]]:
     """Give every line its colour, stroke and marker, so that no two differ by colour alone."""
     models = 0
     for index, line in enumerate(series):
@@ -107,7 +107,7 @@ def _drawings(series: Sequence[Series]) -> Iterator[dict[str, Any]]:
             yield {"color": grey, "marker": marker, "linewidth": 1.4, "linestyle": (0, (4, 2))}
 
 
-def _draw_series(axes: Axes, line: Series, position: Mapping[Any, int], drawing: Any) -> None:
+def _draw_series(axes: Axes, line: MethodLine, position: Mapping[Any, int], drawing: Any) -> None:
     """Draw one line, with a gap where a window has no value."""
     pairs = zip(map(as_time, line.starts), map(number, line.figures), strict=True)
     known = {position[time]: value for time, value in pairs if time and value is not None}

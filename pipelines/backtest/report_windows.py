@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from forewarn.pipelines.backtest.figures import (
-    Series,
+    MethodLine,
     precision_figure,
     training_lengths_figure,
 )
@@ -105,18 +105,18 @@ def _worth_following(rows: Sequence[Result]) -> list[Result]:
     return sorted(models, key=lambda result: result.method.kind == "baseline")
 
 
-def _series(result: Result, *, once: bool = False) -> Series:
+def _series(result: Result, *, once: bool = False) -> MethodLine:
     """Make one line of the picture."""
     windows = test_windows(result)
     label = f"{result.method.label}, trained once" if once else result.method.label
     values = [number(window.get("precision_at_k")) for window in windows.values()]
     kind = result.method.kind
-    return Series(
+    return MethodLine(
         label, list(windows), values, "fixed" if once else "model" if kind != "baseline" else kind
     )
 
 
-def _rows(first: Result, series: Sequence[Series]) -> tuple[WindowRow, ...]:
+def _rows(first: Result, series: Sequence[MethodLine]) -> tuple[WindowRow, ...]:
     """Line the series up by test window; spans and positives are those of the first method."""
     windows = test_windows(first)
     figures = [dict(zip(line.starts, line.figures, strict=True)) for line in series]
@@ -132,7 +132,7 @@ def _rows(first: Result, series: Sequence[Series]) -> tuple[WindowRow, ...]:
     )
 
 
-def _picture(series: Sequence[Series], rows: Sequence[WindowRow], chance: float) -> Markup:
+def _picture(series: Sequence[MethodLine], rows: Sequence[WindowRow], chance: float) -> Markup:
     """Draw the lines, and say in words what they show."""
     phrases = []
     for line in series:

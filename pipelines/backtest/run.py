@@ -118,9 +118,9 @@ def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[s
             bar.update()
     if not walk.windows:
         raise JobError(
-            f"{job.store.folder}: no retraining is left, all {len(times)} had fewer than "
-            f"{FEWEST_POSITIVES} positives known (failures within the horizon after an instance), "
-            "no negatives, or no known label after them (records must go on for a horizon)."
+            f"{job.store.folder}: no retraining is left of {len(times)}. Each needs "
+            f"{FEWEST_POSITIVES} positives before it (instances that a failure follows within the "
+            "horizon), a negative, and records for at least one horizon after it."
         )
 
 

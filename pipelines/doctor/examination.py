@@ -21,6 +21,7 @@ from forewarn.features.records.key_survey import KeySurvey, survey_keys
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.table import DAY, MACHINE, FeatureKinds, RecordsError
 from forewarn.features.records.timeline import lay_out
+from forewarn.features.time_units import RecordCount
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.doctor.page import render_doctor
 from forewarn.pipelines.prediction_job import open_store
@@ -102,7 +103,7 @@ class _Examination:
 def examine(records: Path, settings: Settings) -> dict[str, Any]:
     """Look at a folder of records and return what was found, as JSON can hold it.
 
-    Columns that the settings name and that are not there are findings here, not errors, and so is
+    Columns that the settings name and that are not there are complaints here, not errors, and so is
     a cadence other than the configured one.
 
     Parameters
@@ -230,8 +231,8 @@ def _usable(store: RecordStore, settings: Settings, keys: KeySurvey) -> dict[str
     timeline = lay_out(*plain.read_known())
     instances = find_instances(
         timeline,
-        length=settings.windows.length,
-        step=settings.windows.step,
+        window_records=RecordCount(settings.windows.length),
+        step_records=RecordCount(settings.windows.step),
         horizon=settings.horizon,
     )
     # Of those that end later only failures are known, and nothing is trained on them.

@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from forewarn.features.duration import duration_in_words
+from forewarn.pipelines.doctor.complaints import advice, complaints
 from forewarn.pipelines.doctor.figures import failures_figure, records_figure
-from forewarn.pipelines.doctor.findings import findings, verdict
 from forewarn.pipelines.rendering.drawing import inline_svg
 from forewarn.pipelines.rendering.templates import count, per_hundred, render_page
 
@@ -30,9 +30,9 @@ def render_doctor(report: Mapping[str, Any]) -> str:
     ]
     context = {
         "found": report,
-        "verdict": verdict(report),
+        "advice": advice(report),
         "tiles": tiles,
-        "findings": findings(report),
+        "complaints": complaints(report),
         "records_svg": inline_svg(
             records_figure(report["records_by_day"]),
             name="records",

@@ -22,7 +22,8 @@ from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.rows import is_host_name
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb, read_texts
-from forewarn.pipelines.ingest.landing import Landed, Landing
+from forewarn.pipelines.ingest.landed import Landed
+from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment

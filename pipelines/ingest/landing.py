@@ -7,7 +7,6 @@ made anew of all of it. So a batch that comes late, twice, or again after a cras
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,69 +41,16 @@ from forewarn.features.telemetry.gpu_identity import (
 from forewarn.features.telemetry.record_join import event_ticks, reading_ticks, records_of
 from forewarn.features.telemetry.tables import EVENTS, READINGS, check_table, newest
 from forewarn.pipelines.ingest.cmdb import Cmdb
+from forewarn.pipelines.ingest.known_tables import KnownTables
+from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock, SystemClock
 from forewarn.pipelines.runtime.progress import progress_bar
 
-__all__ = ["Landed", "Landing"]
+__all__ = ["Landing"]
 
 _HOUR = 3600 * 10**9
 _READING = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")
-
-
-@dataclass(slots=True)
-class Landed:
-    """What became of what was landed.
-
-    Attributes
-    ----------
-    readings, events : int
-        New ones.
-    doubled : int
-        Rows that were there already.
-    records : int
-        In the hours that changed.
-    failures : int
-        In the whole table.
-    nameless : int
-        Readings that name no GPU: they are kept, and make no record.
-    unknown : set of str
-        Serials that the CMDB lacks: their records have no attributes of it.
-    unplaced : int
-        Events of an address at which no GPU was ever seen.
-    rivals : Counter of Rival
-        Readings left out of the records, since another host had that GPU.
-    ahead : int
-        Rows of the future: the clock that they were written by is wrong, so they are left out.
-    quarantined : list of str
-        Files that cannot be read any more, where they are now, and why.
-    """
-
-    readings: int = 0
-    events: int = 0
-    doubled: int = 0
-    records: int = 0
-    failures: int = 0
-    nameless: int = 0
-    unknown: set[str] = field(default_factory=set)
-    unplaced: int = 0
-    rivals: Counter[Rival] = field(default_factory=Counter)
-    ahead: int = 0
-    quarantined: list[str] = field(default_factory=list)
-
-    def join(self, later: Landed) -> None:
-        """Add what a later call did."""
-        self.readings += later.readings
-        self.events += later.events
-        self.doubled += later.doubled
-        self.records += later.records
-        self.failures = later.failures
-        self.nameless += later.nameless
-        self.unknown |= later.unknown
-        self.unplaced += later.unplaced
-        self.rivals += later.rivals
-        self.ahead += later.ahead
-        self.quarantined += later.quarantined
 
 
 @dataclass(slots=True)
@@ -132,6 +78,10 @@ class Landing:
 
     def __post_init__(self) -> None:
         self._folder = LandingFolder(self.folder)
+
+    @property
+    def _known(self) -> KnownTables:
+        return KnownTables(self._folder, self.interval, self.cmdb.serial_of_uuid)
 
     def land(
         self,
@@ -165,13 +115,17 @@ class Landing:
             named_boards = (
                 PLACES.empty_table() if boards is None else _until(boards, "last", latest)
             )
-            places = joined_places(self._state("places", PLACES), named_boards, places_of(named))
+            places = joined_places(
+                self._known.table("places", PLACES), named_boards, places_of(named)
+            )
             self._folder.write(self._folder.state_file("places"), places)
-            boots = earliest_boots(pa.concat_tables([self._state("boots", BOOTS), boots_of(named)]))
+            boots = earliest_boots(
+                pa.concat_tables([self._known.table("boots", BOOTS), boots_of(named)])
+            )
             self._folder.write(self._folder.state_file("boots"), boots)
             evidence, cleared = self._evidence(events, places)
             self._folder.write(self._folder.state_file("evidence"), evidence)
-            rivals = self._state("rivals", RIVALS)
+            rivals = self._known.table("rivals", RIVALS)
             fresh = self._land_hours(readings, events, cleared, places, evidence, done)
             rivals = _renewed(rivals, fresh)
             self._folder.write(self._folder.state_file("rivals"), rivals)
@@ -200,7 +154,7 @@ class Landing:
 
         Of an event that came twice the first one counts: that is when it was known.
         """
-        before = self._state("evidence", EVIDENCE)
+        before = self._known.table("evidence", EVIDENCE)
         joined = newest(pa.concat_tables([before, evidence_of(events)]), ("id",), first=True)
         now = with_event_serials(joined, places, self.cmdb.serial_of_uuid)
         cleared = pc.and_(pc.is_null(joined["gpu_serial"]), pc.is_valid(now["gpu_serial"]))
@@ -284,53 +238,12 @@ class Landing:
 
     def _tickets(self, new: pa.Table | None) -> pa.Table:
         """Return all repair tickets; one that comes again is the newer knowledge."""
-        before = self._state("tickets", TICKETS)
+        before = self._known.table("tickets", TICKETS)
         if new is None:
             return before
         joined = newest(pa.concat_tables([before, new.cast(TICKETS)]), ("gpu_serial", "failed_at"))
         self._folder.write(self._folder.state_file("tickets"), joined)
         return joined
-
-    def _state(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return a table of what is known; one that is lost is made again of all hours."""
-        path = self._folder.state_file(name)
-        table = self._folder.read(path, schema) if path.exists() else None
-        if table is not None:
-            return table
-        make = {
-            "places": self._all_places,
-            "boots": self._all_boots,
-            "evidence": self._all_evidence,
-            "rivals": self._all_rivals,
-        }
-        return make[name]() if name in make else schema.empty_table()
-
-    def _all_places(self) -> pa.Table:
-        return joined_places(PLACES.empty_table(), *self._each_hour("_readings", places_of))
-
-    def _all_boots(self) -> pa.Table:
-        return pa.concat_tables([BOOTS.empty_table(), *self._each_hour("_readings", boots_of)])
-
-    def _all_evidence(self) -> pa.Table:
-        parts = self._each_hour("_events", evidence_of)
-        return pa.concat_tables([EVIDENCE.empty_table(), *parts]).sort_by("known_at")
-
-    def _all_rivals(self) -> pa.Table:
-        places = self._state("places", PLACES)
-        rivals: dict[int, Counter[Rival]] = {}
-        for readings in self._each_hour("_readings", lambda rows: rows):
-            ticks = reading_ticks(readings, self.interval)
-            for hour in np.unique(ticks // _HOUR).tolist():
-                rivals[hour] = with_one_host(readings, places, ticks)[1]
-        return rivals_table(rivals)
-
-    def _each_hour(self, part: str, make: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
-        """Yield what is made of the rows of every hour, their GPUs named."""
-        schema = READINGS if part == "_readings" else EVENTS
-        for path in sorted((self.folder / part).glob("date=*/[0-9]*.parquet")):
-            rows = self._folder.read(path, schema, move=False)
-            if rows is not None:
-                yield make(with_serials(rows, self.cmdb.serial_of_uuid))
 
 
 def _by_hour(table: pa.Table, ticks: npt.NDArray[np.int64]) -> dict[int, pa.Table]:

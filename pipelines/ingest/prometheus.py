@@ -22,7 +22,8 @@ from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
 from forewarn.features.telemetry.rows import HostState, event_id, is_host_name, reading_row
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
 from forewarn.pipelines.ingest.dcgm_queries import changes_of, query_of
-from forewarn.pipelines.ingest.landing import Landed, Landing
+from forewarn.pipelines.ingest.landed import Landed
+from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.prometheus_server import (
     PrometheusError,
     Server,
@@ -124,7 +125,7 @@ def _done(mark_file: Path) -> int:
     except FileNotFoundError:
         return 0
     except (ValueError, KeyError, TypeError, RecursionError):
-        note(f"{mark_file}: does not tell how far the server was asked, begun anew")
+        note(f"{mark_file}: does not say how far the server was asked; begins anew")
         return 0
 
 
@@ -139,8 +140,8 @@ def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled:
         except TooMuchError:
             if size == 1:
                 raise PrometheusError(
-                    f"{server.url}: one interval is too much for it, expected a larger "
-                    "--query.max-samples."
+                    f"{server.url}: refuses the samples of a single interval as too many, "
+                    "expected a server with a larger --query.max-samples."
                 ) from None
             size //= 2
     readings = [row for gpu in gpus for row in gpu.readings()]

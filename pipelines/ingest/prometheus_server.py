@@ -143,7 +143,7 @@ class Server:
             ) from None
         except httpx.InvalidURL:  # its text may hold a part of a password
             raise PrometheusError(
-                f"{self.url}: is no address, expected such as http://localhost:9090."
+                f"{self.url}: is no address, expected one such as http://localhost:9090."
             ) from None
         except httpx.HTTPError as error:
             raise PrometheusError(f"{self.url}: cannot be asked ({error}).") from None

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from forewarn.pipelines.rendering.templates import day
+from forewarn.pipelines.rendering.templates import day, draw_svg
 
 __all__ = [
     "COLOURS",
@@ -103,11 +103,19 @@ def inline_svg(figure: Figure, *, name: str, title: str, description: str) -> Ma
         # The reader's fonts draw the text, so what our layout font lacks does not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata=_NO_METADATA, transparent=True)
-    return Markup(_for_a_page(buffer.getvalue(), name, title, description))
+    view_box, body = _for_a_page(buffer.getvalue(), name)
+    return draw_svg(
+        "picture",
+        view_box=view_box,
+        name=name,
+        title=title,
+        description=description,
+        body=Markup(body),  # matplotlib has escaped it
+    )
 
 
-def _for_a_page(svg: str, name: str, title: str, description: str) -> str:
-    """Cut what only a file needs, and make ids, colours and fonts fit a page."""
+def _for_a_page(svg: str, name: str) -> tuple[str, str]:
+    """Return its view box, and what it holds with ids, colours and fonts that fit a page."""
     root = re.search(r'<svg[^>]*viewBox="([^"]*)"[^>]*>', svg)
     if root is None:
         raise ValueError("`svg` must hold an svg element with a viewBox, found none.")
@@ -119,14 +127,7 @@ def _for_a_page(svg: str, name: str, title: str, description: str) -> str:
     body = re.sub(r"font-family: [^;\"]*", "font-family: system-ui, sans-serif", body)
     for variable, colour in COLOURS.items():
         body = body.replace(colour, f"var(--{variable}, {colour})")
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{root.group(1)}" role="img" '
-        f'aria-labelledby="{name}-title {name}-description" class="picture" '
-        'stroke-linejoin="round" stroke-linecap="butt">\n'
-        f'<title id="{name}-title">{escape(title)}</title>\n'
-        f'<desc id="{name}-description">{escape(description)}</desc>'
-    )
-    return head + body.rstrip()
+    return root.group(1), body.rstrip()
 
 
 def date_ticks(axes: Axes, times: Sequence[Any]) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "chance_text",
     "count",
     "day",
+    "draw_svg",
     "moment",
     "number",
     "per_hundred",
@@ -195,12 +196,7 @@ def bar_svg(share: object) -> Markup:
     figure = number(share)
     if figure is None:
         return Markup()
-    width = 100.0 * min(max(figure, 0.0), 1.0)
-    return Markup(  # only numbers of our own formatting go in
-        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="bar-back" width="100" height="8"/>'
-        f'<rect class="bar-fill" width="{width:.1f}" height="8"/></svg>'
-    )
+    return draw_svg("bar", width=f"{100.0 * min(max(figure, 0.0), 1.0):.1f}")
 
 
 def whisker_svg(value: object, low: object, high: object, top: float) -> Markup:
@@ -208,16 +204,16 @@ def whisker_svg(value: object, low: object, high: object, top: float) -> Markup:
     middle = number(value)
     if middle is None or top <= 0.0:
         return Markup()
-    line = ""
     ends = number(low), number(high)
+    interval = None
     if ends[0] is not None and ends[1] is not None:
-        left, right = _whisker_x(ends[0], top), _whisker_x(ends[1], top)
-        line = f'<line class="whisker-line" x1="{left}" x2="{right}" y1="7" y2="7"/>'
-    start, stop = _whisker_x(0.0, top), _whisker_x(top, top)
-    return Markup(
-        f'<svg class="whisker" viewBox="0 0 {_WHISKER_WIDTH:.0f} 14" aria-hidden="true">'
-        f'<line class="whisker-scale" x1="{start}" x2="{stop}" y1="7" y2="7"/>{line}'
-        f'<circle class="whisker-dot" cx="{_whisker_x(middle, top)}" cy="7" r="4"/></svg>'
+        interval = _whisker_x(ends[0], top), _whisker_x(ends[1], top)
+    return draw_svg(
+        "whisker",
+        width=f"{_WHISKER_WIDTH:.0f}",
+        scale=(_whisker_x(0.0, top), _whisker_x(top, top)),
+        interval=interval,
+        dot=_whisker_x(middle, top),
     )
 
 
@@ -225,6 +221,20 @@ def _whisker_x(value: float, top: float) -> str:
     """Place a value on the whisker's scale."""
     span = _WHISKER_WIDTH - 2 * _WHISKER_EDGE
     return f"{_WHISKER_EDGE + span * min(max(value / top, 0.0), 1.0):.1f}"
+
+
+def draw_svg(shape: str, **values: Any) -> Markup:
+    """Draw one of the shapes of ``svg.html``; text is escaped, Markup goes in as it is.
+
+    Parameters
+    ----------
+    shape : str
+        Name of a macro.
+    **values
+        What its parameters stand for.
+    """
+    macro = getattr(_environment().get_template("rendering/svg.html").module, shape)
+    return Markup(macro(**values))
 
 
 def render_page(template: str, context: Mapping[str, Any]) -> str:

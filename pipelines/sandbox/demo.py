@@ -67,8 +67,8 @@ def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int) -> None:
         folder = made.write(out / "at-risk")
     print(list_summary(made))
     narrator.done()
-    judged = review_lists(out / "at-risk", fleet / "truth.csv", at + DAY)
-    print(f"\n== what became of them\n{review_text(review_figures(judged))}")
+    reviewed = review_lists(out / "at-risk", fleet / "truth.csv", at + DAY)
+    print(f"\n== what became of them\n{review_text(review_figures(reviewed))}")
     print(
         f"\nDone in {narrator.total:.0f} s. Look at\n"
         f"  {out}/backtest/report.html  how good the lists would have been\n"

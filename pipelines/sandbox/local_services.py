@@ -115,7 +115,7 @@ def _check(*ports: int) -> None:
         try:
             socket.create_server(("127.0.0.1", port)).close()
         except OSError as error:
-            raise UpError(f"port {port} of 127.0.0.1 cannot be had ({error.strerror}).") from None
+            raise UpError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}).") from None
 
 
 def _simulated(n_gpus: int, seed: int) -> dict[str, pd.DataFrame]:
@@ -160,6 +160,8 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
     named = {f"AIRFLOW__{name}": value for name, value in settings.items()}
     named["AIRFLOW_HOME"] = str(folder / "airflow")
     named["AIRFLOW_VAR_FOREWARN_CONFIG"] = str(folder / "site.toml")
+    # Workers for jobs that nobody here gives it; each would load all of MLflow.
+    named["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     return os.environ | named
 
 

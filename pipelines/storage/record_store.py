@@ -29,15 +29,15 @@ class RecordStore:
     folder : Path
     kinds : FeatureKinds
         Columns to read as features.
-    interval : int
-        Nanoseconds between two records of a GPU.
+    interval : Nanoseconds
+        Between two records of a GPU.
     groups : tuple of str
         Text columns to read beside the features; a file need not have them.
     """
 
     folder: Path
     kinds: FeatureKinds
-    interval: int
+    interval: Nanoseconds
     groups: tuple[str, ...] = ()
 
     def files(self) -> list[tuple[dt.date, Path]]:
@@ -126,9 +126,7 @@ class RecordStore:
         n_rows = in_threads(lambda source: source.n_rows, sources)
         _check_labels(sources)
         check_memory(self.folder, sum(n_rows), len(self.kinds.names))
-        query = RecordsQuery(
-            str(self.folder), self.kinds, Nanoseconds(self.interval), self.groups, start, end
-        )
+        query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
         return assemble(sources, query, [ParquetSource(path) for path in older])
 
     def _chosen(self, start: int | None, end: int | None) -> list[tuple[dt.date, Path]]:

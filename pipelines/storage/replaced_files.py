@@ -49,4 +49,4 @@ def read_until_still(read: Callable[[], _Result]) -> _Result:
             return read()
         except ReplacedFileError as replaced:
             path = replaced.path
-    raise RecordsError(f"{path}: is replaced all the time, expected it to stay a moment.")
+    raise RecordsError(f"{path}: was replaced at each reading, expected it to stay a moment.")

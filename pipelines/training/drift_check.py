@@ -44,7 +44,7 @@ class ScoringDay:
         """Score the day before `moment`."""
         recipe = walk.settings.recipe
         newest = latest_instances(
-            timeline, length=recipe.plan.window_records, since=moment - recipe.step
+            timeline, window_records=recipe.plan.window_records, since=moment - recipe.step
         )
         values = predictor.encoder.measures.values(timeline, newest)
         return cls(timeline, newest, moment, predictor.scores(values)["blend"])

@@ -21,7 +21,9 @@ def input_example(walk: Walk, predictor: Predictor) -> pd.DataFrame:
     plan = predictor.encoder.measures.plan
     records = walk.records
     newest = latest_instances(
-        lay_out(records, walk.failures), length=plan.window_records, since=records.last - DAY
+        lay_out(records, walk.failures),
+        window_records=plan.window_records,
+        since=records.last - DAY,
     )
     rows = np.concatenate([np.arange(r - plan.window_records + 1, r + 1) for r in newest.row[:2]])
     columns: dict[str, Any] = {

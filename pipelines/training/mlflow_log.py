@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from forewarn.evaluation.prediction.backtest_figures import calibration_figures, report_strategy
 from forewarn.evaluation.prediction.drift import Drift
-from forewarn.evaluation.prediction.promotion_gate import Verdict
+from forewarn.evaluation.prediction.promotion_gate import GateDecision
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
@@ -25,7 +25,7 @@ from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.reason_phrases import channel_of
 from forewarn.pipelines.at_risk.score import contributions_of
 from forewarn.pipelines.backtest.figures import (
-    Series,
+    MethodLine,
     precision_figure,
     reasons_figure,
     reliability_figure,
@@ -113,9 +113,9 @@ def _day_number(text: str) -> int:
     return (pd.Timestamp(text[:10]) - pd.Timestamp("1970-01-01")).days
 
 
-def _series(span: int, figures: Mapping[str, Any]) -> Series:
+def _series(span: int, figures: Mapping[str, Any]) -> MethodLine:
     windows = figures["methods"]["parallel"]["windows"]
-    return Series(
+    return MethodLine(
         f"{span / DAY:g} days",
         [window["start"] for window in windows],
         [window["precision_at_k"] for window in windows],
@@ -145,11 +145,11 @@ def log_retraining(
     job: Job,
     walk: Walk,
     predictor: Predictor,
-    verdict: Verdict,
+    decision: GateDecision,
     stages: Stages,
 ) -> None:
     """Log what was trained on what, by which code, and what the gate said of it."""
-    facts, comparison = predictor.facts, verdict.comparison
+    facts, comparison = predictor.facts, decision.comparison
     params = {
         "at": facts["trained_at"],
         "train_length_days": facts["train_length_days"],
@@ -162,7 +162,7 @@ def log_retraining(
         **_code(),
     }
     metrics: dict[str, float | None] = {
-        "promoted": float(verdict.promoted),
+        "promoted": float(decision.promoted),
         "prevalence": facts["prevalence"],
         "failures_known": facts["failures_known"],
     }
@@ -180,7 +180,7 @@ def log_retraining(
     metrics |= {f"seconds/{stage['name']}": stage["seconds"] for stage in costs["stages"]}
     metrics |= {"seconds": costs["seconds"], "peak_rss_mib": costs["peak_rss_bytes"] / 2**20}
     registry.log(run, params=params, metrics=metrics)
-    registry.tag(run, {"forewarn.gate": "; ".join(verdict.reasons) or "passed"})
+    registry.tag(run, {"forewarn.gate": "; ".join(decision.reasons) or "passed"})
 
 
 def _fingerprint(job: Job, walk: Walk) -> dict[str, object]:

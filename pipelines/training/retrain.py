@@ -1,4 +1,4 @@
-"""`forewarn retrain`: compare lengths, refit, judge, register, and promote what has earned it."""
+"""`forewarn retrain`: compare lengths, refit, decide, register, and promote what has earned it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from mlflow.entities import Run
 
 from forewarn.evaluation.prediction.backtest_figures import Comparison, compare
-from forewarn.evaluation.prediction.promotion_gate import Verdict, judge
+from forewarn.evaluation.prediction.promotion_gate import GateDecision, decide
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
@@ -83,7 +83,7 @@ def _decided(run: Run) -> Decision | None:
     try:
         return Decision.from_text(text)
     except (ValueError, TypeError, KeyError, AttributeError):
-        note(f"MLflow run {run.info.run_id}: its outcome cannot be read, it is retrained anew")
+        note(f"MLflow run {run.info.run_id}: its outcome cannot be read, so it is done again")
         return None
 
 
@@ -113,7 +113,7 @@ def _carried_out(registry: Registry, decision: Decision) -> Retrained:
 
 
 def _still_valid(registry: Registry, decision: Decision) -> Decision:
-    """Refuse a promotion over somebody whom the challenger was not judged against."""
+    """Refuse a promotion over somebody with whom the challenger was not compared."""
     outcome, champion = decision.outcome, registry.champion()
     number = None if champion is None else champion.number
     if not outcome.promoted:
@@ -138,11 +138,11 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
         comparison = _compare(walk, timeline, registry, job)
         day = ScoringDay.of(walk, timeline, moment, predictor)
         drift = drift_between(walk, predictor, day)
-        verdict = _judge(job, predictor, day, registry, champion, comparison, drift)
-        verdict = _not_older(verdict, champion, moment)
+        decision = _decide(job, predictor, day, registry, champion, comparison, drift)
+        decision = _not_older(decision, champion, moment)
     with stages("log"):
         log_windows(registry, run, walk, timeline, job)
-        log_retraining(registry, run, job, walk, predictor, verdict, stages)
+        log_retraining(registry, run, job, walk, predictor, decision, stages)
         log_drift(registry, run, drift)
         log_reasons(registry, run, predictor, day)
     number = _register(registry, run, predictor, walk, cache.digest)
@@ -151,10 +151,10 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
         version=number,
         name=predictor.version,
         length_days=predictor.facts["train_length_days"],
-        promoted=verdict.promoted,
-        reasons=verdict.reasons,
+        promoted=decision.promoted,
+        reasons=decision.reasons,
         comparison=comparison,
-        champion=number if verdict.promoted else over,
+        champion=number if decision.promoted else over,
         run=run,
     )
     return Decision(outcome, over, tuple(_alerts(job, outcome, champion, moment, drift)))
@@ -166,15 +166,15 @@ def _span_in_use(job: Job, champion: Version | None) -> Nanoseconds | None:
     return next((span for span in spans if champion and span == champion.length), None)
 
 
-def _not_older(verdict: Verdict, champion: Version | None, moment: int) -> Verdict:
+def _not_older(decision: GateDecision, champion: Version | None, moment: int) -> GateDecision:
     """Refuse a challenger that knows less of the past than the champion."""
     if champion is None or champion.trained_at is None or champion.trained_at <= moment:
-        return verdict
+        return decision
     reason = (
         f"it was trained to {iso(moment)}, the champion (version {champion.number}) to "
         f"{iso(champion.trained_at)}: only `forewarn models promote` goes back"
     )
-    return replace(verdict, promoted=False, reasons=(*verdict.reasons, reason))
+    return replace(decision, promoted=False, reasons=(*decision.reasons, reason))
 
 
 def _loaded(registry: Registry, version: Version | None) -> Predictor | None:
@@ -184,7 +184,7 @@ def _loaded(registry: Registry, version: Version | None) -> Predictor | None:
     try:
         return registry.load_version(version)
     except RegistryError as error:
-        note(f"nothing is compared with version {version.number}: {error}")
+        note(f"version {version.number} cannot be loaded, nothing is compared with it: {error}")
         return None
 
 
@@ -217,7 +217,7 @@ def _paired(
     return scores_frame(walk, timeline, window, length, pair)
 
 
-def _judge(
+def _decide(
     job: Job,
     predictor: Predictor,
     day: ScoringDay,
@@ -225,13 +225,13 @@ def _judge(
     champion: Version | None,
     comparison: Comparison | None,
     drift: dict[str, Any],
-) -> Verdict:
+) -> GateDecision:
     other, theirs = _loaded(registry, champion), None
     kinds = predictor.encoder.measures.plan.kinds
     if other is not None and other.encoder.measures.plan.kinds == kinds:
         measured = other.encoder.measures.values(day.timeline, day.instances)
         theirs = other.calibration.apply(other.scores(measured)["blend"])
-    return judge(
+    return decide(
         comparison,
         margin=job.settings.gate.margin,
         scores=day.scores,

@@ -59,7 +59,7 @@ class Decision:
     ----------
     outcome : Retrained
     over : str or None
-        Number of the champion that the challenger was judged against.
+        Number of the champion that the challenger was compared with.
     alerts : tuple of (str, str)
         What, and text.
     """

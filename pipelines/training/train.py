@@ -119,8 +119,8 @@ def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> 
     trained = _train(job, walk, timeline, moment, finished.choices(span_in_use)[Strategy.STEADY])
     if not walk.windows:
         note(
-            "too few records for a finished test window: the longest length is taken, and "
-            "probabilities are corrected for the training balance only"
+            "the records end before the first test window does: the longest length is taken, and "
+            "probabilities are corrected for the training balance alone"
         )
     return Predictor(
         encoder=trained.encoder,
@@ -143,9 +143,9 @@ def _train(
         trained = walk.trainer.train(timeline, moment, span, settings.names)
     if trained is None:
         raise JobError(
-            f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives known in the "
-            f"{span / DAY:g} days before {iso(moment)} (instances with a failure within the "
-            "horizon), or no negatives; expected more failures, or use `--model builtin:rules`."
+            f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives (instances that a "
+            f"failure follows within the horizon) or no negatives are known in the {span / DAY:g} "
+            f"days before {iso(moment)}: wait for more, or use `--model builtin:rules`."
         )
     return trained
 

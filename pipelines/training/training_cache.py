@@ -18,8 +18,9 @@ from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedReci
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.experiment import digest_of
 from forewarn.pipelines.storage.leftovers import scratch_folder, sweep_scratch
-from forewarn.pipelines.storage.model_registry import Registry, digest_of
+from forewarn.pipelines.storage.model_registry import Registry
 
 __all__ = ["RecipeCache", "train_recipe"]
 

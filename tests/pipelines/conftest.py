@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
+from forewarn.models.prediction.networks import training as network_training
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
+
+
+@contextmanager
+def training_briefly() -> Iterator[None]:
+    """Train networks briefly: how good they become is tested in `tests/models`."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, epochs in (("_MOST_EPOCHS", 3), ("_LEAST_EPOCHS", 2), ("_FIXED_EPOCHS", 2)):
+            patched.setattr(network_training, name, epochs)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_training() -> Iterator[None]:
+    """Train briefly in these tests only: a worker runs other folders, too."""
+    with training_briefly():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +58,8 @@ def config(config_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def backtest(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("backtest")
     arguments = ["--records", str(records), "--config", str(config), "--out", str(out)]
-    assert main(["backtest", *arguments]) == 0
+    with training_briefly():  # it is made before the fixture of the module that asks for it
+        assert main(["backtest", *arguments]) == 0
     return out
 
 

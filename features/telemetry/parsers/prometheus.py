@@ -173,10 +173,17 @@ def why_not_whole(answer: Any) -> str | None:
     return "a part (`isPartial`)" if partial else None
 
 
-def parse_matrix(answer: Any) -> tuple[list[Series], Unread]:
+def parse_matrix(answer: Any, blank: float = BLANK) -> tuple[list[Series], Unread]:
     """Read the answer to a range query, as JSON was decoded.
 
     Blank and infinite values are left out. What is no such answer is unread.
+
+    Parameters
+    ----------
+    answer : Any
+    blank : float
+        From it on a value says that there is none. Counters of bytes reach what blank gauges show
+        within an hour.
 
     Examples
     --------
@@ -191,16 +198,18 @@ def parse_matrix(answer: Any) -> tuple[list[Series], Unread]:
         unread.add("an answer that is no matrix", str(answer))
         return [], unread
     return [
-        series for answer_series in result if (series := _series(answer_series, unread)) is not None
+        series
+        for answer_series in result
+        if (series := _series(answer_series, unread, blank)) is not None
     ], unread
 
 
-def _series(entry: Any, unread: Unread) -> Series | None:
+def _series(entry: Any, unread: Unread, blank: float) -> Series | None:
     try:
         labels = {str(name): str(text) for name, text in entry["metric"].items()}
         pairs = [(float(time), float(value)) for time, value in entry["values"]]
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         unread.add("a series that cannot be read", str(entry))
         return None
-    samples = [(t, v) for t, v in pairs if math.isfinite(t) and math.isfinite(v) and abs(v) < BLANK]
+    samples = [(t, v) for t, v in pairs if math.isfinite(t) and math.isfinite(v) and abs(v) < blank]
     return Series(labels, tuple(t for t, _ in samples), tuple(v for _, v in samples))

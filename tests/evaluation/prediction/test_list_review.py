@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.evaluation.prediction.list_review import Judged, judge, review_figures
+from forewarn.evaluation.prediction.list_review import ReviewedLists, review, review_figures
 
 START = pd.Timestamp("2025-03-01", tz="UTC")
 HORIZON = pd.Timedelta("24h")
@@ -43,8 +43,8 @@ def failures_of(rows: Sequence[Failed]) -> pd.DataFrame:
 
 def judged(
     rows: Sequence[Listed], failed: Sequence[Failed], until: float = 1_000, **more: Any
-) -> Judged:
-    return judge(lists_of(rows, **more), failures_of(failed), at(until))
+) -> ReviewedLists:
+    return review(lists_of(rows, **more), failures_of(failed), at(until))
 
 
 LISTED = [("A", 0, True), ("B", 0, True), ("C", 0, False), ("A", 24, True), ("C", 24, True)]
@@ -78,7 +78,7 @@ def test_a_span_is_open_at_its_start_and_closed_at_its_end() -> None:
 def test_rows_whose_span_is_not_over_are_not_judged() -> None:
     found = judged(LISTED, FAILED, until=24)
     assert found.rows["window_end"].unique().tolist() == [at(0)]
-    assert found.unjudged == 2
+    assert found.not_over == 2
     # A fails at 30, after the spans that are over.
     assert found.failures["gpu_serial"].tolist() == ["C", "D"]
     assert review_figures(found)["rows_not_over_yet"] == 2
@@ -171,7 +171,7 @@ def test_judged_as_by_looking_at_every_row(
         min((f for name, f in failed if name == serial and end < f <= end + 24), default=None)
         for serial, end, _ in over
     ]
-    assert found.unjudged == len(rows) - len(over)
+    assert found.not_over == len(rows) - len(over)
     assert found.rows["hit"].tolist() == [one is not None for one in ahead]
     foreseen = {
         (serial, f) for (serial, _, flagged), f in zip(over, ahead, strict=True) if flagged and f

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from forewarn.evaluation.prediction.backtest_figures import Comparison
-from forewarn.evaluation.prediction.promotion_gate import Verdict, judge
+from forewarn.evaluation.prediction.promotion_gate import GateDecision, decide
 
 SOUND = np.array([0.1, 0.4, 0.9])
 
@@ -16,14 +16,14 @@ def compared(challenger: float, champion: float) -> Comparison:
     return Comparison(challenger, champion, challenger - champion, None, (None, None), 3)
 
 
-def verdict(
+def gate(
     comparison: Comparison | None = None,
     scores: npt.NDArray[np.float64] = SOUND,
     probability: npt.NDArray[np.float64] = SOUND,
     champion: npt.NDArray[np.float64] | None = None,
     broken: Mapping[str, str] | None = None,
-) -> Verdict:
-    return judge(
+) -> GateDecision:
+    return decide(
         comparison,
         margin=0.25,
         scores=scores,
@@ -34,7 +34,7 @@ def verdict(
 
 
 def test_the_first_one_is_promoted() -> None:
-    assert verdict().promoted
+    assert gate().promoted
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_the_first_one_is_promoted() -> None:
     [(0.5, True), (0.4, True), (0.31, True), (0.29, False), (0.0, False)],
 )
 def test_it_may_lack_a_quarter_of_what_the_champion_has(challenger: float, promoted: bool) -> None:
-    found = verdict(compared(challenger, 0.4))
+    found = gate(compared(challenger, 0.4))
     assert found.promoted == promoted
     assert bool(found.reasons) != promoted
 
 
 def test_a_champion_that_finds_nothing_can_be_followed() -> None:
-    assert verdict(compared(0.0, 0.0)).promoted
+    assert gate(compared(0.0, 0.0)).promoted
 
 
 @pytest.mark.parametrize(
@@ -63,17 +63,17 @@ def test_a_champion_that_finds_nothing_can_be_followed() -> None:
 )
 def test_scores_that_say_nothing_are_refused(scores: list[float], why: str) -> None:
     values = np.array(scores)
-    for found in (verdict(scores=values), verdict(probability=values)):
+    for found in (gate(scores=values), gate(probability=values)):
         (reason,) = found.reasons
         assert why in reason
 
 
 def test_probabilities_far_from_the_champions_are_refused() -> None:
-    assert verdict(champion=SOUND / 10).promoted
-    (reason,) = verdict(champion=SOUND / 100).reasons
+    assert gate(champion=SOUND / 10).promoted
+    (reason,) = gate(champion=SOUND / 100).reasons
     assert "100 times the champion's" in reason
 
 
 def test_broken_inputs_are_named() -> None:
-    found = verdict(broken={"power_draw": "constant", "clock_sm": "empty"})
+    found = gate(broken={"power_draw": "constant", "clock_sm": "empty"})
     assert found.reasons == ("input `clock_sm` became empty", "input `power_draw` became constant")

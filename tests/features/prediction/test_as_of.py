@@ -28,7 +28,7 @@ Fail = Callable[..., Failures]
 At = Callable[[float], int]
 Ticket = tuple[str, float, float | None, float]
 
-MINUTE = 60 * 10**9
+MINUTE = Nanoseconds(60 * 10**9)
 LENGTH, STEP, HORIZON = 4, 2, Nanoseconds(6 * 30 * MINUTE)
 START, END = 600.0, 4_200.0  # minutes: of a training, and of all records
 PLAN = Plan(
@@ -152,7 +152,12 @@ def _loaded(
 def _training(records: Records, found: Failures, at: At, moment: float) -> dict[str, Any] | None:
     """Return every array of the training set as of `moment`; None without positives."""
     timeline = lay_out(records.between(at(START), at(moment)), found.known_before(at(moment)))
-    everything = find_instances(timeline, length=LENGTH, step=STEP, horizon=HORIZON)
+    everything = find_instances(
+        timeline,
+        window_records=RecordCount(LENGTH),
+        step_records=RecordCount(STEP),
+        horizon=HORIZON,
+    )
     chosen = known(everything, at(moment), Nanoseconds(at(moment) - at(START)), HORIZON)
     if not (chosen.label == 1).any():
         return None
@@ -200,7 +205,9 @@ def test_training_arrays_do_not_depend_on_files_nor_on_the_order_of_rows(
 
 def _measured(measures: Measures, timeline: Timeline, end: int) -> dict[tuple[str, int], Any]:
     """Return the measured values of every instance that ends at or before `end`."""
-    found = find_instances(timeline, length=LENGTH, step=1, horizon=HORIZON)
+    found = find_instances(
+        timeline, window_records=RecordCount(LENGTH), step_records=RecordCount(1), horizon=HORIZON
+    )
     found = found.take(found.end <= end)
     values = measures.values(timeline, found)
     keys = zip(
@@ -220,7 +227,12 @@ def test_nothing_after_its_end_changes_what_is_measured_of_an_instance(
     fleet = _fleet(random.Random(seed), rows)
     records, found = _loaded(fleet, assembled, failures)
     timeline = lay_out(records.between(at(START), at(END)), found.as_seen())
-    instances = find_instances(timeline, length=LENGTH, step=STEP, horizon=HORIZON)
+    instances = find_instances(
+        timeline,
+        window_records=RecordCount(LENGTH),
+        step_records=RecordCount(STEP),
+        horizon=HORIZON,
+    )
     assume(len(instances) > 0)
     measures = Measures.fit(PLAN, timeline, instances)
     changed = _altered(fleet, end + 1 / MINUTE, random.Random(other), rows)
@@ -302,7 +314,12 @@ def test_a_record_filled_from_the_future_tells_no_label(
     # 40 is missing and filled because 50 came; at 45 nobody knew that.
     records = assembled(rows("A", [0, 10, 20, 30, 50, 60, 70]))
     timeline = lay_out(records.between(at(0), at(45)), Failures.none())
-    found = find_instances(timeline, length=1, step=1, horizon=10 * MINUTE)
+    found = find_instances(
+        timeline,
+        window_records=RecordCount(1),
+        step_records=RecordCount(1),
+        horizon=Nanoseconds(10 * MINUTE),
+    )
     assert found.label.tolist() == [0, 0, 0, -1]
 
 
@@ -314,7 +331,12 @@ def test_edges_are_those_of_training_instances_only(
     for listed in (plain, hot):
         records = assembled(listed, kinds=PLAN.kinds, texts=TEXTS, interval=30)
         timeline = lay_out(records.between(at(0), at(4_200)), Failures.none())
-        found = find_instances(timeline, length=LENGTH, step=STEP, horizon=HORIZON)
+        found = find_instances(
+            timeline,
+            window_records=RecordCount(LENGTH),
+            step_records=RecordCount(STEP),
+            horizon=HORIZON,
+        )
         encoder, _ = Encoder.fit(PLAN, timeline, found.take(found.end < at(3_000)))
         edges.append([one.tolist() for one in encoder.sequence.edges])
     assert edges[0] == edges[1]

@@ -18,7 +18,7 @@ from forewarn.features.time_units import Nanoseconds, RecordCount
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, Any]]]
 
-MINUTE = 60 * 10**9
+MINUTE = Nanoseconds(60 * 10**9)
 PLAN = Plan(
     FeatureKinds(categorical=("kind",), float=("value",), code=("xid",)),
     window_records=RecordCount(2),
@@ -42,7 +42,9 @@ Fleet = Callable[..., Timeline]
 
 
 def _fit(timeline: Timeline) -> tuple[Encoder, Any, Any]:
-    instances = find_instances(timeline, length=2, step=1, horizon=MINUTE)
+    instances = find_instances(
+        timeline, window_records=RecordCount(2), step_records=RecordCount(1), horizon=MINUTE
+    )
     encoder, values = Encoder.fit(PLAN, timeline, instances)
     return encoder, values, instances
 
@@ -79,7 +81,9 @@ def test_the_fitted_values_are_those_that_measuring_again_gives(fleet: Fleet) ->
 def test_later_values_fall_into_the_buckets_of_training(fleet: Fleet) -> None:
     encoder, _, _ = _fit(fleet([0.0, 10.0, 20.0, 30.0] * 5))
     later = fleet([-500.0, 4.0, 6.0, 29.0, 1e9])
-    instances = find_instances(later, length=2, step=1, horizon=MINUTE)
+    instances = find_instances(
+        later, window_records=RecordCount(2), step_records=RecordCount(1), horizon=MINUTE
+    )
     inputs = encoder.encode(encoder.measures.values(later, instances))
     assert inputs.sequence[:, 1, 0].tolist() == [1, 2, 4, 4]
     assert inputs.sequence[0, 0, 0] == 1
@@ -100,7 +104,9 @@ def test_saved_and_read_it_encodes_the_same(fleet: Fleet) -> None:
 def test_another_kind_of_gpu_is_encoded_too(fleet: Fleet) -> None:
     encoder, _, _ = _fit(fleet([1.0, 2.0] * 10))
     later = fleet([1.0, 2.0, 1.0], kind="H100")
-    instances = find_instances(later, length=2, step=1, horizon=MINUTE)
+    instances = find_instances(
+        later, window_records=RecordCount(2), step_records=RecordCount(1), horizon=MINUTE
+    )
     values = encoder.measures.values(later, instances)
     assert values.context[:, values.context_names.index("category:kind=T4")].tolist() == [0, 0]
     assert encoder.encode(values).context.shape == (2, len(values.context_names))

@@ -31,7 +31,7 @@ Minutes = Callable[..., list[float]]
 Fail = Callable[..., Failures]
 Context = dict[str, npt.NDArray[np.float32]]
 
-MINUTE = 60 * 10**9
+MINUTE = Nanoseconds(60 * 10**9)
 
 
 def _plan(interval: float = 60, length: int = 2, **asked: Any) -> Plan:
@@ -43,7 +43,9 @@ def _plan(interval: float = 60, length: int = 2, **asked: Any) -> Plan:
 
 
 def _find(timeline: Timeline, plan: Plan) -> Instances:
-    return find_instances(timeline, length=plan.window_records, step=1, horizon=MINUTE)
+    return find_instances(
+        timeline, window_records=plan.window_records, step_records=RecordCount(1), horizon=MINUTE
+    )
 
 
 def _context(plan: Plan, timeline: Timeline, instances: Instances | None = None) -> Context:

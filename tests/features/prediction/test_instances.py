@@ -20,13 +20,14 @@ from forewarn.features.prediction.instances import (
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
 
 Make = Callable[..., Records]
 Rows = Callable[..., list[dict[str, Any]]]
 Minutes = Callable[..., list[float]]
 Fail = Callable[..., Failures]
 
-MINUTE = 60 * 10**9
+MINUTE = Nanoseconds(60 * 10**9)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,12 @@ def ends_of(minutes: Minutes) -> Callable[..., list[tuple[str, float]]]:
     """Return `ends_of(timeline, length, step)`: serial and minute of every instance."""
 
     def of(timeline: Timeline, length: int, step: int) -> list[tuple[str, float]]:
-        found = find_instances(timeline, length=length, step=step, horizon=MINUTE)
+        found = find_instances(
+            timeline,
+            window_records=RecordCount(length),
+            step_records=RecordCount(step),
+            horizon=MINUTE,
+        )
         serials = [timeline.records.serials[gpu] for gpu in found.gpu]
         return list(zip(serials, minutes(found.end), strict=True))
 
@@ -66,7 +72,9 @@ def test_step_is_the_number_of_records_from_end_to_end(
 
 
 def test_rows_of_an_instance_end_at_its_time(healthy: Timeline) -> None:
-    found = find_instances(healthy, length=3, step=2, horizon=MINUTE)
+    found = find_instances(
+        healthy, window_records=RecordCount(3), step_records=RecordCount(2), horizon=MINUTE
+    )
     assert found.row.tolist() == [2, 4, 8]
     assert healthy.records.time[found.row].tolist() == found.end.tolist()
 
@@ -100,7 +108,12 @@ def labels_of(minutes: Minutes) -> Callable[..., dict[float, int]]:
     """Return `labels_of(timeline, horizon_minutes)`: label by minute, windows of one record."""
 
     def of(timeline: Timeline, horizon: float) -> dict[float, int]:
-        found = find_instances(timeline, length=1, step=1, horizon=round(horizon * MINUTE))
+        found = find_instances(
+            timeline,
+            window_records=RecordCount(1),
+            step_records=RecordCount(1),
+            horizon=Nanoseconds(round(horizon * MINUTE)),
+        )
         return dict(zip(minutes(found.end), found.label.tolist(), strict=True))
 
     return of
@@ -134,7 +147,9 @@ def test_a_failure_at_the_last_record_is_not_after_it(
     records = assembled(rows("A", range(0, 50, 10)))
     timeline = lay_out(records, failures(records, ("A", 40)))
     moment = records.time[4:5]
-    assert label(timeline, records.gpu[4:5], moment, 100 * MINUTE).tolist() == [UNKNOWN]
+    assert label(timeline, records.gpu[4:5], moment, Nanoseconds(100 * MINUTE)).tolist() == [
+        UNKNOWN
+    ]
 
 
 def test_without_a_record_at_the_end_of_the_span_the_label_is_unknown(
@@ -171,7 +186,12 @@ def test_a_gpu_that_vanished_and_then_failed_is_positive(
 ) -> None:
     records = assembled(rows("A", [0, 10, 20]) + rows("B", range(0, 90, 10)))
     timeline = lay_out(records, failures(records, ("A", 70)))
-    found = find_instances(timeline, length=1, step=1, horizon=60 * MINUTE)
+    found = find_instances(
+        timeline,
+        window_records=RecordCount(1),
+        step_records=RecordCount(1),
+        horizon=Nanoseconds(60 * MINUTE),
+    )
     assert found.label[:3].tolist() == [UNKNOWN, 1, 1]
 
 
@@ -202,7 +222,7 @@ def test_hours_to_failure_count_to_the_next_one(
     timeline = lay_out(records, failures(records, ("A", 90, 100), ("A", 150, 160)))
     gpu = np.array([0, 0, 0, 0, 1], dtype=np.int32)
     end = records.time[[0, 6, 10, 20, 40]]
-    hours = hours_to_failure(timeline, gpu, end, 100 * MINUTE)
+    hours = hours_to_failure(timeline, gpu, end, Nanoseconds(100 * MINUTE))
     assert hours.tolist() == [1.5, 0.5, 50 / 60, math.inf, math.inf]
 
 
@@ -214,7 +234,7 @@ def test_a_gpu_without_records_here_has_no_known_label(
     later = assembled(listed).between(at(400), at(900))
     timeline = lay_out(later, Failures.none())
     gpu, end = np.array([0, 2], dtype=np.int32), np.array([at(20), at(10)])
-    assert label(timeline, gpu, end, 30 * MINUTE).tolist() == [UNKNOWN, UNKNOWN]
+    assert label(timeline, gpu, end, Nanoseconds(30 * MINUTE)).tolist() == [UNKNOWN, UNKNOWN]
 
 
 # --- the list of today -------------------------------------------------------------------------
@@ -230,11 +250,11 @@ def test_the_latest_instance_of_every_gpu_that_has_one_is_scored(
         + rows("D", [70, 80])
     )
     timeline = lay_out(records, failures(records, ("C", 75)))
-    found = latest_instances(timeline, length=3, since=at(50))
+    found = latest_instances(timeline, window_records=RecordCount(3), since=at(50))
     assert [records.serials[gpu] for gpu in found.gpu] == ["A", "B", "C"]
     assert minutes(found.end) == [90, 50, 70]
     assert found.label.tolist() == [UNKNOWN] * 3
-    assert len(latest_instances(timeline, length=3, since=at(95))) == 0
+    assert len(latest_instances(timeline, window_records=RecordCount(3), since=at(95))) == 0
 
 
 # --- a part of them ----------------------------------------------------------------------------
@@ -243,14 +263,18 @@ def test_the_latest_instance_of_every_gpu_that_has_one_is_scored(
 def test_between_takes_half_open_spans(
     healthy: Timeline, at: Callable[[float], int], minutes: Minutes
 ) -> None:
-    found = find_instances(healthy, length=3, step=1, horizon=MINUTE)
+    found = find_instances(
+        healthy, window_records=RecordCount(3), step_records=RecordCount(1), horizon=MINUTE
+    )
     part = found.between(at(20), at(40))
     assert minutes(part.end) == [20, 30, 25]
     assert len(part) == 3
 
 
 def test_take_and_at_rows_keep_the_rest(healthy: Timeline) -> None:
-    found = find_instances(healthy, length=3, step=1, horizon=MINUTE)
+    found = find_instances(
+        healthy, window_records=RecordCount(3), step_records=RecordCount(1), horizon=MINUTE
+    )
     part = found.take(np.array([4, 0]))
     assert part.row.tolist() == [found.row[4], found.row[0]]
     assert part.gpu.tolist() == [1, 0]
@@ -357,7 +381,12 @@ cuts = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 80))
 def _of_fleet(
     timeline: Timeline, minutes: Minutes, length: int, step: int, horizon: int
 ) -> list[tuple[str, float, int]]:
-    found = find_instances(timeline, length=length, step=step, horizon=horizon * MINUTE)
+    found = find_instances(
+        timeline,
+        window_records=RecordCount(length),
+        step_records=RecordCount(step),
+        horizon=Nanoseconds(horizon * MINUTE),
+    )
     serials = [timeline.records.serials[gpu] for gpu in found.gpu]
     all_of_them = zip(serials, minutes(found.end), found.label.tolist(), strict=True)
     return [one for one in all_of_them if one[0] != "Z"]

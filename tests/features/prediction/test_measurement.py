@@ -24,7 +24,7 @@ Minutes = Callable[..., list[float]]
 Fail = Callable[..., Failures]
 At = Callable[[float], int]
 
-MINUTE = 60 * 10**9
+MINUTE = Nanoseconds(60 * 10**9)
 KINDS = FeatureKinds(
     categorical=("kind",),
     float=("temperature",),
@@ -42,7 +42,9 @@ def _plan(kinds: FeatureKinds, length: int = 3, **asked: Any) -> Plan:
 
 
 def _find(timeline: Timeline, plan: Plan) -> Instances:
-    return find_instances(timeline, length=plan.window_records, step=1, horizon=MINUTE)
+    return find_instances(
+        timeline, window_records=plan.window_records, step_records=RecordCount(1), horizon=MINUTE
+    )
 
 
 def _values(plan: Plan, timeline: Timeline) -> InstanceValues:

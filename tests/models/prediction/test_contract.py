@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.models.prediction.catalogue import BASELINE_NAMES, MODEL_NAMES, load_model, make_model
+from forewarn.models.prediction.networks import training
 from forewarn.models.prediction.protocol import FailureModel
 
 NAMES = (*MODEL_NAMES, *BASELINE_NAMES)
@@ -116,6 +117,14 @@ def area(model: FailureModel) -> float:
     return float(roc_auc_score(HELD_OUT.labels, model.score(HELD_OUT.inputs)))
 
 
+@pytest.fixture
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train networks for two epochs, where nothing is asked of what they learn."""
+    for name in ("_MOST_EPOCHS", "_LEAST_EPOCHS", "_FIXED_EPOCHS"):
+        monkeypatch.setattr(training, name, 2)
+
+
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", NAMES)
 def test_fit_returns_the_model_and_changes_no_array(name: str) -> None:
     small = made(60, length=1)
@@ -210,6 +219,7 @@ def test_all_missing_is_scored(name: str) -> None:
     assert np.isfinite(scores).all()
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", NAMES)
 def test_training_on_all_missing_gives_everybody_the_same_score(name: str) -> None:
     inputs = blinded(TRAINING.inputs)
@@ -218,6 +228,7 @@ def test_training_on_all_missing_gives_everybody_the_same_score(name: str) -> No
     assert name == "random" or np.ptp(scores) < 1e-6
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", NAMES)
 def test_one_record_of_one_channel_without_context_is_enough(name: str, tmp_path: Path) -> None:
     small = made(90, length=1, n_channels=1, n_context=0)

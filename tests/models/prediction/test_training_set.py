@@ -75,7 +75,12 @@ def timeline() -> Timeline:
 
 @pytest.fixture(scope="module")
 def instances(timeline: Timeline) -> Instances:
-    found = find_instances(timeline, length=2, step=2, horizon=6 * HOUR)
+    found = find_instances(
+        timeline,
+        window_records=RecordCount(2),
+        step_records=RecordCount(2),
+        horizon=Nanoseconds(6 * HOUR),
+    )
     return found.take(found.label >= 0)
 
 
@@ -84,7 +89,12 @@ def ends_in_hours(instances: Instances) -> list[int]:
 
 
 def test_known_are_those_whose_whole_span_lies_before_the_moment(timeline: Timeline) -> None:
-    found = find_instances(timeline, length=2, step=2, horizon=6 * HOUR)
+    found = find_instances(
+        timeline,
+        window_records=RecordCount(2),
+        step_records=RecordCount(2),
+        horizon=Nanoseconds(6 * HOUR),
+    )
     moment = START + 61 * HOUR
     chosen = known(found, moment, Nanoseconds(10 * HOUR), RECIPE.horizon)
     # Ends lie at odd hours; the last before 61 - 6, the first no earlier than 55 - 10.

@@ -262,9 +262,9 @@ def test_review_ends_where_the_newest_failure_happened(tmp_path: Path) -> None:
     failures.write_text(
         "gpu_serial,failed_at,known_at\nA,2025-01-01T06:00Z,\nC,2025-01-03T00:00Z,2025-01-13T00:00Z\n"
     )
-    judged = review_lists(tmp_path, failures)
-    assert judged.rows["gpu_serial"].tolist() == ["A"]
-    assert judged.unjudged == 1
+    reviewed = review_lists(tmp_path, failures)
+    assert reviewed.rows["gpu_serial"].tolist() == ["A"]
+    assert reviewed.not_over == 1
 
 
 def test_review_leaves_out_lists_that_were_made_in_hindsight(

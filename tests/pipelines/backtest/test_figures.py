@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from forewarn.pipelines.backtest.figures import (
-    Series,
+    MethodLine,
     daily_list_figure,
     precision_figure,
     reliability_figure,
@@ -31,9 +31,9 @@ DAYS = [{"date": "2025-01-18", "listed": 3, "hits": 1}, {"date": "2025-01-19", "
 
 def precision() -> Figure:
     lines = [
-        Series("Parallel", STARTS, [0.8, None, 0.7]),
-        Series("Random <i> $x$ 模", STARTS, [0.1, 0.2, 0.1], kind="baseline"),
-        Series("Parallel, trained once", STARTS[:2], [0.6, 0.5], kind="fixed"),
+        MethodLine("Parallel", STARTS, [0.8, None, 0.7]),
+        MethodLine("Random <i> $x$ 模", STARTS, [0.1, 0.2, 0.1], kind="baseline"),
+        MethodLine("Parallel, trained once", STARTS[:2], [0.6, 0.5], kind="fixed"),
     ]
     return precision_figure(lines, chance=1 / 9)
 
@@ -106,7 +106,7 @@ def test_a_name_that_cannot_be_part_of_an_id_is_refused() -> None:
 
 
 def test_a_window_without_a_value_is_a_gap() -> None:
-    (line,) = precision_figure([Series("A", STARTS, [0.8, None, 0.7])]).axes[0].lines
+    (line,) = precision_figure([MethodLine("A", STARTS, [0.8, None, 0.7])]).axes[0].lines
     heights: list[Any] = np.asarray(line.get_ydata()).tolist()
     assert heights[0] == 0.8
     assert heights[1] != heights[1]  # NaN
@@ -114,7 +114,7 @@ def test_a_window_without_a_value_is_a_gap() -> None:
 
 
 def test_lines_stand_at_their_own_windows() -> None:
-    lines = [Series("A", STARTS, [0.1, 0.2, 0.3]), Series("B", STARTS[2:], [0.9])]
+    lines = [MethodLine("A", STARTS, [0.1, 0.2, 0.3]), MethodLine("B", STARTS[2:], [0.9])]
     late = precision_figure(lines).axes[0].lines[1]
     assert np.asarray(late.get_ydata()).tolist()[2] == 0.9
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.doctor.findings import doctor_text, findings, half_width, verdict
+from forewarn.pipelines.doctor.complaints import advice, complaints, doctor_text, half_width
 
 CONFIG = """
 [records]
@@ -65,7 +65,7 @@ def examined(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[s
 
 
 def said(found: dict[str, Any]) -> str:
-    return " ".join(one.what for one in findings(found))
+    return " ".join(one.what for one in complaints(found))
 
 
 def test_healthy_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,8 +78,8 @@ def test_healthy_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "gpus": 1,
         "by_month": {"2025-02": {"no cause given": 1}},
     }
-    assert findings(found) == []
-    assert "too few to train on" in verdict(found)
+    assert complaints(found) == []
+    assert "too few to train on" in advice(found)
     # Each GPU has an instance every hour; the last six hours of A and C have no known label.
     assert found["usable"]["positives"] == 6
     assert found["usable"]["instances"] == 48 + 48 + 42
@@ -104,7 +104,7 @@ def test_everything_that_is_wrong_is_found(
     assert "Column `temp` is missing in 2 of 2 files" in text
     assert "`load` is missing in 33% of the rows" in text
     assert "5 rows are doubled" in text
-    assert "Mend what is marked below first" in verdict(found)
+    assert "Mend what is marked below first" in advice(found)
 
 
 def test_instances_whose_horizon_the_records_do_not_hold_are_no_training_data(
@@ -165,9 +165,9 @@ def test_the_page_and_the_text_say_the_same(
     text = capsys.readouterr().out
     page = (tmp_path / "out" / "doctor.html").read_text()
     found = json.loads((tmp_path / "out" / "doctor.json").read_text())
-    assert verdict(found) in text
-    assert verdict(found) in page
-    assert all(one.what in text for one in findings(found))
+    assert advice(found) in text
+    assert advice(found) in page
+    assert all(one.what in text for one in complaints(found))
     assert page.count("<svg") == 2
     again = tmp_path / "again"
     assert main([*arguments[:-1], str(again)]) == 0

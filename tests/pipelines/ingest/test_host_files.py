@@ -141,7 +141,8 @@ def test_of_two_hosts_with_one_uuid_the_one_that_had_it_keeps_it(
     assert 13 not in set(found["xid"])
     assert set(found["machine_id"]) == {"node-2"}
     said = capsys.readouterr().err
-    assert "node-1 and node-2 report one GPU, GPU-1: node-2 had it and keeps it, 2 readings" in said
+    assert "node-1 and node-2 both report GPU GPU-1: it stays with node-2" in said
+    assert "2 readings of node-1 are left out" in said
 
 
 def test_gpus_whose_uuid_is_hidden_are_not_one(
@@ -331,7 +332,7 @@ def test_broken_tables_are_one_line(
         (["--raw", "{raw}/no"], "no such folder"),
         (["--raw", "{raw}/empty"], "holds no file"),
         (["--raw", "{raw}", "--cmdb", "{raw}/no.csv"], "no such file"),
-        (["--raw", "{raw}", "--utc-offset", "2h"], "expected such as +02:00"),
+        (["--raw", "{raw}", "--utc-offset", "2h"], "expected an offset such as +02:00"),
     ],
 )
 def test_wrong_options_are_one_line(

@@ -143,7 +143,7 @@ def test_a_server_that_starts_is_asked_again(fake: Fake, tmp_path: Path) -> None
 def test_an_answer_without_end_is_read_up_to_a_limit(fake: Fake, tmp_path: Path) -> None:
     fake.say = lambda _: (200, b" " * 200_000 + matrix())
     with closing(Server(fake.url, most_bytes=100_000)) as server:
-        with pytest.raises(PrometheusError, match="one interval is too much"):
+        with pytest.raises(PrometheusError, match="refuses the samples of a single interval"):
             pull(server, Landing(tmp_path, INTERVAL), start=START, end=START)
         with pytest.raises(PrometheusError, match="is too large"):
             server.samples("up", START, INTERVAL)

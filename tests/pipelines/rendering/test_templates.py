@@ -14,6 +14,7 @@ from forewarn.pipelines.rendering.templates import (
     as_time,
     bar_svg,
     chance_text,
+    draw_svg,
     moment,
     number,
     per_hundred,
@@ -82,6 +83,13 @@ def test_drawings_hold_numbers_only() -> None:
     assert bar_svg('"><script>') == ""
     assert whisker_svg(0.5, '"><script>', None, 1.0).count("<line") == 1  # the scale alone
     assert whisker_svg(0.5, 0.4, 0.6, 1.0).count("<line") == 2
+
+
+def test_whatever_goes_into_a_drawing_is_escaped() -> None:
+    outside = '"><script>'
+    words = {"name": outside, "title": outside, "description": outside, "body": outside}
+    assert outside not in draw_svg("picture", view_box=outside, **words)
+    assert draw_svg("bar", width=outside).count("<") == 4
 
 
 def test_a_bar_is_as_long_as_its_share() -> None:

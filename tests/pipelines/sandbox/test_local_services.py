@@ -68,6 +68,6 @@ def test_a_port_that_is_taken_is_one_line(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["up", "--folder", str(tmp_path / "up"), "--mlflow-port", port]) == 2
-    assert f"port {port} of 127.0.0.1 cannot be had" in capsys.readouterr().err
+    assert f"port {port} of 127.0.0.1 cannot be used" in capsys.readouterr().err
     assert not (tmp_path / "up").exists()
     assert os.environ.get("AIRFLOW_HOME") is None

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.features.records.table import FeatureKinds
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import read_cmdb
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -106,7 +107,7 @@ def part(records: Path) -> Path:
 
 
 def store(records: Path) -> RecordStore:
-    return RecordStore(records, FeatureKinds(float=("temperature_gpu",)), HOUR)
+    return RecordStore(records, FeatureKinds(float=("temperature_gpu",)), Nanoseconds(HOUR))
 
 
 # --- serials that somebody kept as numbers -------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.parquet_files import open_parquet
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -637,6 +638,6 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
         return open_file(*arguments, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", replaced)
-    store = RecordStore(tmp_path, FeatureKinds(float=("temp",)), 600 * 10**9)
+    store = RecordStore(tmp_path, FeatureKinds(float=("temp",)), Nanoseconds(600 * 10**9))
     assert len(store.read()) == 5
     assert len(opened) == in_all

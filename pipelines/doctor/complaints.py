@@ -1,4 +1,4 @@
-"""What `forewarn doctor` says: findings with what to do about them, and a plain verdict."""
+"""What `forewarn doctor` says: complaints, each with what to do about it, and plain advice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forewarn.features.duration import duration_in_words
 from forewarn.pipelines.rendering.templates import plural, visible
 from forewarn.pipelines.runtime.terminal import plain
 
-__all__ = ["Finding", "doctor_text", "findings", "half_width", "verdict"]
+__all__ = ["Complaint", "advice", "complaints", "doctor_text", "half_width"]
 
 _FEW_FAILURES = 12  # fewer teach a model nothing that the rules do not know
 _SOME_FAILURES = 60  # from here on an interval is narrow enough to choose between methods
@@ -19,7 +19,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Complaint:
     """Something that is wrong with the records.
 
     Attributes
@@ -45,11 +45,11 @@ def half_width(failures: int) -> float:
     return 1.96 * 0.5 / math.sqrt(max(failures, 1))
 
 
-def verdict(report: Mapping[str, Any]) -> str:
+def advice(report: Mapping[str, Any]) -> str:
     """Say in a sentence or two whether to train, wait, or start with the rules."""
     n, days = report["failures"]["count"], report["days"]
     number = f"{plural(n, 'failure')} in {days:.0f} days"
-    if any(finding.grave for finding in findings(report)):
+    if any(complaint.grave for complaint in complaints(report)):
         return f"{number}. Mend what is marked below first: what is trained before would mislead."
     if n < _FEW_FAILURES:
         return f"{number}: too few to train on. Start with the built-in rules (builtin:rules)."
@@ -59,7 +59,7 @@ def verdict(report: Mapping[str, Any]) -> str:
     return f"{expect}: enough to train. Run `forewarn backtest` to see how good a list would be."
 
 
-def findings(report: Mapping[str, Any]) -> list[Finding]:
+def complaints(report: Mapping[str, Any]) -> list[Complaint]:
     """Return what is wrong, grave things first."""
     return sorted(
         (*_of_keys(report), *_of_columns(report), *_of_labels(report)),
@@ -67,42 +67,42 @@ def findings(report: Mapping[str, Any]) -> list[Finding]:
     )
 
 
-def _of_keys(report: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_keys(report: Mapping[str, Any]) -> Iterator[Complaint]:
     cadence, expected = report["cadence_seconds"], report["interval_seconds"]
     if cadence and not 0.5 * expected <= cadence <= 1.5 * expected:
-        yield Finding(
+        yield Complaint(
             True,
             f"Records come every {duration_in_words(cadence)}, the configuration says "
             f"{duration_in_words(expected)}.",
             f'Set `records.interval = "{cadence:g}s"`, and think about `windows` anew.',
         )
     if report["coverage"] < 0.9:
-        yield Finding(
+        yield Complaint(
             report["coverage"] < 0.5,
             f"{1 - report['coverage']:.0%} of the records are missing, in {report['gaps']:,} gaps.",
             "Look at the collection: a GPU with a gap in its window is not scored.",
         )
     if report["serials_on_two_machines"]:
-        yield Finding(
+        yield Complaint(
             True,
             f"{_some(report['serials_on_two_machines'], 'serial')} on two machines at one time.",
             "Serials must tell GPUs apart: look for placeholders or a cloned inventory.",
         )
     if report["clocks_off_seconds"]:
         off = [f"{name} by {by:+.0f} s" for name, by in report["clocks_off_seconds"].items()]
-        yield Finding(False, f"The clock is off: {_some(off, 'machine')}.", "Start NTP there.")
+        yield Complaint(False, f"The clock is off: {_some(off, 'machine')}.", "Start NTP there.")
     for name, what, todo in (
         ("rows_without_key", "without serial or time are left out", "Look at the collection."),
         ("rows_doubled", "are doubled; the last one counts", "See whether a file came twice."),
         ("rows_in_another_date", "lie in the folder of another date", "Write them by UTC date."),
     ):
         if report[name]:
-            yield Finding(False, f"{plural(report[name], 'row')} {what}.", todo)
+            yield Complaint(False, f"{plural(report[name], 'row')} {what}.", todo)
 
 
-def _of_columns(report: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_columns(report: Mapping[str, Any]) -> Iterator[Complaint]:
     for name, files in report["columns_missing"].items():
-        yield Finding(
+        yield Complaint(
             True,
             f"Column `{visible(name)}` is missing in {files} of {plural(report['files'], 'file')}.",
             "Take it out of `[features]`, or collect it.",
@@ -111,36 +111,36 @@ def _of_columns(report: Mapping[str, Any]) -> Iterator[Finding]:
         share = column["nulls"] / max(column["rows"], 1)
         name = visible(column["name"])
         if share > 0.05:
-            yield Finding(
+            yield Complaint(
                 share == 1.0,
                 f"`{name}` is missing in {share:.0%} of the rows.",
                 "Look at its source.",
             )
         if column["impossible"]:
-            yield Finding(
+            yield Complaint(
                 False,
                 f"`{name}` has {plural(column['impossible'], 'impossible value')}.",
                 "Look for a placeholder or another unit.",
             )
     for name, serials in report["frozen"].items():
         gpus = [f"{serial} on {plural(days, 'day')}" for serial, days in serials.items()]
-        yield Finding(
+        yield Complaint(
             False,
             f"`{visible(name)}` stood still while other readings moved: {_some(gpus, 'GPU')}.",
             "Restart the exporter there; a frozen sensor is blindness, not health.",
         )
 
 
-def _of_labels(report: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_labels(report: Mapping[str, Any]) -> Iterator[Complaint]:
     if not report["failures"]["count"]:
-        yield Finding(
+        yield Complaint(
             False,
             "Nothing says that a GPU ever failed.",
             "Add failures.parquet from your repair tickets, or a column `failure`.",
         )
     usable = report["usable"]
     if usable is not None and usable["share"] < 0.7:
-        yield Finding(
+        yield Complaint(
             False,
             f"Only {usable['share']:.0%} of the possible instances can be trained on.",
             "Gaps, short lives or a short span take the others.",
@@ -157,7 +157,7 @@ def doctor_text(report: Mapping[str, Any]) -> str:
     """Return everything for a terminal."""
     usable = report["usable"]
     lines = [
-        verdict(report),
+        advice(report),
         "",
         f"GPUs       {report['gpus']:,}{_machines(report)}",
         f"span       {report['first']} to {report['last']}, {report['days']:g} days",
@@ -174,8 +174,12 @@ def doctor_text(report: Mapping[str, Any]) -> str:
     for month, causes in report["failures"]["by_month"].items():
         failure_counts = ", ".join(f"{visible(cause)} {n}" for cause, n in causes.items())
         lines.append(f"failures   {month}: {sum(causes.values())} ({failure_counts})")
-    for finding in findings(report):
-        lines += ["", f"{'!!' if finding.grave else ' !'} {finding.what}", f"   {finding.todo}"]
+    for complaint in complaints(report):
+        lines += [
+            "",
+            f"{'!!' if complaint.grave else ' !'} {complaint.what}",
+            f"   {complaint.todo}",
+        ]
     return "\n".join(map(plain, lines))
 
 

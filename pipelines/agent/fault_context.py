@@ -1,0 +1,69 @@
+"""The context of a fault report: the last readings and log lines before it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["FaultContext"]
+
+_LINES, _READINGS = 30, 3
+_LONGEST = 400  # characters of a line
+_CONTEXTS = 3  # fault reports of a GPU in an interval that bring readings and lines along
+
+
+@dataclass(slots=True)
+class FaultContext:
+    """Remembers readings and lines; of a GPU that never stops, not every report brings them along.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+        Readings and lines come from two threads, and go into the reports of both.
+    """
+
+    lock: threading.Lock
+    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    _readings: dict[str, deque[Mapping[str, Any]]] = field(default_factory=dict)
+    _reports: dict[str | None, tuple[int, int]] = field(default_factory=dict)
+
+    def add_reading(self, gpu: str, row: Mapping[str, Any]) -> None:
+        """Remember a reading of a GPU; the lock is held."""
+        self._readings.setdefault(gpu, deque(maxlen=_READINGS)).append(row)
+
+    def add_line(self, message: str) -> None:
+        """Remember a line of the kernel log; the lock is held."""
+        self._lines.append(message[:_LONGEST])
+
+    def report(
+        self, events: list[dict[str, Any]], gpu: str | None, tick: int
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return a fault report of events, the first of which has the context.
+
+        Parameters
+        ----------
+        events : list of dict
+            Of EVENTS.
+        gpu : str or None
+            Whose readings go along.
+        tick : int
+            Number of the interval that it is now.
+        """
+        if self._count(gpu, tick) >= _CONTEXTS:
+            return {"events": events}
+        with self.lock:
+            readings, lines = list(self._readings.get(gpu or "", ())), list(self._lines)
+        context = json.dumps({"readings": readings, "log": lines})
+        return {"events": [events[0] | {"context": context}, *events[1:]]}
+
+    def count(self, gpu: str | None, tick: int) -> None:
+        """Count a report of a GPU that was made."""
+        self._reports[gpu] = tick, 1 + self._count(gpu, tick)
+
+    def _count(self, gpu: str | None, tick: int) -> int:
+        last_tick, reports = self._reports.get(gpu, (0, 0))
+        return reports if last_tick == tick else 0

@@ -1,0 +1,63 @@
+"""Events of the kernel log: what its lines tell, each with the GPU that sits at its address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forewarn.features.telemetry.parsers.kernel_log import EventReader, KernelEvent, read_line
+from forewarn.features.telemetry.parsers.proc import HostReading
+from forewarn.features.telemetry.rows import HostState, event_id, event_row, finding_row
+from forewarn.pipelines.agent.fault_context import FaultContext
+from forewarn.pipelines.agent.gpu_roll import GpuRoll
+from forewarn.pipelines.agent.kernel_log_follower import Followed
+from forewarn.pipelines.runtime.clock import Clock
+
+__all__ = ["LogEvents"]
+
+
+@dataclass(slots=True)
+class LogEvents:
+    """Makes rows of lines, and lets fault reports know the lines.
+
+    Attributes
+    ----------
+    machine_id : str
+    proc : callable
+        Returns what /proc says.
+    roll : GpuRoll
+        Which GPU sits where.
+    context : FaultContext
+    """
+
+    machine_id: str
+    proc: Callable[[], HostReading]
+    roll: GpuRoll
+    context: FaultContext
+    _reader: EventReader = field(default_factory=EventReader)
+
+    def rows(self, lines: Iterable[Followed], clock: Clock) -> list[dict[str, Any]]:
+        """Return rows of EVENTS; the clock dates lines that have no time of their own."""
+        boot = self.proc().boot_time
+        with self.context.lock:
+            return [row for line in lines for row in self._of_line(line, boot, clock.now())]
+
+    def _of_line(self, followed: Followed, boot: int | None, now: int) -> list[dict[str, Any]]:
+        host = HostState(self.machine_id, now)
+        if followed.gap:
+            name = event_id(host.machine_id, "gap", followed.position)
+            return [finding_row("gap", followed.text, host) | {"id": name}]
+        line = read_line(followed.text, boot_time=boot, before=now)
+        self.context.add_line(line.message)
+        events = self._reader.events(line)
+        return [self._row(event, followed.position, host) for event in events]
+
+    def _row(self, event: KernelEvent, position: str, host: HostState) -> dict[str, Any]:
+        if event.line.time is None:
+            event = replace(event, line=replace(event.line, time=host.time))
+        name = event_id(host.machine_id, event.line.message, position)
+        row = event_row(event, host.machine_id, name)
+        if (gpu := self.roll.at(event.pci)) is not None:
+            row |= {k: v for k, v in (("gpu_serial", gpu.serial), ("gpu_uuid", gpu.uuid)) if v}
+        return row
