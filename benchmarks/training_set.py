@@ -45,8 +45,8 @@ def _build(job: Job, moment: int) -> Stages:
         timeline = as_of(records, failures, moment, settings.reach)
         found = find_instances(
             timeline,
-            length=settings.recipe.plan.window_records,
-            step=settings.recipe.step_records,
+            window_records=settings.recipe.plan.window_records,
+            step_records=settings.recipe.step_records,
             horizon=settings.recipe.horizon,
         )
         chosen = known(found, moment, settings.longest, settings.recipe.horizon)

@@ -11,7 +11,9 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from xml.sax.saxutils import escape
+from typing import Any
+
+import jinja2
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("dags", "pipelines", "response", "evaluation", "models", "features")
@@ -24,6 +26,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "pipelines/studies": (4, "methods compared"),
     "pipelines/sandbox": (3, "demo, simulated data"),
     "pipelines/training": (1, "train, retrain, MLflow"),
+    "pipelines/incidents": (0, "findings to drains"),
     "pipelines/backtest": (1, "how good on the past"),
     "pipelines/at_risk": (2, "daily list, review"),
     "pipelines/doctor": (3, "are records usable?"),
@@ -33,10 +36,11 @@ ROOMS: dict[str, tuple[float, str]] = {
     "pipelines/ingest": (0, "rows become records"),
     "pipelines/agent": (1, "reads a host, sends"),
     "pipelines/rendering": (4, "pages, pictures"),
+    "pipelines/serving": (0, "bounded HTTP, bodies"),
     "pipelines/storage": (2, "files, registry"),
     "pipelines/config": (1, "the TOML file"),
     "pipelines/runtime": (3, "clock, terminal, alerts"),
-    "response": (2, "decisions; empty so far"),
+    "response": (2, "pure decisions"),
     "evaluation": (2, "bootstrap"),
     "evaluation/prediction": (1, "walk, lists, figures"),
     "evaluation/simulation": (3, "simulated fleet, tasks"),
@@ -158,21 +162,22 @@ def rows() -> list[list[str]]:
 
 def draw() -> str:
     """Return the drawing; a room without a line in `ROOMS` is a KeyError that names it."""
-    places = {room: place(room, number) for number, row in enumerate(rows()) for room in row}
-    size = f"{LEFT + 5.3 * (WIDTH + 12):g} {len(rows()) * ROW + 8}"
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
-        'font-family="Helvetica, Arial, sans-serif" font-size="13" role="img" '
-        'aria-label="The rooms of the code; each arrow is an import">\n'
-        "<style>.room{fill:#fff;stroke:#4a5a78;stroke-width:1.4}.t{fill:#16202f;font-weight:600}"
-        ".s{fill:#42526b;font-size:11px}.layer{fill:#42526b;font-size:14px}"
-        ".a{stroke:#7a89a6;stroke-width:1.3;fill:none;marker-end:url(#m)}</style>\n"
-        '<defs><marker id="m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-        'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="#7a89a6"/></marker></defs>'
+    corners = {room: place(room, number) for number, row in enumerate(rows()) for room in row}
+    template = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).from_string((ROOT / "docs" / "rooms.svg.jinja").read_text(encoding="utf-8"))
+    return template.render(
+        size=f"{LEFT + 5.3 * (WIDTH + 12):g} {len(rows()) * ROW + 8}",
+        width=WIDTH,
+        height=HEIGHT,
+        bands=list(bands()),
+        arrows=[arrow(corners, *pair) for pair in sorted(arrows(imports()))],
+        boxes=[box(room, corners[room]) for room in rooms()],
     )
-    lines = [head, *bands(), *(arrow(places, *pair) for pair in sorted(arrows(imports())))]
-    lines += [box(room, places[room]) for room in rooms()]
-    return "\n".join([*lines, "</svg>"]) + "\n"
 
 
 def place(room: str, row: int) -> tuple[float, float]:
@@ -180,18 +185,19 @@ def place(room: str, row: int) -> tuple[float, float]:
     return LEFT + ROOMS[room][0] * (WIDTH + 12), row * ROW + 17
 
 
-def bands() -> Iterator[str]:
+def bands() -> Iterator[dict[str, Any]]:
     """Yield a band with its name for each layer."""
     layers = [row[0].split("/")[0] for row in rows()]
     for number, layer in enumerate(dict.fromkeys(layers)):
         top, height = layers.index(layer) * ROW + 4, layers.count(layer) * ROW
-        yield f'<rect y="{top}" width="100%" height="{height}" fill="{TINTS[number % 2]}"/>'
-        yield f'<text class="layer" x="10" y="{top + height / 2 + 5:g}">{layer}</text>'
+        middle = f"{top + height / 2 + 5:g}"
+        tint = TINTS[number % 2]
+        yield {"layer": layer, "top": top, "height": height, "middle": middle, "tint": tint}
 
 
-def arrow(places: Mapping[str, tuple[float, float]], room: str, target: str) -> str:
+def arrow(corners: Mapping[str, tuple[float, float]], room: str, target: str) -> dict[str, str]:
     """Return an arrow down from a room to another, or to its neighbour in the same row."""
-    (x, y), (to_x, to_y) = places[room], places[target]
+    (x, y), (to_x, to_y) = corners[room], corners[target]
     path = f"M{x + WIDTH:g} {y + HEIGHT / 2:g}H{to_x:g}"
     if x > to_x:
         path = f"M{x:g} {y + HEIGHT / 2:g}H{to_x + WIDTH:g}"
@@ -200,18 +206,15 @@ def arrow(places: Mapping[str, tuple[float, float]], room: str, target: str) -> 
         lean = 0.75 * WIDTH if x == to_x and to_y - y > ROW else 0
         bend = f"{x + lean:g} {y + 30:g} {to_x + lean:g} {to_y - 30:g}"
         path = f"M{x:g} {y:g}C{bend} {to_x:g} {to_y:g}"
-    return f'<path class="a" data-from="{room}" data-to="{target}" d="{path}"/>'
+    return {"room": room, "target": target, "path": path}
 
 
-def box(room: str, corner: tuple[float, float]) -> str:
+def box(room: str, corner: tuple[float, float]) -> dict[str, str]:
     """Return a room with its name and its words."""
     x, y = corner
-    name, words = room.split("/")[-1], escape(ROOMS[room][1])
-    return (
-        f'<rect class="room" data-room="{room}" x="{x:g}" y="{y:g}" width="{WIDTH}" '
-        f'height="{HEIGHT}" rx="6"/><text class="t" x="{x + 10:g}" y="{y + 17:g}">{name}</text>'
-        f'<text class="s" x="{x + 10:g}" y="{y + 32:g}">{words}</text>'
-    )
+    numbers = {"x": x, "y": y, "text_x": x + 10, "name_y": y + 17, "words_y": y + 32}
+    words = {"room": room, "name": room.split("/")[-1], "words": ROOMS[room][1]}
+    return words | {name: f"{number:g}" for name, number in numbers.items()}
 
 
 if __name__ == "__main__":
