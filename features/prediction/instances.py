@@ -80,14 +80,15 @@ def label(
     Returns
     -------
     ndarray of shape (n,), int8
-        1 if the GPU fails in (end, end + horizon]; 0 if it does not and has a record at or after
-        the end of that span; else -1.
+        1 if the GPU fails in (end, end + horizon]; 0 if it does not, has a record at or after the
+        end of that span, and was in service throughout; else -1.
     """
     time, bounds = timeline.records.time, timeline.bounds
     last = np.full(len(bounds) - 1, np.iinfo(np.int64).min)
     seen = np.flatnonzero(np.diff(bounds))
     last[seen] = time[bounds[seen + 1] - 1]
     labels = np.where(end + horizon <= last[gpu], 0, UNKNOWN).astype(np.int8)
+    labels[timeline.records.out_of_service.within(gpu, end, horizon)] = UNKNOWN
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
     return labels
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.errors import InputError
+from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.time_units import DAY, HOUR
 
 __all__ = [
@@ -130,6 +131,8 @@ class Records:
         The columns of counters and of event codes: a filled record has gained and met nothing.
     reborn : ndarray, int64
         Sorted rows, as read, at which a life begins: what counters gained there is not known.
+    out_of_service : OutOfService
+        When GPUs were kept from work: that they did not fail then is no sign of health.
     """
 
     interval: int
@@ -145,6 +148,7 @@ class Records:
     events: tuple[str, ...] = ()
     reborn: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     seen: CheckReport = field(default_factory=CheckReport)
+    out_of_service: OutOfService = field(default_factory=OutOfService.none)
 
     def __len__(self) -> int:
         return len(self.time)

@@ -1,4 +1,4 @@
-"""The table `failures.parquet` beside the records: failures that somebody reported."""
+"""The tables of failures beside the records: what was reported, and what incidents showed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from forewarn.features.records.table import SERIAL, RecordsError
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
-__all__ = ["FAILURES_TABLE", "read_failures_table"]
+__all__ = ["FAILURES_TABLE", "INCIDENT_FAILURES", "read_failures_table"]
 
 FAILURES_TABLE = "failures.parquet"
+INCIDENT_FAILURES = "incident_failures.parquet"
+"""Written by `forewarn respond`: outcomes that were confirmed, and drains by others."""
 
 
 def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:

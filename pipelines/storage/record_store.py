@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forewarn.features.records.assembly import RecordsQuery, assemble
@@ -13,7 +13,16 @@ from forewarn.features.records.file_check import States
 from forewarn.features.records.table import FAILURE, FeatureKinds, Records, RecordsError
 from forewarn.features.threads import in_threads
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, read_failures_table
+from forewarn.pipelines.storage.failures_table import (
+    FAILURES_TABLE,
+    INCIDENT_FAILURES,
+    read_failures_table,
+)
+from forewarn.pipelines.storage.out_of_service_table import (
+    OUT_OF_SERVICE,
+    of_records,
+    read_outages,
+)
 from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory, open_parquet
 from forewarn.pipelines.storage.replaced_files import read_until_still
 
@@ -68,7 +77,8 @@ class RecordStore:
 
     def has_failures(self) -> bool:
         """Tell whether anything says which GPUs failed."""
-        return (self.folder / FAILURES_TABLE).exists() or FAILURE in self.columns()
+        tables = (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES)
+        return any(path.exists() for path in tables) or FAILURE in self.columns()
 
     def read(self, start: int | None = None, end: int | None = None) -> Records:
         """Read the records of [start, end).
@@ -83,7 +93,7 @@ class RecordStore:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        return read_until_still(lambda: self._read(start, end, ()))[0]
+        return self._served(read_until_still(lambda: self._read(start, end, ()))[0])
 
     def read_known(
         self, start: int | None = None, end: int | None = None
@@ -110,6 +120,7 @@ class RecordStore:
         older = () if start is None else [p for date, p in self.files() if date <= _date(start)]
         records, before = read_until_still(lambda: self._read(start, end, older))
         failures = Failures.of_records(records, before).joined(self.reported(records.serials))
+        records = self._served(records)
         return records, failures if end is None else failures.known_before(end)
 
     def _read(
@@ -139,9 +150,20 @@ class RecordStore:
         return files
 
     def reported(self, serials: Sequence[str]) -> Failures:
-        """Return the failures that the table `failures.parquet` has of these serials."""
-        path = self.folder / FAILURES_TABLE
-        return read_failures_table(path, serials) if path.exists() else Failures.none()
+        """Return the failures of these serials that the tables beside the records have."""
+        failures = Failures.none()
+        for path in (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES):
+            if path.exists():
+                failures = failures.joined(read_failures_table(path, serials))
+        return failures
+
+    def _served(self, records: Records) -> Records:
+        """Return the records with the spans in which their GPUs were out of service."""
+        path = self.folder / OUT_OF_SERVICE
+        outages = read_outages(path)
+        if not outages:
+            return records
+        return replace(records, out_of_service=of_records(outages, records, path))
 
 
 def _partition_date(partition: Path) -> dt.date:

@@ -10,17 +10,24 @@ from forewarn.features.records.table import SERIAL, RecordsError
 from forewarn.features.records.text_columns import plain_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
 
-__all__ = ["moments_of", "serials_of"]
+__all__ = ["moments_of", "names_of", "serials_of"]
 
 
 def serials_of(table: pa.Table, path: Path) -> pa.ChunkedArray:
     """Return the serials of a table as text."""
+    return names_of(table, SERIAL, path)
+
+
+def names_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+    """Return a column that names things as text; all null if it is not there."""
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(len(table), pa.string())])
     try:
-        return plain_text(table[SERIAL], name=True)
+        return plain_text(table[name], name=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         detail = str(error).splitlines()[0]
         raise RecordsError(
-            f"{path}: column `{SERIAL}` is {table[SERIAL].type}, expected text ({detail})."
+            f"{path}: column `{name}` is {table[name].type}, expected text ({detail})."
         ) from None
 
 

@@ -641,3 +641,68 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
     store = RecordStore(tmp_path, FeatureKinds(float=("temp",)), Nanoseconds(600 * 10**9))
     assert len(store.read()) == 5
     assert len(opened) == in_all
+
+
+# --- what incidents tell -----------------------------------------------------------------------
+
+
+def _with_outages(folder: Path, columns: dict[str, Any]) -> None:
+    pq.write_table(pa.table(columns), folder / "out_of_service.parquet")
+
+
+def spans_of(records: Records) -> list[tuple[str, float, float]]:
+    spans = records.out_of_service
+    names = [records.serials[gpu] for gpu in spans.gpu]
+    return sorted(zip(names, hours(spans.start), hours(spans.end), strict=True))
+
+
+def test_machines_and_gpus_that_were_out_of_service(tmp_path: Path) -> None:
+    folder = write(frame_of(), tmp_path / "records")
+    columns = {
+        "machine_id": ["m-A", "m-B", "m-Z", None],
+        "gpu_serial": pa.array([None, "C", None, None], pa.string()),
+        "start": moments(10, 20, 30, 40),
+        "end": moments(15, None, None, None),
+    }
+    _with_outages(folder, columns)
+    records, _ = store_of(folder).read_known()
+    # A machine stands for its GPUs, a serial for itself; nobody is on m-Z.
+    assert spans_of(records) == [("A", 10.0, 15.0), ("C", 20.0, float("inf"))]
+    assert spans_of(store_of(folder).read(at(5), at(9))) == spans_of(records)
+
+
+def test_a_span_that_ends_before_it_begins_is_none(tmp_path: Path) -> None:
+    folder = write(frame_of(), tmp_path / "records")
+    _with_outages(folder, {"machine_id": ["m-A"], "start": moments(10), "end": moments(10)})
+    assert spans_of(store_of(folder).read()) == []
+
+
+@pytest.mark.parametrize("column", ["machine_id", "start"])
+def test_a_table_of_spans_without_a_column_is_named(tmp_path: Path, column: str) -> None:
+    folder = write(frame_of(), tmp_path / "records")
+    columns = {"machine_id": ["m-A"], "start": moments(10)}
+    _with_outages(folder, {name: values for name, values in columns.items() if name != column})
+    with pytest.raises(RecordsError, match=rf"out_of_service\.parquet: column `{column}`"):
+        store_of(folder).read()
+
+
+def test_failures_of_incidents_are_failures_and_the_same_one_counts_once(tmp_path: Path) -> None:
+    reported = {"gpu_serial": ["B"], "failed_at": moments(20), "repaired_at": moments(25)}
+    store = with_table(tmp_path, reported)
+    incidents = {
+        "gpu_serial": ["B", "A"],
+        "failed_at": moments(21, 30),
+        "repaired_at": moments(24, 33),
+        "known_at": moments(22, 31),
+    }
+    pq.write_table(pa.table(incidents), store.folder / "incident_failures.parquet")
+    records, known = store.read_known()
+    assert told(known.episodes(), records) == [("A", 30.0, 33.0, 31.0), ("B", 20.0, 25.0, 20.0)]
+
+
+def test_failures_of_incidents_alone_are_enough_to_train_on(tmp_path: Path) -> None:
+    folder = write(frame_of().drop(columns="failure"), tmp_path / "records")
+    assert not store_of(folder).has_failures()
+    incidents = {"gpu_serial": ["A"], "failed_at": moments(30)}
+    pq.write_table(pa.table(incidents), folder / "incident_failures.parquet")
+    assert store_of(folder).has_failures()
