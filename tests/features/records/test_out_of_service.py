@@ -85,10 +85,10 @@ def test_a_label_is_unknown_exactly_where_time_overlaps(spans: list[tuple[int, i
     within = out.within(gpu, end, HORIZON)
     for row in range(20):
         minute = int(end[row] - START) // MINUTE
-        # Of (minute, minute + 20] and [start, start + length), in whole minutes.
-        horizon = set(range(minute + 1, minute + 21))
+        # Of (minute, minute + 20] and [start, start + length), in half minutes.
+        horizon = set(range(2 * minute + 1, 2 * minute + 41))
         overlaps = any(
-            number == gpu[row] and horizon & set(range(start, start + length))
+            number == gpu[row] and horizon & set(range(2 * start, 2 * (start + length)))
             for number, start, length in spans
         )
         assert within[row] == overlaps
