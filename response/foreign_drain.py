@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.machine import Machine, ServiceState
 
-__all__ = ["LONGEST_PATTERN", "failure_pattern", "foreign_drains"]
+__all__ = ["FROM_SCHEDULER", "LONGEST_PATTERN", "failure_pattern", "foreign_drains"]
+
+FROM_SCHEDULER: Final = "scheduler"
+"""Source of findings that the loop makes of what it reads from the scheduler."""
 
 LONGEST_PATTERN = 200
 _LONGEST_REASON = 1000
@@ -62,7 +66,7 @@ def _finding(machine: Machine, now: Nanoseconds) -> Finding:
     since = now if machine.reason_at is None else machine.reason_at
     mark = machine.reason[:100] if machine.reason_at is None else str(machine.reason_at)
     return Finding(
-        source="scheduler",
+        source=FROM_SCHEDULER,
         id=f"{machine.name} {now // DAY} {mark}",
         kind=FindingKind.FOREIGN_DRAIN,
         cause="foreign drain",

@@ -1,15 +1,54 @@
-"""Spans in which GPUs were out of service: that one did not fail then says nothing of its health."""
+"""Spans out of service: that a GPU did not fail in one says nothing of its health."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["OutOfService"]
+__all__ = ["Absence", "OutOfService", "joined_absences"]
+
+
+class Absence(NamedTuple):
+    """A span [start, end) in which a machine, or one GPU, was out of service.
+
+    Attributes
+    ----------
+    machine : str
+    gpu_serial : str or None
+        With a serial only this GPU, else all GPUs of the machine.
+    start, end : int
+        Nanoseconds since 1970 UTC; `end` is `NEVER` while it lasts.
+    """
+
+    machine: str
+    gpu_serial: str | None
+    start: Nanoseconds
+    end: Nanoseconds
+
+
+def joined_absences(absences: Iterable[Absence]) -> list[Absence]:
+    """Return the absences by machine, GPU and time, those that overlap or touch made one.
+
+    Examples
+    --------
+    >>> spans = [Absence("m", None, 5, 9), Absence("m", None, 1, 5), Absence("m", "A", 1, 2)]
+    >>> [(a.gpu_serial, a.start, a.end) for a in joined_absences(spans)]
+    [(None, 1, 9), ('A', 1, 2)]
+    """
+    joined: list[Absence] = []
+    for absence in sorted(absences, key=lambda a: (a.machine, a.gpu_serial or "", a.start)):
+        last = joined[-1] if joined else None
+        if last is None or last[:2] != absence[:2] or absence.start > last.end:
+            joined.append(absence)
+        else:
+            joined[-1] = last._replace(end=max(last.end, absence.end))
+    return joined
 
 
 @dataclass(frozen=True, slots=True)

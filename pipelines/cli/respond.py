@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from forewarn.pipelines.incidents.response_site import ResponseSite
 
 __all__ = ["add_respond"]
+
+_ASK = ""  # sacctmgr, as there is no file
 
 
 class SchedulerError(InputError):
@@ -39,7 +42,8 @@ def add_respond(commands: Commands) -> None:
         "forewarn respond --once --config my.toml   (decides once; observes unless [respond] lets "
         "it act)\n"
         "  forewarn respond --watch --config my.toml --serve   (again and again, with the API)\n"
-        "  forewarn respond --score --config my.toml   (what acting came to so far)",
+        "  forewarn respond --score --config my.toml   (what acting came to so far)\n"
+        "  forewarn respond --slurm-history --config my.toml   (on the first day: past failures)",
     )
     add_config(command)
     how = command.add_argument_group("what to do")
@@ -47,6 +51,15 @@ def add_respond(commands: Commands) -> None:
     how.add_argument("--watch", action="store_true", help="again and again, each [respond] every")
     how.add_argument("--serve", action="store_true", help="answer the API; alone or with --watch")
     how.add_argument("--score", action="store_true", help="print what acting came to, and end")
+    how.add_argument(
+        "--slurm-history",
+        nargs="?",
+        const=_ASK,
+        metavar="FILE",
+        help="take past outages for retraining, of what `TZ=UTC sacctmgr -n -P show event "
+        "event=node start=DATE format=NodeName,Start,End,State,User,Reason` printed, or ask it "
+        "for the last year; and end",
+    )
     how.add_argument(
         "--new-token",
         metavar="NAME:ROLE",
@@ -60,9 +73,12 @@ def _respond(args: argparse.Namespace) -> int:
 
     if args.new_token is not None:
         return _new_token(args.new_token)
-    if args.once + args.score + (args.watch or args.serve) != 1:
-        raise OptionsError("expected --once, --score, or --watch and --serve.")
+    history = args.slurm_history is not None
+    if args.once + args.score + history + (args.watch or args.serve) != 1:
+        raise OptionsError("expected --once, --score, --slurm-history, or --watch and --serve.")
     site = ResponseSite.of(args.config)
+    if history:
+        return _learn_history(site, args.slurm_history, args.json)
     with ExitStack() as opened:
         ledger = opened.enter_context(site.ledger())
         if args.score:
@@ -145,6 +161,22 @@ def _new_token(text: str) -> int:
 
 def _now() -> Nanoseconds:
     return Nanoseconds(time.time_ns())
+
+
+def _learn_history(site: ResponseSite, file: str, as_json: bool) -> int:
+    """Take what Slurm remembers of outages; say what came of it."""
+    from forewarn.pipelines.incidents.driver import DriverError
+    from forewarn.pipelines.incidents.past_outages import learn_history
+
+    try:
+        learned = learn_history(site, Path(file) if file else None, now=_now())
+    except DriverError as error:
+        raise SchedulerError(f"the scheduler cannot be used: {error}.") from None
+    for line in learned.lines() if as_json else ():
+        print(json.dumps(line))
+    if not as_json:
+        print(learned.text())
+    return 0
 
 
 def _score(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:

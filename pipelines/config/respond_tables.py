@@ -9,10 +9,12 @@ from pydantic import Field, model_validator
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
 from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.response.foreign_drain import LONGEST_PATTERN
 from forewarn.response.pool import Limits, Mode, Pool
 
 __all__ = ["CostsTable", "PoolTable", "RespondTable"]
 
+Pattern = Annotated[str, Field(min_length=1, max_length=LONGEST_PATTERN)]
 Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
 
 
@@ -74,7 +76,7 @@ class RespondTable(StrictTable):
     release: Literal["release", "keep"] = "release"
     check: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     check_timeout: Duration = parse_duration("10min")
-    foreign_failures: tuple[str, ...] = ("*gpu*", "*xid*", "*nvlink*", "*ecc*", "*hw*", "*rma*")
+    foreign_failures: tuple[Pattern, ...] = ("*gpu*", "*xid*", "*nvlink*", "*ecc*", "*hw*", "*rma*")
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, lt=65536, strict=True)] = 8471
     certificate: str = ""

@@ -15,6 +15,7 @@ from forewarn.pipelines.incidents.proofs import read_proofs
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.service_log import note_services
 from forewarn.pipelines.incidents.sources import EVENTS, Gathered, gather
+from forewarn.pipelines.incidents.training_tables import learn_from_ledger
 from forewarn.pipelines.incidents.vitals import read_vitals
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
@@ -99,6 +100,8 @@ class Responder:
         self._close(fleet, now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
             self._follow(self._read(now), now)
+        patterns = self.site.table.foreign_failures
+        learn_from_ledger(self.site.records, self.ledger, patterns, now=now)
         if gathered.last_list is not None:
             self.ledger.beat("list", gathered.last_list)
         self.ledger.beat("loop", now)

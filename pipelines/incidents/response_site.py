@@ -161,19 +161,22 @@ class ResponseSite:
         )
         return Listener("respond", table.host, table.port, certificate, key)
 
-    def driver(self) -> Driver | None:
-        """Return the scheduler; None where nobody may be asked."""
-        if self.table.driver == "none":
-            return None
+    def slurm(self) -> SlurmCommand:
+        """Return how Slurm's programs are called."""
         conf = self.table.slurm_conf
-        command = SlurmCommand(
+        return SlurmCommand(
             conf=str(self.folder / conf) if conf else "",
             timeout=self.table.command_timeout / 1e9,
             before_changes=self.table.slurm_sudo,
         )
+
+    def driver(self) -> Driver | None:
+        """Return the scheduler; None where nobody may be asked."""
+        if self.table.driver == "none":
+            return None
         pools = {
             name: table.partition or name
             for name, table in self.table.pools.items()
             if not table.selector
         }
-        return Slurm(pools, command, self.table.check_users)
+        return Slurm(pools, self.slurm(), self.table.check_users)

@@ -21,7 +21,7 @@ from forewarn.pipelines.storage.failures_table import (
 from forewarn.pipelines.storage.out_of_service_table import (
     OUT_OF_SERVICE,
     of_records,
-    read_outages,
+    read_absences,
 )
 from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory, open_parquet
 from forewarn.pipelines.storage.replaced_files import read_until_still
@@ -160,10 +160,10 @@ class RecordStore:
     def _served(self, records: Records) -> Records:
         """Return the records with the spans in which their GPUs were out of service."""
         path = self.folder / OUT_OF_SERVICE
-        outages = read_outages(path)
-        if not outages:
+        absences = read_absences(path)
+        if not absences:
             return records
-        return replace(records, out_of_service=of_records(outages, records, path))
+        return replace(records, out_of_service=of_records(absences, records, path))
 
 
 def _partition_date(partition: Path) -> dt.date:

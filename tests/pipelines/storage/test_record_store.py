@@ -646,7 +646,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 # --- what incidents tell -----------------------------------------------------------------------
 
 
-def _with_outages(folder: Path, columns: dict[str, Any]) -> None:
+def _with_absences(folder: Path, columns: dict[str, Any]) -> None:
     pq.write_table(pa.table(columns), folder / "out_of_service.parquet")
 
 
@@ -664,7 +664,7 @@ def test_machines_and_gpus_that_were_out_of_service(tmp_path: Path) -> None:
         "start": moments(10, 20, 30, 40),
         "end": moments(15, None, None, None),
     }
-    _with_outages(folder, columns)
+    _with_absences(folder, columns)
     records, _ = store_of(folder).read_known()
     # A machine stands for its GPUs, a serial for itself; nobody is on m-Z.
     assert spans_of(records) == [("A", 10.0, 15.0), ("C", 20.0, float("inf"))]
@@ -673,7 +673,7 @@ def test_machines_and_gpus_that_were_out_of_service(tmp_path: Path) -> None:
 
 def test_a_span_that_ends_before_it_begins_is_none(tmp_path: Path) -> None:
     folder = write(frame_of(), tmp_path / "records")
-    _with_outages(folder, {"machine_id": ["m-A"], "start": moments(10), "end": moments(10)})
+    _with_absences(folder, {"machine_id": ["m-A"], "start": moments(10), "end": moments(10)})
     assert spans_of(store_of(folder).read()) == []
 
 
@@ -681,7 +681,7 @@ def test_a_span_that_ends_before_it_begins_is_none(tmp_path: Path) -> None:
 def test_a_table_of_spans_without_a_column_is_named(tmp_path: Path, column: str) -> None:
     folder = write(frame_of(), tmp_path / "records")
     columns = {"machine_id": ["m-A"], "start": moments(10)}
-    _with_outages(folder, {name: values for name, values in columns.items() if name != column})
+    _with_absences(folder, {name: values for name, values in columns.items() if name != column})
     with pytest.raises(RecordsError, match=rf"out_of_service\.parquet: column `{column}`"):
         store_of(folder).read()
 
