@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
+from forewarn.features.records.out_of_service import Absence
 
 __all__ = ["ReviewedLists", "review", "review_figures"]
 
@@ -28,14 +30,22 @@ class ReviewedLists:
         may foresee whose span was not over is left out.
     not_over : int
         Rows whose span was not over.
+    unknown : int
+        Rows that were left out, as their GPU was out of service in their span and did not fail.
     """
 
     rows: pd.DataFrame
     failures: pd.DataFrame
     not_over: int
+    unknown: int = 0
 
 
-def review(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> ReviewedLists:
+def review(
+    lists: pd.DataFrame,
+    failures: pd.DataFrame,
+    until: pd.Timestamp,
+    absences: Sequence[Absence] = (),
+) -> ReviewedLists:
     """Compare lists with failures known up to `until`.
 
     Parameters
@@ -46,14 +56,20 @@ def review(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> 
         `gpu_serial`, `failed_at`.
     until : Timestamp
         A row whose `valid_until` lies after it is left out.
+    absences : sequence of Absence
+        A row whose span meets one of its GPU is left out, unless the GPU failed: that a machine
+        out of service did not fail is no false alarm.
     """
     over = lists["valid_until"] <= until
     rows = lists[over].reset_index(drop=True)
     foreseen = _next_failure(rows, failures)
     hours = ((foreseen - rows["window_end"]).dt.total_seconds() / 3600.0).fillna(np.inf)
     rows = rows.assign(fails_at=foreseen, hours_to_failure=hours, hit=foreseen.notna())
+    unknown = _was_absent(rows, absences) & ~rows["hit"].to_numpy(bool)
+    rows, n_unknown = rows[~unknown].reset_index(drop=True), int(unknown.sum())
     if not len(rows):
-        return ReviewedLists(rows, failures.iloc[:0].assign(caught=[]), int((~over).sum()))
+        none = failures.iloc[:0].assign(caught=[])
+        return ReviewedLists(rows, none, int((~over).sum()), n_unknown)
     covered = failures["failed_at"].gt(rows["window_end"].min()) & failures["failed_at"].le(
         rows["valid_until"].max()
     )
@@ -62,9 +78,30 @@ def review(lists: pd.DataFrame, failures: pd.DataFrame, until: pd.Timestamp) -> 
     covered_failures = covered_failures.sort_values(["failed_at", "gpu_serial"]).reset_index(
         drop=True
     )
-    return ReviewedLists(
-        rows, covered_failures.assign(caught=_caught(rows, covered_failures)), int((~over).sum())
+    caught = covered_failures.assign(caught=_caught(rows, covered_failures))
+    return ReviewedLists(rows, caught, int((~over).sum()), n_unknown)
+
+
+def _was_absent(rows: pd.DataFrame, absences: Sequence[Absence]) -> npt.NDArray[np.bool_]:
+    """Tell whose GPU, or its machine, was out of service at some time of its span."""
+    absent = np.zeros(len(rows), dtype=bool)
+    if not absences:
+        return absent
+    start, end = (
+        rows[name].dt.as_unit("ns").astype("int64").to_numpy()
+        for name in ("window_end", "valid_until")
     )
+    rows_of = {
+        name: rows.groupby(name).indices
+        for name in ("gpu_serial", "machine_id")
+        if name in rows.columns
+    }
+    for absence in absences:
+        name = "machine_id" if absence.gpu_serial is None else "gpu_serial"
+        subject = absence.gpu_serial or absence.machine
+        at = rows_of.get(name, {}).get(subject, np.zeros(0, dtype=np.int64))
+        absent[at] |= (start[at] < absence.end) & (end[at] >= absence.start)
+    return absent
 
 
 def _still_open(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -114,6 +151,7 @@ def review_figures(reviewed: ReviewedLists, *, seed: int = 0) -> dict[str, Any]:
     return {
         "rows": len(rows),
         "rows_not_over_yet": reviewed.not_over,
+        "rows_unknown": reviewed.unknown,
         "flagged": len(flagged),
         "hits": hits,
         "false_alarms": len(flagged) - hits,

@@ -14,6 +14,8 @@ from forewarn.pipelines.ingest.cmdb import read_texts
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import to_timestamps
+from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES
+from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE, read_absences
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
@@ -84,8 +86,19 @@ def read_failures(path: Path) -> pd.DataFrame:
     return pd.DataFrame(columns).dropna(subset=["gpu_serial", "failed_at"])
 
 
+def _with_others(failures: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """Add failures of a second source, without those that the first has within a day."""
+    pairs = others.reset_index().merge(failures, on="gpu_serial", suffixes=("", "_before"))
+    apart = (pairs["failed_at"] - pairs["failed_at_before"]).abs()
+    doubled = pairs.loc[apart <= pd.Timedelta(1, unit="D"), "index"]
+    return pd.concat([failures, others.drop(index=doubled.unique())], ignore_index=True)
+
+
 def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> ReviewedLists:
     """Judge the lists below `at_risk` by a table of failures.
+
+    Beside the table there may be what `forewarn respond` writes: further failures, and when
+    machines were out of service.
 
     Parameters
     ----------
@@ -95,11 +108,14 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Rev
         failed after it, nobody may know yet.
     """
     lists, known = read_lists(at_risk), read_failures(failures)
+    of_incidents = failures.parent / INCIDENT_FAILURES
+    if of_incidents.exists():
+        known = _with_others(known, read_failures(of_incidents))
     if until is None and not len(known):
         raise JobError(f"{failures}: holds no failure, expected some, or `--until TIME`.")
     newest = known["failed_at"].max() if until is None else to_timestamps([until])[0]
     lists["gpu_serial"] = lists["gpu_serial"].astype(object)
-    return review(lists, known, newest)
+    return review(lists, known, newest, read_absences(failures.parent / OUT_OF_SERVICE))
 
 
 def _notice(hits: int, lead: dict[str, float]) -> str:
@@ -129,6 +145,11 @@ def review_text(figures: dict[str, Any]) -> str:
         lines.append(_notice(figures["hits"], figures["lead_time_hours"]))
     if figures["expected_hits"] is not None:
         lines.append(f"The probabilities promised {figures['expected_hits']:.1f} hits.")
+    if figures["rows_unknown"]:
+        lines.append(
+            f"{figures['rows_unknown']} rows are left out, as their machine was out of service: "
+            "that it did not fail then says nothing."
+        )
     if figures["rows_not_over_yet"]:
         lines.append(f"{figures['rows_not_over_yet']} rows are not over yet and left out.")
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.sources import Gathered
+from forewarn.pipelines.storage.drift_report import read_drift
 from forewarn.response.brakes import Freeze, Stop, Vitals
 from forewarn.response.incident import Incident
 from forewarn.response.override import Override
@@ -39,6 +40,7 @@ def read_vitals(
         usual_length=statistics.median(lengths[:-1]) if len(lengths) > 1 else None,
         policy_since=ledger.first_seen("policy", policy.version, now),
         models_since={name: ledger.first_seen("model", name, now) for name in versions},
+        drifted=read_drift(site.records),
         freezes=[Freeze(start, end, "configured") for start, end in site.table.frozen],
         # Where there are no lists at all, and in the first call, nothing has gone missing.
         last_list=gathered.last_list if site.lists.is_dir() else now,

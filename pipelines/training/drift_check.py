@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,14 @@ from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.records.timeline import Timeline
-from forewarn.features.time_units import DAY
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.config.prediction_tables import GateTable
+from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.drift_report import write_drift
 
-__all__ = ["SCORES", "ScoringDay", "drift_between"]
+__all__ = ["SCORES", "ScoringDay", "drift_between", "moved_columns", "report_drift"]
 
 SCORES = "scores of the predictor"
 
@@ -76,6 +81,24 @@ def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str
     if walk.windows:
         drifts[SCORES] = _score_drift(walk.windows[-1], day)
     return drifts
+
+
+def moved_columns(drifts: Mapping[str, Drift], gate: GateTable) -> dict[str, Drift]:
+    """Return the columns that have drifted further than the gate allows."""
+    return {
+        name: drift
+        for name, drift in sorted(drifts.items())
+        if drift.stability > gate.drift or drift.missing_now - drift.missing_before > gate.missing
+    }
+
+
+def report_drift(job: Job, moment: int, drifts: Mapping[str, Drift]) -> None:
+    """Tell those who act on predictions; a folder that cannot be written to is said."""
+    moved = moved_columns(drifts, job.settings.gate)
+    try:
+        write_drift(job.store.folder, Nanoseconds(moment), moved)
+    except OSError as error:
+        note(f"what has drifted is not written beside the records: {error}")
 
 
 def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:

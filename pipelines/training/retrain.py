@@ -26,7 +26,12 @@ from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.leftovers import sweep_scratch
 from forewarn.pipelines.storage.model_registry import CHALLENGER, Registry, RegistryError
 from forewarn.pipelines.storage.registered_version import Version
-from forewarn.pipelines.training.drift_check import ScoringDay, drift_between
+from forewarn.pipelines.training.drift_check import (
+    ScoringDay,
+    drift_between,
+    moved_columns,
+    report_drift,
+)
 from forewarn.pipelines.training.input_example import input_example
 from forewarn.pipelines.training.mlflow_log import (
     log_drift,
@@ -138,6 +143,7 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
         comparison = _compare(walk, timeline, registry, job)
         day = ScoringDay.of(walk, timeline, moment, predictor)
         drift = drift_between(walk, predictor, day)
+        report_drift(job, moment, drift)
         decision = _decide(job, predictor, day, registry, champion, comparison, drift)
         decision = _not_older(decision, champion, moment)
     with stages("log"):
@@ -270,14 +276,16 @@ def _alerts(
         if age > gate.champion_max_age:
             text = f"version {stays.number} was trained {age / DAY:g} days ago"
             yield "stale champion", text
-    moved = [
-        f"{name} ({drift.stability:.2f}, "
-        f"missing {drift.missing_before:.0%} to {drift.missing_now:.0%})"
-        for name, drift in sorted(drifts.items())
-        if drift.stability > gate.drift or drift.missing_now - drift.missing_before > gate.missing
-    ]
+    moved = moved_columns(drifts, job.settings.gate)
     if moved:
-        yield "drift", ", ".join(moved)
+        yield (
+            "drift",
+            ", ".join(
+                f"{name} ({drift.stability:.2f}, "
+                f"missing {drift.missing_before:.0%} to {drift.missing_now:.0%})"
+                for name, drift in moved.items()
+            ),
+        )
 
 
 def _refusal(outcome: Retrained) -> tuple[str, str]:

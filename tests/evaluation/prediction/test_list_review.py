@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.evaluation.prediction.list_review import ReviewedLists, review, review_figures
+from forewarn.features.records.out_of_service import Absence
+from forewarn.features.time_units import Nanoseconds
 
 START = pd.Timestamp("2025-03-01", tz="UTC")
 HORIZON = pd.Timedelta("24h")
@@ -188,3 +190,26 @@ def test_judged_as_by_looking_at_every_row(
         assert found.failures["caught"].tolist() == [(name, f) in foreseen for f, name in covered]
     else:
         assert len(found.failures) == 0
+
+
+def test_who_was_out_of_service_and_did_not_fail_is_no_false_alarm() -> None:
+    def absent(machine: str, serial: str | None, start: float, end: float) -> Absence:
+        moments = (Nanoseconds(at(hour).value) for hour in (start, end))
+        return Absence(machine, serial, *moments)
+
+    absences = [
+        absent("m-A", None, 23, 24),  # A at 0 (to 24); what ends at 24 does not meet A at 24
+        absent("m-C", None, 5, 40),  # C at 0 failed all the same; C at 24 did not
+        absent("m-B", "Z", 0, 100),  # a neighbour of B
+    ]
+    machines = {"machine_id": [f"m-{serial}" for serial, _, _ in LISTED]}
+    lists, failures = lists_of(LISTED, **machines), failures_of(FAILED)
+    found = review(lists, failures, at(1_000), absences)
+    assert list(zip(found.rows["gpu_serial"], found.rows["hit"], strict=True)) == [
+        ("B", False),
+        ("C", True),
+        ("A", True),
+    ]
+    assert found.unknown == 2
+    assert review_figures(found)["rows_unknown"] == 2
+    assert review_figures(found)["false_alarms"] == 1

@@ -13,6 +13,7 @@ from forewarn.pipelines.incidents.person_acts import Person
 from forewarn.pipelines.incidents.responder import Decided, Responder
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.scheduled_tasks import respond_site
+from forewarn.pipelines.storage.drift_report import read_drift, write_drift
 from forewarn.response.action import ActionState
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.finding import Finding, FindingKind
@@ -366,3 +367,30 @@ def test_an_override_that_is_cut_off_half_way_is_no_less_an_override(
     assert room.ledger.incidents()[-1].state is IncidentState.OVERRIDDEN
     assert room.actions() == [ActionState.OVERRIDDEN]
     assert room.state() is ServiceState.IN_SERVICE
+
+
+def test_drifted_inputs_hold_back_what_nothing_but_a_model_says(tmp_path: Path) -> None:
+    room = _room(tmp_path, "act")
+    with room.ledger:
+        room.responder.site.records.mkdir()
+        write_drift(room.responder.site.records, START, ["power_draw"])
+        room.notice("at_risk", "m0", evidence={"probability": 0.9})
+        room.notice("xid 79", "m5")
+        decided = {item.incident.machine: item.decision for item in room.once(20)}
+        assert decided["m0"].ruling is Ruling.OBSERVE
+        assert "drifted: power_draw" in decided["m0"].reason
+        assert decided["m5"].ruling is Ruling.ACT
+        # A retraining as of an earlier moment knows less; the next one lifts the brake.
+        write_drift(room.responder.site.records, Nanoseconds(START - DAY), [])
+        assert read_drift(room.responder.site.records) == ("power_draw",)
+        write_drift(room.responder.site.records, Nanoseconds(START + DAY), [])
+        decided = {item.incident.machine: item.decision for item in room.once(1)}
+        assert decided["m0"].ruling is Ruling.ACT
+
+
+def test_a_report_of_drift_that_cannot_be_read_is_no_good_news(tmp_path: Path) -> None:
+    assert read_drift(tmp_path) == ()
+    (tmp_path / "drift.json").write_text("nonsense")
+    assert read_drift(tmp_path) == ("drift.json cannot be read",)
+    write_drift(tmp_path, START, [])
+    assert read_drift(tmp_path) == ()

@@ -180,7 +180,7 @@ def test_a_folder_that_refuses_is_said_and_stops_nothing(
     assert "retraining does not learn from incidents" in capsys.readouterr().err
 
 
-# --- what Slurm remembers ---------------------------------------------------------------------------
+# --- what Slurm remembers ---------------------------------------------------------------------
 
 HISTORY = """\
 m0|2025-03-01T03:00:00|2025-03-01T05:00:00|DRAIN|root(0)|Xid 79 on gpu 0

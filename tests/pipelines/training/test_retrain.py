@@ -19,6 +19,7 @@ from forewarn.models.prediction import training_set as training_module
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.storage.drift_report import read_drift
 from forewarn.pipelines.storage.model_registry import Registry
 from forewarn.pipelines.training.training_cache import RecipeCache
 
@@ -257,6 +258,8 @@ def test_an_input_that_became_constant_is_refused(
     said = capsys.readouterr()
     refused(there, json.loads(said.out.splitlines()[-1]), "input `power_draw` became constant")
     assert "alert (drift)" in said.err
+    # Whoever acts on predictions reads it, too.
+    assert "power_draw" in read_drift(folder)
 
 
 def test_rollback_restores_the_champion_before(
