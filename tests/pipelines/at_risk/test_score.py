@@ -203,6 +203,38 @@ def test_review_counts_hits_and_misses(
     assert "precision" in capsys.readouterr().out
 
 
+def test_review_reads_what_incidents_taught_beside_the_table_of_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day = pd.Timestamp("2025-03-01", tz="UTC")
+    hours = [day + pd.Timedelta(hour, unit="h") for hour in range(48)]
+    listed = {
+        "gpu_serial": ["A", "B", "C"],
+        "machine_id": ["m1", "m2", "m3"],
+        "window_end": [day] * 3,
+        "valid_until": [hours[24]] * 3,
+        "flagged": [True] * 3,
+    }
+    (tmp_path / "lists" / "date=2025-03-01").mkdir(parents=True)
+    pd.DataFrame(listed).to_parquet(tmp_path / "lists" / "date=2025-03-01" / "at_risk.parquet")
+    write = {
+        "failures": {"gpu_serial": ["A", "X"], "failed_at": [hours[5], hours[40]]},
+        # The same failure of A by another clock, and one that no ticket tells of.
+        "incident_failures": {"gpu_serial": ["A", "B"], "failed_at": [hours[6], hours[7]]},
+        "out_of_service": {"machine_id": ["m2", "m3"], "start": [hours[2]] * 2},
+    }
+    for name, columns in write.items():
+        pd.DataFrame(columns).to_parquet(tmp_path / f"{name}.parquet")
+    arguments = ["--at-risk", str(tmp_path / "lists")]
+    arguments += ["--failures", str(tmp_path / "failures.parquet")]
+    assert main(["review", *arguments, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["hits"], figures["false_alarms"], figures["rows_unknown"]) == (2, 0, 1)
+    assert figures["failures"] == 2
+    assert main(["review", *arguments]) == 0
+    assert "1 rows are left out, as their machine was out of service" in capsys.readouterr().out
+
+
 def test_with_a_step_of_two_days_a_gpu_is_ranked_by_an_instance_of_the_day_before(
     fleet: pd.DataFrame, config_text: str, tmp_path: Path, write: Write
 ) -> None:
@@ -226,7 +258,12 @@ def test_with_a_step_of_two_days_a_gpu_is_ranked_by_an_instance_of_the_day_befor
     assert unscored.loc["S008", "reason"] == "stale"
 
 
-REVIEWED = {"random_precision": 0.01, "precision_interval": None, "expected_hits": None}
+REVIEWED = {
+    "rows_unknown": 0,
+    "random_precision": 0.01,
+    "precision_interval": None,
+    "expected_hits": None,
+}
 
 
 def test_review_says_in_words_how_early_the_hits_were_flagged() -> None:

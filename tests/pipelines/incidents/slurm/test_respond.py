@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from forewarn.features.time_units import HOUR, Nanoseconds
@@ -199,3 +201,41 @@ def _paused_after_reading(site: Site) -> Callable[[], None]:
         site.slurm.send("slurmctld", signal.SIGCONT)
 
     return resume
+
+
+def _records(folder: Path) -> None:
+    """Write records of today: eight GPUs on each of two nodes."""
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    path = folder / "records" / f"date={date}" / "0.parquet"
+    path.parent.mkdir(parents=True)
+    nodes = [f"node-{number:05d}" for number in (10, 11) for _ in range(8)]
+    columns = {
+        "gpu_serial": [f"{node} gpu {number % 8}" for number, node in enumerate(nodes)],
+        "machine_id": nodes,
+        "slot": [number % 8 for number in range(16)],
+        "timestamp": pa.array([time.time_ns()] * 16, pa.timestamp("ns", "UTC")),
+    }
+    pq.write_table(pa.table(columns), path)
+
+
+def test_retraining_learns_of_drains_ours_and_others(site: Site) -> None:
+    _records(site.folder)
+    site.slurm.update("node-00010", "state=drain", "reason=Tom: Xid 79 on GPU 3")
+    site.notice("node-00011")
+    site.respond()
+    failures = pq.read_table(site.folder / "records" / "incident_failures.parquet").to_pylist()
+    assert [(row["gpu_serial"], row["repaired_at"]) for row in failures] == [
+        ("node-00010 gpu 3", None)
+    ]
+    path = site.folder / "records" / "out_of_service.parquet"
+    assert [(row["machine_id"], row["end"]) for row in pq.read_table(path).to_pylist()] == [
+        ("node-00010", None),
+        ("node-00011", None),
+    ]
+    site.slurm.update("node-00010", "state=undrain")
+    site.slurm.until(lambda: not site.node("node-00010").out, "back")
+    site.respond()
+    (failure,) = pq.read_table(site.folder / "records" / "incident_failures.parquet").to_pylist()
+    assert failure["failed_at"] < failure["repaired_at"]
+    first, second = pq.read_table(path).to_pylist()
+    assert (first["end"], second["end"]) == (failure["repaired_at"], None)
