@@ -145,6 +145,7 @@ class ApprovalAnswer(_Answer):
 
 class _IncidentHead(_Answer):
     id: int
+    incident: int = Field(description="The same number, under its name in all other answers.")
     machine: str
     gpu_serial: str | None
     opened_at: Time
@@ -157,9 +158,9 @@ class _IncidentHead(_Answer):
 
     @classmethod
     def _head(cls, incident: Incident) -> dict[str, Any]:
-        names = _IncidentHead.model_fields.keys() - {"finding_count"}
+        names = _IncidentHead.model_fields.keys() - {"finding_count", "incident"}
         head = {name: getattr(incident, name) for name in names}
-        return head | {"finding_count": len(incident.findings)}
+        return head | {"incident": incident.id, "finding_count": len(incident.findings)}
 
 
 class IncidentAnswer(_IncidentHead):

@@ -70,6 +70,7 @@ def incident_line(incident: Incident) -> dict[str, Any]:
     decision = incident.decision
     return {
         "incident": incident.id,
+        "id": incident.id,
         "state": incident.state.value,
         "opened_at": iso(incident.opened_at),
         "machine": incident.machine,

@@ -111,7 +111,9 @@ def read_past(
         findings = _events(folder, places, policy)
     if at_risk is not None:
         findings += list_findings(at_risk, places.machine_of)
-    past_failures += _table(folder, failures, places.machine_of)
+    # A GPU of which there is no record may have spoken in an event.
+    spoke = {f.finding.gpu_serial: f.finding.machine for f in findings if f.finding.gpu_serial}
+    past_failures += _table(folder, failures, spoke | places.machine_of)
     return replace(_past(findings, past_failures, places, span), failures_known=known)
 
 

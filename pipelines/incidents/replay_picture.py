@@ -21,6 +21,8 @@ __all__ = ["outages_figure"]
 
 _MOST_MACHINES = 40
 _ROW = 0.21  # inches
+_LONGEST = 24  # characters of a name
+_NARROWEST = 150  # bars of the shortest time fill the width
 _LOOKS = {
     Outcome.CONFIRMED: ("c3", "failed"),
     Outcome.NOT_CONFIRMED: ("c2", "did not fail"),
@@ -77,7 +79,7 @@ def _draw_machines(axes: Axes, report: ReplayReport, machines: Sequence[str]) ->
     row = {machine: number for number, machine in enumerate(machines)}
     for drain in report.drains:
         if drain.taken.action.machine in row:
-            _draw_bar(axes, row[drain.taken.action.machine], drain, report.past.end)
+            _draw_bar(axes, row[drain.taken.action.machine], drain, report)
     failures = [failure for failure in report.past.failures if failure.machine in row]
     axes.plot(
         _moments([failure.failed_at for failure in failures]),
@@ -88,16 +90,25 @@ def _draw_machines(axes: Axes, report: ReplayReport, machines: Sequence[str]) ->
         markeredgewidth=1.6,
         label="a GPU failed",
         zorder=3,
+        clip_on=False,  # a failure at the end of the past lies on the edge
     )
-    axes.set_yticks(range(len(machines)), [name[:24] for name in machines])
+    axes.set_yticks(range(len(machines)), [_shortened(name) for name in machines])
     axes.set_ylim(len(machines) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
 
 
-def _draw_bar(axes: Axes, row: int, drain: Drain, end: int) -> None:
-    start, stop = _moments([drain.taken.action.at, min(drain.taken.until, end)])
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
+def _draw_bar(axes: Axes, row: int, drain: Drain, report: ReplayReport) -> None:
+    """Draw a bar; a time too short to be seen is drawn as long as can be seen."""
+    past, begin = report.past, drain.taken.action.at
+    shortest = (past.end - past.start) // _NARROWEST
+    stop = min(max(drain.taken.until, begin + shortest), past.end)
+    start, end = _moments([min(begin, stop - shortest), stop])
     colour = COLOURS[_LOOKS[drain.judged.outcome][0]]
-    axes.barh(row, stop - start, left=start, height=0.62, color=colour)
+    axes.barh(row, end - start, left=start, height=0.62, color=colour)
 
 
 def _legend(top: Axes, below: Axes, report: ReplayReport) -> None:

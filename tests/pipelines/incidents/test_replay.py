@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.past_records import read_past
+from forewarn.pipelines.incidents.policy_file import load_policy
 
 START = pd.Timestamp("2025-03-01", tz="UTC")
 HOURS = 96
@@ -298,3 +300,19 @@ def test_a_list_without_a_needed_column_is_refused(
     write_list(tmp_path / "lists", "2025-03-02", [row])
     line = refused("--records", records, "--at-risk", tmp_path / "lists")
     assert "at_risk.parquet: column `valid_until` is missing." in line
+
+
+def test_a_failure_of_a_gpu_without_records_is_on_the_machine_that_spoke(tmp_path: Path) -> None:
+    raw = tmp_path / "raw" / "host-a"
+    raw.mkdir(parents=True)
+    said = (
+        "GPU at PCI:0000:3b:00: GPU-00000000-1111-2222-3333-444444444444",
+        "GPU Board Serial Number: 7700000000001",
+        "Xid (PCI:0000:3b:00): 119, pid=1, name=python, Timeout",
+    )
+    lines = [f"[Sun Feb 23 16:24:18 2025] NVRM: {words}\n" for words in said]
+    (raw / "dmesg.log").write_text("".join(lines))
+    assert main(["ingest", "--raw", str(tmp_path / "raw"), "--out", str(tmp_path / "records")]) == 0
+    policy = load_policy([])
+    past = read_past(tmp_path / "records", policy, interval=600 * 10**9)
+    assert [(f.machine, f.gpu_serial) for f in past.failures] == [("host-a", "7700000000001")]
