@@ -88,10 +88,12 @@ def read_failures(path: Path) -> pd.DataFrame:
 
 def _with_others(failures: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """Add failures of a second source, without those that the first has within a day."""
-    pairs = others.reset_index().merge(failures, on="gpu_serial", suffixes=("", "_before"))
+    numbered = others.assign(number=range(len(others)))
+    pairs = numbered.merge(failures, on="gpu_serial", suffixes=("", "_before"))
     apart = (pairs["failed_at"] - pairs["failed_at_before"]).abs()
-    doubled = pairs.loc[apart <= pd.Timedelta(1, unit="D"), "index"]
-    return pd.concat([failures, others.drop(index=doubled.unique())], ignore_index=True)
+    doubled = pairs.loc[apart <= pd.Timedelta(1, unit="D"), "number"]
+    new = numbered[~numbered["number"].isin(doubled)].drop(columns="number")
+    return pd.concat([failures, new], ignore_index=True)
 
 
 def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> ReviewedLists:

@@ -77,8 +77,8 @@ def _gpus_of_machines(records: Records, machines: set[str], path: Path) -> dict[
         if machines:
             note(f"{path}: names machines, and the records have no `{MACHINE}`: they are left out")
         return inside
-    wanted = [code for code, name in enumerate(column.texts) if name in machines]
-    rows = np.flatnonzero(np.isin(column.codes, wanted)[records.order])
+    codes_out = [code for code, name in enumerate(column.texts) if name in machines]
+    rows = np.flatnonzero(np.isin(column.codes, codes_out)[records.order])
     pairs = np.column_stack([records.gpu[rows], column.codes[records.order[rows]]])
     for gpu, code in np.unique(pairs, axis=0).tolist():
         inside[column.texts[code]].append(gpu)
