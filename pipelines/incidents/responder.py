@@ -264,7 +264,7 @@ class Responder:
             return replace(decision, ruling=Ruling.HOLD, reason=reason, until=written.until)
         if written is not None:  # else another responder was first
             why, now = decision.reason, situation.now
-            begin(self.ledger, self._driver(), written, machine, why=why, now=now)
+            begin(self.ledger, self._driver(), written, why=why, now=now)
         return None
 
     def _driver(self) -> Driver:

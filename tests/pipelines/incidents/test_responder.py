@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +199,28 @@ def test_an_answer_that_was_lost_after_the_deed_is_read_back(room: Room) -> None
     room.once(1)
     assert room.actions() == [ActionState.DRAINED]
     assert room.driver.told.count(f"{_step(room)} m0") == 1
+
+
+def test_jobs_are_told_once_although_the_answer_was_lost_after_the_deed(room: Room) -> None:
+    room.driver.machines["m0"] = replace(room.driver.machines["m0"], jobs=("17",))
+    room.driver.silent = True
+    room.notice("xid 79")
+    room.once(20)
+    room.once(1)
+    assert room.driver.told.count("notify 17") == 1
+
+
+def test_jobs_are_told_of_what_was_written_before_we_were_ended(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.driver.machines["m0"] = replace(room.driver.machines["m0"], jobs=("17",))
+    room.notice("xid 79")
+    with monkeypatch.context() as patched:
+        patched.setattr("forewarn.pipelines.incidents.responder.begin", lambda *_, **__: None)
+        room.once(20)  # the follow-up of this very call sends it
+    room.once(1)
+    assert room.state() is ServiceState.DRAINING
+    assert room.driver.told.count("notify 17") == 1
 
 
 def test_a_foreign_drain_is_left_alone_and_becomes_an_incident(room: Room) -> None:
