@@ -20,8 +20,8 @@ __all__ = ["begin", "follow", "take_off_marks"]
 def begin(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> None:
     """Send an action that was just written, unless somebody else has begun it already.
 
-    Whoever brings it from `INTENDED` to `SENT` is the one who asks the scheduler. Jobs are told once
-    it is read to hold, whether an answer came or not.
+    Whoever brings it from `INTENDED` to `SENT` is the one who asks the scheduler. Jobs are told
+    once it is read to hold, whether an answer came or not.
     """
     if action.state is not ActionState.INTENDED:
         return

@@ -74,6 +74,11 @@ class LedgerDatabase:
             raise
         return database
 
+    @property
+    def address(self) -> str:
+        """Address with which another process can open it; without a password."""
+        return self.engine.url._replace(password=None).render_as_string()
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Yield a connection that sees one moment of the ledger."""
