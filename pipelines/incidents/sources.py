@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -113,7 +114,7 @@ def _lists(site: ResponseSite, now: Nanoseconds) -> list[PastList]:
     since = f"date={iso(now - _LISTS)[:10]}"
     paths = sorted(site.lists.glob("date=*/at_risk.parquet"))
     recent = [path for path in paths if path.parent.name >= since]
-    lists = [past for path in recent for past in _readable(lambda path=path: _list(path))]
+    lists = [past for path in recent for past in _readable(partial(_list, path))]
     return sorted((past for past in lists if past.known_at <= now), key=lambda past: past.known_at)
 
 

@@ -233,6 +233,32 @@ def test_a_foreign_drain_is_left_alone_and_becomes_an_incident(room: Room) -> No
     assert causes == {"xid 79", "foreign drain"}
 
 
+def test_what_was_known_before_others_gave_a_machine_back_needs_fresh_evidence(room: Room) -> None:
+    room.notice("xid 79")
+    room.driver.set("m0", ServiceState.DRAINED, "bob: new GPU")
+    room.once(1)
+    room.driver.set("m0", ServiceState.IN_SERVICE)
+    room.once(20)
+    room.once(20)
+    assert room.driver.told == []
+    reasons = [i.decision.reason for i in room.ledger.open_incidents() if i.decision]
+    assert any("before somebody else gave m0 back" in reason for reason in reasons)
+    room.notice("xid 79")
+    room.once(20)
+    assert room.state() is ServiceState.DRAINED
+
+
+def test_a_machine_that_was_down_and_came_back_by_itself_was_looked_at_by_nobody(
+    room: Room,
+) -> None:
+    room.notice("xid 79")
+    room.driver.set("m0", ServiceState.DOWN, "Not responding")
+    room.once(1)
+    room.driver.set("m0", ServiceState.IN_SERVICE)
+    room.once(20)
+    assert room.state() is ServiceState.DRAINED
+
+
 def test_the_kill_switch_stops_what_is_new_and_releases_go_on(room: Room) -> None:
     room.notice("xid 79", "m0")
     room.once(20)

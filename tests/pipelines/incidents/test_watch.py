@@ -96,7 +96,7 @@ def test_a_ledger_that_is_away_and_comes_back_ends_nothing(
     path = tmp_path / "ledger.db"
     with Ledger.open(f"sqlite:///{path}") as ledger:
         ledger.beat("loop", Nanoseconds(1))
-        ended, beats = threading.Event(), []
+        ended, beats = threading.Event(), list[int]()
 
         def call() -> None:
             beats.append(len(beats))
