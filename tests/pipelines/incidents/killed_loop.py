@@ -25,7 +25,7 @@ from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents import check_process, closing
+from forewarn.pipelines.incidents import check_process, closing, lines, responder
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.person_acts import Person
 from forewarn.pipelines.incidents.response_site import ResponseSite
@@ -50,6 +50,7 @@ mode = "act"
 share = 0.5
 """
 POLICY = '[kinds.at_risk]\nlikely = { probability = 0.3, step = "drain" }\n'
+PRELOADED = (lines, responder)  # once, and not in each child
 MINUTE = Nanoseconds(60 * 10**9)
 START = Nanoseconds(1_740_787_200 * 10**9)
 HOLDING = (ActionState.HOLDING, ActionState.DRAINED)
