@@ -13,6 +13,7 @@ from forewarn.response.action import Action, ActionState
 from forewarn.response.incident import IncidentState
 from forewarn.response.machine import Machine
 from forewarn.response.reconcile import Call, Course, Watched
+from forewarn.response.step import Step
 
 __all__ = ["begin", "follow", "take_off_marks"]
 
@@ -47,7 +48,7 @@ def follow(
     remembered = {entry.action.id: entry for entry in watched}
     for course in courses:
         machine, entry = machines.get(course.action.machine), remembered.get(course.action.id)
-        life = (fleet.controller, machine.boot) if course.holds and machine else ("", "")
+        life = _life(course.action, machine, fleet) if course.holds and machine else ("", "")
         known = (entry.controller, entry.boot) if entry else ("", "")
         action: Action | None = course.action
         if course.state is ActionState.OVERRIDDEN:  # first, so that nothing of it is lost
@@ -94,6 +95,13 @@ def _carry_on(
             _tried(lambda: driver.evict(action, course.jobs), f"{action.machine}: jobs stay")
         case None:
             pass
+
+
+def _life(action: Action, machine: Machine, fleet: Fleet) -> tuple[str, str]:
+    """Return what has to stay the same for an action to hold: else it may be lost by itself."""
+    configuration = fleet.configured or fleet.controller
+    controller = configuration if action.step is Step.AVOID else fleet.controller
+    return controller, machine.boot
 
 
 def _holds_first(course: Course, entry: Watched | None) -> bool:

@@ -174,6 +174,7 @@ class Responder:
             watched,
             {machine.name: machine for machine in fleet.machines},
             controller=fleet.controller,
+            configured=fleet.configured,
             pools=self.site.pools,
             recent=self._recent(now),
             stopped=stopped,
