@@ -3,7 +3,8 @@
     python killed_loop.py CONFIG URL STRIDE   # prints a line of JSON for each point of death
 
 A step is a commit of the ledger or a change by the driver; there is a point of death before and
-after each. The scheduler is a file that survives its callers, or the Slurm of the configuration.
+after each. The scheduler is a file that survives its callers. With the Slurm of the configuration
+only its changes are steps, and a person's undo is the end.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class World:
 
     def _respond(self) -> None:
         now, machines = self.now, self.machines
-        SystemClock.now = lambda _: now  # type: ignore[method-assign]
+        SystemClock.now = lambda _: now  # type: ignore
         if self.real:
             plain = SlurmCommand.change
 
@@ -155,9 +156,9 @@ class World:
             SlurmCommand.change = change  # type: ignore[method-assign]
         else:
             ResponseSite.driver = lambda _: file_driver(machines)  # type: ignore
+            event.listen(Engine, "commit", lambda _: step())
+            event.listen(Engine, "begin", lambda _: step())
         closing.start = checked  # type: ignore[attr-defined]
-        event.listen(Engine, "commit", lambda _: step())
-        event.listen(Engine, "begin", lambda _: step())
         assert main(["respond", "--once", "--config", str(self.config)]) == 0
 
     def _child(self, work: Callable[[], None]) -> bool:
@@ -249,9 +250,10 @@ def live(world: World) -> list[bool]:
     world.begin()
     call()
     world.notice(NAMES[0], "xid 79")
-    world.notice(NAMES[1], "at_risk")
-    call(5)
-    call(15)
+    if not world.real:
+        world.notice(NAMES[1], "at_risk")
+        call(5)
+    call(20)
     world.end_jobs(NAMES[0])
     call(1)
     world.undo(NAMES[0])
