@@ -75,9 +75,9 @@ class Closing:
         Whatever came of one, the next one comes twice the limit after its begin at the earliest.
         """
         changes = self.ledger.action_states(action.id)
-        for place, change in enumerate(changes):
+        for row, change in enumerate(changes):
             if change.detail == BEGUN and now < change.at + 2 * check.timeout * 1e9:
-                return [c for c in changes[place:] if c.detail.startswith("check ")]
+                return [c for c in changes[row:] if c.detail.startswith("check ")]
         return []
 
     def _all_busy(self, check: SiteCheck, now: Nanoseconds) -> bool:
