@@ -39,7 +39,11 @@ def not_usable(finding: Finding, situation: Situation) -> Held | None:
         return Held(f"{finding.cause} has a time that is still to come", finding.at)
     if situation.now >= usable_until(finding, situation):
         return Held(f"{finding.cause} is too old to act on", None)
-    return _explained(finding, situation) or _overridden(finding, situation)
+    return (
+        _explained(finding, situation)
+        or _overridden(finding, situation)
+        or _handled(finding, situation)
+    )
 
 
 def _explained(finding: Finding, situation: Situation) -> Held | None:
@@ -48,6 +52,15 @@ def _explained(finding: Finding, situation: Situation) -> Held | None:
         if other.shared and belongs(finding, other, situation.settings):
             return Held(f"{finding.cause} belongs to incident {other.id} ({other.shared})", None)
     return None
+
+
+def _handled(finding: Finding, situation: Situation) -> Held | None:
+    """Return who has had the machine since, and so has looked at it."""
+    back = situation.given_back.get(finding.machine)
+    if back is None or last_seen(finding) >= back:
+        return None
+    words = f"{finding.cause} was known before somebody else gave {finding.machine} back"
+    return Held(words, None)
 
 
 def _overridden(finding: Finding, situation: Situation) -> Held | None:

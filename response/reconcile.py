@@ -83,6 +83,7 @@ def reconcile(
     fleet: Mapping[str, Machine],
     *,
     controller: str,
+    configured: str = "",
     pools: Mapping[str, Pool],
     recent: Sequence[Action],
     stopped: bool,
@@ -98,6 +99,8 @@ def reconcile(
         As read just now.
     controller : str
         The life of the scheduler that was read.
+    configured : str, optional
+        Changes when the scheduler read its configuration anew; weights are lost then.
     pools : mapping of str to Pool
     recent : sequence of Action
         All of the last days, for the limit of killed jobs.
@@ -112,7 +115,8 @@ def reconcile(
         In the order of the deadlines, and of the actions where there is none.
     """
     ordered = sorted(watched, key=lambda w: (w.action.valid_until, w.action.id))
-    reading = _Reading(fleet, controller, _weights_reset(watched, fleet), stopped, now)
+    reset = _weights_reset(watched, fleet)
+    reading = _Reading(fleet, controller, configured or controller, reset, stopped, now)
     courses = _without_other_marks([_course(w, reading) for w in ordered])
     return [_with_eviction(course, fleet, pools, recent, stopped, now) for course in courses]
 
@@ -132,6 +136,7 @@ class _Reading:
 
     fleet: Mapping[str, Machine]
     controller: str
+    configured: str
     reset: bool
     stopped: bool
     now: Nanoseconds
@@ -140,7 +145,8 @@ class _Reading:
 def _weights_reset(watched: Iterable[Watched], fleet: Mapping[str, Machine]) -> bool:
     """Tell whether all machines that were avoided are so no longer, as after a new configuration.
 
-    With a single one nobody can tell that from a person who undid it.
+    With a single one nobody can tell that from a person who undid it, unless the scheduler counts
+    how often it was told to.
     """
     names = {w.action.machine for w in watched if w.controller and w.action.step is Step.AVOID}
     return len(names) > 1 and not any(name in fleet and fleet[name].avoided for name in names)
@@ -225,7 +231,8 @@ def _holding(watched: Watched, machine: Machine, reading: _Reading) -> Course:
         words = f"somebody else set another reason: {machine.reason}"
         return Course(action, ActionState.OVERRIDDEN, detail=words)
     lost = _lost(watched, machine, reading)
-    if not lost or watched.set_again:
+    # A drain is set again once. A weight is lost with every new configuration, by nobody's wish.
+    if not lost or (watched.set_again and action.step.isolates):
         return Course(action, ActionState.OVERRIDDEN, detail="somebody undid it")
     if reading.now >= action.valid_until:
         words = f"lost: {lost}, and it is no longer valid"
@@ -238,11 +245,14 @@ def _holding(watched: Watched, machine: Machine, reading: _Reading) -> Course:
 
 def _lost(watched: Watched, machine: Machine, reading: _Reading) -> str:
     """Return why an action may be gone although nobody undid it; empty if nothing says so."""
-    if watched.controller and reading.controller != watched.controller:
-        return "the scheduler was started anew"
+    avoids = watched.action.step is Step.AVOID
+    life = reading.configured if avoids else reading.controller
+    if watched.controller and life != watched.controller:
+        more = " or read its configuration anew" if avoids else ""
+        return f"the scheduler was started anew{more}"
     if watched.boot and machine.boot != watched.boot:
         return "the machine is a new one"
-    if watched.action.step is Step.AVOID and reading.reset:
+    if avoids and reading.reset:
         return "the weights of all machines were reset"
     return ""
 

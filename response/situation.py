@@ -140,6 +140,8 @@ class Situation:
         The last of each incident.
     brakes : sequence of Brake
     settings : ResponseSettings
+    given_back : mapping of str to int
+        When machines came back that somebody else had drained.
     """
 
     now: Nanoseconds
@@ -152,6 +154,7 @@ class Situation:
     approvals: Mapping[int, Approval] = field(default_factory=dict)
     brakes: Sequence[Brake] = ()
     settings: ResponseSettings = field(default_factory=ResponseSettings)
+    given_back: Mapping[str, Nanoseconds] = field(default_factory=dict)
 
     def beside(self, incident: Incident) -> list[Incident]:
         """Return the other open incidents of its machine."""

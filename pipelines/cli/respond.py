@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
+    from forewarn.pipelines.incidents.api_desk import Desk
     from forewarn.pipelines.incidents.ledger import Ledger
     from forewarn.pipelines.incidents.responder import Decided, Responder
     from forewarn.pipelines.incidents.response_site import ResponseSite
@@ -79,13 +79,12 @@ def _respond(args: argparse.Namespace) -> int:
     site = ResponseSite.of(args.config)
     if history:
         return _learn_history(site, args.slurm_history, args.json)
-    with ExitStack() as opened:
-        ledger = opened.enter_context(site.ledger())
+    with site.ledger() as ledger:
         if args.score:
             return _score(site, ledger, args.json)
         if args.once:
             return _once(site, ledger, args.json)
-        return _run_on(site, ledger, args, opened)
+        return _run_on(site, ledger, args)
 
 
 def _responder(site: ResponseSite, ledger: Ledger) -> Responder:
@@ -122,31 +121,36 @@ def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
     return 0
 
 
-def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace, opened: ExitStack) -> int:
+def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int:
     """Decide again and again, answer the API, or both, until somebody ends it."""
-    if not args.watch:
-        _serve(site, ledger)
-        return 0
-    responder, ended = _responder(site, ledger), threading.Event()
-    if args.serve:
-        opened.callback(ended.set)
-        threading.Thread(target=_serve, args=(site, ledger), daemon=True).start()
-    while True:
-        try:
-            _print([item for item in _answered(responder) if item.new], args.json)
-        except InputError as error:  # the ledger or the scheduler does not answer
-            note(f"not this time: {error}")
-        ended.wait(site.table.every / 1e9)
-
-
-def _serve(site: ResponseSite, ledger: Ledger) -> None:
     from forewarn.pipelines.incidents.api import serve_api
+    from forewarn.pipelines.incidents.watch import ServedApi, watch
+    from forewarn.pipelines.runtime.clock import SystemClock
+
+    if not args.watch:
+        serve_api(_desk(site, ledger), site.listener())
+        return 0
+    responder = _responder(site, ledger)
+    served = ServedApi(lambda: _desk(site, ledger), site.listener()) if args.serve else None
+    if served is not None:
+        served.start()
+
+    def call() -> None:
+        if served is not None:
+            served.tend()
+        _print([item for item in _answered(responder) if item.new], args.json)
+
+    every, longest = Nanoseconds(site.table.every), site.core.loop_every
+    watch(call, every=every, longest=longest, clock=SystemClock(), ended=threading.Event())
+    return 0
+
+
+def _desk(site: ResponseSite, ledger: Ledger) -> Desk:
     from forewarn.pipelines.incidents.api_desk import Desk
     from forewarn.pipelines.incidents.response_score import score_of
 
     access = site.access(os.environ)
-    desk = Desk(ledger, access, site.switch(ledger), lambda: score_of(site, ledger, now=_now()))
-    serve_api(desk, site.listener())
+    return Desk(ledger, access, site.switch(ledger), lambda: score_of(site, ledger, now=_now()))
 
 
 def _new_token(text: str) -> int:

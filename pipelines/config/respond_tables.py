@@ -31,6 +31,7 @@ class PoolTable(StrictTable):
     job: Count = 1
     cause: Count = 5
     killed_jobs: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 1
+    avoided: Part = 0.25
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -65,8 +66,11 @@ class RespondTable(StrictTable):
     policy: tuple[str, ...] = ()
     every: Duration = parse_duration("1min")
     settle: Duration = parse_duration("15min")
+    quiet: Duration = parse_duration("2min")
+    many: Annotated[int, Field(ge=2, le=10**9, strict=True)] = 3
     max_age: Duration = parse_duration("24h")
     list_every: Duration = parse_duration("26h")
+    known_late: Duration = parse_duration("1d")
     refill: Duration = parse_duration("1d")
     fleet_rate: Count = 10
     first_day: Duration = parse_duration("1d")
@@ -114,6 +118,7 @@ class RespondTable(StrictTable):
             cause=table.cause,
             fleet_rate=self.fleet_rate,
             killed_jobs=table.killed_jobs,
+            avoided=table.avoided,
             refill=Nanoseconds(self.refill),
         )
         return Pool(name, Mode(table.mode), table.control, limits)

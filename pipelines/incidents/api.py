@@ -6,6 +6,7 @@ It writes into the ledger and touches no machine: the loop carries out what it f
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Final
@@ -73,13 +74,15 @@ def make_app(desk: Desk) -> FastAPI:
     return app
 
 
-def serve_api(desk: Desk, listener: Listener) -> None:
+def serve_api(desk: Desk, listener: Listener, bound: socket.socket | None = None) -> None:
     """Serve the API until the process is told to stop.
 
     Parameters
     ----------
     desk : Desk
     listener : Listener
+    bound : socket, optional
+        That of the listener, if it listens already.
 
     Raises
     ------
@@ -87,7 +90,7 @@ def serve_api(desk: Desk, listener: Listener) -> None:
         If the address or the certificate cannot be used.
     """
     logging.basicConfig(level=logging.INFO, format="forewarn respond: %(message)s")
-    bound = listener.bind()
+    bound = bound or listener.bind()
     listener.warn(_log)
     server = listener.server(
         make_app(desk),

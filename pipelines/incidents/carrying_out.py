@@ -13,22 +13,22 @@ from forewarn.response.action import Action, ActionState
 from forewarn.response.incident import IncidentState
 from forewarn.response.machine import Machine
 from forewarn.response.reconcile import Call, Course, Watched
+from forewarn.response.step import Step
 
 __all__ = ["begin", "follow", "take_off_marks"]
 
 
-def begin(
-    ledger: Ledger, driver: Driver, action: Action, machine: Machine, *, why: str, now: Nanoseconds
-) -> None:
+def begin(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> None:
     """Send an action that was just written, unless somebody else has begun it already.
 
-    Whoever brings it from `INTENDED` to `SENT` is the one who asks the scheduler.
+    Whoever brings it from `INTENDED` to `SENT` is the one who asks the scheduler. Jobs are told
+    once it is read to hold, whether an answer came or not.
     """
     if action.state is not ActionState.INTENDED:
         return
     sent = ledger.advance(action, ActionState.SENT, now=now)
-    if sent is not None and _applied(ledger, driver, sent, why=why, now=now):
-        _tell_jobs(driver, machine, action)
+    if sent is not None:
+        _applied(ledger, driver, sent, why=why, now=now)
 
 
 def follow(
@@ -48,7 +48,7 @@ def follow(
     remembered = {entry.action.id: entry for entry in watched}
     for course in courses:
         machine, entry = machines.get(course.action.machine), remembered.get(course.action.id)
-        life = (fleet.controller, machine.boot) if course.holds and machine else ("", "")
+        life = _life(course.action, machine, fleet) if course.holds and machine else ("", "")
         known = (entry.controller, entry.boot) if entry else ("", "")
         action: Action | None = course.action
         if course.state is ActionState.OVERRIDDEN:  # first, so that nothing of it is lost
@@ -58,6 +58,8 @@ def follow(
                 course.action, course.state, now=now, detail=course.detail, life=life
             )
         if action is not None:
+            if machine is not None and _holds_first(course, entry):
+                _tell_jobs(driver, machine, action)
             _carry_on(ledger, driver, action, course, now=now)
 
 
@@ -95,18 +97,32 @@ def _carry_on(
             pass
 
 
-def _applied(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> bool:
+def _life(action: Action, machine: Machine, fleet: Fleet) -> tuple[str, str]:
+    """Return what has to stay the same for an action to hold: else it may be lost by itself."""
+    configuration = fleet.configured or fleet.controller
+    controller = configuration if action.step is Step.AVOID else fleet.controller
+    return controller, machine.boot
+
+
+def _holds_first(course: Course, entry: Watched | None) -> bool:
+    """Tell whether it was just read to hold for the first time.
+
+    The ledger knows it already, and whoever wrote that is the only one who tells the jobs: they
+    hear of it once, or not at all if we are ended in between.
+    """
+    begun = course.action.state in (ActionState.INTENDED, ActionState.SENT)
+    return begun and course.holds and not (entry is not None and entry.set_again)
+
+
+def _applied(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nanoseconds) -> None:
     """Ask the scheduler for an action; no answer means unknown, and a refusal ends the action."""
     try:
         driver.apply(action, why=why)
     except DriverTimeoutError as error:
         note(f"action {action.id} of {action.machine}: no answer, to be read ({error})")
-        return False
     except DriverError as error:
         note(f"action {action.id} of {action.machine}: refused ({error})")
         ledger.advance(action, ActionState.FAILED, now=now, detail=str(error))
-        return False
-    return True
 
 
 def _tell_jobs(driver: Driver, machine: Machine, action: Action) -> None:

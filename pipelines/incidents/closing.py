@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.check_process import BEGUN, FAILED, PASSED, CheckJob, start
 from forewarn.pipelines.incidents.driver import Driver, DriverError
+from forewarn.pipelines.incidents.entries import ActionChange
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.service_log import services_of
-from forewarn.pipelines.incidents.site_check import CheckResult, CheckState, SiteCheck
+from forewarn.pipelines.incidents.site_check import SiteCheck
 from forewarn.pipelines.runtime.progress import note
 from forewarn.response.action import Action, ActionState
-from forewarn.response.finding import Finding, FindingKind, Severity
 from forewarn.response.incident import Incident, IncidentState
 from forewarn.response.outcome import Proof, judge
 from forewarn.response.release import Check, Way, release
@@ -20,7 +21,7 @@ from forewarn.response.settings import ResponseSettings
 
 __all__ = ["Closing"]
 
-_BEGUN, _PASSED, _FAILED = "check begun", "check passed", "check failed"
+_MOST_CHECKS = 8  # at once; each is a process of its own
 
 
 @dataclass(slots=True)
@@ -40,10 +41,10 @@ class Closing:
     driver: Driver | None
     check: SiteCheck | None
     settings: ResponseSettings
-    _checked: bool = False
+    _running: int | None = field(default=None, init=False)
 
     def release(self, action: Action, incident: Incident, now: Nanoseconds) -> None:
-        """Give a machine back if it is time; the site's check comes first, and is waited for."""
+        """Give a machine back if it is time; the site's check comes first, beside the loop."""
         last = self._last_check(action)
         way = release(action, incident, check=last, settings=self.settings, now=now)
         if way is None or way.way is Way.KEEP:
@@ -64,43 +65,54 @@ class Closing:
 
     def _last_check(self, action: Action) -> Check | None:
         for change in reversed(self.ledger.action_states(action.id)):
-            if change.detail.startswith((_PASSED, _FAILED)):
-                return Check(change.detail.startswith(_PASSED), change.at)
+            if change.detail.startswith((PASSED, FAILED)):
+                return Check(change.detail.startswith(PASSED), change.at)
         return None
 
-    def _claimed(self, check: SiteCheck, action: Action, now: Nanoseconds) -> Action | None:
-        """Return the action once it is this responder's to check; None if another one is at it.
+    def _begins(self, check: SiteCheck, action: Action, now: Nanoseconds) -> list[ActionChange]:
+        """Return the checks of a machine that were begun lately, and what came after the last.
 
-        A check takes minutes, and the loop waits for it: there is one in a call.
+        Whatever came of one, the next one comes twice the limit after its begin at the earliest.
         """
-        for change in self.ledger.action_states(action.id):
-            if change.detail == _BEGUN and now < change.at + 2 * check.timeout * 1e9:
-                return None
-        if self._checked:
-            return None
-        return self.ledger.advance(action, action.state, now=now, detail=_BEGUN)
+        changes = self.ledger.action_states(action.id)
+        for row, change in enumerate(changes):
+            if change.detail == BEGUN and now < change.at + 2 * check.timeout * 1e9:
+                return [c for c in changes[row:] if c.detail.startswith("check ")]
+        return []
+
+    def _all_busy(self, check: SiteCheck, now: Nanoseconds) -> bool:
+        """Tell whether as many checks run as may at once."""
+        if self._running is None:
+            begins = [self._begins(check, other, now) for other in self.ledger.open_actions()]
+            self._running = sum(bool(b) and b[-1].detail == BEGUN for b in begins)
+        return self._running >= _MOST_CHECKS
 
     def _run_check(self, check: SiteCheck, action: Action, now: Nanoseconds) -> None:
-        """Check a machine where nothing else runs, and write down what came of it."""
-        begun = self._claimed(check, action, now)
-        if self.driver is None or begun is None:
+        """Have a machine checked where nothing else runs; a process writes down what comes of it.
+
+        The ledger knows of it first: another responder leaves it alone, and so do we.
+        """
+        if self.driver is None or self._begins(check, action, now) or self._all_busy(check, now):
             return
-        self._checked = True
+        begun = self.ledger.advance(action, action.state, now=now, detail=BEGUN)
+        if begun is None:
+            return
         try:
             self.driver.reserve(action)
-            result = check.run(
-                action.machine, action=action.id, reservation=f"forewarn-{action.id}"
+            start(
+                CheckJob(
+                    ledger=self.ledger.database.address,
+                    command=check.command,
+                    timeout=check.timeout,
+                    machine=action.machine,
+                    action=action.id,
+                    version=begun.version,
+                    begun_at=now,
+                )
             )
-        except DriverError as error:
+        except (DriverError, OSError) as error:
             note(f"{action.machine}: not checked yet ({error})")
-            return
-        if result.state is CheckState.UNKNOWN:  # it says nothing, so it proves nothing
-            note(f"{action.machine}: the check said nothing ({result.detail}), it is tried again")
-            return
-        if not result.passed:  # before the change, which is not made again
-            self.ledger.take(self.ledger.unknown([_finding(action, result, now)]), now=now)
-        verdict = _PASSED if result.passed else _FAILED
-        self.ledger.advance(begun, begun.state, now=now, detail=f"{verdict}: {result.detail}")
+        self._running = (self._running or 0) + 1
 
     def settle(
         self,
@@ -135,18 +147,3 @@ class Closing:
             self.ledger.settle(
                 incident.id, IncidentState.CLOSED, now=now, who="forewarn", why=judgement.why
             )
-
-
-def _finding(action: Action, result: CheckResult, now: Nanoseconds) -> Finding:
-    return Finding(
-        source="check",
-        id=f"{action.machine} action {action.id} version {action.version}",
-        kind=FindingKind.CHECK,
-        cause="failed check",
-        machine=action.machine,
-        gpu_serial=action.gpu_serial,
-        at=now,
-        valid_until=Nanoseconds(now + 7 * 86_400 * 10**9),
-        severity=Severity.ERROR,
-        evidence={"state": result.state.name.lower(), "detail": result.detail},
-    )

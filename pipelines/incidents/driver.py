@@ -31,11 +31,15 @@ class Fleet:
     machines : tuple of Machine
     controller : str
         Changes when the controller was started anew; what it was told just before may be lost.
+    configured : str
+        Changes when the controller read its configuration anew, which takes back what stands there,
+        such as weights.
     """
 
     at: Nanoseconds
     machines: tuple[Machine, ...]
     controller: str
+    configured: str = ""
 
 
 class Driver(Protocol):

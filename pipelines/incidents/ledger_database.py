@@ -22,6 +22,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.incidents import migrations
@@ -73,6 +74,11 @@ class LedgerDatabase:
             database.engine.dispose()
             raise
         return database
+
+    @property
+    def address(self) -> str:
+        """Address with which another process can open it; without a password."""
+        return self.engine.url._replace(password=None).render_as_string()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -196,6 +202,8 @@ def _translated(address: URL) -> Iterator[None]:
             reason = "is no ledger: it is not even a database, expected a new name or a ledger"
             raise LedgerError(f"{_name(address)} {reason}") from error
         raise LedgerError(f"the ledger, {_name(address)}: {reason}") from error
+    except PoolTimeoutError as error:
+        raise LedgerError(f"the ledger, {_name(address)}: no connection was free") from error
 
 
 def _migrate(connection: Connection) -> None:

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.past import PastFinding
 
-__all__ = ["list_findings"]
+__all__ = ["PastList", "list_findings", "read_list"]
 
+_TEXTS = ("machine_id", "model_version")
 _NEEDED = ("gpu_serial", "window_end", "valid_until", "flagged")
+
+
+@dataclass(frozen=True, slots=True)
+class PastList:
+    """A daily list, of which a GPU may be flagged or none.
+
+    Attributes
+    ----------
+    known_at : int
+        When its newest window ended, nanoseconds since 1970 UTC; of a list without a row the end of
+        its day.
+    findings : list of PastFinding
+        The flagged GPUs.
+    """
+
+    known_at: Nanoseconds
+    findings: list[PastFinding]
 
 
 def list_findings(
@@ -47,11 +67,37 @@ def list_findings(
     for path in paths:
         if path.parent.name < f"date={since}":
             continue
-        table = _checked(read_parquet(path), path)
-        if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
+        past = read_list(path, machine_of)
+        if past is None:
             note(f"{path}: made in hindsight and left out")
         else:
-            yield from _flagged(table, path, machine_of)
+            yield from past.findings
+
+
+def read_list(path: Path, machine_of: Mapping[str, str]) -> PastList | None:
+    """Read one list; None if it was made in hindsight.
+
+    Raises
+    ------
+    RecordsError, JobError
+        If it cannot be used.
+    """
+    table = _checked(read_parquet(path), path)
+    if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
+        return None
+    known = pc.max(moments_of(table, "window_end", path)).as_py()
+    if known is None:
+        known = _end_of_day(path)
+    return PastList(Nanoseconds(known), list(_flagged(table, path, machine_of, known)))
+
+
+def _end_of_day(path: Path) -> int:
+    """Return when the day of a list is over, by the name of its folder."""
+    day = path.parent.name.removeprefix("date=")
+    try:
+        return parse_moment(day) + DAY
+    except ValueError:
+        raise JobError(f"{path}: found day {day!r}, expected one such as 2025-03-01.") from None
 
 
 def _checked(table: pa.Table, path: Path) -> pa.Table:
@@ -61,11 +107,23 @@ def _checked(table: pa.Table, path: Path) -> pa.Table:
     if not pa.types.is_boolean(table["flagged"].type):
         kind = table["flagged"].type
         raise JobError(f"{path}: column `flagged` is {kind}, expected true or false in every row.")
+    for name in _TEXTS:
+        if name in table.column_names and not _is_text(table[name].type):
+            raise JobError(f"{path}: column `{name}` is {table[name].type}, expected text.")
     return table
 
 
-def _flagged(table: pa.Table, path: Path, machine_of: Mapping[str, str]) -> Iterator[PastFinding]:
-    known = pc.max(moments_of(table, "window_end", path)).as_py()
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(
+        fits(kind) for fits in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+    )
+
+
+def _flagged(
+    table: pa.Table, path: Path, machine_of: Mapping[str, str], known: int
+) -> Iterator[PastFinding]:
     rows = table.filter(pc.fill_null(table["flagged"], False))
     until = moments_of(rows, "valid_until", path).to_pylist()
     empty = [None] * len(rows)

@@ -13,7 +13,7 @@ from forewarn.pipelines.incidents.driver import Driver, DriverError, Fleet
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.proofs import read_proofs
 from forewarn.pipelines.incidents.response_site import ResponseSite
-from forewarn.pipelines.incidents.service_log import note_services
+from forewarn.pipelines.incidents.service_log import given_back, note_services
 from forewarn.pipelines.incidents.sources import EVENTS, Gathered, gather
 from forewarn.pipelines.incidents.training_tables import learn_from_ledger
 from forewarn.pipelines.incidents.vitals import read_vitals
@@ -96,8 +96,9 @@ class Responder:
         self.ledger.take(self.ledger.unknown(foreign_drains(fleet.machines, now=now)), now=now)
         self._follow(fleet, now)
         self._share(fleet, now)
+        self._note_services(fleet, now)
         decided = self._decide(fleet, gathered, now)
-        self._close(fleet, now)
+        self._close(now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
             self._follow(self._read(now), now)
         patterns = self.site.table.foreign_failures
@@ -148,6 +149,7 @@ class Responder:
             approvals=self.ledger.approvals([incident.id for incident in incidents]),
             brakes=brakes(vitals, settings=settings, now=now),
             settings=settings,
+            given_back=given_back(self.ledger, incidents, now=now),
         )
 
     def _recent(self, now: Nanoseconds) -> list[Action]:
@@ -175,6 +177,7 @@ class Responder:
             watched,
             {machine.name: machine for machine in fleet.machines},
             controller=fleet.controller,
+            configured=fleet.configured,
             pools=self.site.pools,
             recent=self._recent(now),
             stopped=stopped,
@@ -197,14 +200,19 @@ class Responder:
                 why=event.why,
             )
 
-    def _close(self, fleet: Fleet, now: Nanoseconds) -> None:
+    def _note_services(self, fleet: Fleet, now: Nanoseconds) -> None:
+        """Write down which machines with open incidents are in service."""
+        if self.driver is None:
+            return
+        before, names = self.ledger.last_beat("loop"), by_machine(self.ledger.open_incidents())
+        seen = [machine for machine in fleet.machines if machine.name in names]
+        longest = self.site.core.unseen
+        note_services(self.ledger, seen, before=before, longest=longest, now=now)
+
+    def _close(self, now: Nanoseconds) -> None:
         """Give back what is over, and say what came of incidents."""
         incidents = self.ledger.open_incidents()
-        settings, before = self.site.core, self.ledger.last_beat("loop")
-        names = by_machine(incidents)
-        seen = [machine for machine in fleet.machines if machine.name in names]
-        if self.driver is not None:
-            note_services(self.ledger, seen, before=before, longest=settings.unseen, now=now)
+        settings = self.site.core
         closing = Closing(self.ledger, self.driver, self.site.check(), settings)
         for action in self.ledger.open_actions():
             incident = self.ledger.incident(action.incident)
@@ -267,7 +275,7 @@ class Responder:
             return replace(decision, ruling=Ruling.HOLD, reason=reason, until=written.until)
         if written is not None:  # else another responder was first
             why, now = decision.reason, situation.now
-            begin(self.ledger, self._driver(), written, machine, why=why, now=now)
+            begin(self.ledger, self._driver(), written, why=why, now=now)
         return None
 
     def _driver(self) -> Driver:

@@ -105,6 +105,10 @@ class ResponseSite:
         table = self.table
         return ResponseSettings(
             settle=Nanoseconds(table.settle),
+            quiet=Nanoseconds(table.quiet),
+            many=table.many,
+            max_age=Nanoseconds(table.max_age),
+            known_late=Nanoseconds(table.known_late),
             salt=table.salt,
             overrides_a_day=table.overrides,
             first_day=Nanoseconds(table.first_day),

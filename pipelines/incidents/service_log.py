@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -10,10 +11,13 @@ from sqlalchemy import insert, select
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.tables import services
+from forewarn.response.finding import Finding
+from forewarn.response.given_back import given_back_at, is_drain
+from forewarn.response.incident import Incident
 from forewarn.response.machine import Machine
 from forewarn.response.outcome import Service
 
-__all__ = ["note_services", "services_of"]
+__all__ = ["given_back", "note_services", "services_of"]
 
 
 def note_services(
@@ -68,3 +72,27 @@ def services_of(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Ser
     ]
     spans += [Service(row.at, max(row.at, until), row.in_service, row.busy) for row in rows[-1:]]
     return spans
+
+
+def given_back(
+    ledger: Ledger, incidents: Iterable[Incident], *, now: Nanoseconds
+) -> dict[str, Nanoseconds]:
+    """Return when machines came back that somebody else had drained.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    incidents : iterable of Incident
+        Those that are open; a drain by somebody else is in one of them.
+    now : int
+        When machines were looked at last, nanoseconds since 1970 UTC.
+    """
+    drains = defaultdict[str, list[Finding]](list)
+    for incident in incidents:
+        for finding in filter(is_drain, incident.findings):
+            drains[finding.machine].append(finding)
+    ends = {
+        name: given_back_at(theirs, services_of(ledger, name, until=now))
+        for name, theirs in drains.items()
+    }
+    return {name: end for name, end in ends.items() if end is not None}

@@ -15,6 +15,7 @@ from forewarn.pipelines.incidents.slurm_tables import (
     jobs_by_node,
     leaf_switches,
     maintenance_by_node,
+    reconfigurations,
     reservation_name,
 )
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
@@ -98,6 +99,7 @@ class Slurm:
             switches = leaf_switches(self._show("topology"))
             nodes = parse_nodes(self._show("node", "-o"))
             controller = controller_start(self._show("config"))
+            configured = f"{controller} {reconfigurations(self._diagnosis())}".rstrip()
         except ValueError as error:
             raise DriverError(f"the answer of Slurm cannot be read: {error}") from None
         machines = [
@@ -109,7 +111,7 @@ class Slurm:
             )
             for node in nodes
         ]
-        return Fleet(at, tuple(machines), controller)
+        return Fleet(at, tuple(machines), controller, configured)
 
     def apply(self, action: Action, *, why: str) -> None:
         """Raise the weight of a node, or drain it; end what `reserve` began.
@@ -287,6 +289,15 @@ class Slurm:
 
     def _show(self, what: str, *options: str) -> str:
         return self.command.ask("scontrol", "show", what, *options)
+
+    def _diagnosis(self) -> str:
+        """Return what the controller counts; nothing where it does not let us see it."""
+        try:
+            return self.command.ask("sdiag")
+        except DriverTimeoutError:
+            raise
+        except DriverError:
+            return ""
 
     def _squeue(self, *options: str) -> str:
         return self.command.ask(

@@ -13,11 +13,13 @@ __all__ = [
     "jobs_by_node",
     "leaf_switches",
     "maintenance_by_node",
+    "reconfigurations",
     "reservation_name",
 ]
 
 _OURS = "forewarn-"
 _FIELD = re.compile(r"(\w+)=(\S*)")
+_RECONFIGURED = re.compile(r"^\s*REQUEST_RECONFIGURE(?:_\w+)?\s.*?\bcount:(\d+)", re.MULTILINE)
 _BOOT = re.compile(r"^BOOT_TIME\s*=\s*(\S+)", re.MULTILINE)
 
 
@@ -33,6 +35,15 @@ def controller_start(text: str) -> str:
     if match is None:
         raise ValueError("`scontrol show config` has no BOOT_TIME")
     return match[1]
+
+
+def reconfigurations(text: str) -> str:
+    """Return how often the controller was told to read its configuration anew, from `sdiag`.
+
+    Of the rest of what it counts nothing is used. Empty if it counts none.
+    """
+    match = _RECONFIGURED.search(text)
+    return "" if match is None else match[1]
 
 
 def jobs_by_node(text: str) -> dict[str, tuple[str, ...]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 import pyarrow.compute as pc
@@ -13,7 +14,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.event_findings import event_findings, read_events
 from forewarn.pipelines.incidents.finding_rows import check
-from forewarn.pipelines.incidents.past_lists import list_findings
+from forewarn.pipelines.incidents.past_lists import PastList, read_list
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.verdict_findings import verdict_findings
 from forewarn.pipelines.runtime.progress import note
@@ -45,7 +46,7 @@ class Gathered:
     read_up_to : mapping of str to int
         To be kept with the findings.
     list_lengths : tuple of int
-        Flagged GPUs of each list, the newest last.
+        Flagged GPUs of each list, the newest last; of an empty one 0.
     last_list : int or None
         When the newest list was known, nanoseconds since 1970 UTC.
     """
@@ -72,19 +73,18 @@ def gather(
     now : int
         Nanoseconds since 1970 UTC.
     """
-    lists = _readable(lambda: _lists(site, now))
+    lists = _lists(site, now)
     events = _readable(lambda: _events(site, policy, read, now))
     verdicts = _readable(lambda: _verdicts(site, now))
-    lengths = Counter(item.known_at for item in lists)
     newest = max((item.known_at for item in events if item.known_at <= now), default=read)
     return Gathered(
         statements=_storable(
-            [*(item.finding for item in lists if item.finding.valid(now)), *verdicts]
+            [*(f for past in lists for f in _findings(past) if f.valid(now)), *verdicts]
         ),
         events=_storable([item.finding for item in events]),
         read_up_to={} if newest is None else {EVENTS: newest},
-        list_lengths=tuple(lengths[moment] for moment in sorted(lengths)),
-        last_list=max(lengths, default=None),
+        list_lengths=tuple(len(past.findings) for past in lists),
+        last_list=lists[-1].known_at if lists else None,
     )
 
 
@@ -109,11 +109,22 @@ def _storable(findings: list[Finding]) -> list[Finding]:
     return storable
 
 
-def _lists(site: ResponseSite, now: Nanoseconds) -> list[PastFinding]:
-    if not any(site.lists.glob("date=*/at_risk.parquet")):
-        return []
-    since = iso(now - _LISTS)[:10]
-    return [item for item in list_findings(site.lists, {}, since=since) if item.known_at <= now]
+def _lists(site: ResponseSite, now: Nanoseconds) -> list[PastList]:
+    """Read the lists of the last days, the newest last; one that is broken hides no other."""
+    since = f"date={iso(now - _LISTS)[:10]}"
+    paths = sorted(site.lists.glob("date=*/at_risk.parquet"))
+    recent = [path for path in paths if path.parent.name >= since]
+    lists = [past for path in recent for past in _readable(partial(_list, path))]
+    return sorted((past for past in lists if past.known_at <= now), key=lambda past: past.known_at)
+
+
+def _list(path: Path) -> list[PastList]:
+    past = read_list(path, {})
+    return [] if past is None else [past]
+
+
+def _findings(past: PastList) -> list[Finding]:
+    return [item.finding for item in past.findings]
 
 
 def _events(

@@ -37,7 +37,7 @@ def read_vitals(
         stop=None if off is None else Stop(off.who, off.at, off.why),
         overrides=overrides,
         list_length=lengths[-1] if lengths else None,
-        usual_length=statistics.median(lengths[:-1]) if len(lengths) > 1 else None,
+        usual_length=_usual(lengths[:-1]),
         policy_since=ledger.first_seen("policy", policy.version, now),
         models_since={name: ledger.first_seen("model", name, now) for name in versions},
         drifted=read_drift(site.records),
@@ -46,3 +46,9 @@ def read_vitals(
         last_list=gathered.last_list if site.lists.is_dir() else now,
         last_loop=ledger.last_beat("loop") or now,
     )
+
+
+def _usual(lengths: Sequence[int]) -> float | None:
+    """Return the median of lists that have rows: with many empty ones, any would be too long."""
+    filled = [length for length in lengths if length]
+    return statistics.median(filled) if filled else None

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.incidents.check_process import BEGUN, CheckJob, record
 from forewarn.pipelines.incidents.closing import Closing
+from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.response_site import ResponseSite
-from forewarn.pipelines.incidents.site_check import SiteCheck
+from forewarn.pipelines.incidents.site_check import CheckResult, CheckState, SiteCheck
 from forewarn.response.action import Action, ActionState
 from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.machine import Machine, ServiceState
@@ -15,56 +22,175 @@ from forewarn.response.settings import ResponseSettings
 from forewarn.response.step import DrainMode, Step
 
 START = Nanoseconds(100 * DAY)
+MINUTE = 60 * 10**9
 OVER = Nanoseconds(START + 25 * HOUR)
 
 
-def _drained(tmp_path: Path, script: str) -> list[str]:
-    """Drain a machine for a prediction, let its horizon pass, and return what its check left."""
+@dataclass(slots=True)
+class Room:
+    """Machines that were drained for a prediction, whose horizon is over."""
+
+    ledger: Ledger
+    driver: MemoryDriver
+    check: SiteCheck
+    actions: list[Action]
+
+    def call(self, minutes: float = 0) -> None:
+        """Look after all actions, as a call of the loop does."""
+        now = Nanoseconds(int(OVER + minutes * MINUTE))
+        closing = Closing(self.ledger, self.driver, self.check, ResponseSettings())
+        for action in self.ledger.open_actions():
+            incident = self.ledger.incident(action.incident)
+            assert incident is not None
+            closing.release(action, incident, now)
+
+    def details(self, number: int = 1) -> list[str]:
+        return [c.detail for c in self.ledger.action_states(number)][2:]
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for a process that runs beside us."""
+        end = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < end, self.details()
+            time.sleep(0.02)
+
+    def findings(self) -> list[Finding]:
+        return [f for i in self.ledger.incidents() for f in i.findings if f.source == "check"]
+
+
+@pytest.fixture
+def room_of(tmp_path: Path) -> Iterator[Callable[..., Room]]:
+    """Return `room_of(script, n_machines=1, timeout=30)`."""
     (tmp_path / "my.toml").write_text("")
-    program = tmp_path / "check"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    names = ("m0", "train", "r0", None, "at_risk")
+    with ResponseSite.of(tmp_path / "my.toml").ledger() as ledger:
+
+        def made(script: str, n_machines: int = 1, timeout: float = 30) -> Room:
+            program = tmp_path / "check"
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+            names = [f"m{number}" for number in range(n_machines)]
+            actions = [_drained(ledger, name) for name in names]
+            machines = {name: Machine(name, ServiceState.DRAINED, gpus=8) for name in names}
+            check = SiteCheck((str(program), "{machine}"), timeout=timeout)
+            return Room(ledger, MemoryDriver(machines, START), check, actions)
+
+        yield made
+
+
+def _drained(ledger: Ledger, machine: str) -> Action:
     until = Nanoseconds(START + DAY)
     finding = Finding(
-        *("at_risk", "1", FindingKind.AT_RISK, "at_risk", "m0", START, until), gpu_serial="g0"
+        *("at_risk", machine, FindingKind.AT_RISK, "at_risk", machine, START, until),
+        gpu_serial=f"GPU of {machine}",
     )
-    with ResponseSite.of(tmp_path / "my.toml").ledger() as ledger:
-        ledger.take([finding], now=START)
-        (incident,) = ledger.open_incidents()
-        drain = Action(
-            *(0, incident.id, *names, Step.DRAIN, DrainMode.FINISH, START, until, START),
-            gpu_serial="g0",
-        )
-        action = ledger.act(drain, lambda _: None)
-        assert isinstance(action, Action)
-        drained = ledger.advance(action, ActionState.DRAINED, now=START)
-        assert drained is not None
-        driver = MemoryDriver({"m0": Machine("m0", ServiceState.DRAINED, gpus=8)}, START)
-        check = SiteCheck((str(program),), timeout=10)
-        for _ in range(2):  # a second call at once is another responder: it leaves the check alone
-            closing = Closing(ledger, driver, check, ResponseSettings())
-            closing.release(drained, incident, OVER)
-        findings = [f for i in ledger.incidents() for f in i.findings if f.source == "check"]
-        assert all((f.machine, f.gpu_serial) == ("m0", "g0") for f in findings)
-        assert len({i.id for i in ledger.incidents()}) == 1
-        return [change.detail for change in ledger.action_states(action.id)][2:] + [
-            f.cause for f in findings
-        ]
-
-
-def test_a_check_that_fails_is_told_to_the_incident_of_the_gpu_once(tmp_path: Path) -> None:
-    begun, failed, cause = _drained(tmp_path, "echo 2 links down; exit 2")
-    assert (begun, failed, cause) == (
-        "check begun",
-        "check failed: 2 links down",
-        "failed check",
+    ledger.take([finding], now=START)
+    incident = ledger.open_incidents()[-1]
+    drain = Action(
+        *(0, incident.id, machine, "train", "r0", None, "at_risk"),
+        *(Step.DRAIN, DrainMode.FINISH, START, until, START),
+        gpu_serial=incident.gpu_serial,
     )
+    action = ledger.act(drain, lambda _: None)
+    assert isinstance(action, Action)
+    drained = ledger.advance(action, ActionState.DRAINED, now=START)
+    assert drained is not None
+    return drained
 
 
-def test_a_check_that_says_nothing_proves_nothing(tmp_path: Path) -> None:
-    assert _drained(tmp_path, "echo srun: no such host; exit 3") == ["check begun"]
+def test_a_check_that_fails_is_told_to_the_incident_of_the_gpu_once(
+    room_of: Callable[..., Room],
+) -> None:
+    room = room_of("echo 2 links down; exit 2")
+    room.call()
+    room.call()  # at once again, as another responder would: it leaves the check alone
+    room.until(lambda: len(room.details()) > 1)
+    assert room.details() == ["check begun", "check failed: 2 links down"]
+    room.call(60)
+    assert room.details()[2:] == []  # a person has to look
+    (finding,) = room.findings()
+    assert (finding.machine, finding.gpu_serial) == ("m0", "GPU of m0")
+    assert finding.cause == "failed check"
+    assert len(room.ledger.incidents()) == 1
 
 
-def test_a_check_that_passes_gives_no_finding(tmp_path: Path) -> None:
-    assert _drained(tmp_path, "exit 0")[:2] == ["check begun", "check passed: exit code 0"]
+def test_a_check_that_says_nothing_proves_nothing_and_is_tried_again(
+    room_of: Callable[..., Room],
+) -> None:
+    room = room_of("echo srun: no such host; exit 3", timeout=60)
+    room.call()
+    room.until(lambda: len(room.details()) > 1)
+    unknown = ["check begun", "check unknown: srun: no such host"]
+    assert room.details() == unknown
+    room.call(1.9)
+    assert room.details() == unknown
+    room.call(2)
+    room.until(lambda: len(room.details()) > 3)
+    assert room.details() == 2 * unknown
+    assert room.findings() == []
+    assert room.driver.told.count("undo m0") == 0
+
+
+def test_a_check_that_hangs_is_ended_and_is_no_failure(
+    room_of: Callable[..., Room], tmp_path: Path
+) -> None:
+    room = room_of(f"echo $$ > {tmp_path}/pid; sleep 1000", timeout=0.5)
+    room.call()
+    room.until(lambda: len(room.details()) > 1)
+    assert room.details() == ["check begun", "check unknown: no result in 0.5 s"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert room.findings() == []
+
+
+def test_a_check_that_passes_gives_the_machine_back_in_a_later_call(
+    room_of: Callable[..., Room],
+) -> None:
+    room = room_of("exit 0")
+    room.call()
+    room.until(lambda: len(room.details()) > 1)
+    assert room.details() == ["check begun", "check passed: exit code 0"]
+    assert room.driver.told == ["reserve m0"]
+    room.call(1)
+    assert room.driver.told == ["reserve m0", "undo m0"]
+    assert room.findings() == []
+
+
+def test_checks_run_beside_each_other_and_hold_no_call_back(
+    room_of: Callable[..., Room], tmp_path: Path
+) -> None:
+    """Each waits for a file of the other: one after the other they would hang."""
+    wait = f"touch {tmp_path}/$1; until test -e {tmp_path}/m0 -a -e {tmp_path}/m1; do sleep .02"
+    room = room_of(f"{wait}; done", n_machines=2)
+    room.call()
+    room.until(lambda: all(len(room.details(number)) > 1 for number in (1, 2)))
+    assert room.details(1)[1:] == room.details(2)[1:] == ["check passed: exit code 0"]
+
+
+def test_a_check_that_ended_with_its_process_is_begun_again(
+    room_of: Callable[..., Room], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = room_of("exit 0", timeout=60)
+    with monkeypatch.context() as patched:
+        patched.setattr("forewarn.pipelines.incidents.closing.start", lambda _: None)
+        room.call()  # nothing ever comes of it
+    room.call(1)
+    assert room.details() == ["check begun"]
+    room.call(2)
+    room.until(lambda: len(room.details()) > 2)
+    assert room.details() == ["check begun", "check begun", "check passed: exit code 0"]
+
+
+def test_what_a_check_says_counts_only_while_somebody_waits_for_it(
+    room_of: Callable[..., Room],
+) -> None:
+    room = room_of("exit 0")
+    begun = room.ledger.advance(room.actions[0], ActionState.DRAINED, now=OVER, detail=BEGUN)
+    assert begun is not None
+    values = (room.ledger.database.address, room.check.command, 30.0, "m0", 1)
+    result = CheckResult(CheckState.CRITICAL, "late")
+    record(room.ledger, CheckJob(*values, version=begun.version - 1, begun_at=START), result, OVER)
+    assert room.details() == ["check begun"]
+    room.ledger.advance(begun, ActionState.RELEASING, now=OVER, detail="by hand")
+    record(room.ledger, CheckJob(*values, version=begun.version, begun_at=START), result, OVER)
+    assert room.details() == ["check begun", "by hand"]
+    assert room.findings() == []

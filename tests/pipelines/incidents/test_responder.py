@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -202,6 +202,28 @@ def test_an_answer_that_was_lost_after_the_deed_is_read_back(room: Room) -> None
     assert room.driver.told.count(f"{_step(room)} m0") == 1
 
 
+def test_jobs_are_told_once_although_the_answer_was_lost_after_the_deed(room: Room) -> None:
+    room.driver.machines["m0"] = replace(room.driver.machines["m0"], jobs=("17",))
+    room.driver.silent = True
+    room.notice("xid 79")
+    room.once(20)
+    room.once(1)
+    assert room.driver.told.count("notify 17") == 1
+
+
+def test_jobs_are_told_of_what_was_written_before_we_were_ended(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.driver.machines["m0"] = replace(room.driver.machines["m0"], jobs=("17",))
+    room.notice("xid 79")
+    with monkeypatch.context() as patched:
+        patched.setattr("forewarn.pipelines.incidents.responder.begin", lambda *_, **__: None)
+        room.once(20)  # the follow-up of this very call sends it
+    room.once(1)
+    assert room.state() is ServiceState.DRAINING
+    assert room.driver.told.count("notify 17") == 1
+
+
 def test_a_foreign_drain_is_left_alone_and_becomes_an_incident(room: Room) -> None:
     room.driver.set("m0", ServiceState.DRAINED, "bob: replacing a fan")
     room.notice("xid 79")
@@ -210,6 +232,32 @@ def test_a_foreign_drain_is_left_alone_and_becomes_an_incident(room: Room) -> No
     assert room.driver.machines["m0"].reason == "bob: replacing a fan"
     causes = {f.cause for item in decided for f in item.incident.findings}
     assert causes == {"xid 79", "foreign drain"}
+
+
+def test_what_was_known_before_others_gave_a_machine_back_needs_fresh_evidence(room: Room) -> None:
+    room.notice("xid 79")
+    room.driver.set("m0", ServiceState.DRAINED, "bob: new GPU")
+    room.once(1)
+    room.driver.set("m0", ServiceState.IN_SERVICE)
+    room.once(20)
+    room.once(20)
+    assert room.driver.told == []
+    reasons = [i.decision.reason for i in room.ledger.open_incidents() if i.decision]
+    assert any("before somebody else gave m0 back" in reason for reason in reasons)
+    room.notice("xid 79")
+    room.once(20)
+    assert room.state() is ServiceState.DRAINED
+
+
+def test_a_machine_that_was_down_and_came_back_by_itself_was_looked_at_by_nobody(
+    room: Room,
+) -> None:
+    room.notice("xid 79")
+    room.driver.set("m0", ServiceState.DOWN, "Not responding")
+    room.once(1)
+    room.driver.set("m0", ServiceState.IN_SERVICE)
+    room.once(20)
+    assert room.state() is ServiceState.DRAINED
 
 
 def test_the_kill_switch_stops_what_is_new_and_releases_go_on(room: Room) -> None:

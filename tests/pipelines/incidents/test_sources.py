@@ -68,3 +68,50 @@ def test_one_bad_name_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_site_without_anything_has_nothing_to_say(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("")
     assert _gather(ResponseSite.of(tmp_path / "my.toml"), NOW) == Gathered()
+
+
+def _list(folder: Path, days_ago: int, rows: list[bool], **columns: object) -> None:
+    at, n = int(NOW - days_ago * DAY), len(rows)
+    table = {
+        "gpu_serial": pa.array([f"g{i}" for i in range(n)], pa.string()),
+        "window_end": pa.array([at] * n, TIME),
+        "valid_until": pa.array([at + int(DAY)] * n, TIME),
+        "flagged": pa.array(rows, pa.bool_()),
+    }
+    path = folder / "lists" / f"date={iso(at)[:10]}" / "at_risk.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(table | columns), path)
+
+
+def test_a_list_that_flags_nothing_is_a_list_all_the_same(tmp_path: Path) -> None:
+    site = _site(tmp_path)
+    _list(tmp_path, 2, [True, True])
+    _list(tmp_path, 1, [])  # not even a row: it was known when its day was over
+    midnight = Nanoseconds(NOW - 12 * HOUR)
+    assert _gather(site, NOW).last_list == midnight
+    _list(tmp_path, 0, [False, False])
+    gathered = _gather(site, NOW)
+    assert (gathered.last_list, gathered.list_lengths) == (NOW, (2, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("machine_id", pa.array([1, 2]), "column `machine_id` is int64, expected text"),
+        ("model_version", pa.array([1.5, 2]), "column `model_version` is double, expected text"),
+        ("flagged", pa.array([1, 2]), "column `flagged` is int64"),
+    ],
+)
+def test_a_broken_list_is_said_and_hides_no_other(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    column: str,
+    values: pa.Array,
+    words: str,
+) -> None:
+    site = _site(tmp_path)
+    _list(tmp_path, 1, [True, True], **{column: values})
+    _list(tmp_path, 0, [True])
+    gathered = _gather(site, NOW)
+    assert [finding.gpu_serial for finding in gathered.statements] == ["g0"]
+    assert words in capsys.readouterr().err

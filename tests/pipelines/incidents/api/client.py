@@ -132,9 +132,9 @@ class Api:
         return advanced
 
 
-def api_of(folder: Path) -> Api:
+def api_of(folder: Path, url: str = "") -> Api:
     clock = SetClock()
-    ledger = Ledger.open(f"sqlite:///{folder}/ledger.db")
+    ledger = Ledger.open(url or f"sqlite:///{folder}/ledger.db")
     switch = KillSwitch(folder / "stop", ledger)
     desk = Desk(ledger, ACCESS, switch, lambda: {"precision": None}, clock)
     return Api(desk, make_app(desk), clock)

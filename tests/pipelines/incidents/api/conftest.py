@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.pipelines.incidents.api.client import Api, api_of
 
@@ -21,10 +23,11 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     api.ledger.close()
 
 
-@pytest.fixture(scope="module")
-def worn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def worn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Return an API whose ledger holds an incident with a proposal and one with an action."""
-    api = api_of(tmp_path_factory.mktemp("worn"))
+    url = _new_database(request) if request.param == "postgresql" else ""
+    api = api_of(tmp_path_factory.mktemp("worn"), url)
     api.act(api.incident())
     api.propose(api.incident("node-2"))
     yield api
@@ -38,3 +41,12 @@ def api(tmp_path: Path) -> Iterator[Api]:
     yield api
     api.desk.close()
     api.ledger.close()
+
+
+def _new_database(request: pytest.FixtureRequest) -> str:
+    server = request.getfixturevalue("postgresql_server")
+    name = f"api_{secrets.token_hex(4)}"
+    address = f"postgresql://{server.user}@{server.host}:{server.port}"
+    with psycopg.connect(f"{address}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return f"{address}/{name}"

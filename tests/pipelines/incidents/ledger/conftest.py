@@ -1,20 +1,11 @@
-"""An empty ledger in SQLite and in a PostgreSQL of our own, and findings to put into it."""
+"""An empty ledger in SQLite and in PostgreSQL, and findings to put into it."""
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_postgresql import factories
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import Ledger
@@ -22,61 +13,6 @@ from forewarn.response.action import Action
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.finding import Finding, FindingKind, Severity
 from forewarn.response.step import DrainMode, Step
-
-
-@dataclass(frozen=True)
-class Server:
-    """A PostgreSQL server, as pytest-postgresql wants to know it."""
-
-    port: int
-    host: str = "127.0.0.1"
-    user: str = "postgres"
-    password: None = None
-    options: str = ""
-    maintenance_dbname: str = "postgres"
-    template_dbname: None = None
-
-
-@pytest.fixture(scope="session")
-def postgresql_server(require_program: Callable[[str, str], Path]) -> Iterator[Server]:
-    """A server of Debian's PostgreSQL on loopback; it refuses to run as root."""
-    require_program("pg_ctlcluster", "postgresql")
-    programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parts[-2]))
-    folder = Path(tempfile.mkdtemp(prefix="forewarn-pg-"))
-    as_postgres = []
-    if os.geteuid() == 0:
-        os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
-        as_postgres = ["runuser", "-u", "postgres", "--"]
-
-    def run(program: str, *arguments: str) -> None:
-        command = [*as_postgres, str(programs / program), "-D", str(folder / "data"), *arguments]
-        with (folder / "log").open("a") as log:
-            subprocess.run(command, check=True, cwd=folder, stdout=log, stderr=log)
-
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        server = Server(port=unused.getsockname()[1])
-    run("initdb", "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8")
-    # No test cuts the power, so nothing has to reach the disk.
-    options = f"-p {server.port} -k {folder} -c listen_addresses={server.host} -c fsync=off"
-    run("pg_ctl", "-w", "-o", options, "-l", str(folder / "server.log"), "start")
-    try:
-        yield server
-    finally:
-        run("pg_ctl", "-w", "-m", "immediate", "stop")
-        shutil.rmtree(folder)
-
-
-postgresql_noproc = factories.postgresql_noproc(depends_on="postgresql_server")
-postgresql = factories.postgresql("postgresql_noproc")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Address of an empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'ledger.db'}"
-    info: Any = request.getfixturevalue("postgresql").info
-    return f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}"
 
 
 @pytest.fixture

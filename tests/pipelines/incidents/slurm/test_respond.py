@@ -56,7 +56,13 @@ class Site:
         values = {"conf": self.slurm.conf, "timeout": timeout, "machines": machines, "more": more}
         Path(self.config).write_text(CONFIG.format(**values))
 
-    def notice(self, machine: str, cause: str = "at_risk", minutes_ago: float = 20) -> None:
+    def notice(
+        self,
+        machine: str,
+        cause: str = "at_risk",
+        minutes_ago: float = 20,
+        probability: float = 0.4,
+    ) -> None:
         at = Nanoseconds(time.time_ns() - int(minutes_ago * 60e9))
         finding = Finding(
             source="test",
@@ -66,7 +72,7 @@ class Site:
             machine=machine,
             at=at,
             valid_until=Nanoseconds(at + HOUR),
-            evidence={"probability": 0.4},
+            evidence={"probability": probability},
         )
         self.ledger.take([finding], now=at)
 
@@ -142,6 +148,24 @@ def test_who_resumes_a_node_wins_and_it_is_not_drained_again(site: Site) -> None
     assert "overridden" in site.respond()["node-00007"]["held_back"]
     # A node that was resumed is "not responding" until it has answered the controller's ping.
     site.slurm.until(lambda: not site.node("node-00007").out, "back")
+
+
+def test_a_new_configuration_is_no_override_of_the_only_node_that_is_avoided(site: Site) -> None:
+    site.notice("node-00003", probability=0.1)
+    site.respond()
+    for _ in range(2):  # a weight is lost each time
+        site.respond()
+        assert site.node("node-00003").avoided
+        site.slurm.call("scontrol", "reconfigure")
+        site.slurm.until(lambda: not site.node("node-00003").avoided, "reconfigured")
+    site.slurm.until(lambda: not site.node("node-00003").out, "idle")
+    site.respond()
+    site.respond()
+    assert site.states() == [ActionState.HOLDING]
+    site.slurm.update("node-00003", "weight=7")  # a person does so
+    site.respond()
+    assert site.states() == [ActionState.OVERRIDDEN]
+    assert not site.node("node-00003").avoided
 
 
 def test_a_drain_that_a_killed_controller_lost_is_set_again(site: Site) -> None:

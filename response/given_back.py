@@ -1,0 +1,43 @@
+"""Given back: a machine that others had out of service, and whatever was known of it before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.machine import ServiceState
+from forewarn.response.outcome import Service
+
+__all__ = ["given_back_at", "is_drain"]
+
+_DRAINS = frozenset({ServiceState.DRAINING.value, ServiceState.DRAINED.value})
+
+
+def is_drain(finding: Finding) -> bool:
+    """Tell whether somebody else drained a machine; one that went down did so by itself."""
+    return finding.kind is FindingKind.FOREIGN_DRAIN and finding.evidence.get("state") in _DRAINS
+
+
+def given_back_at(drains: Iterable[Finding], service: Sequence[Service]) -> Nanoseconds | None:
+    """Return when a machine came back from the last drain by somebody else; None if none is over.
+
+    Whoever drained it has looked at it: what was known before its return needs fresh evidence.
+
+    Parameters
+    ----------
+    drains : iterable of Finding
+        Those of the machine that somebody else made.
+    service : sequence of Service
+        How the machine was seen, oldest first.
+    """
+    returns = [
+        after.start
+        for before, after in pairwise(service)
+        if after.in_service and not before.in_service
+    ]
+    ends = [
+        min((moment for moment in returns if moment > drain.at), default=None) for drain in drains
+    ]
+    return max((end for end in ends if end is not None), default=None)
