@@ -5,6 +5,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup run up test lint bench lock clean
 export PYTHON
+# Tests start some hundred interpreters, and without bytecode each compiles all of forewarn anew.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 help: ## list the targets

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from forewarn.features.errors import InputError
-from forewarn.features.records.table import DAY, SERIAL, TIMESTAMP
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.config.settings import Settings, load_settings
+from forewarn.pipelines.ingest.complete_days import complete_days, missing_days
 from forewarn.pipelines.prediction_job import open_job
-from forewarn.pipelines.runtime.clock import MOST_AHEAD
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 
 if TYPE_CHECKING:
@@ -121,65 +118,6 @@ def _ingest(site: Site, end: int) -> None:
     if address:
         with closing(Server.from_environment(address)) as server:
             pull(server, landing, start=None, end=end)
-
-
-def complete_days(records: Path, interval: int, now: int) -> list[str]:
-    """Return the days whose list can be made: past, and most of their GPUs were seen to their end.
-
-    What comes before a complete day is complete, too: nobody waits for it any more.
-
-    Parameters
-    ----------
-    records : Path
-    interval : int
-        Nanoseconds between two records.
-    now : int
-        A day that ends later is not over, whatever the records say.
-    """
-    dates = sorted(path.name.removeprefix("date=") for path in records.glob("date=*"))
-    seen_later: set[str] = set()
-    for date in reversed(dates):
-        midnight = parse_moment(date) + DAY
-        times = _last_seen(records / f"date={date}", now + MOST_AHEAD)
-        ended = {gpu for gpu, time in times.items() if time >= midnight - interval}
-        if midnight <= now and 2 * len(times.keys() & (ended | seen_later)) > len(times):
-            return [before for before in dates if before <= date]
-        seen_later |= times.keys()
-    return []
-
-
-def _last_seen(partition: Path, latest: int) -> dict[str, int]:
-    """Return when each GPU was seen last in a partition; rows after `latest` are no knowledge."""
-    from forewarn.pipelines.storage.parquet_files import open_parquet
-    from forewarn.pipelines.storage.table_columns import moments_of
-
-    last_seen: dict[str, int] = {}
-    for path in sorted(partition.glob("[!._]*.parquet")):
-        table = open_parquet(path).read(columns=[SERIAL, TIMESTAMP])
-        times = moments_of(table, TIMESTAMP, path).to_numpy(zero_copy_only=False)
-        frame = pd.DataFrame({"gpu": table[SERIAL].to_pandas().to_numpy(), "time": times})
-        newest = frame[frame["time"] <= latest].groupby("gpu", observed=True)["time"].max()
-        for gpu, time in newest.items():
-            last_seen[str(gpu)] = max(last_seen.get(str(gpu), 0), int(time))
-    return last_seen
-
-
-def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
-    """Return which of the complete days are to be published, the oldest first.
-
-    Parameters
-    ----------
-    days : sequence of str
-        The oldest first.
-    published : str or None
-        The last one published. At the first time it is the newest day alone: the lists of a year
-        that came at once would be made by a model that has seen it.
-    today : str
-        What was published of a day that has not ended is no day to go on from.
-    """
-    if published is None or published >= today:
-        return list(days[-1:])
-    return [day for day in days if day > published]
 
 
 def train_length(config: str, at: str, length: int) -> str:

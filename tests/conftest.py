@@ -26,13 +26,17 @@ ROOT = Path(__file__).parent
 # The files that take longest, the longest first: they begin before the others, so that no worker
 # is left with one of them at the end. Some of them wait for real time, and then another one works.
 LONGEST = (
-    *("dags/test_airflow.py", "test_notebooks.py", "pipelines/collector/test_site.py"),
-    "pipelines/incidents/slurm/test_driver.py",
-    *("pipelines/backtest/test_run.py", "pipelines/training/test_retrain_again.py"),
-    *("pipelines/training/test_retrain.py", "pipelines/sandbox/test_local_services.py"),
-    *("pipelines/at_risk/test_score.py", "pipelines/at_risk/test_round_trip.py"),
-    *("pipelines/collector/test_killed.py", "real_data/test_azure.py"),
-    *("models/prediction/test_contract.py", "models/detection/test_detector.py"),
+    *("dags/test_airflow.py", "pipelines/collector/test_site.py", "test_notebooks.py"),
+    *("pipelines/sandbox/test_local_services.py", "pipelines/studies/test_detection_study.py"),
+    *("pipelines/training/test_retrain_again.py", "pipelines/backtest/test_run.py"),
+    *("pipelines/collector/test_killed.py", "pipelines/incidents/slurm/test_driver.py"),
+    *("pipelines/training/test_retrain.py", "models/prediction/test_contract.py"),
+    *("pipelines/ingest/test_prometheus_server.py", "pipelines/incidents/ledger/test_killed.py"),
+    *("pipelines/at_risk/test_round_trip.py", "pipelines/at_risk/test_score.py"),
+    *("models/detection/test_detector.py", "real_data/test_azure.py"),
+    *("evaluation/simulation/fleet/test_simulator.py", "pipelines/detection/test_run.py"),
+    *("models/prediction/networks/test_base.py", "models/detection/test_denoiser.py"),
+    *("pipelines/ingest/test_landing.py", "pipelines/detection/test_fit.py"),
 )
 
 

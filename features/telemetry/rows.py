@@ -10,11 +10,13 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forewarn.features.telemetry.parsers.kernel_log import KernelEvent
 from forewarn.features.telemetry.parsers.proc import HostReading
-from forewarn.features.telemetry.parsers.reading import GpuReading
+
+if TYPE_CHECKING:
+    from forewarn.features.telemetry.parsers.kernel_log import KernelEvent
+    from forewarn.features.telemetry.parsers.reading import GpuReading
 
 __all__ = [
     "COUNTERS",

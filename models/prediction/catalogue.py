@@ -5,14 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from forewarn.models.prediction.baselines import LastValueRule, LogisticModel, RandomModel
 from forewarn.models.prediction.model_names import BASELINE_NAMES, MODEL_NAMES
-from forewarn.models.prediction.networks.cnn import CnnModel
-from forewarn.models.prediction.networks.lstm import LstmModel
-from forewarn.models.prediction.networks.mlp import MlpModel
 from forewarn.models.prediction.protocol import FailureModel
-from forewarn.models.prediction.trees.gbdt import GbdtModel
-from forewarn.models.prediction.trees.window_statistics import WindowStatsGbdt
 
 __all__ = ["BASELINE_NAMES", "MODEL_NAMES", "load_model", "make_model"]
 
@@ -25,22 +19,44 @@ class _ModelClass(Protocol):
     def load(self, folder: Path) -> FailureModel: ...
 
 
-_CLASSES: dict[str, _ModelClass] = {
-    "cnn": CnnModel,
-    "mlp": MlpModel,
-    "gbdt": GbdtModel,
-    "lstm": LstmModel,
-    "random": RandomModel,
-    "last_value": LastValueRule,
-    "logistic": LogisticModel,
-    "window_gbdt": WindowStatsGbdt,
-}
-
-
 def _class_of(name: str) -> _ModelClass:
-    if name not in _CLASSES:
-        raise ValueError(f"`name` must be one of {', '.join(_CLASSES)}, got {name!r}.")
-    return _CLASSES[name]
+    """Return the class of a name; only its module is loaded."""
+    match name:
+        case "cnn":
+            from forewarn.models.prediction.networks.cnn import CnnModel
+
+            return CnnModel
+        case "mlp":
+            from forewarn.models.prediction.networks.mlp import MlpModel
+
+            return MlpModel
+        case "gbdt":
+            from forewarn.models.prediction.trees.gbdt import GbdtModel
+
+            return GbdtModel
+        case "lstm":
+            from forewarn.models.prediction.networks.lstm import LstmModel
+
+            return LstmModel
+        case "random":
+            from forewarn.models.prediction.baselines import RandomModel
+
+            return RandomModel
+        case "last_value":
+            from forewarn.models.prediction.baselines import LastValueRule
+
+            return LastValueRule
+        case "logistic":
+            from forewarn.models.prediction.baselines import LogisticModel
+
+            return LogisticModel
+        case "window_gbdt":
+            from forewarn.models.prediction.trees.window_statistics import WindowStatsGbdt
+
+            return WindowStatsGbdt
+        case _:
+            known = ", ".join((*MODEL_NAMES, *BASELINE_NAMES))
+            raise ValueError(f"`name` must be one of {known}, got {name!r}.")
 
 
 def make_model(name: str, *, seed: int, purge: int, positive_weight: float = 1.0) -> FailureModel:

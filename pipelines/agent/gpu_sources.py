@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forewarn.pipelines.agent.gpu_answer import Answer, GpuSource, HangError, NoSourceError
 from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
-from forewarn.pipelines.agent.nvml import Nvml
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.agent.nvml import Nvml
 
 __all__ = ["NvmlElseSmi", "open_source"]
 
@@ -40,6 +42,8 @@ def open_source(kind: str, timeout: float) -> GpuSource:
         return NvidiaSmi()
     library = _nvml()
     if library is not None:
+        from forewarn.pipelines.agent.nvml import Nvml
+
         source = Nvml(library)
         if kind == "nvml":
             return source

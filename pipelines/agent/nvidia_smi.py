@@ -16,7 +16,6 @@ from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
     query_fields,
     supported_fields,
 )
-from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
 from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
 
@@ -61,6 +60,8 @@ class NvidiaSmi:
         readings, unread = parse_query_gpu(output.text)
         lost = lost_gpus(output.text)
         if not readings:
+            from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
+
             document = self._run(timeout, "-q", "-x")
             readings, unread = parse_nvidia_smi_xml(document.text[document.text.find("<") :])
             lost = tuple(dict.fromkeys(lost + lost_gpus(document.text)))

@@ -17,7 +17,6 @@ from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.models.prediction.trees.gbdt import GbdtModel
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.config.site_tables import RegistryTable
@@ -179,6 +178,8 @@ def _flagged_by(
 
 def contributions_of(predictor: Predictor, values: InstanceValues) -> dict[str, Floats]:
     """Return what speaks for a failure: by the GBDT's trees, or by the rules without one."""
+    from forewarn.models.prediction.trees.gbdt import GbdtModel
+
     model = predictor.models.get("gbdt")
     if isinstance(model, GbdtModel) and len(values):
         contributions = model.contributions(predictor.encoder.encode(values))

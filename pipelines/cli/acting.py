@@ -27,22 +27,19 @@ if TYPE_CHECKING:
     from forewarn.pipelines.incidents.person_acts import Person
     from forewarn.pipelines.incidents.response_site import ResponseSite
 
-__all__ = ["add_acting"]
+__all__ = [
+    "add_ack",
+    "add_approve",
+    "add_drain",
+    "add_incidents",
+    "add_outcome",
+    "add_switch",
+    "add_undo",
+]
 
 _number = integer_at_least(1, 2**63 - 1)
 _OUTCOMES = ("confirmed", "not_confirmed", "unknown")
 _MODES = ("finish", "deadline", "now")
-
-
-def add_acting(commands: Commands) -> None:
-    """Add the commands with which people look at incidents and decide about them."""
-    _add_incidents(commands)
-    _add_approve(commands)
-    _add_drain(commands)
-    _add_undo(commands)
-    _add_ack(commands)
-    _add_outcome(commands)
-    _add_switch(commands)
 
 
 @contextmanager
@@ -93,7 +90,8 @@ def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, s
 # --- looking --------------------------------------------------------------------------------------
 
 
-def _add_incidents(commands: Commands) -> None:
+def add_incidents(commands: Commands) -> None:
+    """Add `forewarn incidents`."""
     command = add_command(
         commands,
         "incidents",
@@ -133,7 +131,8 @@ def _incidents(args: argparse.Namespace) -> int:
 # --- deciding -------------------------------------------------------------------------------------
 
 
-def _add_approve(commands: Commands) -> None:
+def add_approve(commands: Commands) -> None:
+    """Add `forewarn approve`."""
     command = _add_person(
         commands,
         "approve",
@@ -151,7 +150,8 @@ def _approve(args: argparse.Namespace) -> int:
     return _report(args, args.incident, changed, done, f"incident {args.incident}: approved before")
 
 
-def _add_drain(commands: Commands) -> None:
+def add_drain(commands: Commands) -> None:
+    """Add `forewarn drain`."""
     command = _add_person(
         commands,
         "drain",
@@ -180,7 +180,8 @@ def _drain(args: argparse.Namespace) -> int:
     return _report(args, number, new, done, f"incident {number}: asked for already")
 
 
-def _add_undo(commands: Commands) -> None:
+def add_undo(commands: Commands) -> None:
+    """Add `forewarn undo`."""
     command = _add_person(
         commands,
         "undo",
@@ -198,7 +199,8 @@ def _undo(args: argparse.Namespace) -> int:
     return _report(args, args.incident, changed, done, f"incident {args.incident}: undone before")
 
 
-def _add_ack(commands: Commands) -> None:
+def add_ack(commands: Commands) -> None:
+    """Add `forewarn ack`."""
     command = _add_person(commands, "ack", _ack, "say that an incident is yours", "forewarn ack 17")
     _add_number(command)
 
@@ -210,7 +212,8 @@ def _ack(args: argparse.Namespace) -> int:
     return _report(args, args.incident, changed, done, f"incident {args.incident}: taken before")
 
 
-def _add_outcome(commands: Commands) -> None:
+def add_outcome(commands: Commands) -> None:
+    """Add `forewarn outcome`."""
     command = _add_person(
         commands,
         "outcome",
@@ -237,7 +240,8 @@ def _outcome(args: argparse.Namespace) -> int:
 # --- the kill switch ------------------------------------------------------------------------------
 
 
-def _add_switch(commands: Commands) -> None:
+def add_switch(commands: Commands) -> None:
+    """Add `forewarn switch`."""
     command = add_command(
         commands,
         "switch",

@@ -1,4 +1,4 @@
-"""The commands around running tasks: detect, and simulated incidents."""
+"""The commands around running tasks: `detect` and what belongs to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_config,
     add_fitted,
-    integer_at_least,
     settings_of,
 )
 from forewarn.pipelines.runtime.terminal import complain, plain, say
@@ -23,11 +22,10 @@ from forewarn.pipelines.runtime.terminal import complain, plain, say
 if TYPE_CHECKING:
     from forewarn.models.detection.detector_file import StoredDetector
     from forewarn.pipelines.detection.host_events import HostEvents
-    from forewarn.pipelines.detection.run import Detected, NotJudged
+    from forewarn.pipelines.detection.task_result import Detected, NotJudged
 
-__all__ = ["add_detect", "add_simulate_incidents"]
+__all__ = ["add_detect"]
 
-_MOST_PULLS = 100_000
 _OBSERVES_ONLY = """The model observes only while fewer than 29 tasks were judged by a
 detector that was fitted without their job, while a task left out as faulty
 has no label, or after exit code 1."""
@@ -43,42 +41,6 @@ def add_detect(commands: Commands) -> None:
     _add_run(parts)
     _add_watch(parts)
     _add_metrics(parts)
-
-
-def add_simulate_incidents(parts: Commands) -> None:
-    """Add `forewarn simulate incidents`."""
-    command = add_command(
-        parts,
-        "incidents",
-        _simulate_incidents,
-        "simulate training tasks at one sample a second, some with a faulty machine",
-        "forewarn simulate incidents --out /tmp/incidents --faulty 20 --healthy 20 --seed 1",
-    )
-    command.add_argument("--out", type=Path, required=True, help="folder to write")
-    for name in ("faulty", "healthy"):
-        command.add_argument(
-            f"--{name}",
-            type=integer_at_least(0, _MOST_PULLS),
-            default=20,
-            metavar="N",
-            help=f"{name} pulls (default: 20)",
-        )
-    command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
-    command.add_argument(
-        "--vary",
-        action="store_true",
-        help="draw the site's conditions by the seed, too: noise, rhythm, sizes, cadence",
-    )
-
-
-def _simulate_incidents(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.sandbox.simulate_tasks import simulate_incidents_to
-
-    counts = {"n_faulty": args.faulty, "n_healthy": args.healthy}
-    simulate_incidents_to(args.out, **counts, seed=args.seed, vary=args.vary)
-    config = f", {args.out}/detect.toml" if args.vary else ""
-    say(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
-    return 0
 
 
 def _add_metrics_folder(command: Parser) -> None:
@@ -207,7 +169,7 @@ def _drawn(
     results: Iterable[Detected | NotJudged], stored: StoredDetector, plot: Path | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the line of every task; draw those that were judged, if there is a folder for it."""
-    from forewarn.pipelines.detection.run import Detected
+    from forewarn.pipelines.detection.task_result import Detected
 
     for result in results:
         yield result.line()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -12,32 +13,44 @@ import sys
 from collections.abc import Callable, Sequence
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.cli.acting import add_acting
-from forewarn.pipelines.cli.avoid import add_avoid
-from forewarn.pipelines.cli.collection import add_agent, add_collect, add_ingest
-from forewarn.pipelines.cli.completion import add_completion
-from forewarn.pipelines.cli.detection import add_detect
-from forewarn.pipelines.cli.models import add_models, add_retrain
-from forewarn.pipelines.cli.options import Parser
-from forewarn.pipelines.cli.policy import add_policy
-from forewarn.pipelines.cli.prediction import (
-    add_backtest,
-    add_doctor,
-    add_review,
-    add_score,
-    add_train,
-)
-from forewarn.pipelines.cli.respond import add_respond
-from forewarn.pipelines.cli.sandbox import add_demo, add_simulate, add_up
-from forewarn.pipelines.cli.studies import add_study
+from forewarn.pipelines.cli.options import Commands, Parser
 from forewarn.pipelines.runtime.terminal import complain
 
 __all__ = ["main"]
 
 _LONGEST = 500  # characters of what is wrong
+# Command -> the module beside this one and its function that adds the command.
+_ADDED_BY = {
+    "demo": ("sandbox", "add_demo"),
+    "simulate": ("sandbox", "add_simulate"),
+    "agent": ("collection", "add_agent"),
+    "collect": ("collection", "add_collect"),
+    "ingest": ("collection", "add_ingest"),
+    "doctor": ("prediction", "add_doctor"),
+    "backtest": ("prediction", "add_backtest"),
+    "train": ("prediction", "add_train"),
+    "retrain": ("models", "add_retrain"),
+    "models": ("models", "add_models"),
+    "up": ("sandbox", "add_up"),
+    "score": ("prediction", "add_score"),
+    "review": ("prediction", "add_review"),
+    "detect": ("detection", "add_detect"),
+    "respond": ("respond", "add_respond"),
+    "incidents": ("acting", "add_incidents"),
+    "approve": ("acting", "add_approve"),
+    "drain": ("acting", "add_drain"),
+    "undo": ("acting", "add_undo"),
+    "ack": ("acting", "add_ack"),
+    "outcome": ("acting", "add_outcome"),
+    "switch": ("acting", "add_switch"),
+    "policy": ("policy", "add_policy"),
+    "avoid": ("avoid", "add_avoid"),
+    "study": ("studies", "add_study"),
+}
 
 
-def _parser() -> Parser:
+def _parser(command: str | None) -> Parser:
+    """Return a parser of one command, or of all where what is called is none of the table."""
     parser = Parser(
         prog="forewarn",
         description="Tells which GPUs of a fleet will fail within a day, and why.",
@@ -46,30 +59,24 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    for add in (
-        add_demo,
-        add_simulate,
-        add_agent,
-        add_collect,
-        add_ingest,
-        add_doctor,
-        add_backtest,
-        add_train,
-        add_retrain,
-        add_models,
-        add_up,
-        add_score,
-        add_review,
-        add_detect,
-        add_respond,
-        add_acting,
-        add_policy,
-        add_avoid,
-        add_study,
-    ):
-        add(commands)
-    add_completion(commands, parser)
+    if command in _ADDED_BY:  # an agent does not wait for the modules of other commands
+        _add(command, commands)
+        return parser
+    for name in _ADDED_BY:
+        _add(name, commands)
+    _add_completion(commands, parser)
     return parser
+
+
+def _add(command: str, commands: Commands) -> None:
+    module, function = _ADDED_BY[command]
+    getattr(importlib.import_module(f"forewarn.pipelines.cli.{module}"), function)(commands)
+
+
+def _add_completion(commands: Commands, parser: Parser) -> None:
+    from forewarn.pipelines.cli.completion import add_completion
+
+    add_completion(commands, parser)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
-        args = _parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        args = _parser(words[0] if words else None).parse_args(argv)
         run: Callable[[argparse.Namespace], int] = args.run
         code = run(args)
         if sys.stdout is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from forewarn.pipelines.cli.detection import add_simulate_incidents
 from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
@@ -21,6 +20,7 @@ from forewarn.pipelines.runtime.terminal import say
 __all__ = ["add_demo", "add_simulate", "add_up"]
 
 _port = integer_at_least(1, 65535)
+_MOST_PULLS = 100_000
 
 
 def add_demo(commands: Commands) -> None:
@@ -55,7 +55,7 @@ def add_simulate(commands: Commands) -> None:
     )
     add_out(command)
     _fleet_options(command, 500, 45)
-    add_simulate_incidents(kinds)
+    _add_incidents(kinds)
 
 
 def _simulate_fleet(args: argparse.Namespace) -> int:
@@ -63,6 +63,41 @@ def _simulate_fleet(args: argparse.Namespace) -> int:
 
     simulate_fleet_to(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed)
     say(f"wrote {args.out}/records, {args.out}/cmdb.csv and {args.out}/truth.csv")
+    return 0
+
+
+def _add_incidents(kinds: Commands) -> None:
+    command = add_command(
+        kinds,
+        "incidents",
+        _simulate_incidents,
+        "simulate training tasks at one sample a second, some with a faulty machine",
+        "forewarn simulate incidents --out /tmp/incidents --faulty 20 --healthy 20 --seed 1",
+    )
+    add_out(command)
+    for name in ("faulty", "healthy"):
+        command.add_argument(
+            f"--{name}",
+            type=integer_at_least(0, _MOST_PULLS),
+            default=20,
+            metavar="N",
+            help=f"{name} pulls (default: 20)",
+        )
+    add_seed(command)
+    command.add_argument(
+        "--vary",
+        action="store_true",
+        help="draw the site's conditions by the seed, too: noise, rhythm, sizes, cadence",
+    )
+
+
+def _simulate_incidents(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.sandbox.simulate_tasks import simulate_incidents_to
+
+    counts = {"n_faulty": args.faulty, "n_healthy": args.healthy}
+    simulate_incidents_to(args.out, **counts, seed=args.seed, vary=args.vary)
+    config = f", {args.out}/detect.toml" if args.vary else ""
+    say(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
     return 0
 
 

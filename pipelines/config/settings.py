@@ -11,9 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.models.detection.rules import Rules
 from forewarn.pipelines.config.agent_policy import Collection
 from forewarn.pipelines.config.prediction_tables import (
     DEFAULT_COLUMNS,
@@ -45,7 +43,9 @@ from forewarn.pipelines.config.toml_tables import (
 )
 
 if TYPE_CHECKING:
+    from forewarn.features.detection.metric_limits import MetricLimits
     from forewarn.features.prediction.plan import Plan
+    from forewarn.models.detection.rules import Rules
 
 __all__ = ["Settings", "SettingsError", "load_settings", "parse_duration"]
 
@@ -73,6 +73,8 @@ class MetricTable(StrictTable):
     @property
     def limits(self) -> MetricLimits:
         """The same as the core takes it."""
+        from forewarn.features.detection.metric_limits import MetricLimits
+
         log, counter = self.scale == "log", self.kind == "counter"
         return MetricLimits(self.name, self.low, self.high, log, self.floor, counter)
 
@@ -111,6 +113,8 @@ class DetectionTable(StrictTable):
     @property
     def rules(self) -> Rules:
         """The same as the core takes it."""
+        from forewarn.models.detection.rules import Rules
+
         continuity = self.continuity // self.interval
         block = max(continuity // _BLOCKS, 1)
         return Rules(self.window, continuity, block, self.mode, self.distance)

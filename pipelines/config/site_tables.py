@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
-from forewarn.features.telemetry.failure_evidence import FailureRules
 from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
+
+if TYPE_CHECKING:
+    from forewarn.features.telemetry.failure_evidence import FailureRules
 
 __all__ = ["CollectorTable", "FailuresTable", "RegistryTable", "SiteTable"]
 
@@ -42,6 +44,8 @@ class FailuresTable(StrictTable):
     @property
     def rules(self) -> FailureRules:
         """The same as the core takes it."""
+        from forewarn.features.telemetry.failure_evidence import FailureRules
+
         return FailureRules(frozenset(self.xids), self.lost, self.restart_repairs)
 
 

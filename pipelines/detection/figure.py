@@ -17,8 +17,8 @@ from forewarn.features.duration import duration_in_words
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.peer_deviation import FEWEST
 from forewarn.models.detection.verdict import Finding
-from forewarn.pipelines.detection.run import Detected
 from forewarn.pipelines.detection.task_metrics import Pull
+from forewarn.pipelines.detection.task_result import Detected
 from forewarn.pipelines.rendering.drawing import COLOURS, own_style
 from forewarn.pipelines.runtime.timestamps import to_timestamps
 from forewarn.pipelines.storage.atomic_files import replacing

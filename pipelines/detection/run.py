@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.own_past import Past
 from forewarn.models.detection.peer_deviation import FEWEST
 from forewarn.models.detection.task import Task
-from forewarn.models.detection.verdict import Finding, Jitter, Verdict
+from forewarn.models.detection.verdict import Finding, Verdict
 from forewarn.pipelines.detection.at_risk_prior import Prior
-from forewarn.pipelines.detection.evidence import evidence_of
 from forewarn.pipelines.detection.host_events import HostEvents, HostEventsError
 from forewarn.pipelines.detection.state import known_pasts, save_state
 from forewarn.pipelines.detection.task_metrics import (
@@ -30,109 +29,13 @@ from forewarn.pipelines.detection.task_metrics import (
     open_pull,
     task_name,
 )
+from forewarn.pipelines.detection.task_result import Detected, NotJudged
 from forewarn.pipelines.runtime.progress import note
-from forewarn.pipelines.runtime.timestamps import iso
 
-__all__ = ["Detected", "NotJudged", "detect", "detect_pulls", "none_judged", "opened", "warm_up"]
-
-
-@dataclass(frozen=True, slots=True)
-class Detected:
-    """A pull and what was found in it.
-
-    Attributes
-    ----------
-    pull : Pull
-    verdict : Verdict
-    helped : bool
-        Without the at-risk list it would not have been found.
-    seconds : float
-        Reading included.
-    xids : list of dict or None
-        What the kernel of the machine that is named said lately; None where nobody knows.
-    """
-
-    pull: Pull
-    verdict: Verdict
-    helped: bool
-    seconds: float
-    xids: list[dict[str, Any]] | None = None
-
-    def line(self) -> dict[str, Any]:
-        """Return it as the command prints it (docs/formats.md, section 6)."""
-        findings = self.verdict.findings
-        first = findings[0] if findings else None
-        named = _named(self.pull, first) if first else dict.fromkeys(_FIELDS)
-        blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
-        return {
-            "task": self.pull.name,
-            **named,
-            "detected_at": iso(self.pull.grid.time(first.at)) if first else None,
-            "also": [_named(self.pull, finding) for finding in findings[1:]],
-            "blind": sorted(blind | set(self.pull.grid.off_clock)),
-            "machines": len(self.pull.grid.machines),
-            "seconds": round(self.seconds, 3),
-            "kind": None if first is None else "straggler" if first.always else "fault",
-            "evidence": None if first is None else evidence_of(self.pull, first, self.xids),
-            "jitters": [_short(self.pull, jitter) for jitter in self.verdict.jitters],
-            "helped_by_list": self.helped,
-            "examined": list(self.verdict.examined),
-            "too_small": [self.pull.grid.machines[i] for i in self.verdict.too_small],
-            "observe_only": self.verdict.observe_only,
-            "not_judged": None,
-        }
+__all__ = ["detect", "detect_pulls", "none_judged", "opened", "warm_up"]
 
 
-@dataclass(frozen=True, slots=True)
-class NotJudged:
-    """A task of which nothing can be said.
-
-    Attributes
-    ----------
-    task : str
-    reason : str
-    seconds : float
-    observe_only : bool
-        Of the detector.
-    """
-
-    task: str
-    reason: str
-    seconds: float
-    observe_only: bool = False
-
-    def line(self) -> dict[str, Any]:
-        """Return the same keys as those of a task that was judged."""
-        lists = ("also", "blind", "jitters", "examined", "too_small")
-        nothing: dict[str, Any] = {name: [] for name in lists}
-        return {
-            "task": self.task,
-            **dict.fromkeys((*_FIELDS, "detected_at", "kind", "evidence")),
-            **nothing,
-            "machines": 0,
-            "seconds": round(self.seconds, 3),
-            "helped_by_list": False,
-            "observe_only": self.observe_only,
-            "not_judged": self.reason,
-        }
-
-
-_FIELDS = ("machine", "metric", "score", "since")
 _EARLIER = 15 * 60 * 1_000_000_000  # before a machine stood out: an Xid then may be the cause
-
-
-def _short(pull: Pull, jitter: Jitter) -> dict[str, Any]:
-    seconds = (jitter.until - jitter.since + 1) * pull.grid.interval / 1e9
-    return _named(pull, jitter) | {"seconds": round(seconds, 3)}
-
-
-def _named(pull: Pull, finding: Finding | Jitter) -> dict[str, Any]:
-    return {
-        "machine": pull.grid.machines[finding.machine],
-        "metric": finding.metric,
-        "score": round(finding.score, 3),
-        "since": iso(pull.grid.time(finding.since)),
-    }
 
 
 def detect_pulls(

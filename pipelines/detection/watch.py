@@ -22,16 +22,10 @@ from forewarn.pipelines.detection.adaptation_state import load_adaptation, save_
 from forewarn.pipelines.detection.at_risk_prior import Prior
 from forewarn.pipelines.detection.host_events import HostEvents
 from forewarn.pipelines.detection.live_metrics import LiveMetrics
-from forewarn.pipelines.detection.run import (
-    Detected,
-    NotJudged,
-    detect,
-    none_judged,
-    opened,
-    warm_up,
-)
+from forewarn.pipelines.detection.run import detect, none_judged, opened, warm_up
 from forewarn.pipelines.detection.state import StateError, known_pasts, save_state, set_aside
 from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pulls, task_name
+from forewarn.pipelines.detection.task_result import Detected, NotJudged
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.atomic_files import replacing

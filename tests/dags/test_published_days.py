@@ -62,3 +62,22 @@ def test_a_list_is_made_for_every_day_of_every_event(monkeypatch: pytest.MonkeyP
     score(dag_run=by_hand, triggering_asset_events=None, outlet_events=Outlets())
     all_days = ["2025-03-01", "2025-03-02", "2025-03-03", "2025-03-04"]
     assert made == [all_days, ["2025-02-01"]]
+
+
+def test_an_earlier_list_that_cannot_be_made_does_not_cost_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from forewarn.pipelines import scheduled_tasks as site
+    from forewarn.pipelines.runtime.job_error import JobError
+
+    def score(_: str, day: str) -> str:
+        if day == "2025-03-02":
+            raise JobError("the model is younger")
+        return f"list of {day}"
+
+    monkeypatch.setattr(site, "score_site", score)
+    days = ["2025-03-01", "2025-03-02", "2025-03-03"]
+    assert site.score_missing(str(tmp_path), days) == "list of 2025-03-03"
+    assert "2025-03-02: the model is younger" in capsys.readouterr().err
+    with pytest.raises(JobError):
+        site.score_missing(str(tmp_path), days[:2])

@@ -12,8 +12,8 @@ import pytest
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
 from forewarn.pipelines.at_risk.summary import list_summary
 from forewarn.pipelines.config.settings import load_settings
-from forewarn.pipelines.detection.run import NotJudged
 from forewarn.pipelines.detection.sentences import verdict_words
+from forewarn.pipelines.detection.task_result import NotJudged
 from forewarn.pipelines.doctor.complaints import doctor_text
 from forewarn.pipelines.doctor.examination import examine
 from forewarn.pipelines.runtime.progress import note

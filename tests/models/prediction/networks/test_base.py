@@ -4,6 +4,7 @@ import gc
 import json
 import zipfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,12 @@ def instances(n: int = 120) -> tuple[Inputs, Labels, npt.NDArray[np.int64]]:
     names = tuple(f"context{i}" for i in range(20))
     inputs = Inputs(sequence, context, ("a", "b"), names, (12, 12), (12,) * 20)
     return inputs, labels, np.arange(n, dtype=np.int64) * 10 * DAY // n
+
+
+@cache
+def plain() -> NetworkModel:
+    """Return one network for all the tests that only look at it."""
+    return fitted()
 
 
 def fitted(
@@ -67,7 +74,7 @@ def test_lstm_has_a_hidden_size_of_10() -> None:
 
 
 def test_epochs_come_from_the_later_part() -> None:
-    assert 10 <= fitted().n_epochs_ <= 30
+    assert 10 <= plain().n_epochs_ <= 30
 
 
 @pytest.mark.parametrize("purge", [9 * DAY, 30 * DAY])
@@ -88,14 +95,14 @@ def test_labels_within_the_purge_do_not_choose_the_epochs() -> None:
         np.where(part, 1 - labels, labels).astype(np.int8) for part in (gap, early)
     )
     assert gap.sum() > 5
-    expected = fitted().n_epochs_
+    expected = plain().n_epochs_
     assert fitted(flipped_gap).n_epochs_ == expected
     assert fitted(flipped_early).n_epochs_ != expected
 
 
 def test_scoring_traces_once_whatever_the_number_of_instances() -> None:
     inputs, _, _ = instances()
-    model = fitted()
+    model = plain()
     for n in (1, 5, 120):
         model.score(inputs.take(slice(0, n)))
     scores = model.score(inputs.take(np.arange(2_400) % 120))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
+from forewarn.pipelines.ingest.complete_days import complete_days, missing_days
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.scheduled_tasks import complete_days, missing_days, score_missing
 
 INTERVAL = 600 * 10**9
 
@@ -72,22 +71,3 @@ def test_after_an_outage_every_missing_day_is_published_in_order_and_once() -> N
 
 def test_a_day_to_come_that_was_published_once_stops_no_list() -> None:
     assert missing_days(["2025-03-03", "2025-03-04"], "2035-01-01", "2025-03-05") == ["2025-03-04"]
-
-
-def test_an_earlier_list_that_cannot_be_made_does_not_cost_the_newest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from forewarn.pipelines import scheduled_tasks as site
-    from forewarn.pipelines.runtime.job_error import JobError
-
-    def score(_: str, day: str) -> str:
-        if day == "2025-03-02":
-            raise JobError("the model is younger")
-        return f"list of {day}"
-
-    monkeypatch.setattr(site, "score_site", score)
-    days = ["2025-03-01", "2025-03-02", "2025-03-03"]
-    assert score_missing(str(tmp_path), days) == "list of 2025-03-03"
-    assert "2025-03-02: the model is younger" in capsys.readouterr().err
-    with pytest.raises(JobError):
-        score_missing(str(tmp_path), days[:2])

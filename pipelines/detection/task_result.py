@@ -1,0 +1,111 @@
+"""What is said of one task: a verdict, or why there is none; each as the line that is printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from forewarn.models.detection.verdict import Finding, Jitter, Verdict
+from forewarn.pipelines.detection.evidence import evidence_of
+from forewarn.pipelines.detection.task_metrics import Pull
+from forewarn.pipelines.runtime.timestamps import iso
+
+__all__ = ["Detected", "NotJudged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """A pull and what was found in it.
+
+    Attributes
+    ----------
+    pull : Pull
+    verdict : Verdict
+    helped : bool
+        Without the at-risk list it would not have been found.
+    seconds : float
+        Reading included.
+    xids : list of dict or None
+        What the kernel of the machine that is named said lately; None where nobody knows.
+    """
+
+    pull: Pull
+    verdict: Verdict
+    helped: bool
+    seconds: float
+    xids: list[dict[str, Any]] | None = None
+
+    def line(self) -> dict[str, Any]:
+        """Return it as the command prints it (docs/formats.md, section 6)."""
+        findings = self.verdict.findings
+        first = findings[0] if findings else None
+        named = _named(self.pull, first) if first else dict.fromkeys(_FIELDS)
+        blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
+        return {
+            "task": self.pull.name,
+            **named,
+            "detected_at": iso(self.pull.grid.time(first.at)) if first else None,
+            "also": [_named(self.pull, finding) for finding in findings[1:]],
+            "blind": sorted(blind | set(self.pull.grid.off_clock)),
+            "machines": len(self.pull.grid.machines),
+            "seconds": round(self.seconds, 3),
+            "kind": None if first is None else "straggler" if first.always else "fault",
+            "evidence": None if first is None else evidence_of(self.pull, first, self.xids),
+            "jitters": [_short(self.pull, jitter) for jitter in self.verdict.jitters],
+            "helped_by_list": self.helped,
+            "examined": list(self.verdict.examined),
+            "too_small": [self.pull.grid.machines[i] for i in self.verdict.too_small],
+            "observe_only": self.verdict.observe_only,
+            "not_judged": None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A task of which nothing can be said.
+
+    Attributes
+    ----------
+    task : str
+    reason : str
+    seconds : float
+    observe_only : bool
+        Of the detector.
+    """
+
+    task: str
+    reason: str
+    seconds: float
+    observe_only: bool = False
+
+    def line(self) -> dict[str, Any]:
+        """Return the same keys as those of a task that was judged."""
+        lists = ("also", "blind", "jitters", "examined", "too_small")
+        nothing: dict[str, Any] = {name: [] for name in lists}
+        return {
+            "task": self.task,
+            **dict.fromkeys((*_FIELDS, "detected_at", "kind", "evidence")),
+            **nothing,
+            "machines": 0,
+            "seconds": round(self.seconds, 3),
+            "helped_by_list": False,
+            "observe_only": self.observe_only,
+            "not_judged": self.reason,
+        }
+
+
+_FIELDS = ("machine", "metric", "score", "since")
+
+
+def _short(pull: Pull, jitter: Jitter) -> dict[str, Any]:
+    seconds = (jitter.until - jitter.since + 1) * pull.grid.interval / 1e9
+    return _named(pull, jitter) | {"seconds": round(seconds, 3)}
+
+
+def _named(pull: Pull, finding: Finding | Jitter) -> dict[str, Any]:
+    return {
+        "machine": pull.grid.machines[finding.machine],
+        "metric": finding.metric,
+        "score": round(finding.score, 3),
+        "since": iso(pull.grid.time(finding.since)),
+    }
