@@ -17,6 +17,7 @@ from forewarn.pipelines.cli.avoid import add_avoid
 from forewarn.pipelines.cli.collection import add_agent, add_collect, add_ingest
 from forewarn.pipelines.cli.completion import add_completion
 from forewarn.pipelines.cli.detection import add_detect
+from forewarn.pipelines.cli.diagnosis import add_diagnose
 from forewarn.pipelines.cli.models import add_models, add_retrain
 from forewarn.pipelines.cli.options import Parser
 from forewarn.pipelines.cli.policy import add_policy
@@ -61,6 +62,7 @@ def _parser() -> Parser:
         add_score,
         add_review,
         add_detect,
+        add_diagnose,
         add_respond,
         add_acting,
         add_policy,

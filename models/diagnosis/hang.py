@@ -1,0 +1,70 @@
+"""Whether a job hangs: two probes that stand still together, and no phase that explains it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from forewarn.models.diagnosis.phases import Phase
+from forewarn.models.diagnosis.probe import Probe
+
+__all__ = ["hang_since", "quiet_phase"]
+
+_SECOND = 1_000_000_000
+_WINDOW = 5 * 60 * _SECOND  # probes that become idle within it agree (Baidu 4.2)
+_FACTOR = 3  # times the longest phase of its kind that this job has finished
+_UNKNOWN = 120 * 60 * _SECOND  # limit of a phase that this job has not finished yet
+
+
+def hang_since(probes: Iterable[Probe]) -> int | None:
+    """Return since when two or more probes stand still, None if fewer do.
+
+    That is when the second of them became idle, if it did so within 5 minutes of the first.
+
+    Examples
+    --------
+    >>> probes = [Probe("log", "idle", 480, ""), Probe("collective", "idle", 400, "")]
+    >>> hang_since(probes)
+    480
+    >>> hang_since(probes[:1]) is None
+    True
+    """
+    times = sorted(p.since for p in probes if p.state == "idle" and p.since is not None)
+    for first, second in itertools.pairwise(times):
+        if second - first <= _WINDOW:
+            return second
+    return None
+
+
+def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
+    """Return the phase that explains why a job stands still at a moment, None if none does.
+
+    A phase lasts until its end, but no longer than 3 times the longest of its kind that this job
+    has finished, and 120 minutes before it has finished any. A restart ends all phases that began
+    before it: one that was cut off is neither open nor finished.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+        Of the whole life of the job, in any order; what begins after `at` does not count.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    past = [phase for phase in phases if phase.begin <= at]
+    restarts = [phase.begin for phase in past if phase.kind == "restart"]
+    for phase in sorted(past, key=lambda phase: -phase.begin):
+        is_cut = any(phase.begin < moment for moment in restarts)
+        is_open = phase.end is None or phase.end > at
+        if is_open and not is_cut and at - phase.begin <= _limit(phase, past):
+            return phase
+    return None
+
+
+def _limit(phase: Phase, past: Sequence[Phase]) -> int:
+    """Return how long a phase may last, learned from those that were finished before it."""
+    lengths = [
+        other.end - other.begin
+        for other in past
+        if other.kind == phase.kind and other.end is not None and other.end <= phase.begin
+    ]
+    return _FACTOR * max(lengths) if lengths else _UNKNOWN

@@ -1,0 +1,15 @@
+"""Which part is read by which function: a reader gets the folder and the ranks of `ranks.csv`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.pipelines.diagnosis.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.part import Part
+
+__all__ = ["READERS"]
+
+Reader = Callable[[JobFolder, Ranks], Part | None]  # None: the part is absent, or holds nothing
+
+READERS: Mapping[str, Reader] = {}
