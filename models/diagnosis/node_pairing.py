@@ -17,8 +17,8 @@ def pairs(nodes: Sequence[str], tests: Sequence[GroupTest]) -> tuple[tuple[str, 
 
     Round 1 takes neighbours; of an odd number the last three are one group. From round 2 on each
     suspect meets a node that is proven good and that it has not met, the fastest first; suspects
-    that are left meet each other. In round 2 the good nodes that are left meet fastest with slowest;
-    later only those whose time is still in doubt.
+    that are left meet each other. In round 2 the good nodes that are left meet, fastest with
+    slowest; later only those whose time is still in doubt.
 
     Parameters
     ----------
@@ -63,9 +63,7 @@ def _neighbours(nodes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     return tuple(group for group in groups if len(group) > 1)
 
 
-def _for_suspects(
-    nodes: Sequence[str], check: NodeCheck, met: set[Group]
-) -> list[tuple[str, ...]]:
+def _for_suspects(nodes: Sequence[str], check: NodeCheck, met: set[Group]) -> list[tuple[str, ...]]:
     """Pair the nodes that are neither good nor bad with good ones, then with each other."""
     proof = check.works
     settled = proof.good | proof.bad | proof.unsteady
@@ -97,9 +95,7 @@ def _fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
     return groups
 
 
-def _for_doubtful(
-    free: Sequence[str], check: NodeCheck, met: set[Group]
-) -> list[tuple[str, ...]]:
+def _for_doubtful(free: Sequence[str], check: NodeCheck, met: set[Group]) -> list[tuple[str, ...]]:
     """Pair nodes that were slow in all tests so far with fast ones that they have not met."""
     speed = check.speed
     slow = [n for n in free if n in check.fastest and n not in speed.good | speed.bad]

@@ -102,7 +102,9 @@ def _links_explain(groups: Sequence[Group], sound: set[Group]) -> bool:
     return _choice(larger, chosen, set(ends), sound)
 
 
-def _choice(groups: Sequence[Group], chosen: set[Group], taken: set[str], sound: set[Group]) -> bool:
+def _choice(
+    groups: Sequence[Group], chosen: set[Group], taken: set[str], sound: set[Group]
+) -> bool:
     """Choose a link in each group, one at a node; a round has one group of three at most."""
     if not groups:
         return True

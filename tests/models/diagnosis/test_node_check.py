@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.models.diagnosis.node_truth import Truth, explanations, run_rounds
 
 from forewarn.models.diagnosis.node_check import GroupTest, check_of
 from forewarn.models.diagnosis.node_pairing import pairs
 from forewarn.models.diagnosis.pair_evidence import Group, Proof, proof_of
-from tests.models.diagnosis.node_truth import Truth, explanations, run_rounds
 
 
 def group(text: str) -> Group:
@@ -179,7 +179,7 @@ def test_slow_once_is_no_straggler_and_a_slow_pair_of_fast_nodes_is_a_link() -> 
 def test_a_missing_time_is_not_zero() -> None:
     """With 0 for them the only measured node would be far over the median."""
     tests = [GroupTest(1, group(g), True) for g in ("ab", "cd")] + timed(1, ef=10.0)
-    tests += [GroupTest(2, group("ac"), True)] + timed(2, eb=10.0)
+    tests += [GroupTest(2, group("ac"), True), *timed(2, eb=10.0)]
     check = check_of("abcdef", tests)
     assert check.speed.bad == frozenset()
     assert check.speed.links == frozenset()

@@ -17,13 +17,13 @@ TABLES = pattern_tables()
 KERNEL_LOGS = Path(__file__).parents[4] / "shared" / "data" / "kernel_logs"
 KEYS = ("pattern", "role", "scope", "level", "says", "next", "examples", "counterexamples")
 QUIET = """
-[2025-03-01 04:00:00,123] [INFO] [train.py:120] iteration 503/ 10000 | loss: 0.5030 | grad norm: 1.2
- [2025-03-01 04:00:00.123456] iteration      100/  500000 | consumed samples: 25600 | loss scale: 1.0
+[2025-03-01 04:00:00,123] [INFO] [train.py:120] iteration 503/ 10000 | loss: 0.5030 | grad: 1.2
+ [2025-03-01 04:00:00.123456] iteration      100/  500000 | samples: 25600 | loss scale: 1.0
 node-1:77:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
 node-1:77:99 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.
 node-1:77:99 [0] NCCL INFO Connected all rings
 W0301 04:00:00.123000 77 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable
-[I301 04:00:00.1 ProcessGroupNCCL.cpp:905] [PG ID 0 PG GUID 0 Rank 3] ProcessGroupNCCL initialization options
+[I301 04:00:00.1 ProcessGroupNCCL.cpp:905] [PG ID 0 Rank 3] initialization options
 saving checkpoint at iteration 1000 to /ckpt in torch format
 successfully saved checkpoint from iteration 1000 to /ckpt
 evaluation: 12 errors of 5000 samples, accuracy 0.93
