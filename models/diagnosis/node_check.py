@@ -56,11 +56,20 @@ class NodeCheck:
         The same for its time: `bad` nodes are stragglers, `links` are slow.
     fastest : dict of str to float
         Shortest time of each node that has one, seconds.
+    doubtful : frozenset of str
+        Ends of bad links that passed with one partner only: a fault that shows at times looks the
+        same.
     """
 
     works: Proof
     speed: Proof
     fastest: dict[str, float]
+    doubtful: frozenset[str] = frozenset()
+
+    @property
+    def links(self) -> frozenset[Group]:
+        """Bad links whose ends both passed with two partners or more."""
+        return frozenset(link for link in self.works.links if not link & self.doubtful)
 
 
 def check_of(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
@@ -91,4 +100,13 @@ def check_of(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
         [group for group, seconds in timed if seconds <= limit],
         [group for group, seconds in timed if seconds > limit],
     )
-    return NodeCheck(works, speed, fastest)
+    return NodeCheck(works, speed, fastest, _doubtful(works, passed))
+
+
+def _doubtful(works: Proof, passed: Sequence[GroupTest]) -> frozenset[str]:
+    partners: dict[str, set[str]] = {}
+    for test in passed:
+        for node in test.nodes:
+            partners.setdefault(node, set()).update(test.nodes - {node})
+    ends = frozenset().union(*works.links)
+    return frozenset(node for node in ends if len(partners[node]) < 2)

@@ -16,9 +16,9 @@ def pairs(nodes: Sequence[str], tests: Sequence[GroupTest]) -> tuple[tuple[str, 
     """Return the groups of the next round; none when no further test would say more.
 
     Round 1 takes neighbours; of an odd number the last three are one group. From round 2 on each
-    suspect meets a node that is proven good and that it has not met, the fastest first; suspects
-    that are left meet each other. In round 2 the good nodes that are left meet, fastest with
-    slowest; later only those whose time is still in doubt.
+    suspect, and each end of a bad link that passed only once, meets a node that is proven good and
+    that it has not met, the fastest first; suspects that are left meet each other. In round 2 the
+    good nodes that are left meet, fastest with slowest; later only those whose time is in doubt.
 
     Parameters
     ----------
@@ -64,11 +64,12 @@ def _neighbours(nodes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _for_suspects(nodes: Sequence[str], check: NodeCheck, met: set[Group]) -> list[tuple[str, ...]]:
-    """Pair the nodes that are neither good nor bad with good ones, then with each other."""
+    """Pair the nodes that are in doubt with good ones, then with each other."""
     proof = check.works
     settled = proof.good | proof.bad | proof.unsteady
-    suspects = [node for node in nodes if node not in settled]
-    helpers = [node for node in _by_speed(nodes, check) if node in proof.good]
+    suspects = [node for node in nodes if node not in settled or node in check.doubtful]
+    ends = frozenset().union(*proof.links)
+    helpers = [node for node in _by_speed(nodes, check) if node in proof.good - ends]
     groups = _matched(suspects, helpers, met)
     busy = {node for group in groups for node in group}
     return groups + _among([node for node in suspects if node not in busy], met)

@@ -56,7 +56,7 @@ class CheckedNodes:
             "round": self.round,
             "pairs": [list(group) for group in self.groups],
             "faulty": sorted(works.bad),
-            "links": _ends(works.links),
+            "links": _ends(self.check.links),
             "stragglers": sorted(speed.bad),
             "slow_links": _ends(speed.links),
             "unsteady": sorted(works.unsteady),

@@ -114,7 +114,7 @@ def test_no_good_node_is_ever_named_and_all_bad_ones_are_if_enough_are_good(
     tests = run_rounds(nodes, truth, pairs, most=40)
     proof = check_of(nodes, tests).works
     assert proof.bad <= truth.bad
-    assert proof.links <= truth.links
+    assert check_of(nodes, tests).links <= proof.links <= truth.links
     if len(proof.good) > 2:
         assert proof.bad == truth.bad
         assert proof.good == set(nodes) - truth.bad
@@ -151,6 +151,21 @@ def test_up_to_three_nodes_nobody_is_named(count: int) -> None:
     check = check_of(nodes, tests)
     assert not check.works.bad | check.works.links | check.speed.bad
     assert pairs(nodes, tests) == ()
+
+
+def test_a_link_is_named_once_both_ends_passed_with_two_partners() -> None:
+    tests = [GroupTest(1, group(g), True, 10.0) for g in ("ab", "cd", "ef", "gh")]
+    tests.append(GroupTest(2, group("ac"), False))
+    check = check_of("abcdefgh", tests)
+    assert check.works.links == {group("ac")}
+    assert check.links == frozenset()
+    following = [frozenset(g) for g in pairs("abcdefgh", tests)]
+    assert {"a", "c"} <= frozenset().union(*following)
+    passed = [GroupTest(3, g, True, 10.0) for g in following]
+    assert check_of("abcdefgh", tests + passed).links == {group("ac")}
+    failed = [GroupTest(3, g, "a" not in g) for g in following]
+    check = check_of("abcdefgh", tests + failed)
+    assert (check.links, check.works.unsteady) == (frozenset(), {"a"})
 
 
 # --- times ----------------------------------------------------------------------------------------
