@@ -16,7 +16,7 @@ from forewarn.features.diagnosis.log_pattern import (
     options,
 )
 
-__all__ = ["LogMatcher", "MatchedLine"]
+__all__ = ["LogMatcher", "MatchedLine", "lines_with"]
 
 _SENTINEL = "the automaton of all patterns works"
 
@@ -85,7 +85,7 @@ class LogMatcher:
         for number in sorted(self._numbers(text)):
             pattern = self.patterns[number]
             if pattern.id not in without:
-                for start, end in _lines_of(self._single[number], text):
+                for start, end in lines_with(self._single[number], text):
                     spans.setdefault(start, MatchedLine(start, end, pattern))
         yield from (spans[start] for start in sorted(spans))
 
@@ -94,7 +94,7 @@ class LogMatcher:
         return [number for number in self._all.Match(text) or [] if number != last]
 
 
-def _lines_of(regular: re2._Regexp, text: bytes) -> Iterator[tuple[int, int]]:
+def lines_with(regular: re2._Regexp, text: bytes) -> Iterator[tuple[int, int]]:
     """Yield start and end of each line in which an expression is found."""
     position = 0
     while match := regular.search(text, position):
