@@ -14,6 +14,7 @@ __all__ = [
     "Level",
     "LogPattern",
     "PatternError",
+    "PhaseMark",
     "Role",
     "Scope",
     "compiled",
@@ -24,6 +25,7 @@ __all__ = [
 Role = Literal["root", "cascade", "confirmation", "advice"]
 Scope = Literal["gpu", "node", "fabric", "storage", "application", "platform"]
 Level = Literal["notice", "warning", "error", "critical"]
+PhaseMark = Literal["checkpoint begins", "checkpoint ends", "evaluation begins", "evaluation ends"]
 
 MOST_MEMORY: Final = 256 << 20  # bytes, of all patterns together; RE2 forgets states beyond it
 _MOST_OF_ONE = 4 << 20
@@ -55,6 +57,8 @@ class LogPattern:
         What it means and what to do, in words.
     attempt : bool
         What stands before such a line belongs to an earlier attempt of the job.
+    phase : str or None
+        The line begins or ends a phase in which a job may stand still.
     """
 
     id: str
@@ -65,6 +69,7 @@ class LogPattern:
     says: str
     next: str
     attempt: bool = False
+    phase: PhaseMark | None = None
 
 
 def options(most_memory: int) -> re2.Options:

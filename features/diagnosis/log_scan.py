@@ -20,6 +20,7 @@ _MOST_HITS = 5_000
 _MOST_UNKNOWN = 200  # kinds of errors that no pattern knows
 _MOST_NEW_LINES = 2_000  # of them in one log
 _STEPS = 100
+_PHASES = 400  # lines that begin or end a phase; the last ones are kept
 _ERROR = compiled(
     "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|[Pp]anic|[Aa]bort"
 )
@@ -75,6 +76,10 @@ class LogScan:
         Time of the line that begins each attempt after the first.
     unknown : Counter of str
         Lines that look like errors and that no pattern knows, with numbers and names masked.
+    phases : deque of LogHit
+        The last lines that begin or end a phase.
+    first_steps : list of (int, int)
+        Of each attempt its number and the time of its first step.
     steps : deque of (int, int)
         The last numbered steps of each part, and their times.
     size : int
@@ -90,15 +95,19 @@ class LogScan:
     last: int | None = None
     starts: list[int | None] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
+    phases: deque[LogHit] = field(default_factory=lambda: deque(maxlen=_PHASES))
+    first_steps: list[tuple[int, int]] = field(default_factory=list)
     steps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_STEPS))
     size: int = 0
     tail: bytes = b""
     _counts: Counter[str] = field(default_factory=Counter)
     _new_lines: int = 0
+    _attempt_start: int = 0  # where the attempt begins in the part that is being read
 
     def feed(self, text: bytes) -> None:
         """Read the next part of the log: whole lines."""
         known = set[int]()
+        self._attempt_start = 0
         tired = {name for name, count in self._counts.items() if count >= _OF_ONE}
         for start, end, pattern in self.matcher.lines(text, without=tired):
             known.add(start)
@@ -146,10 +155,14 @@ class LogScan:
         time = self.last if time is None else time
         if pattern.attempt:
             self.starts.append(time)
+            self._attempt_start = end
             self._counts.clear()
         line = text[start : min(end, start + _LONGEST)].decode("utf-8", "replace").strip()
-        offset = self.size + start
-        self.hits.append(LogHit(pattern, time, line, offset, len(self.starts)))
+        hit = LogHit(pattern, time, line, self.size + start, len(self.starts))
+        if pattern.phase is not None:
+            self.phases.append(hit)
+            return
+        self.hits.append(hit)
         self._counts[pattern.id] += 1
 
     def _note_unknown(self, text: bytes, known: set[int]) -> None:
@@ -164,7 +177,17 @@ class LogScan:
                     self.unknown[masked] += 1
 
     def _note_step(self, text: bytes) -> None:
-        """Keep the last step of a part, by which clocks of machines are compared."""
+        """Keep the first step of an attempt, and the last of a part to compare clocks by."""
+        attempt = len(self.starts)
+        if not self.first_steps or self.first_steps[-1][0] < attempt:
+            match = _STEP.search(text, self._attempt_start)
+            if match is not None:
+                end = text.find(b"\n", match.end())
+                line = text[text.rfind(b"\n", 0, match.start()) + 1 : end if end >= 0 else None]
+                time = line_time(line, self.before)
+                time = self.last if time is None else time
+                if time is not None:
+                    self.first_steps.append((attempt, time))
         end = len(text)
         for _ in range(50):
             start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1

@@ -15,6 +15,7 @@ from forewarn.features.diagnosis.log_pattern import (
     Level,
     LogPattern,
     PatternError,
+    PhaseMark,
     Role,
     Scope,
     compiled,
@@ -43,6 +44,7 @@ class PatternTable(StrictTable):
     says: Text | None = None
     next: Text | None = None
     attempt: Annotated[bool, Field(strict=True)] = False
+    phase: PhaseMark | None = None
     enabled: Annotated[bool, Field(strict=True)] = True
     examples: Lines = ()
     counterexamples: Lines = ()
@@ -133,4 +135,5 @@ def _pattern(name: str, table: PatternTable) -> LogPattern:
         says=table.says or "",
         next=table.next or "",
         attempt=table.attempt,
+        phase=table.phase,
     )
