@@ -16,24 +16,31 @@ _FACTOR = 3  # times the longest phase of its kind that this job has finished
 _UNKNOWN = 120 * 60 * _SECOND  # limit of a phase that this job has not finished yet
 
 
-def hang_since(probes: Iterable[Probe]) -> int | None:
-    """Return since when two or more probes stand still, None if fewer do.
+def hang_since(probes: Iterable[Probe]) -> tuple[int, int] | None:
+    """Return since when two or more probes stand still and when that was sure; None if fewer do.
 
-    That is when the second of them became idle, if it did so within 5 minutes of the first.
+    They agree if they moved last within 5 minutes of each other; it is sure when the limit of the
+    second of them has passed.
 
     Examples
     --------
-    >>> probes = [Probe("log", "idle", 480, ""), Probe("collective", "idle", 400, "")]
+    >>> probes = [Probe("log", "idle", 400, "", 880), Probe("collective", "idle", 420, "", 450)]
     >>> hang_since(probes)
-    480
+    (400, 880)
     >>> hang_since(probes[:1]) is None
     True
     """
-    times = sorted(p.since for p in probes if p.state == "idle" and p.since is not None)
-    for first, second in itertools.pairwise(times):
-        if second - first <= _WINDOW:
-            return second
-    return None
+    idle = sorted(
+        (probe.since, probe.sure or probe.since)
+        for probe in probes
+        if probe.state == "idle" and probe.since is not None
+    )
+    pairs = [
+        (first[0], max(first[1], second[1]))
+        for first, second in itertools.pairwise(idle)
+        if second[0] - first[0] <= _WINDOW
+    ]
+    return min(pairs, key=lambda pair: pair[1], default=None)
 
 
 def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
