@@ -63,7 +63,8 @@ class Operations:
 
     def unfinished(self) -> npt.NDArray[np.void]:
         """Return the entries that are not done, in their order."""
-        return self.entries[self.entries["state"] != COMPLETED]
+        rows: npt.NDArray[np.void] = self.entries[self.entries["state"] != COMPLETED]
+        return rows
 
 
 _TIMES = ("created", "started", "completed")

@@ -13,7 +13,8 @@ __all__ = ["MOST_RANKS", "Rank", "Ranks", "RanksError", "parse_ranks"]
 
 MOST_RANKS = 1_000_000
 _FEWEST_PEERS = 4  # the rank itself with them
-_NUMBERS = ("local_rank", "pid", "tp", "pp", "dp")
+_AXES = ("tp", "pp", "dp")
+_NUMBERS = ("local_rank", "pid", *_AXES)
 
 
 class RanksError(InputError):
@@ -94,6 +95,32 @@ class Ranks:
         if len(alike) < _FEWEST_PEERS:
             alike = [other for other in rows if other.pp == row.pp]
         return tuple(other.number for other in alike if other.number != rank)
+
+    def may_join(self, rank: int, members: Iterable[int], use: str) -> bool:
+        """Say whether a rank may be a member of a group of which only some members are known.
+
+        Parameters
+        ----------
+        rank : int
+        members : iterable of int
+            Those that are known.
+        use : str
+            What the group is for; a coordinate's name says that its members differ in it only.
+
+        Examples
+        --------
+        >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=0, dp=n // 2) for n in range(8)})
+        >>> [n for n in (2, 5, 6) if ranks.may_join(n, [1, 3], "dp")]
+        [5]
+        """
+        row, rows = self.table[rank], [self.table[n] for n in members if n in self.table]
+        if len(rows) < 2 and use not in _AXES:
+            return True
+        for axis in set(_AXES) - {use}:
+            values = {getattr(other, axis) for other in rows}
+            if len(values) == 1 and getattr(row, axis) not in values:
+                return False
+        return True
 
     def mentioned(self, numbers: Iterable[int]) -> Ranks:
         """Return the table of a job without `ranks.csv`: ranks that its parts mention."""

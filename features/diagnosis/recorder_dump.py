@@ -75,9 +75,9 @@ class _Entry(msgspec.Struct, gc=False):
 
 class _Dump(msgspec.Struct, gc=False):
     version: str
-    entries: list[_Entry] = []  # noqa: RUF012  # msgspec copies it
-    pg_config: dict[str, dict[str, Any]] = {}  # noqa: RUF012
-    pg_status: dict[str, dict[str, int | None]] = {}  # noqa: RUF012
+    entries: list[_Entry] = []  # msgspec copies it
+    pg_config: dict[str, dict[str, Any]] = {}
+    pg_status: dict[str, dict[str, int | None]] = {}
 
 
 _DECODER = msgspec.json.Decoder(_Dump, strict=False)  # not strict: numbers may be text

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.diagnosis.operations import Operations
+from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.diagnosis.recorder_dump import COMPLETED, STARTED
 
 __all__ = ["Stall", "find_stalls"]
@@ -72,21 +73,21 @@ class Stall:
         )
 
 
-def find_stalls(operations: Operations, everybody: Collection[int]) -> list[Stall]:
+def find_stalls(operations: Operations, ranks: Ranks) -> list[Stall]:
     """Return the oldest unfinished operation of each rank, ranks in the same one together.
 
     Parameters
     ----------
     operations : Operations
         As of the moment of the verdict.
-    everybody : collection of int
-        All ranks of the job: those without a dump may be members of a group that no dump lists.
+    ranks : Ranks
+        All of the job: those without a dump may be members of a group that no dump lists, if their
+        coordinates fit.
     """
     unfinished = operations.unfinished()
     _, first = np.unique(unfinished["rank"], return_index=True)
     oldest = unfinished[first]
-    silent = tuple(sorted(set(everybody) - operations.ranks))
-    stalls = list(_collective_stalls(operations, oldest[~oldest["is_p2p"]], silent))
+    stalls = list(_collective_stalls(operations, oldest[~oldest["is_p2p"]], ranks))
     pairs = oldest[oldest["is_p2p"]]
     return stalls + [
         stall for row in pairs if (stall := _pair_stall(operations, unfinished, row)) is not None
@@ -100,7 +101,7 @@ def _keys(rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
 
 
 def _collective_stalls(
-    operations: Operations, oldest: npt.NDArray[np.void], silent: tuple[int, ...]
+    operations: Operations, oldest: npt.NDArray[np.void], ranks: Ranks
 ) -> Iterator[Stall]:
     collective = operations.entries[~operations.entries["is_p2p"]]
     last = _last_entered(collective)
@@ -112,7 +113,7 @@ def _collective_stalls(
         waiting_at.setdefault(key, []).append(rank)
     for part in np.split(rows, starts[1:]) if len(rows) else []:
         waiting = waiting_at[int(_keys(part[:1])[0])]
-        yield _collective_stall(operations, part, waiting, last, silent)
+        yield _collective_stall(operations, part, waiting, last, ranks)
 
 
 def _last_entered(collective: npt.NDArray[np.void]) -> dict[tuple[int, int], int]:
@@ -130,7 +131,7 @@ def _collective_stall(
     rows: npt.NDArray[np.void],
     waiting: list[int],
     last: Mapping[tuple[int, int], int],
-    silent: tuple[int, ...],
+    ranks: Ranks,
 ) -> Stall:
     """Put together what all members do under one sequence number."""
     group, seq = int(rows["group"][0]), int(rows["seq"][0])
@@ -145,8 +146,6 @@ def _collective_stall(
     if running:  # a device that has not begun holds up those that have
         late += sorted(entered - begun)
         waiting = [rank for rank in waiting if rank in begun]
-    listed = group in operations.described
-    unheard = tuple(rank for rank in silent if not listed or rank in members)
     return Stall(
         group=_group_text(operations, group),
         seq=seq,
@@ -154,9 +153,18 @@ def _collective_stall(
         since=int(rows["created"].min()),
         waiting=tuple(waiting),
         absent=tuple(sorted(late)),
-        silent=() if late else unheard,
+        silent=() if late else _silent(operations, group, ranks),
         variants=_variants(operations, rows),
     )
+
+
+def _silent(operations: Operations, group: int, ranks: Ranks) -> tuple[int, ...]:
+    """Return the ranks without a dump that are, or may be, members of a group."""
+    members, use = operations.members[group], operations.descriptions[group]
+    if group in operations.described:
+        return tuple(rank for rank in members if rank not in operations.ranks)
+    others = sorted(ranks.table.keys() - operations.ranks)
+    return tuple(rank for rank in others if ranks.may_join(rank, members, use))
 
 
 def _group_text(operations: Operations, group: int) -> str:

@@ -15,6 +15,9 @@ from forewarn.features.diagnosis.plain_pickle import ForbiddenOpcodeError
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks
 from forewarn.features.diagnosis.recorder_dump import BrokenDumpError, RecorderDump, parse_dump
 from forewarn.features.errors import InputError
+from forewarn.models.diagnosis.collective_probe import collective_probe
+from forewarn.models.diagnosis.stalls import find_stalls
+from forewarn.models.diagnosis.wait_graph import wait_finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -62,7 +65,11 @@ class FlightPart:
 
     def judge(self, case: Case) -> Judged:
         """Build the wait graph, measure lateness, and say whether operations end."""
-        return Judged(blind=self.notes)
+        operations = self.operations.until(case.at)
+        probe = collective_probe(operations, case.at)
+        waits = wait_finding(find_stalls(operations, case.ranks))
+        findings = tuple(finding for finding in (waits,) if finding is not None)
+        return Judged(probe, findings, blind=self.notes)
 
 
 def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:
@@ -130,8 +137,6 @@ def _parse(file: Path) -> RecorderDump | str:
     try:
         return parse_dump(file.read_bytes())
     except ForbiddenOpcodeError as error:
-        raise FlightError(
-            f"{file}: {error} of the pickle, expected plain values only."
-        ) from None
+        raise FlightError(f"{file}: {error} of the pickle, expected plain values only.") from None
     except BrokenDumpError as error:
         return str(error)
