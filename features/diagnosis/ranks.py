@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from forewarn.features.errors import InputError
 
-__all__ = ["MOST_RANKS", "Rank", "Ranks", "RanksError", "parse_ranks"]
+__all__ = ["MOST_RANKS", "Rank", "Ranks", "RanksError", "parse_ranks", "rank_list"]
 
 MOST_RANKS = 1_000_000
 _FEWEST_PEERS = 4  # the rank itself with them
+_MOST_LISTED = 8
 _AXES = ("tp", "pp", "dp")
 _NUMBERS = ("local_rank", "pid", *_AXES)
 
@@ -188,3 +189,16 @@ def _number(cells: Mapping[str, str], column: str, where: str) -> int | None:
             f"{where}: column `{column}` is {cell[:40]!r}, expected a whole number, 0 to {most}."
         )
     return int(cell)
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Write ranks for a sentence, the first eight of them.
+
+    Examples
+    --------
+    >>> rank_list([3]), rank_list([1, 2]), rank_list(range(10))
+    ('rank 3', 'ranks 1, 2', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    shown = ", ".join(map(str, ranks[:_MOST_LISTED]))
+    more = f" and {len(ranks) - _MOST_LISTED} more" if len(ranks) > _MOST_LISTED else ""
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"

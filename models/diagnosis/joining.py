@@ -67,7 +67,7 @@ def _kind(
     kinds = {finding.kind for finding in findings}
     if "crash" in kinds:
         return "crash", at
-    hang = hang_since(probes)
+    hang = hang_since(probes, at)
     if hang is not None and quiet_phase(phases, at) is None:
         return "hang", hang[1]
     lesser: tuple[Kind, ...] = ("slow", "jitter")

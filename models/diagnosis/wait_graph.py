@@ -9,12 +9,11 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from forewarn.features.diagnosis.ranks import rank_list
 from forewarn.models.diagnosis.stalls import Stall
 from forewarn.models.diagnosis.verdict import CERTAIN, HALF, SIGN, Candidate, Evidence, Finding
 
 __all__ = ["wait_finding"]
-
-_MOST_NAMED = 8  # ranks that a sentence lists
 
 
 def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
@@ -53,13 +52,13 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
 def _evidence(stall: Stall) -> Evidence:
     """Say of one operation who waits for whom."""
     if stall.is_mismatch:
-        parts = "; ".join(f"{_list(ranks)}: {text}" for text, ranks in stall.variants.items())
+        parts = "; ".join(f"{rank_list(ranks)}: {text}" for text, ranks in stall.variants.items())
         says = f"operation {stall.seq} of group {stall.group} differs: {parts}"
     else:
         blocking = stall.absent or stall.silent
-        whom = _list(blocking) if blocking else "nobody: all have entered"
+        whom = rank_list(blocking) if blocking else "nobody: all have entered"
         no_dump = " (no dump)" if not stall.absent and stall.silent else ""
-        waiters = _list(stall.waiting) if stall.waiting else "nobody"
+        waiters = rank_list(stall.waiting) if stall.waiting else "nobody"
         verb = "waits" if len(stall.waiting) < 2 else "wait"
         says = (
             f"{waiters} {verb} for {whom}{no_dump} in {stall.operation}, operation {stall.seq} of "
@@ -76,12 +75,6 @@ def _evidence(stall: Stall) -> Evidence:
     return Evidence("flight", says, time=stall.since, details=details)
 
 
-def _list(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:_MOST_NAMED]))
-    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"
-
-
 def _mismatch(
     stalls: Sequence[Stall], waiting: frozenset[int], evidence: tuple[Evidence, ...]
 ) -> Finding:
@@ -91,7 +84,7 @@ def _mismatch(
     why = f"does something else than the others in operation {first.seq} of group {first.group}"
     candidates = tuple(Candidate(rank, why, CERTAIN / len(odd), first.since) for rank in odd)
     cause = f"a mismatch in group {first.group}: " + " against ".join(
-        f"{text} ({_list(ranks)})" for text, ranks in first.variants.items()
+        f"{text} ({rank_list(ranks)})" for text, ranks in first.variants.items()
     )
     return Finding("wait graph", "hang", cause, candidates, waiting - odd.keys(), evidence)
 
@@ -144,7 +137,7 @@ def _origins(stalls: Sequence[Stall], sinks: Sequence[int]) -> tuple[Candidate, 
         since = min((stall.since for stall in by_rank[rank]), default=None)
         weight = CERTAIN / len(sure) if rank in sure else _silent_weight(sure, silent)
         dump = " and left no dump" if rank in silent else ""
-        why = f"{_list(sorted(waiters))} waits for it, it waits for nobody{dump}"
+        why = f"{rank_list(sorted(waiters))} waits for it, it waits for nobody{dump}"
         if len(waiters) > 1:
             why = why.replace("waits for it", "wait for it", 1)
         candidates.append(Candidate(rank, why, weight, since))
@@ -174,5 +167,5 @@ def _deadlock(
     circles: Sequence[Sequence[int]], waiting: frozenset[int], evidence: tuple[Evidence, ...]
 ) -> Finding:
     ranks = [rank for circle in circles for rank in circle]
-    cause = f"a deadlock of the program: {_list(ranks)} wait for each other in a circle"
+    cause = f"a deadlock of the program: {rank_list(ranks)} wait for each other in a circle"
     return Finding("wait graph", "hang", cause, (), waiting, evidence, of_program=True)

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.operations import Operations, join_dumps
 from forewarn.features.diagnosis.plain_pickle import ForbiddenOpcodeError
-from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks
+from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks, rank_list
 from forewarn.features.diagnosis.recorder_dump import BrokenDumpError, RecorderDump, parse_dump
 from forewarn.features.errors import InputError
 from forewarn.models.diagnosis.collective_probe import collective_probe
+from forewarn.models.diagnosis.lateness import measure_lateness
+from forewarn.models.diagnosis.slow_rank import slow_finding
 from forewarn.models.diagnosis.stalls import find_stalls
 from forewarn.models.diagnosis.wait_graph import wait_finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
@@ -68,7 +70,8 @@ class FlightPart:
         operations = self.operations.until(case.at)
         probe = collective_probe(operations, case.at)
         waits = wait_finding(find_stalls(operations, case.ranks))
-        findings = tuple(finding for finding in (waits,) if finding is not None)
+        late = slow_finding(measure_lateness(operations), case.ranks)
+        findings = tuple(finding for finding in (waits, late) if finding is not None)
         return Judged(probe, findings, blind=self.notes)
 
 
@@ -85,15 +88,18 @@ def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:
     if not files:
         return None
     dumps, broken, notes = dict[int, RecorderDump](), set[int](), list[str]()
+    twice = dict[int, None]()
     for (rank, file), result in zip(files, _parsed([file for _, file in files]), strict=True):
         if isinstance(result, str):
             broken.add(rank)
             notes.append(f"flight: {file.name} {result}")
         elif rank in dumps:
-            notes.append(f"flight: two dumps of rank {rank}, the later one counts")
+            twice[rank] = None
             dumps[rank] = max(dumps[rank], result, key=_end)
         else:
             dumps[rank] = result
+    if twice:
+        notes.append(f"flight: two dumps of {rank_list(list(twice))}, the later one counts")
     return FlightPart(join_dumps(dumps), frozenset(broken - dumps.keys()), tuple(notes))
 
 
