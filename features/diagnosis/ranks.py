@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from forewarn.features.errors import InputError
 
-__all__ = ["MOST_RANKS", "Rank", "Ranks", "RanksError", "parse_ranks"]
+__all__ = ["MOST_RANKS", "Rank", "Ranks", "RanksError", "parse_ranks", "rank_list"]
 
 MOST_RANKS = 1_000_000
 _FEWEST_PEERS = 4  # the rank itself with them
-_NUMBERS = ("local_rank", "pid", "tp", "pp", "dp")
+_MOST_LISTED = 8
+_AXES = ("tp", "pp", "dp")
+_NUMBERS = ("local_rank", "pid", *_AXES)
 
 
 class RanksError(InputError):
@@ -95,6 +97,32 @@ class Ranks:
             alike = [other for other in rows if other.pp == row.pp]
         return tuple(other.number for other in alike if other.number != rank)
 
+    def may_join(self, rank: int, members: Iterable[int], use: str) -> bool:
+        """Say whether a rank may be a member of a group of which only some members are known.
+
+        Parameters
+        ----------
+        rank : int
+        members : iterable of int
+            Those that are known.
+        use : str
+            What the group is for; a coordinate's name says that its members differ in it only.
+
+        Examples
+        --------
+        >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=0, dp=n // 2) for n in range(8)})
+        >>> [n for n in (2, 5, 6) if ranks.may_join(n, [1, 3], "dp")]
+        [5]
+        """
+        row, rows = self.table[rank], [self.table[n] for n in members if n in self.table]
+        if len(rows) < 2 and use not in _AXES:
+            return True
+        for axis in set(_AXES) - {use}:
+            values = {getattr(other, axis) for other in rows}
+            if len(values) == 1 and getattr(row, axis) not in values:
+                return False
+        return True
+
     def mentioned(self, numbers: Iterable[int]) -> Ranks:
         """Return the table of a job without `ranks.csv`: ranks that its parts mention."""
         return Ranks({number: Rank(number) for number in sorted(set(numbers))}, listed=False)
@@ -161,3 +189,16 @@ def _number(cells: Mapping[str, str], column: str, where: str) -> int | None:
             f"{where}: column `{column}` is {cell[:40]!r}, expected a whole number, 0 to {most}."
         )
     return int(cell)
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Write ranks for a sentence, the first eight of them.
+
+    Examples
+    --------
+    >>> rank_list([3]), rank_list([1, 2]), rank_list(range(10))
+    ('rank 3', 'ranks 1, 2', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    shown = ", ".join(map(str, ranks[:_MOST_LISTED]))
+    more = f" and {len(ranks) - _MOST_LISTED} more" if len(ranks) > _MOST_LISTED else ""
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"

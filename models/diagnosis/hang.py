@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
@@ -16,24 +16,41 @@ _FACTOR = 3  # times the longest phase of its kind that this job has finished
 _UNKNOWN = 120 * 60 * _SECOND  # limit of a phase that this job has not finished yet
 
 
-def hang_since(probes: Iterable[Probe]) -> int | None:
-    """Return since when two or more probes stand still, None if fewer do.
+def hang_since(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
+    """Return since when a job stands still and when that was sure; None if it is not.
 
-    That is when the second of them became idle, if it did so within 5 minutes of the first.
+    Two probes have to agree: they moved last within 5 minutes of each other, and it is sure when
+    the limit of the second of them has passed. Where all but one are blind, that one is enough
+    once it has been idle for 5 minutes.
+
+    Parameters
+    ----------
+    probes : sequence of Probe
+    at : int
+        Nanoseconds since 1970 UTC.
 
     Examples
     --------
-    >>> probes = [Probe("log", "idle", 480, ""), Probe("collective", "idle", 400, "")]
-    >>> hang_since(probes)
-    480
-    >>> hang_since(probes[:1]) is None
+    >>> probes = [Probe("log", "idle", 400, "", 880), Probe("collective", "idle", 420, "", 450)]
+    >>> hang_since(probes, 900)
+    (400, 880)
+    >>> hang_since([probes[0], Probe("collective", "active", None, "")], 900) is None
     True
     """
-    times = sorted(p.since for p in probes if p.state == "idle" and p.since is not None)
-    for first, second in itertools.pairwise(times):
-        if second - first <= _WINDOW:
-            return second
-    return None
+    idle = sorted(
+        (probe.since, probe.sure or probe.since)
+        for probe in probes
+        if probe.state == "idle" and probe.since is not None
+    )
+    pairs = [
+        (first[0], max(first[1], second[1]))
+        for first, second in itertools.pairwise(idle)
+        if second[0] - first[0] <= _WINDOW
+    ]
+    seeing = [probe for probe in probes if probe.state != "blind"]
+    if len(seeing) == len(idle) == 1:
+        pairs += [(idle[0][0], max(idle[0][0] + _WINDOW, idle[0][1]))]
+    return min((pair for pair in pairs if pair[1] <= at), key=lambda pair: pair[1], default=None)
 
 
 def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:

@@ -67,9 +67,9 @@ def _kind(
     kinds = {finding.kind for finding in findings}
     if "crash" in kinds:
         return "crash", at
-    since = hang_since(probes)
-    if since is not None and quiet_phase(phases, at) is None:
-        return "hang", since
+    hang = hang_since(probes, at)
+    if hang is not None and quiet_phase(phases, at) is None:
+        return "hang", hang[1]
     lesser: tuple[Kind, ...] = ("slow", "jitter")
     return next(((kind, at) for kind in lesser if kind in kinds), ("none", None))
 

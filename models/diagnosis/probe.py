@@ -19,12 +19,16 @@ class Probe:
     state : str
         `active`: the job moves. `idle`: it does not. `blind`: nothing can be said.
     since : int or None
-        When it became idle, nanoseconds since 1970 UTC; None unless `idle`.
+        When it moved last, nanoseconds since 1970 UTC; None unless `idle`. Probes of the same
+        stand-still have about the same.
     why : str
         A sentence for people, with the figure that decided.
+    sure : int or None
+        When its limit had passed (`since` and 8 minutes for a log); None means `since`.
     """
 
     name: Literal["log", "stack", "metrics", "collective"]
     state: Literal["active", "idle", "blind"]
     since: int | None
     why: str
+    sure: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.pipelines.diagnosis.flight import read_flight
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.part import Part
 
@@ -12,4 +13,6 @@ __all__ = ["READERS"]
 
 Reader = Callable[[JobFolder, Ranks], Part | None]  # None: the part is absent, or holds nothing
 
-READERS: Mapping[str, Reader] = {}
+READERS: Mapping[str, Reader] = {
+    "flight": read_flight,
+}
