@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forewarn.models.diagnosis.rank_end import RankEnd, Sign
-from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate
+from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Evidence, Finding
 
-__all__ = ["MachineSign", "machine_candidates"]
+__all__ = ["MachineSign", "hanging_machines", "machine_candidates"]
 
 _BEFORE = 10 * 60 * 10**9
 _AFTER = 60 * 10**9  # a GPU that falls off the bus is often noticed by the program first
@@ -68,6 +68,26 @@ def machine_candidates(
         candidate = Candidate(rank, why, weight, item.sign.time, item.machine)
         candidates.setdefault((item.machine, rank), candidate)
     return list(candidates.values())
+
+
+def hanging_machines(signs: Sequence[MachineSign], ends: Sequence[RankEnd]) -> Finding | None:
+    """Say which hardware failed when the ranks of a job fell silent; another sign has to agree.
+
+    Parameters
+    ----------
+    signs : sequence of MachineSign
+    ends : sequence of RankEnd
+    """
+    writes = [end.last_write for end in ends if end.last_write is not None]
+    candidates = machine_candidates(signs, ends, max(writes, default=None))
+    if not candidates:
+        return None
+    evidence = tuple(
+        Evidence("kernel", f"{item.machine}: {item.why}", item.rank, item.since)
+        for item in candidates
+    )
+    halves = tuple(replace(candidate, weight=HALF) for candidate in candidates)
+    return Finding("machine logs", "hang", halves[0].why, halves, evidence=evidence)
 
 
 def _only_failed(machine: str, ends: Sequence[RankEnd]) -> int | None:

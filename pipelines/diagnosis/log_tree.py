@@ -117,7 +117,7 @@ def _rank_of(local: int, machine: str | None, ranks: Ranks, machines: int) -> in
     if not ranks.listed:
         return local if machines == 1 else None
     if machine is None:
-        return local if local in ranks.table else None
+        return None
     rank = ranks.rank_at(machine, local)
     if rank is not None:
         return rank

@@ -195,8 +195,10 @@ def _seconds(value: object, where: str) -> float | None:
 
 
 def _passed(value: object, where: str) -> bool | None:
-    if value is None or value == "" or isinstance(value, bool):
-        return None if value == "" else value
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return value
     word = str(value).strip().lower()
     if word not in (*_YES, *_NO):
         raise NodeResultsError(f"{where}: `passed` is {_shown(value)}, expected true or false.")
