@@ -31,6 +31,7 @@ def add_diagnose(commands: Commands) -> None:
         metavar="TIME",
         help="nothing later is read (default: the last time in any part)",
     )
+    command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
     add_json(command)
 
 
@@ -39,6 +40,10 @@ def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.sentences import diagnosis_words
 
     line = diagnose(args.job, at=args.at).line()
+    if args.html is not None:
+        from forewarn.pipelines.diagnosis.page import write_page
+
+        write_page(line, args.html)
     if args.json:
         print(json.dumps(line))
     else:
