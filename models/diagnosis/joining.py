@@ -40,7 +40,7 @@ def join(
     blind : sequence of str
         What cannot be used.
     """
-    kind, detected = _kind(findings, probes, phases, at)
+    kind, began, detected = _kind(findings, probes, phases, at)
     heard = _heard(kind, findings)
     votes = [] if any(finding.of_program for finding in heard) else _votes(heard, ranks)
     first = votes[0] if votes and _is_named(votes, ranks) else None
@@ -51,7 +51,7 @@ def join(
         rank=None if first is None else first.rank,
         machine=None if first is None else _machine(first, ranks),
         also=tuple(vote.candidate(ranks) for vote in others),
-        since=_since(heard, first, detected),
+        since=_since(heard, first, began),
         detected_at=detected,
         cause="; ".join(causes) or None,
         probes=tuple(probes),
@@ -62,24 +62,27 @@ def join(
 
 def _kind(
     findings: Sequence[Finding], probes: Sequence[Probe], phases: Sequence[Phase], at: int
-) -> tuple[Kind, int | None]:
-    """Return what is wrong with the job, and from when on that was sure."""
+) -> tuple[Kind, int | None, int | None]:
+    """Return what is wrong with the job, since when it stands still, and when that was sure."""
     kinds = {finding.kind for finding in findings}
     if "crash" in kinds:
-        return "crash", at
+        return "crash", None, at
     hang = hang_since(probes, at)
     if hang is not None and quiet_phase(phases, at) is None:
-        return "hang", hang[1]
+        return "hang", *hang
     lesser: tuple[Kind, ...] = ("slow", "jitter")
-    return next(((kind, at) for kind in lesser if kind in kinds), ("none", None))
+    return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
 
 
 def _heard(kind: Kind, findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings that speak for a verdict; a crash that names nobody may end a hang."""
     heard = [finding for finding in findings if finding.kind == kind]
+    if kind == "none":
+        return []
+    supporting = [finding for finding in findings if finding.kind == "none"]
     if kind == "crash" and not any(finding.candidates for finding in heard):
         heard += [finding for finding in findings if finding.kind == "hang"]
-    return heard
+    return heard + supporting
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +152,11 @@ def _causes(findings: Sequence[Finding], first: _Vote | None) -> list[str]:
     return list(dict.fromkeys(causes))
 
 
-def _since(findings: Sequence[Finding], first: _Vote | None, detected: int | None) -> int | None:
+def _since(findings: Sequence[Finding], first: _Vote | None, began: int | None) -> int | None:
     """Return when it began: the earliest time of whom is named, or of any candidate."""
     reasons = (
         [reason for finding in findings for reason in finding.candidates]
         if first is None
         else first.reasons
     )
-    return min((reason.since for reason in reasons if reason.since is not None), default=detected)
+    return min((reason.since for reason in reasons if reason.since is not None), default=began)

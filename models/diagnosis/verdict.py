@@ -78,6 +78,7 @@ class Finding:
         Its name, such as `wait graph`.
     kind : str
         What it speaks for. Findings of a hang count only where the probes agree that the job hangs.
+        `none`: for whatever else is wrong, such as an Xid; by itself it is no verdict.
     cause : str
         In words, of the first candidate or, where it has none, of the job ("a deadlock of the
         program"); empty where it knows none.

@@ -38,6 +38,7 @@ def add_diagnose(commands: Commands) -> None:
         metavar="TIME",
         help="nothing later is read (default: the last time in any part)",
     )
+    command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
     add_json(command)
     _add_nodes(parts)
 
@@ -47,6 +48,10 @@ def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.sentences import diagnosis_words
 
     line = diagnose(args.job, at=args.at).line()
+    if args.html is not None:
+        from forewarn.pipelines.diagnosis.page import write_page
+
+        write_page(line, args.html)
     if args.json:
         print(json.dumps(line))
     else:

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 from forewarn.features.diagnosis.operations import Operations, join_dumps
-from forewarn.features.diagnosis.plain_pickle import ForbiddenOpcodeError
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks, rank_list
-from forewarn.features.diagnosis.recorder_dump import BrokenDumpError, RecorderDump, parse_dump
-from forewarn.features.errors import InputError
+from forewarn.features.diagnosis.recorder_dump import RecorderDump
 from forewarn.models.diagnosis.collective_probe import collective_probe
 from forewarn.models.diagnosis.lateness import measure_lateness
 from forewarn.models.diagnosis.slow_rank import slow_finding
 from forewarn.models.diagnosis.stalls import find_stalls
 from forewarn.models.diagnosis.wait_graph import wait_finding
+from forewarn.pipelines.diagnosis.dump_reading import FlightError, read_dumps
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.part import Case, Judged
-from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.storage.regular_files import require_regular
 
-__all__ = ["FlightError", "FlightPart", "read_flight"]
+__all__ = ["FlightPart", "read_flight"]
 
 _RANK = re.compile(r"(?:.*?[^0-9])?([0-9]{1,6})(?:\.[A-Za-z]+)?", re.DOTALL)
 _LARGEST = 2**30  # bytes of a dump; one of 2,000 entries has 1 MB
-_IN_PROCESS = 32 * 2**20  # bytes of all dumps below which processes do not pay
-
-
-class FlightError(InputError):
-    """Dumps that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +79,7 @@ def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:
         return None
     dumps, broken, notes = dict[int, RecorderDump](), set[int](), list[str]()
     twice = dict[int, None]()
-    for (rank, file), result in zip(files, _parsed([file for _, file in files]), strict=True):
+    for (rank, file), result in zip(files, read_dumps([file for _, file in files]), strict=True):
         if isinstance(result, str):
             broken.add(rank)
             notes.append(f"flight: {file.name} {result}")
@@ -120,29 +110,3 @@ def _dump_files(folder: Path) -> Iterator[tuple[int, Path]]:
             raise FlightError(f"{file}: has over {_LARGEST} bytes, expected a dump.")
         if int(match[1]) < MOST_RANKS:
             yield int(match[1]), file
-
-
-def _parsed(files: list[Path]) -> Iterable[RecorderDump | str]:
-    """Yield each file's dump, or why it cannot be used, by as many processes as there are cores."""
-    size = sum(file.stat().st_size for file in files)
-    workers = min(len(os.sched_getaffinity(0)), len(files))
-    if size < _IN_PROCESS or workers < 2:
-        yield from map(_parse, files)
-        return
-    with (
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
-        progress_bar(len(files), "flight recorder", "dump") as bar,
-    ):
-        for result in pool.map(_parse, files, chunksize=8):
-            yield result
-            bar.update()
-
-
-def _parse(file: Path) -> RecorderDump | str:
-    """Read one dump; what is forbidden is an error, what is broken a reason."""
-    try:
-        return parse_dump(file.read_bytes())
-    except ForbiddenOpcodeError as error:
-        raise FlightError(f"{file}: {error} of the pickle, expected plain values only.") from None
-    except BrokenDumpError as error:
-        return str(error)

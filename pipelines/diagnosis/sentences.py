@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["diagnosis_words"]
+__all__ = ["diagnosis_words", "named"]
 
 _KINDS = {
     "hang": "hangs",
@@ -27,13 +27,13 @@ def diagnosis_words(line: Mapping[str, Any]) -> Iterator[str]:
     since = f" since {line['since']}" if line["since"] else ""
     yield f"{line['job']} {_KINDS[line['kind']]}{since}"
     if line["rank"] is not None or line["machine"] is not None:
-        yield f"  begun by {_named(line)}"
+        yield f"  begun by {named(line)}"
     elif line["kind"] != "none":
         yield "  nobody is named"
     if line["cause"]:
         yield f"  cause: {line['cause']}"
     for candidate in line["also"]:
-        yield f"  also: {_named(candidate)}: {candidate['why']}"
+        yield f"  also: {named(candidate)}: {candidate['why']}"
     for name, probe in line["probes"].items():
         yield f"  {name}: {probe['state']}, {probe['why']}"
     for evidence in line["evidence"]:
@@ -42,7 +42,8 @@ def diagnosis_words(line: Mapping[str, Any]) -> Iterator[str]:
         yield f"  blind: {', '.join(line['blind'])}"
 
 
-def _named(who: Mapping[str, Any]) -> str:
+def named(who: Mapping[str, Any]) -> str:
+    """Write who a verdict or a candidate is: a rank, its machine, or both."""
     rank = "" if who["rank"] is None else f"rank {who['rank']}"
     machine = who["machine"] or ""
     return f"{rank} on {machine}" if rank and machine else rank or f"machine {machine}"
