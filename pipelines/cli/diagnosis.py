@@ -38,6 +38,20 @@ def add_diagnose(commands: Commands) -> None:
         metavar="TIME",
         help="nothing later is read (default: the last time in any part)",
     )
+    command.add_argument(
+        "--events",
+        type=Path,
+        metavar="RECORDS",
+        help="folder of records whose events tell of Xids and lost GPUs of the job's machines",
+    )
+    command.add_argument(
+        "--patterns",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what a site changes of the knowledge base of log lines, TOML; may be given again",
+    )
     command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
     add_json(command)
     _add_nodes(parts)
@@ -47,7 +61,7 @@ def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.run import diagnose
     from forewarn.pipelines.diagnosis.sentences import diagnosis_words
 
-    line = diagnose(args.job, at=args.at).line()
+    line = diagnose(args.job, at=args.at, events=args.events, patterns=args.patterns).line()
     if args.html is not None:
         from forewarn.pipelines.diagnosis.page import write_page
 

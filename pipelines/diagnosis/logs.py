@@ -21,6 +21,7 @@ from forewarn.pipelines.diagnosis.knowledge_base import load_patterns
 from forewarn.pipelines.diagnosis.log_attempt import Attempt, attempt_at
 from forewarn.pipelines.diagnosis.log_reading import ReadLog, last_dated, read_log
 from forewarn.pipelines.diagnosis.log_tree import log_files
+from forewarn.pipelines.diagnosis.machine_events import event_signs
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.runtime.progress import progress_bar
 
@@ -72,7 +73,7 @@ class LogsPart:
         ends = attempt.ends(
             case.ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
-        signs = attempt.machine_signs(case.ranks)
+        signs = [*attempt.machine_signs(case.ranks), *event_signs(case)]
         if not attempt.has_crashed(ends):
             return hanging_machines(signs, ends)
         finding = first_cause(ends, machine_signs=signs, masked=masked_text)
@@ -90,7 +91,7 @@ def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
     files = log_files(path, ranks)
     if not files:
         return None
-    matcher, before = load_patterns(), last_dated(files)
+    matcher, before = load_patterns(folder.patterns), last_dated(files)
     logs = []
     with progress_bar(len(files), "reading logs", "file") as bar:
         for file in files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.joining import join
 from forewarn.models.diagnosis.verdict import Candidate, Diagnosis, Evidence
 from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.knowledge_base import load_patterns
+from forewarn.pipelines.diagnosis.machine_events import read_machine_events
 from forewarn.pipelines.diagnosis.part import Case, Judged, Part
 from forewarn.pipelines.diagnosis.parts import READERS
 from forewarn.pipelines.runtime.timestamps import iso
@@ -82,8 +84,14 @@ def _evidence(evidence: Evidence, ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def diagnose(job: Path, *, at: int | None = None) -> Diagnosed:
-    """Say what is wrong with a job, from its folder alone.
+def diagnose(
+    job: Path,
+    *,
+    at: int | None = None,
+    events: Path | None = None,
+    patterns: Sequence[Path] = (),
+) -> Diagnosed:
+    """Say what is wrong with a job, from its folder and what its machines reported.
 
     Parameters
     ----------
@@ -91,6 +99,10 @@ def diagnose(job: Path, *, at: int | None = None) -> Diagnosed:
         Folder with the parts (docs/formats.md, section 10).
     at : int, optional
         Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
+    events : Path, optional
+        Folder of records whose `_events` tell of Xids and lost GPUs.
+    patterns : sequence of Path
+        What a site changes of the knowledge base of log lines.
 
     Raises
     ------
@@ -100,9 +112,11 @@ def diagnose(job: Path, *, at: int | None = None) -> Diagnosed:
         If a part is broken in a way that cannot be left out.
     """
     started = time.perf_counter()
-    folder = JobFolder.open(job)
+    folder = JobFolder.open(job, patterns)
     listed = folder.ranks()
     parts = dict(_read(folder, listed))
+    if events is not None:
+        parts["events"] = read_machine_events(events, listed, load_patterns(patterns))
     ranks = _all_ranks(folder, listed, parts)
     case = Case(ranks, _moment(folder, parts, at), parts)
     diagnosis = _judge(folder, case)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from forewarn.pipelines.cli.main import main
@@ -129,6 +131,72 @@ def test_the_oom_killer_names_the_process_that_it_killed(job: Job, diagnosed: An
     line = diagnosed(job)
     assert (line["rank"], line["machine"]) == (3, "m1")
     assert line["cause"].startswith("the machine or the container ran out of memory")
+
+
+def events(folder: Path, *rows: tuple[str, str | None, str, int | None, float]) -> Path:
+    """Write events of a machine, a serial, a kind, a code and a time."""
+    times = pa.array([round(row[4] * 1e9) for row in rows], pa.timestamp("ns", "UTC"))
+    columns = list(zip(*rows, strict=True))
+    table = pa.table(
+        {
+            "timestamp": times,
+            "known_at": times,
+            "machine_id": columns[0],
+            "gpu_serial": pa.array(columns[1], pa.string()),
+            "kind": columns[2],
+            "code": pa.array(columns[3], pa.int64()),
+            "pci": ["0000:3b:00"] * len(rows),
+        }
+    )
+    day = folder / "_events" / "date=2025-03-01"
+    day.mkdir(parents=True)
+    pq.write_table(table, day / "03.parquet")
+    return folder
+
+
+def test_an_xid_of_the_records_is_the_cause_of_what_its_rank_raised(
+    job: Job, diagnosed: Any, tmp_path: Path
+) -> None:
+    for rank in range(4):
+        job.steps(rank, 20)
+    job.error(3, "RuntimeError: CUDA error: unknown error", T0 + 195)
+    job.error(0, f"RuntimeError: {LOST}", T0 + 196)
+    records = events(
+        tmp_path / "records",
+        ("m1", None, "xid", 79, T0 + 194.0),
+        ("m0", None, "xid", 13, T0 + 194.0),
+        ("m9", None, "xid", 79, T0 + 193.0),
+        ("m0", None, "xid", 79, T0 + 9000.0),
+    )
+    line = diagnosed(job, "--events", str(records))
+    assert (line["rank"], line["machine"]) == (3, "m1")
+    assert line["cause"].startswith("the GPU does not answer on PCIe any more")
+    before = diagnosed(job, "--events", str(records), "--at", moment(T0 + 193))
+    assert before["kind"] == "none"
+
+
+def test_records_without_events_are_refused(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.steps(0, 5)
+    command = ["diagnose", "run", "--job", str(job.folder), "--events", str(tmp_path)]
+    assert main(command) == 2
+    assert "holds no events" in capsys.readouterr().err
+
+
+def test_a_pattern_of_the_site_says_what_a_line_means(
+    job: Job, diagnosed: Any, tmp_path: Path
+) -> None:
+    for rank in range(4):
+        job.steps(rank, 5)
+    job.error(2, "BadThing at lane 7", T0 + 45)
+    site = tmp_path / "site.toml"
+    site.write_text(
+        "[patterns.lanes]\npattern = 'BadThing at lane'\nrole = 'root'\nscope = 'fabric'\n"
+        "level = 'error'\nsays = 'a lane is broken'\nnext = 'call the lane desk'\n"
+    )
+    line = diagnosed(job, "--patterns", str(site))
+    assert line["cause"] == "a lane is broken: BadThing at lane 7; call the lane desk"
 
 
 def test_clocks_that_are_wrong_are_aligned_by_steps(job: Job, diagnosed: Any) -> None:
