@@ -19,6 +19,7 @@ _OF_ONE = 20  # lines of one pattern in one attempt; more cost time and say noth
 _MOST_HITS = 5_000
 _MOST_UNKNOWN = 200  # kinds of errors that no pattern knows
 _MOST_NEW_LINES = 2_000  # of them in one log
+_MOST_EXAMINED = 50_000
 _STEPS = 100
 _PHASES = 400  # lines that begin or end a phase; the last ones are kept
 _ERROR = compiled(
@@ -102,19 +103,21 @@ class LogScan:
     tail: bytes = b""
     _counts: Counter[str] = field(default_factory=Counter)
     _new_lines: int = 0
-    _attempt_start: int = 0  # where the attempt begins in the part that is being read
+    _examined: int = 0
+    _segments: list[tuple[int, int]] = field(default_factory=list)  # attempts of a part: begin
 
     def feed(self, text: bytes) -> None:
         """Read the next part of the log: whole lines."""
         known = set[int]()
-        self._attempt_start = 0
+        self._segments = [(len(self.starts), 0)]
         tired = {name for name, count in self._counts.items() if count >= _OF_ONE}
         for start, end, pattern in self.matcher.lines(text, without=tired):
             known.add(start)
             self._note(text, start, end, pattern)
         self._note_unknown(text, known)
         self._note_times(text)
-        self._note_step(text)
+        self._note_first_steps(text)
+        self._note_last_step(text)
         self.size += len(text)
         self.tail = (self.tail + text)[-4096:]
 
@@ -155,7 +158,7 @@ class LogScan:
         time = self.last if time is None else time
         if pattern.attempt:
             self.starts.append(time)
-            self._attempt_start = end
+            self._segments.append((len(self.starts), end))
             self._counts.clear()
         line = text[start : min(end, start + _LONGEST)].decode("utf-8", "replace").strip()
         hit = LogHit(pattern, time, line, self.size + start, len(self.starts))
@@ -166,9 +169,12 @@ class LogScan:
         self._counts[pattern.id] += 1
 
     def _note_unknown(self, text: bytes, known: set[int]) -> None:
-        if self._new_lines >= _MOST_NEW_LINES:
+        if self._new_lines >= _MOST_NEW_LINES or self._examined >= _MOST_EXAMINED:
             return
         for start, end in lines_with(_ERROR, text):
+            self._examined += 1
+            if self._new_lines >= _MOST_NEW_LINES or self._examined >= _MOST_EXAMINED:
+                return
             line = text[start:end]
             if start not in known and self.matcher.first(line) is None:
                 self._new_lines += 1
@@ -176,18 +182,21 @@ class LogScan:
                 if masked in self.unknown or len(self.unknown) < _MOST_UNKNOWN:
                     self.unknown[masked] += 1
 
-    def _note_step(self, text: bytes) -> None:
-        """Keep the first step of an attempt, and the last of a part to compare clocks by."""
-        attempt = len(self.starts)
-        if not self.first_steps or self.first_steps[-1][0] < attempt:
-            match = _STEP.search(text, self._attempt_start)
+    def _note_first_steps(self, text: bytes) -> None:
+        """Keep the first step of each attempt that runs in a part."""
+        ends = [start for _, start in self._segments[1:]] + [len(text)]
+        for (attempt, start), end in zip(self._segments, ends, strict=True):
+            if self.first_steps and self.first_steps[-1][0] >= attempt:
+                continue
+            match = _STEP.search(text, start, end)
             if match is not None:
-                end = text.find(b"\n", match.end())
-                line = text[text.rfind(b"\n", 0, match.start()) + 1 : end if end >= 0 else None]
-                time = line_time(line, self.before)
+                time = last_time(text[max(start, match.end() - _STRIDE) : match.end()], self.before)
                 time = self.last if time is None else time
                 if time is not None:
                     self.first_steps.append((attempt, time))
+
+    def _note_last_step(self, text: bytes) -> None:
+        """Keep the last step of a part; clocks of machines are compared by them."""
         end = len(text)
         for _ in range(50):
             start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
