@@ -65,9 +65,10 @@ class Attempt:
             writes[log.file.rank] = max(known, default=None)
         return writes
 
-    def last_step(self) -> int | None:
-        """Return when the last step was written down."""
-        times = [time for log in self.logs if log.scan for _, time in log.scan.steps]
+    def last_step(self, rank: int | None = None) -> int | None:
+        """Return when the last step was written down, by a rank or by any."""
+        logs = self.logs if rank is None else self.of_rank(rank)
+        times = [time for log in logs if log.scan is not None for _, time in log.scan.steps]
         return max((time for time in times if time <= self.at), default=None)
 
     def offsets(self, ranks: Ranks) -> Mapping[str, int]:
@@ -100,6 +101,7 @@ class Attempt:
                     code,
                     None if last is None or last.time is None else last.time - ahead,
                     None if (write := writes.get(rank)) is None else write - ahead,
+                    None if (step := self.last_step(rank)) is None else step - ahead,
                 )
             )
         return ends
