@@ -31,6 +31,12 @@ def add_diagnose(commands: Commands) -> None:
         metavar="TIME",
         help="nothing later is read (default: the last time in any part)",
     )
+    command.add_argument(
+        "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids, lost GPUs"
+    )
+    command.add_argument(
+        "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a sign"
+    )
     command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
     add_json(command)
 
@@ -39,7 +45,7 @@ def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.run import diagnose
     from forewarn.pipelines.diagnosis.sentences import diagnosis_words
 
-    line = diagnose(args.job, at=args.at).line()
+    line = diagnose(args.job, at=args.at, events=args.events, at_risk=args.at_risk).line()
     if args.html is not None:
         from forewarn.pipelines.diagnosis.page import write_page
 

@@ -11,10 +11,13 @@ from typing import Any
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.joining import join
 from forewarn.models.diagnosis.verdict import Candidate, Diagnosis, Evidence
+from forewarn.pipelines.diagnosis.hardware import AtRiskPart, EventsPart
 from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolder, JobFolderError
 from forewarn.pipelines.diagnosis.part import Case, Judged, Part
 from forewarn.pipelines.diagnosis.parts import READERS
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.at_risk_prior import Prior
+from forewarn.pipelines.storage.host_events import HostEvents
 
 __all__ = ["Diagnosed", "diagnose"]
 
@@ -82,7 +85,13 @@ def _evidence(evidence: Evidence, ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def diagnose(job: Path, *, at: int | None = None) -> Diagnosed:
+def diagnose(
+    job: Path,
+    *,
+    at: int | None = None,
+    events: Path | None = None,
+    at_risk: Path | None = None,
+) -> Diagnosed:
     """Say what is wrong with a job, from its folder alone.
 
     Parameters
@@ -91,6 +100,10 @@ def diagnose(job: Path, *, at: int | None = None) -> Diagnosed:
         Folder with the parts (docs/formats.md, section 10).
     at : int, optional
         Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
+    events : Path, optional
+        Folder of records in which `forewarn collect` writes what hosts said.
+    at_risk : Path, optional
+        Lists of `forewarn score`.
 
     Raises
     ------
@@ -104,7 +117,8 @@ def diagnose(job: Path, *, at: int | None = None) -> Diagnosed:
     listed = folder.ranks()
     parts = dict(_read(folder, listed))
     ranks = _all_ranks(folder, listed, parts)
-    case = Case(ranks, _moment(folder, parts, at), parts)
+    beside = dict(_beside(events, at_risk))
+    case = Case(ranks, _moment(folder, parts, at), parts | beside)
     diagnosis = _judge(folder, case)
     return Diagnosed(folder.name, case, diagnosis, time.perf_counter() - started)
 
@@ -114,6 +128,14 @@ def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
         part = read(folder, listed) if folder.part(name) is not None else None
         if part is not None:
             yield name, part
+
+
+def _beside(events: Path | None, at_risk: Path | None) -> Iterator[tuple[str, Part]]:
+    """Yield what is known besides the folder."""
+    if events is not None:
+        yield "events", EventsPart(HostEvents.open(events))
+    if at_risk is not None:
+        yield "at_risk", AtRiskPart(Prior.open(at_risk))
 
 
 def _all_ranks(folder: JobFolder, listed: Ranks, parts: dict[str, Part]) -> Ranks:
