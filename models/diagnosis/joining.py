@@ -117,7 +117,8 @@ def _votes(findings: Sequence[Finding], ranks: Ranks) -> list[_Vote]:
     ]
     named = {vote.machine for vote in votes}
     for machine in dict.fromkeys(candidate.machine for candidate in of_machine):
-        if machine not in named and machine is not None:
+        is_idle = machine is not None and waiting.issuperset(ranks.on(machine) or (-1,))
+        if machine is not None and machine not in named and not is_idle:
             votes.append(_vote(None, machine, candidates))
     return sorted(votes, key=lambda vote: -vote.weight)
 

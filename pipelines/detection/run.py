@@ -18,9 +18,7 @@ from forewarn.models.detection.own_past import Past
 from forewarn.models.detection.peer_deviation import FEWEST
 from forewarn.models.detection.task import Task
 from forewarn.models.detection.verdict import Finding, Jitter, Verdict
-from forewarn.pipelines.detection.at_risk_prior import Prior
 from forewarn.pipelines.detection.evidence import evidence_of
-from forewarn.pipelines.detection.host_events import HostEvents, HostEventsError
 from forewarn.pipelines.detection.state import known_pasts, save_state
 from forewarn.pipelines.detection.task_metrics import (
     FilePull,
@@ -32,6 +30,8 @@ from forewarn.pipelines.detection.task_metrics import (
 )
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.at_risk_prior import Prior
+from forewarn.pipelines.storage.host_events import HostEvents, HostEventsError
 
 __all__ = ["Detected", "NotJudged", "detect", "detect_pulls", "none_judged", "opened", "warm_up"]
 

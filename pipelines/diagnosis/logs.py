@@ -73,9 +73,10 @@ class LogsPart:
         ends = attempt.ends(
             case.ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
-        signs = [*attempt.machine_signs(case.ranks), *event_signs(case)]
-        if not attempt.has_crashed(ends):
-            return hanging_machines(signs, ends)
+        signs = attempt.machine_signs(case.ranks)
+        if not attempt.has_crashed(ends):  # of a hang the part `events` speaks for itself
+            return None if "events" in case.parts else hanging_machines(signs, ends)
+        signs += event_signs(case, self.matcher)
         finding = first_cause(ends, machine_signs=signs, masked=masked_text)
         is_whole = self.last is None or self.last <= case.at
         if finding is None or not is_whole:
