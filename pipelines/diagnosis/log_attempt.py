@@ -41,6 +41,11 @@ class Attempt:
     start: int | None
     number: int
 
+    @property
+    def since(self) -> int | None:
+        """From when on exits are those of this attempt; clocks may differ by a minute."""
+        return None if self.start is None else self.start - _MINUTE
+
     def of_rank(self, rank: int) -> list[ReadLog]:
         """Return the logs of a rank."""
         return [log for log in self.logs if log.file.rank == rank]
@@ -88,8 +93,7 @@ class Attempt:
         for rank in ranks.table:
             machine = ranks.machine(rank)
             ahead = offsets.get(machine or "", 0)
-            since = None if self.start is None else self.start - _MINUTE
-            last = exits.of(rank, self.at, since) if exits is not None else None
+            last = exits.of(rank, self.at, self.since) if exits is not None else None
             report = reports.get(rank)
             code = last.code if last is not None else report.exit_code if report else None
             signs = [*self._lines(rank), *self._errors(rank, report, matcher)]

@@ -194,7 +194,7 @@ def test_clocks_are_compared_by_the_steps_that_machines_share() -> None:
     ("writes", "at", "state", "since"),
     [
         ({0: 0, 1: 10}, 10 + 479, "active", None),
-        ({0: 0, 1: 10}, 10 + 480, "idle", 10 + 480),
+        ({0: 0, 1: 10}, 10 + 480, "idle", 10),
         ({0: 0, 1: None}, 10, "active", None),
         ({0: 0, 1: None}, 1000, "blind", None),
         ({0: None}, 1000, "blind", None),
@@ -207,3 +207,4 @@ def test_the_log_probe(
     times = {rank: None if time is None else time * S for rank, time in writes.items()}
     probe = log_probe(times, at * S)
     assert (probe.state, probe.since) == (state, None if since is None else since * S)
+    assert probe.sure == (None if since is None else (since + 480) * S)

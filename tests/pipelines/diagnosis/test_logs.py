@@ -321,6 +321,9 @@ def test_a_job_that_ended_well_shows_nothing(job: Job, diagnosed: Any) -> None:
         job.steps(rank, 20, begin=T0 + 300)
     job.exits(*((rank, 0, T0 + 600) for rank in range(4)))
     assert diagnosed(job)["kind"] == "none"
+    later = diagnosed(job, "--at", moment(T0 + 3000))
+    assert later["kind"] == "none"
+    assert later["probes"]["log"]["why"] == "all ranks have ended"
 
 
 @pytest.mark.parametrize(
