@@ -31,6 +31,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "pipelines/at_risk": (2, "daily list, review"),
     "pipelines/doctor": (3, "are records usable?"),
     "pipelines/detection": (4, "fit, run, watch"),
+    "pipelines/diagnosis": (5, "whom a job waits for"),
     "pipelines/prediction_job": (2, "records + settings"),
     "pipelines/collector": (0, "takes batches"),
     "pipelines/ingest": (0, "rows become records"),
@@ -48,6 +49,8 @@ ROOMS: dict[str, tuple[float, str]] = {
     "models": (2, "shared by both"),
     "models/prediction": (1, "which GPU will fail"),
     "models/detection": (4, "which machine is bad"),
+    "models/diagnosis": (5, "which rank began it"),
+    "features/diagnosis": (5, "dumps, logs, stacks"),
     "features": (2, "Xids, durations, errors"),
     "features/telemetry": (0, "what hosts say"),
     "features/records": (2, "checked tables"),
@@ -154,7 +157,7 @@ def rows() -> list[list[str]]:
     inner = [[layer for layer in LAYERS if layer == "response"]]
     for layer in ("evaluation", "models"):
         inner += [[room for room in ROOMS if room.startswith(f"{layer}/")], [layer]]
-    inner += [["features/prediction", "features/detection"]]
+    inner += [["features/prediction", "features/detection", "features/diagnosis"]]
     inner += [["features/records", "features/telemetry"], ["features"]]
     drawn = [[room for room in row if room in ROOMS] for row in (["dags"], *pipelines, *inner)]
     return [row for row in drawn if row]
@@ -171,7 +174,7 @@ def draw() -> str:
         keep_trailing_newline=True,
     ).from_string((ROOT / "docs" / "rooms.svg.jinja").read_text(encoding="utf-8"))
     return template.render(
-        size=f"{LEFT + 5.3 * (WIDTH + 12):g} {len(rows()) * ROW + 8}",
+        size=f"{LEFT + 6.3 * (WIDTH + 12):g} {len(rows()) * ROW + 8}",
         width=WIDTH,
         height=HEIGHT,
         bands=list(bands()),

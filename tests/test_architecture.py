@@ -123,10 +123,7 @@ def paths_in(page: Path) -> Iterator[str]:
             yield path
 
 
-TO_COME = {
-    *("pipelines/diagnosis", "pipelines/acceptance", "pipelines/console"),
-    "models/diagnosis",
-}
+TO_COME = {"pipelines/acceptance", "pipelines/console"}
 NEW = {
     "models/prediction/yours.py",
     "tests/models/prediction/test_yours.py",

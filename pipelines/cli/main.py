@@ -35,6 +35,7 @@ _ADDED_BY = {
     "score": ("prediction", "add_score"),
     "review": ("prediction", "add_review"),
     "detect": ("detection", "add_detect"),
+    "diagnose": ("diagnosis", "add_diagnose"),
     "respond": ("respond", "add_respond"),
     "incidents": ("acting", "add_incidents"),
     "approve": ("acting", "add_approve"),

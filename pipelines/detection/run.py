@@ -18,8 +18,6 @@ from forewarn.models.detection.own_past import Past
 from forewarn.models.detection.peer_deviation import FEWEST
 from forewarn.models.detection.task import Task
 from forewarn.models.detection.verdict import Finding, Verdict
-from forewarn.pipelines.detection.at_risk_prior import Prior
-from forewarn.pipelines.detection.host_events import HostEvents, HostEventsError
 from forewarn.pipelines.detection.state import known_pasts, save_state
 from forewarn.pipelines.detection.task_metrics import (
     FilePull,
@@ -31,6 +29,8 @@ from forewarn.pipelines.detection.task_metrics import (
 )
 from forewarn.pipelines.detection.task_result import Detected, NotJudged
 from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.at_risk_prior import Prior
+from forewarn.pipelines.storage.host_events import HostEvents, HostEventsError
 
 __all__ = ["detect", "detect_pulls", "none_judged", "opened", "warm_up"]
 

@@ -19,8 +19,6 @@ from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.own_past import Past
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.adaptation_state import load_adaptation, save_adaptation
-from forewarn.pipelines.detection.at_risk_prior import Prior
-from forewarn.pipelines.detection.host_events import HostEvents
 from forewarn.pipelines.detection.live_metrics import LiveMetrics
 from forewarn.pipelines.detection.run import detect, none_judged, opened, warm_up
 from forewarn.pipelines.detection.state import StateError, known_pasts, save_state, set_aside
@@ -28,7 +26,9 @@ from forewarn.pipelines.detection.task_metrics import Pull, PullError, find_pull
 from forewarn.pipelines.detection.task_result import Detected, NotJudged
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.at_risk_prior import Prior
 from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.host_events import HostEvents
 
 __all__ = ["Watch"]
 

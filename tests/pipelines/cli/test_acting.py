@@ -107,7 +107,10 @@ def test_a_token_is_shown_once_and_its_digest_is_what_the_server_needs(
 
 def test_a_call_says_what_it_should_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["respond"]) == 2
-    assert "expected --once, --score, --slurm-history, or --watch and --serve" in capsys.readouterr().err
+    assert (
+        "expected --once, --score, --slurm-history, or --watch and --serve"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_score_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

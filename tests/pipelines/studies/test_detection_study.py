@@ -21,7 +21,7 @@ from forewarn.models.detection.task import Task
 from forewarn.models.detection.verdict import Finding, Verdict
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
-from forewarn.pipelines.detection.at_risk_prior import list_weights
+from forewarn.pipelines.storage.at_risk_prior import list_weights
 from forewarn.pipelines.studies import multiple_faults as study_several
 
 Put = Callable[[SimulatedTask, Path, str], Path]

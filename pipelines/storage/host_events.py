@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ __all__ = ["HostEvents", "HostEventsError"]
 _TEXTS = ("machine_id", "gpu_serial", "kind", "raw")
 _COLUMNS = ("timestamp", "code", *_TEXTS)
 _WRITTEN = ("_events", "_readings", "_state")
+_OF_XID = ("time", "xid", "gpu_serial", "raw")
 _MOST = 5
 
 
@@ -73,17 +74,49 @@ class HostEvents:
         HostEventsError
             If a file has another form.
         """
+        rows = self.grave_events((machine,), start, end, kinds=("xid",))
+        return [{name: row[name] for name in _OF_XID} for row in rows[:_MOST]]
+
+    def grave_events(
+        self,
+        machines: Collection[str],
+        start: int,
+        end: int,
+        kinds: Sequence[str] = ("xid", "lost"),
+    ) -> list[dict[str, Any]]:
+        """Return the Xids of machines, and their GPUs that got lost, the newest first.
+
+        Parameters
+        ----------
+        machines : collection of str
+        start, end : int
+            Nanoseconds since 1970 UTC, both inclusive.
+        kinds : sequence of str
+
+        Returns
+        -------
+        list of dict
+            As `xids` does, with `machine_id` and `kind`.
+
+        Raises
+        ------
+        HostEventsError
+            If a file has another form.
+        """
         parts = [
-            _xids(path, machine, start, end) for path in self._files(start, end) if path.exists()
+            _events(path, machines, kinds, start, end)
+            for path in self._files(start, end)
+            if path.exists()
         ]
         if not parts:
             return []
-        rows = pa.concat_tables(parts).sort_by([("timestamp", "descending")]).slice(0, _MOST)
-        times = rows["timestamp"].to_pylist()
-        texts = (rows[name].to_pylist() for name in ("code", "gpu_serial", "raw"))
-        names = ("time", "xid", "gpu_serial", "raw")
-        rows = zip(map(iso, times), *texts, strict=True)
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        rows = pa.concat_tables(parts).sort_by([("timestamp", "descending")])
+        times = map(iso, rows["timestamp"].to_pylist())
+        texts = (
+            rows[name].to_pylist() for name in ("code", "gpu_serial", "raw", "machine_id", "kind")
+        )
+        names = (*_OF_XID, "machine_id", "kind")
+        return [dict(zip(names, row, strict=True)) for row in zip(times, *texts, strict=True)]
 
     def _files(self, start: int, end: int) -> Iterator[Path]:
         # An event lies in the hour in which the interval of its record ends.
@@ -92,8 +125,10 @@ class HostEvents:
             yield self.folder / f"date={moment:%Y-%m-%d}" / f"{moment:%H}.parquet"
 
 
-def _xids(path: Path, machine: str, start: int, end: int) -> pa.Table:
-    """Return the Xids of a file; the times in nanoseconds since 1970."""
+def _events(
+    path: Path, machines: Collection[str], kinds: Sequence[str], start: int, end: int
+) -> pa.Table:
+    """Return the events of a file; the times in nanoseconds since 1970."""
     try:
         rows = open_parquet(path).read(columns=list(_COLUMNS)).select(_COLUMNS)
         time = rows["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
@@ -102,6 +137,7 @@ def _xids(path: Path, machine: str, start: int, end: int) -> pa.Table:
     except (RecordsError, pa.ArrowException, KeyError, OSError) as error:
         detail = str(error).splitlines()[0][:100]
         raise HostEventsError(f"{path}: cannot be used as events ({detail}).") from None
-    of_machine = pc.and_(pc.equal(table["machine_id"], machine), pc.equal(table["kind"], "xid"))
+    of_machines = pc.is_in(table["machine_id"], pa.array(sorted(machines), pa.string()))
+    of_kinds = pc.is_in(table["kind"], pa.array(list(kinds), pa.string()))
     inside = pc.and_(pc.greater_equal(time, start), pc.less_equal(time, end))
-    return table.filter(pc.and_(of_machine, inside))
+    return table.filter(pc.and_(pc.and_(of_machines, of_kinds), inside))

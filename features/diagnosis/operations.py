@@ -1,0 +1,133 @@
+"""The operations of all ranks of a job in one table: what their recorders hold, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import recfunctions
+
+from forewarn.features.diagnosis.recorder_dump import COMPLETED, ENTRY, RecorderDump
+
+__all__ = ["OPERATION", "Operations", "join_dumps"]
+
+OPERATION = np.dtype([("rank", np.int32), *((name, ENTRY[name]) for name in ENTRY.names or ())])
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What the recorders of a job's ranks hold.
+
+    Attributes
+    ----------
+    entries : ndarray of OPERATION
+        By rank, and in the order in which the rank entered them.
+    groups, names, signatures : tuple of str
+        The texts that the numbers in `entries` stand for, the same for all ranks.
+    descriptions : tuple of str
+        What each group is for, such as `tp`.
+    members : mapping of int to tuple of int
+        Ranks by number of the group: those that a dump lists, or else all that mention it.
+    described : frozenset of int
+        Groups whose members a dump lists. Of the others a rank without a dump may be one.
+    ranks : frozenset of int
+        Whose dump could be read.
+    """
+
+    entries: npt.NDArray[np.void]
+    groups: tuple[str, ...]
+    descriptions: tuple[str, ...]
+    names: tuple[str, ...]
+    signatures: tuple[str, ...]
+    members: Mapping[int, tuple[int, ...]]
+    described: frozenset[int]
+    ranks: frozenset[int]
+
+    @property
+    def last(self) -> int | None:
+        """Last time in any entry, nanoseconds since 1970 UTC."""
+        times = [int(self.entries[name].max(initial=0)) for name in _TIMES]
+        return max(times) or None
+
+    def until(self, at: int) -> Operations:
+        """Return what was known at a moment: later entries are not there yet, nor later ends."""
+        if (self.last or 0) <= at:
+            return self
+        entries = self.entries[self.entries["created"] <= at].copy()
+        entries["state"][entries["completed"] > at] = 0
+        for name in ("started", "completed"):
+            entries[name][entries[name] > at] = 0
+        return replace(self, entries=entries)
+
+    def without(self, ranks: frozenset[int]) -> Operations:
+        """Return the operations of the other ranks."""
+        if not ranks:
+            return self
+        entries = self.entries[~np.isin(self.entries["rank"], sorted(ranks))]
+        return replace(self, entries=entries, ranks=self.ranks - ranks)
+
+    def unfinished(self) -> npt.NDArray[np.void]:
+        """Return the entries that are not done, in their order."""
+        rows: npt.NDArray[np.void] = self.entries[self.entries["state"] != COMPLETED]
+        return rows
+
+
+_TIMES = ("created", "started", "completed")
+
+
+def join_dumps(dumps: Mapping[int, RecorderDump]) -> Operations:
+    """Put the dumps of all ranks together.
+
+    Parameters
+    ----------
+    dumps : mapping of int to RecorderDump
+        By rank.
+    """
+    groups, names, signatures = dict[str, int](), dict[str, int](), dict[str, int]()
+    entries = np.zeros(sum(len(dump.entries) for dump in dumps.values()), dtype=OPERATION)
+    start = 0
+    for rank, dump in sorted(dumps.items()):
+        part = entries[start : start + len(dump.entries)]
+        recfunctions.assign_fields_by_name(part, dump.entries, zero_unassigned=False)
+        part["rank"] = rank
+        part["group"] = _numbers(groups, dump.groups)[dump.entries["group"]]
+        part["name"] = _numbers(names, dump.names)[dump.entries["name"]]
+        part["signature"] = _numbers(signatures, dump.signatures)[dump.entries["signature"]]
+        start += len(part)
+    uses = {
+        name: use
+        for dump in dumps.values()
+        for name, use in zip(dump.groups, dump.descriptions, strict=True)
+    }
+    members = {
+        groups[name]: ranks
+        for dump in dumps.values()
+        for name, ranks in dump.members.items()
+        if name in groups
+    }
+    return Operations(
+        entries,
+        tuple(groups),
+        tuple(uses[name] for name in groups),
+        tuple(names),
+        tuple(signatures),
+        _who_mentions(entries) | members,
+        frozenset(members),
+        frozenset(dumps),
+    )
+
+
+def _numbers(table: dict[str, int], texts: Iterable[str]) -> npt.NDArray[np.int32]:
+    numbers = [table.setdefault(text, len(table)) for text in texts]
+    return np.array(numbers, dtype=np.int32)
+
+
+def _who_mentions(entries: npt.NDArray[np.void]) -> dict[int, tuple[int, ...]]:
+    """Return the ranks that have an entry of each group, in order."""
+    keys = np.unique(entries["group"].astype(np.int64) << 32 | entries["rank"])
+    members: dict[int, list[int]] = {}
+    for key in keys.tolist():
+        members.setdefault(key >> 32, []).append(key & 0xFFFFFFFF)
+    return {group: tuple(ranks) for group, ranks in members.items()}

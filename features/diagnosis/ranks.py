@@ -1,0 +1,204 @@
+"""The ranks of a job: on which machine each runs, and which others do the same work."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from forewarn.features.errors import InputError
+
+__all__ = ["MOST_RANKS", "Rank", "Ranks", "RanksError", "parse_ranks", "rank_list"]
+
+MOST_RANKS = 1_000_000
+_FEWEST_PEERS = 4  # the rank itself with them
+_MOST_LISTED = 8
+_AXES = ("tp", "pp", "dp")
+_NUMBERS = ("local_rank", "pid", *_AXES)
+
+
+class RanksError(InputError):
+    """A table of ranks that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of a job; what nobody wrote down is None.
+
+    Attributes
+    ----------
+    number : int
+    machine : str or None
+    local_rank, pid : int or None
+    gpu_serial : str or None
+    tp, pp, dp : int or None
+        Coordinates: which shard of a layer (tensor), which layers (pipeline), which copy (data).
+    """
+
+    number: int
+    machine: str | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+    gpu_serial: str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """All ranks of a job, by number.
+
+    Attributes
+    ----------
+    table : mapping of int to Rank
+    listed : bool
+        They come from `ranks.csv`; otherwise from what the other parts mention, without machines.
+    """
+
+    table: Mapping[int, Rank]
+    listed: bool = True
+
+    def machine(self, rank: int | None) -> str | None:
+        """Return the machine of a rank, None where nobody knows."""
+        row = None if rank is None else self.table.get(rank)
+        return None if row is None else row.machine
+
+    def on(self, machine: str) -> tuple[int, ...]:
+        """Return the ranks of a machine, in order."""
+        return tuple(n for n, row in sorted(self.table.items()) if row.machine == machine)
+
+    def rank_at(self, machine: str, local_rank: int) -> int | None:
+        """Return the rank that runs as one of a machine's local ranks."""
+        for number, row in self.table.items():
+            if (row.machine, row.local_rank) == (machine, local_rank):
+                return number
+        return None
+
+    def peers(self, rank: int) -> tuple[int, ...]:
+        """Return the ranks that do the same work as one, itself left out, in order.
+
+        They differ in the data coordinate only. Where that makes fewer than 4 with the rank
+        itself, they are those of the same pipeline stage, and without coordinates all ranks.
+
+        Examples
+        --------
+        >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=0, dp=n // 2) for n in range(8)})
+        >>> ranks.peers(5)
+        (1, 3, 7)
+        >>> Ranks({n: Rank(n, tp=n % 2, pp=0, dp=n // 2) for n in range(4)}).peers(3)
+        (0, 1, 2)
+        """
+        row = self.table[rank]
+        rows = sorted(self.table.values(), key=lambda other: other.number)
+        alike = [other for other in rows if (other.tp, other.pp) == (row.tp, row.pp)]
+        if len(alike) < _FEWEST_PEERS:
+            alike = [other for other in rows if other.pp == row.pp]
+        return tuple(other.number for other in alike if other.number != rank)
+
+    def may_join(self, rank: int, members: Iterable[int], use: str) -> bool:
+        """Say whether a rank may be a member of a group of which only some members are known.
+
+        Parameters
+        ----------
+        rank : int
+        members : iterable of int
+            Those that are known.
+        use : str
+            What the group is for; a coordinate's name says that its members differ in it only.
+
+        Examples
+        --------
+        >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=0, dp=n // 2) for n in range(8)})
+        >>> [n for n in (2, 5, 6) if ranks.may_join(n, [1, 3], "dp")]
+        [5]
+        """
+        row, rows = self.table[rank], [self.table[n] for n in members if n in self.table]
+        if len(rows) < 2 and use not in _AXES:
+            return True
+        for axis in set(_AXES) - {use}:
+            values = {getattr(other, axis) for other in rows}
+            if len(values) == 1 and getattr(row, axis) not in values:
+                return False
+        return True
+
+    def mentioned(self, numbers: Iterable[int]) -> Ranks:
+        """Return the table of a job without `ranks.csv`: ranks that its parts mention."""
+        return Ranks({number: Rank(number) for number in sorted(set(numbers))}, listed=False)
+
+
+def parse_ranks(text: str, name: str) -> Ranks:
+    """Read `rank,machine[,local_rank,pid,gpu_serial,tp,pp,dp]`.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        What to call the file in an error.
+
+    Raises
+    ------
+    RanksError
+        If a column is missing, a number is none, or a rank or an address comes twice.
+    """
+    reader = csv.DictReader(io.StringIO(text), restval="")
+    columns = reader.fieldnames or []
+    for column in ("rank", "machine"):
+        if column not in columns:
+            raise RanksError(f"{name}: column `{column}` is missing.")
+    try:
+        rows = [_rank(cells, f"{name}: line {reader.line_num}") for cells in reader]
+    except csv.Error as error:
+        raise RanksError(f"{name}: is no table ({error}).") from None
+    if not rows:
+        raise RanksError(f"{name}: holds no rank, expected one or more.")
+    _check_once([str(row.number) for row in rows], f"{name}: rank")
+    addresses = [f"{row.machine}/{row.local_rank}" for row in rows if row.local_rank is not None]
+    _check_once(addresses, f"{name}: machine and local_rank")
+    return Ranks({row.number: row for row in sorted(rows, key=lambda row: row.number)})
+
+
+def _check_once(values: list[str], what: str) -> None:
+    seen = set[str]()
+    for value in values:
+        if value in seen:
+            raise RanksError(f"{what} {value[:80]} comes twice, expected once.")
+        seen.add(value)
+
+
+def _rank(cells: Mapping[str, str], where: str) -> Rank:
+    number = _number(cells, "rank", where)
+    machine = cells["machine"].strip()
+    if number is None or not machine:
+        empty = "rank" if number is None else "machine"
+        raise RanksError(f"{where}: column `{empty}` is empty, expected a value.")
+    serial = (cells.get("gpu_serial") or "").strip() or None
+    numbers = {column: _number(cells, column, where) for column in _NUMBERS}
+    return Rank(number, machine, gpu_serial=serial, **numbers)
+
+
+def _number(cells: Mapping[str, str], column: str, where: str) -> int | None:
+    """Read a cell as a whole number of 0 or more; None where it is empty or absent."""
+    cell = (cells.get(column) or "").strip()
+    if not cell:
+        return None
+    most = MOST_RANKS - 1 if column == "rank" else 2**31 - 1
+    if not (cell.isascii() and cell.isdecimal() and len(cell) < 11 and int(cell) <= most):
+        raise RanksError(
+            f"{where}: column `{column}` is {cell[:40]!r}, expected a whole number, 0 to {most}."
+        )
+    return int(cell)
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Write ranks for a sentence, the first eight of them.
+
+    Examples
+    --------
+    >>> rank_list([3]), rank_list([1, 2]), rank_list(range(10))
+    ('rank 3', 'ranks 1, 2', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    shown = ", ".join(map(str, ranks[:_MOST_LISTED]))
+    more = f" and {len(ranks) - _MOST_LISTED} more" if len(ranks) > _MOST_LISTED else ""
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"

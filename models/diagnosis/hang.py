@@ -1,0 +1,87 @@
+"""Whether a job hangs: two probes that stand still together, and no phase that explains it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from forewarn.models.diagnosis.phases import Phase
+from forewarn.models.diagnosis.probe import Probe
+
+__all__ = ["hang_since", "quiet_phase"]
+
+_SECOND = 1_000_000_000
+_WINDOW = 5 * 60 * _SECOND  # probes that become idle within it agree (Baidu 4.2)
+_FACTOR = 3  # times the longest phase of its kind that this job has finished
+_UNKNOWN = 120 * 60 * _SECOND  # limit of a phase that this job has not finished yet
+
+
+def hang_since(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
+    """Return since when a job stands still and when that was sure; None if it is not.
+
+    Two probes have to agree: they moved last within 5 minutes of each other, and it is sure when
+    the limit of the second of them has passed. Where all but one are blind, that one is enough
+    once it has been idle for 5 minutes.
+
+    Parameters
+    ----------
+    probes : sequence of Probe
+    at : int
+        Nanoseconds since 1970 UTC.
+
+    Examples
+    --------
+    >>> probes = [Probe("log", "idle", 400, "", 880), Probe("collective", "idle", 420, "", 450)]
+    >>> hang_since(probes, 900)
+    (400, 880)
+    >>> hang_since([probes[0], Probe("collective", "active", None, "")], 900) is None
+    True
+    """
+    idle = sorted(
+        (probe.since, probe.sure or probe.since)
+        for probe in probes
+        if probe.state == "idle" and probe.since is not None
+    )
+    pairs = [
+        (first[0], max(first[1], second[1]))
+        for first, second in itertools.pairwise(idle)
+        if second[0] - first[0] <= _WINDOW
+    ]
+    seeing = [probe for probe in probes if probe.state != "blind"]
+    if len(seeing) == len(idle) == 1:
+        pairs += [(idle[0][0], max(idle[0][0] + _WINDOW, idle[0][1]))]
+    return min((pair for pair in pairs if pair[1] <= at), key=lambda pair: pair[1], default=None)
+
+
+def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
+    """Return the phase that explains why a job stands still at a moment, None if none does.
+
+    A phase lasts until its end, but no longer than 3 times the longest of its kind that this job
+    has finished, and 120 minutes before it has finished any. A restart ends all phases that began
+    before it: one that was cut off is neither open nor finished.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+        Of the whole life of the job, in any order; what begins after `at` does not count.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    past = [phase for phase in phases if phase.begin <= at]
+    restarts = [phase.begin for phase in past if phase.kind == "restart"]
+    for phase in sorted(past, key=lambda phase: -phase.begin):
+        is_cut = any(phase.begin < moment for moment in restarts)
+        is_open = phase.end is None or phase.end > at
+        if is_open and not is_cut and at - phase.begin <= _limit(phase, past):
+            return phase
+    return None
+
+
+def _limit(phase: Phase, past: Sequence[Phase]) -> int:
+    """Return how long a phase may last, learned from those that were finished before it."""
+    lengths = [
+        other.end - other.begin
+        for other in past
+        if other.kind == phase.kind and other.end is not None and other.end <= phase.begin
+    ]
+    return _FACTOR * max(lengths) if lengths else _UNKNOWN

@@ -1,0 +1,163 @@
+"""The verdict on a job: probes say whether it hangs, findings whom it waits for, lost, or drags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.hang import hang_since, quiet_phase
+from forewarn.models.diagnosis.phases import Phase
+from forewarn.models.diagnosis.probe import Probe
+from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Diagnosis, Finding, Kind
+
+__all__ = ["join"]
+
+
+def join(
+    findings: Sequence[Finding],
+    probes: Sequence[Probe],
+    phases: Sequence[Phase],
+    *,
+    ranks: Ranks,
+    at: int,
+    blind: Sequence[str] = (),
+) -> Diagnosis:
+    """Join what all parts say to a verdict.
+
+    A crash goes before a hang, a hang before a slow rank, that before jitter. Weights of the same
+    candidate add up over findings; whoever only waits has none. A rank is named if it has 1 or
+    more and 0.5 more than the next on another machine.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+    probes : sequence of Probe
+    phases : sequence of Phase
+    ranks : Ranks
+    at : int
+        The moment of the verdict, nanoseconds since 1970 UTC.
+    blind : sequence of str
+        What cannot be used.
+    """
+    kind, began, detected = _kind(findings, probes, phases, at)
+    heard = _heard(kind, findings)
+    votes = [] if any(finding.of_program for finding in heard) else _votes(heard, ranks)
+    first = votes[0] if votes and _is_named(votes, ranks) else None
+    others = votes if first is None else votes[1:]
+    causes = _causes(heard, first)
+    return Diagnosis(
+        kind=kind,
+        rank=None if first is None else first.rank,
+        machine=None if first is None else _machine(first, ranks),
+        also=tuple(vote.candidate(ranks) for vote in others),
+        since=_since(heard, first, began),
+        detected_at=detected,
+        cause="; ".join(causes) or None,
+        probes=tuple(probes),
+        evidence=tuple(item for finding in heard for item in finding.evidence),
+        blind=tuple(blind),
+    )
+
+
+def _kind(
+    findings: Sequence[Finding], probes: Sequence[Probe], phases: Sequence[Phase], at: int
+) -> tuple[Kind, int | None, int | None]:
+    """Return what is wrong with the job, since when it stands still, and when that was sure."""
+    kinds = {finding.kind for finding in findings}
+    if "crash" in kinds:
+        return "crash", None, at
+    hang = hang_since(probes, at)
+    if hang is not None and quiet_phase(phases, at) is None:
+        return "hang", *hang
+    lesser: tuple[Kind, ...] = ("slow", "jitter")
+    return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
+
+
+def _heard(kind: Kind, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that speak for a verdict; a crash that names nobody may end a hang."""
+    heard = [finding for finding in findings if finding.kind == kind]
+    if kind == "none":
+        return []
+    supporting = [finding for finding in findings if finding.kind == "none"]
+    if kind == "crash" and not any(finding.candidates for finding in heard):
+        heard += [finding for finding in findings if finding.kind == "hang"]
+    return heard + supporting
+
+
+@dataclass(frozen=True, slots=True)
+class _Vote:
+    """A candidate with all that speaks for it."""
+
+    rank: int | None
+    machine: str | None
+    weight: float
+    reasons: tuple[Candidate, ...]
+
+    def candidate(self, ranks: Ranks) -> Candidate:
+        whys = "; ".join(dict.fromkeys(reason.why for reason in self.reasons))
+        times = [reason.since for reason in self.reasons if reason.since is not None]
+        machine = _machine(self, ranks)
+        return Candidate(self.rank, whys, self.weight, min(times, default=None), machine)
+
+
+def _machine(vote: _Vote, ranks: Ranks) -> str | None:
+    return vote.machine or ranks.machine(vote.rank)
+
+
+def _votes(findings: Sequence[Finding], ranks: Ranks) -> list[_Vote]:
+    """Return the candidates, the likeliest first; a machine's reasons are those of its ranks."""
+    waiting = {rank for finding in findings for rank in finding.waiting}
+    candidates = [candidate for finding in findings for candidate in finding.candidates]
+    numbers = {candidate.rank for candidate in candidates} - {None, *waiting}
+    of_machine = [candidate for candidate in candidates if candidate.rank is None]
+    votes = [
+        _vote(rank, ranks.machine(rank), candidates)
+        for rank in sorted(number for number in numbers if number is not None)
+    ]
+    named = {vote.machine for vote in votes}
+    for machine in dict.fromkeys(candidate.machine for candidate in of_machine):
+        is_idle = machine is not None and waiting.issuperset(ranks.on(machine) or (-1,))
+        if machine is not None and machine not in named and not is_idle:
+            votes.append(_vote(None, machine, candidates))
+    return sorted(votes, key=lambda vote: -vote.weight)
+
+
+def _vote(rank: int | None, machine: str | None, candidates: Sequence[Candidate]) -> _Vote:
+    reasons = tuple(
+        candidate
+        for candidate in candidates
+        if (candidate.rank is not None and candidate.rank == rank)
+        or (candidate.rank is None and machine is not None and candidate.machine == machine)
+    )
+    return _Vote(rank, machine, sum(reason.weight for reason in reasons), reasons)
+
+
+def _is_named(votes: Sequence[_Vote], ranks: Ranks) -> bool:
+    """Say whether the first candidate is far enough ahead of the next on another machine."""
+    first = votes[0]
+    machine = _machine(first, ranks)
+    others = [vote for vote in votes[1:] if machine is None or _machine(vote, ranks) != machine]
+    lead = first.weight - max((vote.weight for vote in others), default=0.0)
+    return first.weight >= CERTAIN and lead >= HALF
+
+
+def _causes(findings: Sequence[Finding], first: _Vote | None) -> list[str]:
+    """Return the causes that findings give of whom is named, or of the job if nobody is."""
+    causes = []
+    for finding in findings:
+        leader = finding.candidates[0] if finding.candidates else None
+        agrees = first is None or leader in first.reasons
+        if finding.cause and (leader is None or agrees):
+            causes.append(finding.cause)
+    return list(dict.fromkeys(causes))
+
+
+def _since(findings: Sequence[Finding], first: _Vote | None, began: int | None) -> int | None:
+    """Return when it began: the earliest time of whom is named, or of any candidate."""
+    reasons = (
+        [reason for finding in findings for reason in finding.candidates]
+        if first is None
+        else first.reasons
+    )
+    return min((reason.since for reason in reasons if reason.since is not None), default=began)

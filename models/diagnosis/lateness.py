@@ -1,0 +1,136 @@
+"""Who drags the others: lateness of a rank's own, not that of whom it waits for.
+
+A rank's own lateness is the time from the end of its last collective to its entry into the next.
+Its entry alone says less: the tensor partner of a slow rank enters the next collective as late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.diagnosis.operations import Operations
+
+__all__ = ["Lateness", "measure_lateness", "own_times"]
+
+_FEWEST_STEPS = 5
+_REPEATS = 0.99  # of a step's operations come again in the next one
+_MOST_PERIODS = 64  # tried
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How long a rank takes between its collectives, step by step.
+
+    Attributes
+    ----------
+    rank : int
+    own : ndarray of shape (n_steps,)
+        Seconds a step between the end of a collective and the entry into the next.
+    begin : ndarray of shape (n_steps,)
+        When each step began, nanoseconds since 1970 UTC.
+    step : float
+        Seconds from step to step, the median.
+    """
+
+    rank: int
+    own: FloatArray
+    begin: IntArray
+    step: float
+
+
+def measure_lateness(operations: Operations) -> dict[int, Lateness]:
+    """Return the lateness of each rank of which five steps or more are recorded.
+
+    Parameters
+    ----------
+    operations : Operations
+        As of the moment of the verdict. Where it has no ends of operations, one ends when its
+        last member enters it, and the clocks of all machines are taken to agree.
+    """
+    entries = operations.entries
+    own = own_times(operations)
+    starts = np.flatnonzero(np.diff(entries["rank"], prepend=-1))
+    ends = np.append(starts[1:], len(entries))
+    measured = {}
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        lateness = _by_step(entries[start:end], own[start:end])
+        if lateness is not None:
+            measured[lateness.rank] = lateness
+    return measured
+
+
+def own_times(operations: Operations) -> FloatArray:
+    """Return for each entry the seconds since the rank's previous operation ended.
+
+    At least 0, and NaN where it is the first entry of its rank, or where the end of the operation
+    before is not known.
+    """
+    entries = operations.entries
+    entered = np.maximum(entries["created"], entries["started"])
+    ended = np.where(entries["completed"] > 0, entries["completed"], _ends(operations, entered))
+    gaps = np.full(len(entries), np.nan)
+    if len(entries) < 2:
+        return gaps
+    spans = (entered[1:] - ended[:-1]) / 1e9
+    known = (entries["rank"][1:] == entries["rank"][:-1]) & (ended[:-1] > 0)
+    gaps[1:] = np.where(known, np.maximum(spans, 0.0), np.nan)
+    return gaps
+
+
+def _ends(operations: Operations, entered: IntArray) -> IntArray:
+    """Return when the last member entered each operation; 0 where not all of them are recorded."""
+    entries = operations.entries
+    order = np.lexsort((entries["seq"], entries["group"], entries["is_p2p"]))
+    rows = entries[order]
+    changes = np.zeros(len(rows), dtype=bool)
+    for name in ("seq", "group", "is_p2p"):
+        changes |= np.diff(rows[name].astype(np.int64), prepend=-1) != 0
+    starts = np.flatnonzero(changes)
+    if not len(starts):
+        return np.zeros(0, dtype=np.int64)
+    sizes = np.diff(starts, append=len(rows))
+    expected = np.array(
+        [
+            len(operations.ranks.intersection(operations.members[group]))
+            for group in range(len(operations.groups))
+        ]
+    )
+    is_whole = (sizes == expected[rows["group"][starts]]) & ~rows["is_p2p"][starts]
+    last = np.where(is_whole, np.maximum.reduceat(entered[order], starts), 0)
+    ends = np.zeros(len(rows), dtype=np.int64)
+    ends[order] = np.repeat(last, sizes)
+    return ends
+
+
+def _by_step(rows: npt.NDArray[np.void], own: FloatArray) -> Lateness | None:
+    """Add up a rank's own time by step; None where too few steps are recorded."""
+    period = _period(rows)
+    if period is None or (len(rows) - 1) // period < _FEWEST_STEPS:
+        return None
+    n_steps = (len(rows) - 1) // period
+    first = len(rows) - n_steps * period
+    sums = own[first:].reshape(n_steps, period).sum(axis=1)
+    begin = rows["created"][first::period].astype(np.int64)
+    known = np.isfinite(sums)
+    if known.sum() < _FEWEST_STEPS:
+        return None
+    step = float(np.median(np.diff(begin))) / 1e9
+    return Lateness(int(rows["rank"][0]), sums[known], begin[known], step)
+
+
+def _period(rows: npt.NDArray[np.void]) -> int | None:
+    """Return after how many operations the same ones come again, None if they do not."""
+    codes = rows["group"].astype(np.int64) << 40 | rows["name"].astype(np.int64) << 20
+    codes |= rows["signature"]
+    for distance in (len(codes) - 1 - np.flatnonzero(codes[:-1] == codes[-1])[::-1])[
+        :_MOST_PERIODS
+    ]:
+        if np.mean(codes[distance:] == codes[:-distance]) >= _REPEATS:
+            return int(distance)
+    return None

@@ -1,0 +1,27 @@
+"""Phases of a job in which it may stand still without being stuck."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Phase"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A span in which no step is made, and nothing is wrong.
+
+    Attributes
+    ----------
+    kind : str
+        `restart` is a moment: it ends all phases that began before it.
+    begin : int
+        Nanoseconds since 1970 UTC.
+    end : int or None
+        None while it lasts.
+    """
+
+    kind: Literal["first step", "checkpoint", "evaluation", "restart"]
+    begin: int
+    end: int | None

@@ -1,0 +1,105 @@
+"""Which rank is late of its own, against its peers and its own past, and what a step would gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.lateness import Lateness
+from forewarn.models.diagnosis.verdict import CERTAIN, Candidate, Evidence, Finding
+
+__all__ = ["slow_finding"]
+
+_SHARE = 0.05  # of a step: what is less is not worth a name
+_SPREADS = 4.0  # times the spread of the peers
+_MAD = 1.4826  # makes the median absolute deviation that of a normal distribution
+_OFTEN = 0.6  # of the steps
+_MOSTLY = 0.8  # of the steps since it began
+_FEWEST = 3  # ranks that can be compared
+
+
+@dataclass(frozen=True, slots=True)
+class _Excess:
+    rank: int
+    seconds: float  # a step
+    peers: float  # their median, seconds a step
+    step: float
+    since: int
+
+
+def slow_finding(lateness: Mapping[int, Lateness], ranks: Ranks) -> Finding | None:
+    """Name the rank that is later of its own than its peers by 5 % of a step, step after step.
+
+    Parameters
+    ----------
+    lateness : mapping of int to Lateness
+        By rank.
+    ranks : Ranks
+
+    Returns
+    -------
+    Finding or None
+        None where nobody is late, or nobody can be compared.
+    """
+    if len(lateness) < _FEWEST:
+        return None
+    medians = {rank: float(np.median(late.own)) for rank, late in lateness.items()}
+    excesses = [
+        excess
+        for rank in sorted(lateness)
+        if (excess := _excess(lateness[rank], medians, ranks)) is not None
+    ]
+    excesses.sort(key=lambda excess: -excess.seconds)
+    if not excesses:
+        return None
+    top = excesses[0]
+    gain = top.seconds - (excesses[1].seconds if len(excesses) > 1 else 0.0)
+    cause = (
+        f"rank {top.rank} enters its collectives {top.seconds:.3f} s a step later than its peers; "
+        f"without that a step of {top.step:.3f} s would gain {gain:.3f} s"
+    )
+    return Finding(
+        "lateness",
+        "slow",
+        cause,
+        tuple(_candidate(excess, top) for excess in excesses),
+        evidence=tuple(_evidence(excess) for excess in excesses),
+    )
+
+
+def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Excess | None:
+    """Return by how much a rank is later than its peers, None if that is nothing."""
+    others = np.array([medians[peer] for peer in ranks.peers(late.rank) if peer in medians])
+    if len(others) < _FEWEST - 1:
+        others = np.array([value for rank, value in medians.items() if rank != late.rank])
+    usual = float(np.median(others))
+    spread = _MAD * float(np.median(np.abs(others - usual)))
+    seconds = medians[late.rank] - usual
+    is_late = late.own > usual + seconds / 2
+    if seconds < max(_SHARE * late.step, _SPREADS * spread) or np.mean(is_late) < _OFTEN:
+        return None
+    return _Excess(late.rank, seconds, usual, late.step, _since(late, is_late))
+
+
+def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    """Return the step from which on the rank is late in most of all further steps."""
+    onwards = np.cumsum(is_late[::-1])[::-1] / np.arange(len(is_late), 0, -1)
+    first = np.flatnonzero(onwards >= min(_MOSTLY, onwards[0]))
+    return int(late.begin[first[0]])
+
+
+def _candidate(excess: _Excess, top: _Excess) -> Candidate:
+    why = f"{excess.seconds:.3f} s a step later than its peers, of its own"
+    return Candidate(excess.rank, why, CERTAIN * excess.seconds / top.seconds, excess.since)
+
+
+def _evidence(excess: _Excess) -> Evidence:
+    says = (
+        f"rank {excess.rank} takes {excess.peers + excess.seconds:.3f} s a step between its "
+        f"collectives, the median of its peers is {excess.peers:.3f} s"
+    )
+    details = {"excess_seconds": excess.seconds, "step_seconds": excess.step}
+    return Evidence("flight", says, excess.rank, excess.since, details)

@@ -1,0 +1,174 @@
+"""Who waits for whom: whoever is waited for and waits for nobody began it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from forewarn.features.diagnosis.ranks import rank_list
+from forewarn.models.diagnosis.stalls import Stall
+from forewarn.models.diagnosis.verdict import CERTAIN, HALF, SIGN, Candidate, Evidence, Finding
+
+__all__ = ["wait_finding"]
+
+
+def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
+    """Say who began a stand-still, from the operations that do not end.
+
+    A rank waits for the members that have not entered its oldest unfinished operation, and, where
+    all of them have that left a dump, for those without one. Ranks that are waited for and wait
+    for nobody are candidates, over however many hops. A mismatch names who does something else;
+    where ranks wait for each other in a circle and for nobody else, the program is at fault.
+
+    Parameters
+    ----------
+    stalls : sequence of Stall
+
+    Returns
+    -------
+    Finding or None
+        None where no operation is unfinished.
+    """
+    if not stalls:
+        return None
+    waiting = frozenset(rank for stall in stalls for rank in stall.waiting)
+    evidence = tuple(_evidence(stall) for stall in sorted(stalls, key=lambda stall: stall.since))
+    odd = [stall for stall in stalls if stall.is_mismatch]
+    if odd:
+        return _mismatch(odd, waiting, evidence)
+    sinks, circles = _ends(stalls)
+    candidates = _origins(stalls, sinks) or _stuck(stalls)
+    if circles and not candidates:
+        return _deadlock(circles, waiting, evidence)
+    cause = candidates[0].why if len(candidates) == 1 else ""
+    of_them = frozenset(c.rank for c in candidates if c.rank is not None)
+    return Finding("wait graph", "hang", cause, candidates, waiting - of_them, evidence)
+
+
+def _evidence(stall: Stall) -> Evidence:
+    """Say of one operation who waits for whom."""
+    if stall.is_mismatch:
+        parts = "; ".join(f"{rank_list(ranks)}: {text}" for text, ranks in stall.variants.items())
+        says = f"operation {stall.seq} of group {stall.group} differs: {parts}"
+    else:
+        blocking = stall.absent or stall.silent
+        whom = rank_list(blocking) if blocking else "nobody: all have entered"
+        no_dump = " (no dump)" if not stall.absent and stall.silent else ""
+        waiters = rank_list(stall.waiting) if stall.waiting else "nobody"
+        verb = "waits" if len(stall.waiting) < 2 else "wait"
+        says = (
+            f"{waiters} {verb} for {whom}{no_dump} in {stall.operation}, operation {stall.seq} of "
+            f"group {stall.group}"
+        )
+    details = {
+        "group": stall.group,
+        "seq": stall.seq,
+        "operation": stall.operation,
+        "waiting": list(stall.waiting),
+        "absent": list(stall.absent),
+        "silent": list(stall.silent),
+    }
+    return Evidence("flight", says, time=stall.since, details=details)
+
+
+def _mismatch(
+    stalls: Sequence[Stall], waiting: frozenset[int], evidence: tuple[Evidence, ...]
+) -> Finding:
+    """Name who does something else than the most of a group."""
+    odd = dict.fromkeys(rank for stall in stalls for rank in stall.odd_ranks())
+    first = min(stalls, key=lambda stall: stall.since)
+    why = f"does something else than the others in operation {first.seq} of group {first.group}"
+    candidates = tuple(Candidate(rank, why, CERTAIN / len(odd), first.since) for rank in odd)
+    cause = f"a mismatch in group {first.group}: " + " against ".join(
+        f"{text} ({rank_list(ranks)})" for text, ranks in first.variants.items()
+    )
+    return Finding("wait graph", "hang", cause, candidates, waiting - odd.keys(), evidence)
+
+
+def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
+    """Return who is waited for and waits for nobody, and the circles that wait for nobody else.
+
+    Ranks and operations are the nodes of a graph: a rank points to its operation, that to the
+    ranks that it waits for. So a thousand that wait for a thousand are 2,000 arrows.
+    """
+    ranks = sorted({r for s in stalls for r in (*s.waiting, *s.absent, *s.silent)})
+    number = {rank: index for index, rank in enumerate(ranks)}
+    arrows = [
+        arrow
+        for index, stall in enumerate(stalls, start=len(ranks))
+        for arrow in (
+            *((number[rank], index) for rank in stall.waiting),
+            *((index, number[rank]) for rank in stall.absent or stall.silent),
+        )
+    ]
+    start, end = np.array(arrows, dtype=np.int64).reshape(-1, 2).T
+    size = len(ranks) + len(stalls)
+    graph = coo_array((np.ones(len(start), dtype=np.int8), (start, end)), shape=(size, size))
+    n_parts, part = connected_components(graph, directed=True, connection="strong")
+    leaves = np.ones(n_parts, dtype=bool)
+    leaves[part[start[part[start] != part[end]]]] = False
+    return _by_part(ranks, part[: len(ranks)], leaves, set(end.tolist()))
+
+
+def _by_part(
+    ranks: Sequence[int], part: npt.NDArray[np.int32], leaves: npt.NDArray[np.bool_], met: set[int]
+) -> tuple[list[int], list[list[int]]]:
+    """Split the parts that point nowhere into single ranks that are waited for, and circles."""
+    members: dict[int, list[int]] = {}
+    for index in np.flatnonzero(leaves[part]).tolist():
+        if index in met:
+            members.setdefault(int(part[index]), []).append(ranks[index])
+    sinks = [group[0] for group in members.values() if len(group) == 1]
+    return sorted(sinks), [group for group in members.values() if len(group) > 1]
+
+
+def _origins(stalls: Sequence[Stall], sinks: Sequence[int]) -> tuple[Candidate, ...]:
+    """Return who is waited for and waits for nobody; whoever left no dump is less certain."""
+    by_rank: dict[int, list[Stall]] = {rank: [] for rank in sinks}
+    for stall in stalls:
+        for rank in by_rank.keys() & (stall.absent or stall.silent):
+            by_rank[rank].append(stall)
+    silent = {rank for rank in sinks if all(rank in stall.silent for stall in by_rank[rank])}
+    sure = [rank for rank in sinks if rank not in silent]
+    candidates = []
+    for rank in (*sure, *sorted(silent)):
+        waiters = {waiter for stall in by_rank[rank] for waiter in stall.waiting}
+        since = min((stall.since for stall in by_rank[rank]), default=None)
+        weight = CERTAIN / len(sure) if rank in sure else _silent_weight(sure, silent)
+        dump = " and left no dump" if rank in silent else ""
+        why = f"{rank_list(sorted(waiters))} waits for it, it waits for nobody{dump}"
+        if len(waiters) > 1:
+            why = why.replace("waits for it", "wait for it", 1)
+        candidates.append(Candidate(rank, why, weight, since))
+    return tuple(candidates)
+
+
+def _silent_weight(sure: Sequence[int], silent: set[int]) -> float:
+    """Return the weight of a rank without a dump: it may itself wait for somebody."""
+    return SIGN if sure else CERTAIN / len(silent)
+
+
+def _stuck(stalls: Sequence[Stall]) -> tuple[Candidate, ...]:
+    """Return the members of operations that all have entered and that do not end."""
+    stuck = [s for s in stalls if not (s.absent or s.silent or s.is_mismatch) and s.variants]
+    members = dict.fromkeys(
+        rank for stall in stuck for ranks in stall.variants.values() for rank in ranks
+    )
+    first = min(stuck, key=lambda stall: stall.since, default=None)
+    if first is None:
+        return ()
+    why = f"is in operation {first.seq} of group {first.group}, which all entered and none left"
+    weight = min(HALF, CERTAIN / len(members))
+    return tuple(Candidate(rank, why, weight, first.since) for rank in members)
+
+
+def _deadlock(
+    circles: Sequence[Sequence[int]], waiting: frozenset[int], evidence: tuple[Evidence, ...]
+) -> Finding:
+    ranks = [rank for circle in circles for rank in circle]
+    cause = f"a deadlock of the program: {rank_list(ranks)} wait for each other in a circle"
+    return Finding("wait graph", "hang", cause, (), waiting, evidence, of_program=True)

@@ -1,0 +1,98 @@
+"""The folder of a job: which parts there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.features.diagnosis.ranks import Ranks, parse_ranks
+from forewarn.features.errors import InputError
+from forewarn.pipelines.storage.regular_files import require_regular
+
+__all__ = ["PARTS", "JobFolder", "JobFolderError", "read_text"]
+
+# The parts by the names that `blind` and evidence use, and where each lies.
+PARTS = {
+    "ranks": "ranks.csv",
+    "exits": "exits.csv",
+    "logs": "logs",
+    "flight": "flight",
+    "stacks": "stacks",
+    "metrics": "metrics",
+    "kernel": "kernel",
+    "profiles": "profiles",
+}
+_LONGEST_TABLE = 256 * 2**20  # bytes
+
+
+class JobFolderError(InputError):
+    """A folder that is none of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """A job's folder.
+
+    Attributes
+    ----------
+    path : Path
+    patterns : tuple of Path
+        What a site changes of the knowledge base.
+    """
+
+    path: Path
+    patterns: tuple[Path, ...] = ()
+
+    @classmethod
+    def open(cls, path: Path, patterns: Sequence[Path] = ()) -> JobFolder:
+        """Look into a folder.
+
+        Raises
+        ------
+        JobFolderError
+            If it is none, or holds no part.
+        """
+        if not path.is_dir():
+            raise JobFolderError(f"{path}: is no folder, expected that of a job.")
+        folder = cls(path, tuple(patterns))
+        if all(folder.part(name) is None for name in PARTS):
+            raise JobFolderError(
+                f"{path}: holds no part of a job, expected one or more of "
+                f"{', '.join(PARTS.values())}."
+            )
+        return folder
+
+    @property
+    def name(self) -> str:
+        """Name of the job: that of its folder."""
+        return self.path.resolve().name
+
+    def part(self, name: str) -> Path | None:
+        """Return where a part lies, None if it is absent."""
+        path = self.path / PARTS[name]
+        return path if path.exists() else None
+
+    def ranks(self) -> Ranks:
+        """Read `ranks.csv`; without it a table that is empty and not `listed`."""
+        path = self.part("ranks")
+        return Ranks({}, listed=False) if path is None else parse_ranks(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Read a table as UTF-8.
+
+    Raises
+    ------
+    JobFolderError
+        If it is no regular file, too large, or no text.
+    """
+    require_regular(path)
+    if path.stat().st_size > _LONGEST_TABLE:
+        raise JobFolderError(f"{path}: has over {_LONGEST_TABLE} bytes, expected a table.")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise JobFolderError(
+            f"{path}: byte {error.start} is no UTF-8, expected a table as text."
+        ) from None

@@ -1,0 +1,88 @@
+"""The page of a job: the verdict, who waits for whom, the odd stack, and what happened when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from forewarn.pipelines.diagnosis.sentences import named
+from forewarn.pipelines.diagnosis.wait_picture import wait_picture
+from forewarn.pipelines.rendering.templates import render_page
+from forewarn.pipelines.storage.atomic_files import replacing
+
+__all__ = ["render_diagnosis", "write_page"]
+
+_KINDS = {
+    "hang": "This job stands still",
+    "slow": "This job is slowed down",
+    "jitter": "This job is slow at times",
+    "crash": "This job has crashed",
+    "none": "Nothing was found wrong with this job",
+}
+_MOST_EVENTS, _MOST_EVIDENCE = 24, 60
+
+
+def write_page(line: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a verdict, whole or not at all."""
+    text = render_diagnosis(line)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def render_diagnosis(line: Mapping[str, Any]) -> str:
+    """Write a verdict as a page that stands alone.
+
+    Parameters
+    ----------
+    line : mapping
+        As `--json` prints it (docs/formats.md, section 10). The wait graph is drawn from the
+        details of evidence of part `flight`, stacks from those of part `stacks` (`frames`, and
+        `usual_frames` of `usual_rank` beside them).
+    """
+    stalls = [
+        evidence["details"]
+        for evidence in line["evidence"]
+        if evidence["part"] == "flight" and "waiting" in evidence.get("details", {})
+    ]
+    context = {
+        "verdict": line,
+        "headline": _KINDS[line["kind"]],
+        "named": named(line) if line["rank"] is not None or line["machine"] else "",
+        "picture": wait_picture(stalls, line["rank"]) if stalls else None,
+        "stacks": [
+            evidence
+            for evidence in line["evidence"]
+            if evidence["part"] == "stacks" and "frames" in evidence.get("details", {})
+        ][:3],
+        "timeline": _timeline(line),
+        "candidates": [dict(other) | {"named": named(other)} for other in line["also"][:20]],
+        "evidence": line["evidence"][:_MOST_EVIDENCE],
+        "hidden": max(len(line["evidence"]) - _MOST_EVIDENCE, 0),
+    }
+    return render_page("diagnosis/page.html", context)
+
+
+def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what happened when, in order, each with its share of the whole span."""
+    events = [(evidence["time"], evidence["says"]) for evidence in line["evidence"]]
+    events += [
+        (probe["since"], f"the {name} probe sees nothing move from here on")
+        for name, probe in line["probes"].items()
+    ]
+    events += [(line["detected_at"], "sure"), (line["at"], "the moment of this verdict")]
+    timed = sorted((pd.Timestamp(time), text) for time, text in events if time)
+    timed = timed[:_MOST_EVENTS] + timed[_MOST_EVENTS:][-2:]
+    first, last = timed[0][0], timed[-1][0]
+    span = max((last - first).total_seconds(), 1e-9)
+    return [
+        {
+            "clock": f"{time:%H:%M:%S}",
+            "after": f"+{(time - first).total_seconds():,.1f} s",
+            "x": f"{6 + 108 * (time - first).total_seconds() / span:.1f}",
+            "text": text,
+        }
+        for time, text in timed
+    ]

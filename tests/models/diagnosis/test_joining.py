@@ -1,0 +1,162 @@
+"""The verdict: what agrees is named, and what does not is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.features.diagnosis.ranks import Rank, Ranks
+from forewarn.models.diagnosis.hang import hang_since, quiet_phase
+from forewarn.models.diagnosis.hardware import HostEvent, hardware_finding, list_finding
+from forewarn.models.diagnosis.joining import join
+from forewarn.models.diagnosis.phases import Phase
+from forewarn.models.diagnosis.probe import Probe
+from forewarn.models.diagnosis.verdict import (
+    CERTAIN,
+    HALF,
+    SIGN,
+    Candidate,
+    Diagnosis,
+    Finding,
+    Kind,
+)
+
+SECOND, MINUTE = 10**9, 60 * 10**9
+RANKS = Ranks({n: Rank(n, f"m{n // 2}", gpu_serial=f"S{n}") for n in range(8)})
+IDLE = (
+    Probe("log", "idle", 0, "", 8 * MINUTE),
+    Probe("collective", "idle", MINUTE, "", 90 * SECOND),
+)
+
+
+def finding(name: str, *votes: tuple[int, float], kind: Kind = "hang") -> Finding:
+    candidates = tuple(Candidate(rank, name, weight) for rank, weight in votes)
+    return Finding(name, kind, f"cause of {name}", candidates)
+
+
+def verdict(*findings: Finding, at: int = 10 * MINUTE) -> Diagnosis:
+    return join(findings, IDLE, (), ranks=RANKS, at=at)
+
+
+def test_one_sure_finding_names_a_rank_and_its_cause() -> None:
+    diagnosis = verdict(finding("a", (3, CERTAIN)))
+    assert (diagnosis.rank, diagnosis.machine, diagnosis.cause) == (3, "m1", "cause of a")
+    assert (diagnosis.kind, diagnosis.since, diagnosis.detected_at) == ("hang", 0, 8 * MINUTE)
+
+
+def test_two_halves_that_agree_name_and_two_that_do_not_do_not() -> None:
+    assert verdict(finding("a", (3, HALF)), finding("b", (3, HALF))).rank == 3
+    apart = verdict(finding("a", (3, HALF)), finding("b", (5, HALF)))
+    assert apart.rank is None
+    assert [candidate.rank for candidate in apart.also] == [3, 5]
+
+
+def test_a_close_second_on_another_machine_prevents_a_name() -> None:
+    assert verdict(finding("a", (3, CERTAIN), (5, 0.75))).rank is None
+    assert verdict(finding("a", (3, CERTAIN), (5, HALF))).rank == 3
+    assert verdict(finding("a", (2, CERTAIN), (3, CERTAIN))).machine == "m1"  # the same machine
+
+
+def test_who_only_waits_is_no_candidate() -> None:
+    waits = Finding("stacks", "hang", "", waiting=frozenset({3}))
+    assert verdict(finding("a", (3, CERTAIN)), waits).also == ()
+
+
+def test_a_mistake_of_the_program_names_nobody() -> None:
+    deadlock = Finding("wait graph", "hang", "a deadlock", of_program=True)
+    diagnosis = verdict(deadlock, finding("a", (3, CERTAIN)))
+    assert (diagnosis.rank, diagnosis.machine, diagnosis.also) == (None, None, ())
+
+
+def test_a_crash_goes_before_a_hang_and_a_hang_before_a_slow_rank() -> None:
+    findings = [
+        finding("slow", (0, CERTAIN), kind="slow"),
+        finding("hang", (1, CERTAIN), kind="hang"),
+    ]
+    assert verdict(*findings).kind == "hang"
+    assert verdict(*findings, finding("crash", (4, CERTAIN), kind="crash")).rank == 4
+    ended = verdict(*findings, Finding("crash", "crash", "the time-out of a wait"))
+    assert (ended.kind, ended.rank) == ("crash", 1)  # who began the hang that the time-out ended
+
+
+def test_without_two_idle_probes_there_is_no_hang() -> None:
+    one = join([finding("a", (3, CERTAIN))], IDLE[:1], (), ranks=RANKS, at=4 * MINUTE)
+    assert (one.kind, one.rank, one.evidence) == ("none", None, ())
+    moves = (IDLE[0], Probe("metrics", "active", None, ""))
+    assert join([], moves, (), ranks=RANKS, at=60 * MINUTE).kind == "none"
+
+
+def test_idle_probes_of_different_times_do_not_agree() -> None:
+    apart = [Probe("log", "idle", 0, ""), Probe("stack", "idle", 6 * MINUTE, "")]
+    assert hang_since(apart, 60 * MINUTE) is None
+    assert hang_since([apart[0], Probe("stack", "idle", 5 * MINUTE, "")], 60 * MINUTE) is not None
+
+
+def test_of_a_name_that_is_certain_an_at_risk_list_changes_nothing() -> None:
+    listed = list_finding(["m3"])
+    assert listed is not None
+    diagnosis = verdict(finding("a", (3, CERTAIN)), listed)
+    assert (diagnosis.rank, [c.machine for c in diagnosis.also]) == (3, ["m3"])
+    assert verdict(listed).rank is None
+
+
+def test_an_xid_decides_between_two_and_names_nobody_alone() -> None:
+    events = [HostEvent("m2", "S5", 79, 5), HostEvent("m0", "S0", 31, 5)]  # 31: a program's
+    hardware = hardware_finding(events, RANKS)
+    assert hardware is not None
+    assert [(c.rank, c.weight) for c in hardware.candidates] == [(5, HALF)]
+    assert verdict(hardware).rank is None
+    diagnosis = verdict(finding("a", (3, HALF), (5, HALF)), hardware)
+    assert diagnosis.rank == 5
+    assert "Xid 79" in str(diagnosis.cause)
+
+
+def test_a_lost_gpu_of_nobody_speaks_for_its_machine() -> None:
+    lost = hardware_finding([HostEvent("m2", "S99", None, 5)], RANKS)
+    assert lost is not None
+    assert (lost.candidates[0].rank, lost.candidates[0].machine) == (None, "m2")
+    assert verdict(finding("a", (3, HALF), (5, HALF)), lost).rank == 5
+    worn = hardware_finding([HostEvent("m2", None, 63, 5)], RANKS)
+    assert worn is not None
+    assert worn.candidates[0].weight == SIGN
+
+
+# --- phases ---------------------------------------------------------------------------------------
+
+
+def phases(*spans: tuple[int, int | None], kind: str = "checkpoint") -> list[Phase]:
+    return [
+        Phase(kind, begin * MINUTE, None if end is None else end * MINUTE)  # type: ignore[arg-type]
+        for begin, end in spans
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spans", "minute", "is_quiet"),
+    [
+        ([(0, 4), (10, None)], 22, True),  # 3 x 4 minutes
+        ([(0, 4), (10, None)], 23, False),
+        ([(0, None)], 120, True),  # none was finished yet
+        ([(0, None)], 121, False),
+        ([(0, 4), (10, 12)], 13, False),  # it is over
+        ([(0, 4), (10, 12)], 11, True),  # as of a moment within
+        ([(20, None)], 10, False),  # it has not begun
+    ],
+)
+def test_a_phase_explains_a_stand_still_up_to_its_limit(
+    spans: list[tuple[int, int | None]], minute: int, is_quiet: bool
+) -> None:
+    assert (quiet_phase(phases(*spans), minute * MINUTE) is not None) == is_quiet
+
+
+def test_a_restart_closes_what_it_cut_off() -> None:
+    """A checkpoint that a restart cut off is not open for good, nor a length to learn from."""
+    cut = phases((0, None)) + phases((10, 10), kind="restart")
+    assert quiet_phase(cut, 60 * MINUTE) is None
+    assert quiet_phase(cut + phases((20, None)), 139 * MINUTE) is not None
+    restarting = phases((10, None), kind="restart")
+    assert quiet_phase(restarting, 60 * MINUTE) is not None
+
+
+def test_a_phase_makes_a_hang_none() -> None:
+    quiet = join([finding("a", (3, CERTAIN))], IDLE, phases((0, None)), ranks=RANKS, at=10 * MINUTE)
+    assert (quiet.kind, quiet.rank) == ("none", None)
