@@ -25,7 +25,7 @@ def wait_picture(stalls: Sequence[Stall], named: int | None) -> dict[str, Any]:
     ----------
     stalls : sequence of mapping
         Details of the evidence of part `flight`: `waiting`, `absent`, `silent`, `group`, `seq`,
-        `operation`.
+        `operation`, `variants`.
     named : int or None
         The rank of the verdict.
 
@@ -66,10 +66,20 @@ def _nodes(stalls: Sequence[Stall]) -> dict[Node, dict[str, Any]]:
         waits |= dict.fromkeys(stall["waiting"], number)
         for rank in stall["absent"] or stall["silent"]:
             missed.setdefault(rank, []).append(number)
-    alike: dict[tuple[int | None, tuple[int, ...]], list[int]] = {}
+    alike: dict[tuple[int | None, str, tuple[int, ...]], list[int]] = {}
     for rank in sorted(waits.keys() | missed.keys()):
-        alike.setdefault((waits.get(rank), tuple(missed.get(rank, ()))), []).append(rank)
-    return {tuple(ranks): {"waits_in": key[0], "missed_in": key[1]} for key, ranks in alike.items()}
+        doing = _doing(stalls[waits[rank]], rank) if rank in waits else ""
+        alike.setdefault((waits.get(rank), doing, tuple(missed.get(rank, ()))), []).append(rank)
+    return {
+        tuple(ranks): dict(zip(("waits_in", "doing", "missed_in"), key, strict=True))
+        for key, ranks in alike.items()
+    }
+
+
+def _doing(stall: Stall, rank: int) -> str:
+    """Return the operation that a rank is in; in a mismatch each has its own."""
+    texts = (text for text, ranks in stall["variants"].items() if rank in ranks)
+    return str(next(texts, stall["operation"])).split(" ")[0].rpartition(":")[2]
 
 
 def _columns(nodes: Mapping[Node, Mapping[str, Any]], stalls: Sequence[Stall]) -> dict[Node, int]:
@@ -103,7 +113,7 @@ def _box(
     words = "waits for nobody" if len(node) == 1 else "wait for nobody"
     if about["waits_in"] is not None:
         stall = stalls[about["waits_in"]]
-        words = f"in {stall['operation'].rpartition(':')[2]} {stall['seq']}, group {stall['group']}"
+        words = f"in {about['doing']} {stall['seq']}, group {stall['group']}"
     text = rank_list(node[:4]) + (f" and {len(node) - 4} more" if len(node) > 4 else "")
     return {
         "x": corner[0],
