@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.features.records.timeline import Timeline
 from forewarn.models.prediction.ensembles import top_k_count
+from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
+from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.page import render_at_risk
+from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import reasons_of
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
 from forewarn.pipelines.storage.atomic_files import replacing
@@ -47,6 +51,8 @@ class AtRiskList:
     model_version : str
     hindsight : bool
         The model was trained after `at`: it knows what followed.
+    charts : mapping of str to tuple of Chart
+        The channels that speak most for each flagged GPU, by its serial.
     """
 
     at: int
@@ -56,6 +62,7 @@ class AtRiskList:
     horizon_hours: float
     model_version: str
     hindsight: bool = False
+    charts: Mapping[str, tuple[Chart, ...]] = field(default_factory=dict)
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
@@ -71,6 +78,7 @@ class AtRiskList:
             model_version=self.model_version,
             n_flagged=int(self.table["flagged"].sum()),
             hindsight=self.hindsight,
+            charts=self.charts,
         )
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
@@ -139,16 +147,23 @@ class Candidates:
         """Return the list by score, ties by serial; every argument has shape (n,)."""
         row = np.argsort(-score, kind="stable")
         n_flagged = top_k_count(self.share, len(row)) if len(row) else 0
-        reasons = reasons_of(self.values, contributions, self.plan, self._peers())
-        rank = np.arange(1, len(row) + 1)
+        evidence = ChannelEvidence(
+            self.timeline,
+            self.instances,
+            self.values,
+            self.plan,
+            PeerComparison.of(self.timeline, self.instances, self.plan),
+        )
+        reasons = reasons_of(evidence, contributions)
+        rank, serials = np.arange(1, len(row) + 1), self._serials()
         columns = {
             "rank": rank,
-            "gpu_serial": self._serials()[row],
+            "gpu_serial": serials[row],
             **{name: texts[row] for name, texts in self._places().items()},
             "probability": probability[row],
             "flagged": rank <= n_flagged,
             "flagged_by": flagged_by[row],
-            "reasons": np.array(reasons, dtype=object)[row],
+            "reasons": np.array([str(reason) for reason in reasons], dtype=object)[row],
             "window_end": to_timestamps(self.instances.end[row]),
             "model_version": np.full(len(row), self.version, dtype=object),
             "valid_until": to_timestamps(self.instances.end[row] + self.horizon),
@@ -163,6 +178,10 @@ class Candidates:
             self.horizon / 3.6e12,
             self.version,
             self.hindsight,
+            {
+                str(serials[i]): charts_of(evidence, i, reasons[i].channels)
+                for i in row[:n_flagged].tolist()
+            },
         )
 
     def _serials(self) -> npt.NDArray[np.object_]:
@@ -178,13 +197,6 @@ class Candidates:
                 texts = np.array([*column.texts, None], dtype=object)
                 places[name] = texts[self.timeline.records.codes(name, self.instances.row)]
         return places
-
-    def _peers(self) -> npt.NDArray[np.int64]:
-        """Return the group whose median counts as usual: the last and widest of the peers."""
-        if not self.plan.peers:
-            return np.zeros(len(self.instances), dtype=np.int64)
-        codes = self.timeline.records.codes(self.plan.peers[-1], self.instances.row)
-        return codes.astype(np.int64)
 
 
 def _unscored(timeline: Timeline, instances: Instances, plan: Plan, *, since: int) -> pd.DataFrame:

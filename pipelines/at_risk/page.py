@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pandas as pd
 
+from forewarn.pipelines.at_risk.channel_charts import Chart
 from forewarn.pipelines.at_risk.groups import (
     JUDGED,
     FlaggedMachine,
@@ -61,6 +62,7 @@ def render_at_risk(
     model_version: str,
     n_flagged: int,
     hindsight: bool = False,
+    charts: Mapping[str, Sequence[Chart]] | None = None,
 ) -> str:
     """Write the at-risk list as a page that stands alone.
 
@@ -83,6 +85,8 @@ def render_at_risk(
         How many rows of `table` are flagged.
     hindsight : bool
         The model was trained after `at`; the page says so.
+    charts : mapping of str to sequence of Chart, optional
+        Drawings of flagged GPUs, by serial.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def render_at_risk(
         raise ValueError(
             f"`n_flagged` must be the number of flagged rows ({flagged_rows}), got {n_flagged}."
         )
-    machines = flagged_machines(table, unscored)
+    machines = flagged_machines(table, unscored, charts or {})
     listed = _figures(table, unscored, machines, _deadline(table, at, horizon_hours))
     context = {
         "headline": headline(listed),
@@ -113,6 +117,7 @@ def render_at_risk(
         "hindsight": hindsight,
         "last_record": _latest(table["window_end"]),
         "machines": _first(machines, _SHOWN_FLAGGED),
+        "drawn": any(gpu.drawings for machine in machines for gpu in machine.gpus),
         "shown_flagged": min(n_flagged, _SHOWN_FLAGGED),
         "watched": _watched(table),
         **_unseen(table, unscored),
