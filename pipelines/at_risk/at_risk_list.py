@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.features.records.timeline import Timeline
-from forewarn.models.prediction.ensembles import top_k_count
 from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
+from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import reasons_of
@@ -33,6 +34,7 @@ from forewarn.pipelines.storage.leftovers import remove_leftovers
 __all__ = ["AtRiskList", "Candidates"]
 
 Floats = npt.NDArray[np.float64]
+_MOST_DRAWN = 60  # as many as the page shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,10 @@ class AtRiskList:
         The model was trained after `at`: it knows what followed.
     charts : mapping of str to tuple of Chart
         The channels that speak most for each flagged GPU, by its serial.
+    sentences : tuple of str
+        What a reader should know of how GPUs were flagged.
+    terms : mapping
+        Prices, promise and share, as JSON can hold them.
     """
 
     at: int
@@ -63,6 +69,8 @@ class AtRiskList:
     model_version: str
     hindsight: bool = False
     charts: Mapping[str, tuple[Chart, ...]] = field(default_factory=dict)
+    sentences: tuple[str, ...] = ()
+    terms: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
@@ -79,6 +87,8 @@ class AtRiskList:
             n_flagged=int(self.table["flagged"].sum()),
             hindsight=self.hindsight,
             charts=self.charts,
+            sentences=self.sentences,
+            priced=bool(self.terms.get("costs")),
         )
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
@@ -89,11 +99,26 @@ class AtRiskList:
             path = files.enter_context(replacing(folder / "at_risk.json"))
             rows = texts.to_json(orient="records", indent=1, force_ascii=False)
             path.write_text(rows + "\n", encoding="utf-8")
+            path = files.enter_context(replacing(folder / "summary.json"))
+            path.write_text(json.dumps(self.summary(), indent=1) + "\n", encoding="utf-8")
             path = files.enter_context(replacing(folder / "at_risk.html"))
             path.write_text(page, encoding="utf-8")
             path = files.enter_context(replacing(folder / "unscored.csv"))
             write_csv(self.unscored, path)
         return folder
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the whole list says, for programs."""
+        return {
+            "at": iso(self.at),
+            "scored": len(self.table),
+            "unscored": len(self.unscored),
+            "flagged": int(self.table["flagged"].sum()),
+            "model_version": self.model_version,
+            "hindsight": self.hindsight,
+            **self.terms,
+            "sentences": list(self.sentences),
+        }
 
     def _as_text(self) -> pd.DataFrame:
         moments = {
@@ -118,8 +143,8 @@ class Candidates:
     at : int
     step, horizon : int
         Nanoseconds between two instances of a GPU, and after an instance.
-    share : float
-        Of the GPUs that is flagged.
+    terms : ListTerms
+        On which GPUs are flagged.
     version : str
     hindsight : bool
         The model was trained after `at`; every row says so then.
@@ -132,7 +157,7 @@ class Candidates:
     at: int
     step: int
     horizon: int
-    share: float
+    terms: ListTerms
     version: str
     hindsight: bool = False
 
@@ -146,7 +171,7 @@ class Candidates:
     ) -> AtRiskList:
         """Return the list by score, ties by serial; every argument has shape (n,)."""
         row = np.argsort(-score, kind="stable")
-        n_flagged = top_k_count(self.share, len(row)) if len(row) else 0
+        choice = self.terms.choose(probability[row])
         evidence = ChannelEvidence(
             self.timeline,
             self.instances,
@@ -161,12 +186,14 @@ class Candidates:
             "gpu_serial": serials[row],
             **{name: texts[row] for name, texts in self._places().items()},
             "probability": probability[row],
-            "flagged": rank <= n_flagged,
+            "flagged": choice.flagged,
             "flagged_by": flagged_by[row],
             "reasons": np.array([str(reason) for reason in reasons], dtype=object)[row],
             "window_end": to_timestamps(self.instances.end[row]),
             "model_version": np.full(len(row), self.version, dtype=object),
             "valid_until": to_timestamps(self.instances.end[row] + self.horizon),
+            "action": choice.action,
+            "listed": choice.listed,
         }
         if self.hindsight:
             columns["hindsight"] = np.ones(len(row), dtype=bool)
@@ -174,14 +201,16 @@ class Candidates:
             self.at,
             pd.DataFrame(columns),
             _unscored(self.timeline, self.instances, self.plan, since=self.at - self.step),
-            self.share,
+            self.terms.share,
             self.horizon / 3.6e12,
             self.version,
             self.hindsight,
             {
                 str(serials[i]): charts_of(evidence, i, reasons[i].channels)
-                for i in row[:n_flagged].tolist()
+                for i in row[choice.listed][:_MOST_DRAWN].tolist()
             },
+            choice.sentences,
+            self.terms.summary(),
         )
 
     def _serials(self) -> npt.NDArray[np.object_]:

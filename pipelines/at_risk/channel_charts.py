@@ -10,6 +10,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from forewarn.features.duration import duration_in_words
+from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.channel_names import NOUNS, UNITS, title
 from forewarn.pipelines.rendering.templates import draw_svg
@@ -20,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 _MOST_CHARTS = 2
 _MOST_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
 _MOST_PEERS = 8
-_MOST_LABELS = 4
+_MOST_LABELS, _MOST_MARKS, _APART = 4, 40, 0.18
 _WIDTH, _TOP, _HEIGHT = 300.0, 16.0, 64.0
 
 
@@ -145,14 +146,21 @@ def draw_chart(chart: Chart) -> Markup:
 
 
 def _labelled(marks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Keep the labels that have room; equal ones close to each other stand for all of them."""
-    labelled: list[tuple[float, str]] = []
-    free = -1.0
-    for x, label in marks[-40:]:
-        shown = x >= free and sum(bool(text) for _, text in labelled) < _MOST_LABELS
-        labelled.append((x, label if shown else ""))
-        free = x + 0.18 if shown else free
-    return labelled
+    """Keep the labels that have room, those of the gravest codes first."""
+    shown = list(marks[-_MOST_MARKS:])
+    graves = sorted(range(len(shown)), key=lambda i: (-_gravity(shown[i][1]), -shown[i][0]))
+    labelled: set[int] = set()
+    for i in graves:
+        apart = all(abs(shown[i][0] - shown[other][0]) > _APART for other in labelled)
+        if apart and len(labelled) < _MOST_LABELS:
+            labelled.add(i)
+    return [(x, label if i in labelled else "") for i, (x, label) in enumerate(shown)]
+
+
+def _gravity(label: str) -> float:
+    name, _, code = label.rpartition(" ")
+    known = name == title("xid") and code.isdigit()
+    return float(severity(np.array([int(code)], np.float32))[0]) if known else 0.0
 
 
 def _path(line: Floats, low: float, high: float) -> str:

@@ -36,6 +36,7 @@ Kind = Literal[
 ]  # fmt: skip
 _FAR = 4.0  # robust standard deviations from which a level is out of the ordinary
 _FAR_SWING = 5.0  # spreads are skewed
+_SWING_WORTH = 0.7  # a person understands a level sooner
 _RARE = 0.02  # share of the fleet that may have as much
 _RARE_FAILURES, _RARE_CATEGORY = 0.1, 0.1
 _WITHIN = 0.8  # share of a count that makes the shorter span the better one to name
@@ -148,8 +149,9 @@ class ChannelEvidence:
             before = (total[-1] - total) / (count[-1] - count)
         for k, span in enumerate(self.lengths):
             yield Signs("level", name, mean[k], self._off(mean[k]), span)
-            strength = np.where(swing[k] > 0, self._off(swing[k], _FAR_SWING) * 0.7, 0.0)
-            yield Signs("swing", name, swing[k], np.where(strength > 0, strength, 0.0), span)
+            more = swing[k] > group_medians(swing[k], self.peers.near.code)
+            strength = np.where(more, self._off(swing[k], _FAR_SWING) * _SWING_WORTH, 0.0)
+            yield Signs("swing", name, swing[k], strength, span)
             if k + 1 < len(self.lengths):
                 change = mean[k] - before[k]
                 yield Signs("change", name, change, self._off(change), span, mean[k])
@@ -166,8 +168,8 @@ class ChannelEvidence:
     def _silence(self, name: str) -> Iterator[Signs]:
         """Say that a sensor was not read throughout the window, where nearly all others were."""
         window = self.values.sequence[..., self.values.sequence_names.index(name)]
-        silent = np.isnan(window).all(axis=1).astype(np.float64)
-        rare = (silent > 0) & (silent.mean() <= _RARE)
+        silent: Floats = np.asarray(np.isnan(window).all(axis=1), dtype=np.float64)
+        rare = (silent > 0) & (float(silent.mean()) <= _RARE)
         yield Signs("silent", name, silent, np.where(rare, _FAR, 0.0), self.lengths[0])
 
     def _codes(self, name: str) -> Iterator[Signs]:
@@ -198,11 +200,12 @@ class ChannelEvidence:
             yield Signs("category", name, number, strength, detail=texts[code])
 
     def _dates(self, name: str) -> Iterator[Signs]:
-        days = self.timeline.records.numbers(name, self.instances.row) - self.instances.end / DAY
-        beside = days - np.nanmedian(days) if np.isfinite(days).any() else days
+        day = self.timeline.records.numbers(name, self.instances.row).astype(np.float64)
+        days: Floats = np.asarray(day - self.instances.end / DAY)
+        beside = days - group_medians(days, np.zeros(len(days), dtype=np.int64))
         rare = tail_share(np.abs(beside), np.zeros(len(days), dtype=np.int64)) <= _RARE
         rare &= np.isfinite(days) & (np.abs(deviation(days, self.peers.references)) > 2)
-        yield Signs("date", name, days.astype(np.float64), np.where(rare, 1.0, 0.0))
+        yield Signs("date", name, days, np.where(rare, 1.0, 0.0))
 
     def _given(self, channel: str) -> Iterator[Signs]:
         """Say what one sensor does not explain of another, from the columns of a model."""

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from forewarn.pipelines.at_risk.channel_charts import Chart, draw_chart
 from forewarn.pipelines.at_risk.first_checks import Check, first_checks
+from forewarn.pipelines.at_risk.list_terms import ACTION_WORDS
 from forewarn.pipelines.at_risk.reasons import REASON_SEPARATOR
 from forewarn.pipelines.rendering.templates import moment, number, visible
 
@@ -54,6 +55,7 @@ class FlaggedGpu:
     agreement: str
     reasons: tuple[str, ...]
     valid_until: str
+    action: str = ""
     drawings: tuple[Drawing, ...] = ()
 
 
@@ -155,6 +157,7 @@ def _flagged_gpu(row: Mapping[Any, Any], charts: Mapping[str, Sequence[Chart]]) 
         agreement=_ENSEMBLES.get(by, by and f"flagged by {by}"),
         reasons=split_reasons(row["reasons"]),
         valid_until=moment(row["valid_until"], year=False),
+        action=ACTION_WORDS.get(visible(row.get("action")), ""),
         drawings=tuple(map(_drawing, charts.get(str(row["gpu_serial"]), ()))),
     )
 

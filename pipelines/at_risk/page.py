@@ -43,6 +43,7 @@ _COLUMNS = [
     "reasons",
     "window_end",
     "valid_until",
+    "action",
 ]
 _MEANING = {
     "stale": "no recent record: the agent, the machine or the GPU is silent",
@@ -63,6 +64,8 @@ def render_at_risk(
     n_flagged: int,
     hindsight: bool = False,
     charts: Mapping[str, Sequence[Chart]] | None = None,
+    sentences: Sequence[str] = (),
+    priced: bool = False,
 ) -> str:
     """Write the at-risk list as a page that stands alone.
 
@@ -87,6 +90,10 @@ def render_at_risk(
         The model was trained after `at`; the page says so.
     charts : mapping of str to sequence of Chart, optional
         Drawings of flagged GPUs, by serial.
+    sentences : sequence of str
+        What a reader should know of how GPUs were flagged.
+    priced : bool
+        GPUs are flagged while it pays, and not as many every day.
 
     Returns
     -------
@@ -112,6 +119,8 @@ def render_at_risk(
         "listed": listed,
         "at": at,
         "share": share,
+        "sentences": sentences,
+        "priced": priced,
         "horizon_hours": horizon_hours,
         "model_version": model_version,
         "hindsight": hindsight,

@@ -50,8 +50,8 @@ class Grouping:
     def others(self, row: int) -> Ints:
         """Return the other GPUs of the text of one; none where it has no text."""
         code = int(self.code[row])
-        members = self.members[code] if code >= 0 else np.zeros(0, dtype=np.int64)
-        return members[members != row]
+        members: Ints = self.members[code] if code >= 0 else np.zeros(0, dtype=np.int64)
+        return np.asarray(members[members != row])
 
     def name(self, row: int) -> str:
         """Return the text of one GPU."""
@@ -86,12 +86,6 @@ class PeerComparison:
         machines = MACHINE in timeline.records.texts
         near = _grouping(timeline, instances, MACHINE) if machines else wide
         return cls(near, wide)
-
-    def reference(self, row: int) -> Ints:
-        """Return the GPUs whose spread says what is usual for one."""
-        code = int(self.wide.code[row])
-        members = self.wide.members[code] if code >= 0 else np.zeros(0, dtype=np.int64)
-        return members if len(members) >= _FEWEST else np.arange(len(self.wide.code))
 
     @cached_property
     def references(self) -> Ints:
@@ -138,7 +132,7 @@ def deviation(values: Floats, group: Ints) -> Floats:
     scale = 1.4826 * group_medians(np.abs(off), group)
     with np.errstate(divide="ignore", invalid="ignore"):
         far = np.where(np.abs(off) <= 1e-9 * (1.0 + np.abs(values)), 0.0, off / scale)
-    return np.clip(np.nan_to_num(far, nan=0.0), -_MOST_DEVIATION, _MOST_DEVIATION)
+    return np.asarray(np.clip(np.nan_to_num(far, nan=0.0), -_MOST_DEVIATION, _MOST_DEVIATION))
 
 
 def tail_share(values: Floats, group: Ints) -> Floats:
