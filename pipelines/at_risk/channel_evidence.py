@@ -34,8 +34,9 @@ Kind = Literal[
     "count", "duration", "level", "change", "swing", "silent", "code", "failures", "category",
     "date",
 ]  # fmt: skip
-_FAR = 4.0  # robust standard deviations from which a level is out of the ordinary
-_FAR_SWING = 5.0  # spreads are skewed
+_LEAST_DIFFERENCE = 0.01  # of a level
+_FAR = 5.0  # robust standard deviations from which a level is out of the ordinary
+_FAR_SWING = 6.0  # spreads are skewed
 _SWING_WORTH = 0.7  # a person understands a level sooner
 _RARE = 0.02  # share of the fleet that may have as much
 _RARE_FAILURES, _RARE_CATEGORY = 0.1, 0.1
@@ -148,21 +149,26 @@ class ChannelEvidence:
             swing = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
             before = (total[-1] - total) / (count[-1] - count)
         for k, span in enumerate(self.lengths):
-            yield Signs("level", name, mean[k], self._off(mean[k]), span)
+            yield Signs("level", name, mean[k], self._off(mean[k], level=mean[k]), span)
             more = swing[k] > group_medians(swing[k], self.peers.near.code)
-            strength = np.where(more, self._off(swing[k], _FAR_SWING) * _SWING_WORTH, 0.0)
+            strength = np.where(more, self._off(swing[k], _FAR_SWING, mean[k]) * _SWING_WORTH, 0.0)
             yield Signs("swing", name, swing[k], strength, span)
             if k + 1 < len(self.lengths):
                 change = mean[k] - before[k]
-                yield Signs("change", name, change, self._off(change), span, mean[k])
+                yield Signs("change", name, change, self._off(change, level=mean[k]), span, mean[k])
 
-    def _off(self, values: Floats, far: float = _FAR) -> Floats:
-        """Return the strength of levels: far from their machine's, as hardly any other is."""
+    def _off(self, values: Floats, far: float = _FAR, level: Floats | None = None) -> Floats:
+        """Return the strength of levels: far from their machine's, as hardly any other is.
+
+        A hundredth of the `level` is nothing that a person would call a difference.
+        """
         beside = self.peers.beside(values)
         beside = np.where(np.isfinite(beside), beside, values)
         group = self.peers.references
         off = np.minimum(np.abs(deviation(beside, group)), np.abs(deviation(values, group)) * 2)
         rare = tail_share(np.abs(beside), group) <= _RARE
+        if level is not None:
+            rare &= np.abs(beside) > _LEAST_DIFFERENCE * np.abs(level)
         return np.where(rare & (off >= far), np.clip(off, 0.0, 100.0), 0.0)
 
     def _silence(self, name: str) -> Iterator[Signs]:
