@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +113,18 @@ class Promise:
     bounds: tuple[float, float]
     length: float
     broken_at: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "state": str(self.state),
+            "judged": self.judged,
+            "hits": self.hits,
+            "promised": self.promised,
+            "precision": self.precision,
+            "bounds": list(self.bounds),
+            "broken": len(self.broken_at),
+        }
 
 
 def judge_promise(alerts: JudgedAlerts) -> Promise:

@@ -15,7 +15,7 @@ from forewarn.evaluation.prediction.kept_promise import JudgedAlerts, Promise, j
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.models.prediction.ensembles import top_k_count
 
-__all__ = ["list_promise", "list_worth", "listed_alerts", "promise_figures"]
+__all__ = ["list_promise", "list_worth", "listed_alerts"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -179,21 +179,6 @@ def list_promise(table: ScoreTable, costs: ActionCosts | None) -> Promise | None
     ]
     probability = table.frame["probability"].to_numpy(float)[alerts.row]
     return judge_promise(JudgedAlerts.of(probability, alerts.hit, position))
-
-
-def promise_figures(promise: Promise | None) -> dict[str, Any] | None:
-    """Return what JSON can hold of a promise."""
-    if promise is None:
-        return None
-    return {
-        "state": str(promise.state),
-        "judged": promise.judged,
-        "hits": promise.hits,
-        "promised": promise.promised,
-        "precision": promise.precision,
-        "bounds": list(promise.bounds),
-        "broken": len(promise.broken_at),
-    }
 
 
 def _lengths(ranking: _Ranking, longest_share: float) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom
+from scipy.special import bdtr
 
 __all__ = ["hoeffding_bentkus", "longest_held", "running_bounds", "shortfall_evidence"]
 
@@ -40,7 +40,7 @@ def hoeffding_bentkus(risk: float, n: int, limit: float) -> float:
     """
     if n == 0 or risk >= limit:
         return 1.0
-    bentkus = math.e * float(binom.cdf(math.ceil(n * risk - 1e-9), n, limit))
+    bentkus = math.e * float(bdtr(math.ceil(n * risk - 1e-9), n, limit))
     return min(1.0, math.exp(-n * _kl(risk, limit)), bentkus)
 
 

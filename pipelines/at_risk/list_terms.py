@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from forewarn.evaluation.prediction.action_costs import ActionCosts
 from forewarn.evaluation.prediction.kept_promise import ENOUGH_JUDGED, Promise, PromiseState
-from forewarn.evaluation.prediction.list_worth import promise_figures
 from forewarn.models.prediction.ensembles import top_k_count
 from forewarn.pipelines.rendering.templates import chance_text, count, plural
 
@@ -122,5 +121,5 @@ class ListTerms:
             "share": self.share,
             "costs": None if self.costs is None else self.costs.to_dict(),
             "break_even": None if self.costs is None else self.costs.break_even,
-            "promise": promise_figures(self.promise),
+            "promise": None if self.promise is None else self.promise.to_dict(),
         }

@@ -16,11 +16,7 @@ import pyarrow.parquet as pq
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL
 from forewarn.evaluation.prediction.backtest_figures import report_strategy
 from forewarn.evaluation.prediction.daily_list import lists_of
-from forewarn.evaluation.prediction.list_worth import (
-    list_promise,
-    list_worth,
-    promise_figures,
-)
+from forewarn.evaluation.prediction.list_worth import list_promise, list_worth
 from forewarn.evaluation.prediction.retraining_schedule import retraining_times
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
@@ -162,7 +158,8 @@ def _report(job: Job, walk: Walk, tables: dict[str, ScoreTable]) -> dict[str, An
                 report[part] |= {f"{n}_{strategy}": f for n, f in figures[part].items()}
             report["calibration"][strategy] = figures["calibration"]
             report["worth"][strategy] = list_worth(table, costs, job.settings.evaluation.k)
-            report["promise"][strategy] = promise_figures(list_promise(table, costs))
+            promise = list_promise(table, costs)
+            report["promise"][strategy] = None if promise is None else promise.to_dict()
             bar.update()
     known = (instances.label >= 0) & (instances.end <= walk.last_tested)
     return report | {
