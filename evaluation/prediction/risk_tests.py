@@ -86,10 +86,10 @@ def longest_held(
     for length in lengths:
         rows = position <= length + 1e-9
         n = int(rows.sum())
-        if n == 0:
-            break
+        limit = float((weights * (1.0 - least))[rows].sum() / max(1, n))
+        if hoeffding_bentkus(0.0, n, limit) > level:
+            continue
         risk = float((weights * ~hit)[rows].sum() / n)
-        limit = float((weights * (1.0 - least))[rows].sum() / n)
         if hoeffding_bentkus(risk, n, limit) > level:
             break
         held = length

@@ -68,7 +68,7 @@ def channel_of(feature: str, columns: Collection[str]) -> str:
     name = record[1] if record else feature
     if name in columns or name.startswith("failures:"):
         return name
-    for part in name.split(":"):
+    for part in reversed(name.split(":")):  # the group of peers stands before what is compared
         stripped = part.removeprefix("grave ")
         if stripped in columns or _is_pair(stripped, columns):
             return stripped
@@ -111,10 +111,10 @@ def in_words(mention: Mention) -> str:
 
 
 def _amount(value: float) -> str:
-    """Write a number with the digits that a person reads."""
+    """Write a number with the digits that a person says."""
     size = abs(value)
-    if size >= 100 or abs(value - round(value)) < 0.005:
-        return f"{value:,.0f}".replace("-0", "0") if abs(value) < 0.5 else f"{value:,.0f}"
+    if size >= 20 or abs(value - round(value)) < 0.005:
+        return f"{round(value):,}"
     return f"{value:.1f}" if size >= 10 else f"{value:.2g}"
 
 

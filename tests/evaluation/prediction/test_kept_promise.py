@@ -44,17 +44,19 @@ def test_a_ranking_earns_its_way_back() -> None:
 
 
 def test_where_the_end_of_the_list_is_bad_only_its_head_comes_back() -> None:
-    position = np.tile([0.3, 0.3, 1.0, 1.0], 60)
-    hit = np.concatenate([np.zeros(60), np.tile([1, 1, 0, 0], 45)]).astype(bool)
-    promise = judge_promise(JudgedAlerts.of(np.full(240, 0.6), hit, position))
+    # After the break 10 of 60 hit where 12 were promised, all of them in the first third.
+    position = np.concatenate([np.ones(60), np.tile([0.3, 0.3, 1, 1, 1, 1], 10)])
+    hit = np.concatenate([np.zeros(60), np.tile([1, 0, 0, 0, 0, 0], 10)]).astype(bool)
+    promised = np.repeat([0.9, 0.2], 60)
+    promise = judge_promise(JudgedAlerts.of(promised, hit, position))
     assert promise.length == pytest.approx(2 / 3)
 
 
 def test_alerts_left_alone_more_often_weigh_less() -> None:
     # Of those that are left alone by chance 1 in 4 hits nothing; the others always hit.
     hit = [False, True] * 100
-    equal = judge_promise(JudgedAlerts.of([0.5] * 200, hit))
-    weighted = judge_promise(JudgedAlerts.of([0.5] * 200, hit, weight=[1.0, 0.25] * 100))
+    equal = judge_promise(JudgedAlerts.of([0.2] * 200, hit))
+    weighted = judge_promise(JudgedAlerts.of([0.2] * 200, hit, weight=[1.0, 0.25] * 100))
     assert equal.precision == pytest.approx(0.5)
     assert weighted.precision == pytest.approx(0.2)
     assert weighted.bounds[1] < equal.bounds[1]

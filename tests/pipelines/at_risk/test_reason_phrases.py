@@ -58,7 +58,7 @@ def words(kind: str, column: str, value: float, others: list[float], **more: Any
         (("count", "smart_5_raw", 8, [0.0]), f"smart_5_raw rose by 8 this week; {OTHERS}: none"),
         (
             ("level", "temperature_gpu", 71.2, [58.0, 61.3]),
-            f"temperature 71.2 °C this week; {OTHERS}: 58 to 61.3 °C",
+            f"temperature 71 °C this week; {OTHERS}: 58 to 61 °C",
         ),
         (
             ("level", "pcie_link_width", 8, [16.0, 16.0]),
