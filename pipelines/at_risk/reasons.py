@@ -80,12 +80,22 @@ def _own_name(columns: set[str]) -> str:
     return "GPUs" if columns & set(NOUNS) else "devices"
 
 
+def _strongest(evidence: ChannelEvidence, channel: str) -> list[Signs | None]:
+    """Return what says most of a channel for each of n GPUs, None where all is ordinary."""
+    signs = evidence.signs(channel)
+    if not signs:
+        return [None] * len(evidence.values)
+    strength = np.stack([sign.strength for sign in signs])
+    best, ordinary = strength.argmax(axis=0).tolist(), (strength.max(axis=0) <= 0).tolist()
+    return [None if plain else signs[i] for i, plain in zip(best, ordinary, strict=True)]
+
+
 class _Chooser:
     """Chooses what to say of a channel, and remembers what was measured."""
 
     def __init__(self, evidence: ChannelEvidence, noun: str) -> None:
         self._evidence, self._noun = evidence, noun
-        self._signs: dict[str, list[Signs]] = {}
+        self._strongest: dict[str, list[Signs | None]] = {}
 
     def reasons(self, row: int, channels: list[str]) -> Reasons:
         """Return the reasons of one GPU, of channels in their order."""
@@ -100,11 +110,10 @@ class _Chooser:
         return Reasons(tuple(texts), tuple(dict.fromkeys([*named, *channels])))
 
     def _text(self, row: int, channel: str) -> str:
-        if channel not in self._signs:
-            self._signs[channel] = self._evidence.signs(channel)
-        signs = self._signs[channel]
-        best = max(signs, key=lambda sign: float(sign.strength[row]), default=None)
-        return "" if best is None or best.strength[row] <= 0 else self._mention(row, best)
+        if channel not in self._strongest:
+            self._strongest[channel] = _strongest(self._evidence, channel)
+        signs = self._strongest[channel][row]
+        return "" if signs is None else self._mention(row, signs)
 
     def _mention(self, row: int, signs: Signs) -> str:
         near = self._evidence.peers.near
