@@ -32,7 +32,7 @@ class PromiseState(StrEnum):
     """What can be said of the promise."""
 
     UNKNOWN = "cannot tell"
-    KEPT = "kept"
+    HOLDS = "kept"
     BROKEN = "broken"
 
 
@@ -147,7 +147,7 @@ def judge_promise(alerts: JudgedAlerts) -> Promise:
         start, length = start + forgiven[0], forgiven[1]
     watched = alerts.since(start)
     enough = len(watched) >= ENOUGH_JUDGED or bool(broken)
-    state = PromiseState.KEPT if enough else PromiseState.UNKNOWN
+    state = PromiseState.HOLDS if enough else PromiseState.UNKNOWN
     return _promise(watched, PromiseState.BROKEN if not length else state, length, broken)
 
 

@@ -172,13 +172,7 @@ class Candidates:
         """Return the list by score, ties by serial; every argument has shape (n,)."""
         row = np.argsort(-score, kind="stable")
         choice = self.terms.choose(probability[row])
-        evidence = ChannelEvidence(
-            self.timeline,
-            self.instances,
-            self.values,
-            self.plan,
-            PeerComparison.of(self.timeline, self.instances, self.plan),
-        )
+        evidence = self._evidence()
         reasons = reasons_of(evidence, contributions)
         rank, serials = np.arange(1, len(row) + 1), self._serials()
         columns = {
@@ -212,6 +206,10 @@ class Candidates:
             choice.sentences,
             self.terms.summary(),
         )
+
+    def _evidence(self) -> ChannelEvidence:
+        peers = PeerComparison.of(self.timeline, self.instances, self.plan)
+        return ChannelEvidence(self.timeline, self.instances, self.values, self.plan, peers)
 
     def _serials(self) -> npt.NDArray[np.object_]:
         serials = np.array(self.timeline.records.serials, dtype=object)

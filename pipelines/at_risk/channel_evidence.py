@@ -35,7 +35,7 @@ Kind = Literal[
     "date",
 ]  # fmt: skip
 _LEAST_DIFFERENCE = 0.01  # of a level
-_FAR = 5.0  # robust standard deviations from which a level is out of the ordinary
+_FAR = 4.0  # robust standard deviations from which a level is out of the ordinary
 _FAR_SWING = 6.0  # spreads are skewed
 _SWING_WORTH = 0.7  # a person understands a level sooner
 _RARE = 0.02  # share of the fleet that may have as much
@@ -121,13 +121,15 @@ class ChannelEvidence:
             return list(self._categories(channel))
         if channel in kinds.date:
             return list(self._dates(channel))
-        return list(self._failures(channel) if channel[:9] == "failures:" else self._given(channel))
+        return list(
+            self._failures(channel) if channel[:9] == "failures:" else self._explained(channel)
+        )
 
     def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Signs]:
         sums = self.spans.sums(self.timeline.grid.sums(name, name, lambda values: values).total)
         for k in reversed(range(len(self.lengths))):
             counted = sums[k] * unit
-            strength = self._rare(counted)
+            strength = np.where(self.peers.leads(counted), self._rare(counted), 0.0)
             if k:  # most of it came lately: the shorter span says more
                 strength = np.where(sums[k - 1] >= _WITHIN * sums[k], 0.5 * strength, strength)
             yield Signs(kind, name, counted, strength, self.lengths[k])
@@ -155,7 +157,10 @@ class ChannelEvidence:
             yield Signs("swing", name, swing[k], strength, span)
             if k + 1 < len(self.lengths):
                 change = mean[k] - before[k]
-                yield Signs("change", name, change, self._off(change, level=mean[k]), span, mean[k])
+                beside = np.abs(group_medians(change, self.peers.near.code))
+                alone = np.abs(change) > 2.0 * np.nan_to_num(beside)
+                strength = np.where(alone, self._off(change, level=mean[k]), 0.0)
+                yield Signs("change", name, change, strength, span, mean[k])
 
     def _off(self, values: Floats, far: float = _FAR, level: Floats | None = None) -> Floats:
         """Return the strength of levels: far from their machine's, as hardly any other is.
@@ -165,7 +170,7 @@ class ChannelEvidence:
         beside = self.peers.beside(values)
         beside = np.where(np.isfinite(beside), beside, values)
         group = self.peers.references
-        off = np.minimum(np.abs(deviation(beside, group)), np.abs(deviation(values, group)) * 2)
+        off = np.abs(deviation(beside, group))
         rare = tail_share(np.abs(beside), group) <= _RARE
         if level is not None:
             rare &= np.abs(beside) > _LEAST_DIFFERENCE * np.abs(level)
@@ -213,7 +218,7 @@ class ChannelEvidence:
         rare &= np.isfinite(days) & (np.abs(deviation(days, self.peers.references)) > 2)
         yield Signs("date", name, days, np.where(rare, 1.0, 0.0))
 
-    def _given(self, channel: str) -> Iterator[Signs]:
+    def _explained(self, channel: str) -> Iterator[Signs]:
         """Say what one sensor does not explain of another, from the columns of a model."""
         for span in self.lengths[1:]:
             name = f"mean:{channel}:{span_name(span)}"

@@ -108,7 +108,7 @@ class ListTerms:
             f"{count(promise.judged)} past alerts are judged, {chance_text(promise.promised)} of "
             f"them were to fail and {chance_text(promise.precision)} did"
         )
-        if promise.state == PromiseState.KEPT:
+        if promise.state == PromiseState.HOLDS:
             return f"The chances hold: {past}."
         return (
             f"The promise is broken: since then {past}. No GPU is flagged for action; the ranking "

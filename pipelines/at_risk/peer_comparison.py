@@ -96,6 +96,14 @@ class PeerComparison:
                 group[members] = code + 1
         return group
 
+    def leads(self, values: Floats) -> npt.NDArray[np.bool_]:
+        """Tell which values no other GPU of the same machine surpasses."""
+        if self.near.column != MACHINE:
+            return np.ones(len(values), dtype=bool)
+        highest = np.full(int(self.near.code.max(initial=0)) + 2, -np.inf)
+        np.maximum.at(highest, self.near.code, values)  # -1, no machine, is the last
+        return np.asarray((values >= highest[self.near.code]) | (self.near.code < 0))
+
     def beside(self, values: Floats) -> Floats:
         """Return each value minus the median of its near group; NaN with fewer than three."""
         return values - group_medians(values, self.near.code, fewest=3)

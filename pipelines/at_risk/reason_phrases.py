@@ -157,10 +157,10 @@ def _level(mention: Mention) -> tuple[str, str]:
     others = _range(mention.others, unit)
     if "|" not in mention.column:
         return f"{title(mention.column)} {_amount(mention.value)}{unit} {when}", others
-    name, given = (title(part) for part in mention.column.split("|"))
+    name, other = (title(part) for part in mention.column.split("|"))
     side = "above" if mention.value >= 0 else "below"
     size = f"{_amount(abs(mention.value))}{unit}"
-    return f"{name} {size} {side} what its {given} explains, {when}", others
+    return f"{name} {size} {side} what its {other} explains, {when}", others
 
 
 def _change(mention: Mention) -> tuple[str, str]:

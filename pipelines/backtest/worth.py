@@ -101,8 +101,7 @@ def promise_words(promise: object) -> str:
         f"and {chance_text(promise['precision'])} did"
     )
     times = f" It broke {count(promise['broken'])} times." if promise["broken"] else ""
-    kept = "kept" if promise["state"] == "kept" else "broken"
-    return f"The promise of the list is {kept}: {figures}.{times}"
+    return f"The promise of the list is {promise['state']}: {figures}.{times}"
 
 
 def _ways(worth: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def test_a_ranking_earns_its_way_back() -> None:
     bad, good = [False] * 60, [True, False] * 60
     promised = [0.9] * 60 + [0.5] * 120
     promise = judge_promise(JudgedAlerts.of(promised, bad + good))
-    assert promise.state == PromiseState.KEPT
+    assert promise.state == PromiseState.HOLDS
     assert promise.length == 1.0
     assert promise.broken_at == (59,)
     again = judge_promise(JudgedAlerts.of(promised + [0.9] * 120, bad + good + [False] * 120))
