@@ -172,6 +172,7 @@ class ChannelEvidence:
         group = self.peers.references
         off = np.abs(deviation(beside, group))
         rare = tail_share(np.abs(beside), group) <= _RARE
+        rare &= self.peers.leads(values) | self.peers.leads(-values)
         if level is not None:
             rare &= np.abs(beside) > _LEAST_DIFFERENCE * np.abs(level)
         return np.where(rare & (off >= far), np.clip(off, 0.0, 100.0), 0.0)

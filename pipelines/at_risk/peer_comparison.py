@@ -101,7 +101,8 @@ class PeerComparison:
         if self.near.column != MACHINE:
             return np.ones(len(values), dtype=bool)
         highest = np.full(int(self.near.code.max(initial=0)) + 2, -np.inf)
-        np.maximum.at(highest, self.near.code, values)  # -1, no machine, is the last
+        known = np.nan_to_num(values, nan=-np.inf)
+        np.maximum.at(highest, self.near.code, known)  # -1, no machine, is the last
         return np.asarray((values >= highest[self.near.code]) | (self.near.code < 0))
 
     def beside(self, values: Floats) -> Floats:

@@ -70,21 +70,21 @@ def _worth_words(worth: Mapping[str, Any], report: Mapping[str, Any]) -> list[st
     share = "K" if k is None else f"{100 * k:g} % of the fleet"
     return [
         text,
-        f"At the prices of this site it would have saved {_hours(chosen)} a month, and was empty "
-        f"on {plural(worth['empty_days'], 'day')}.",
+        f"At the prices of this site it would have {_brought(chosen)} a month, and was empty on "
+        f"{plural(worth['empty_days'], 'day')}.",
         f"Draining the paper's top K ({share} a day) would have {_brought(top_k)} a month.",
     ]
 
 
-def _hours(figures: Mapping[str, Any]) -> str:
-    bounds = figures.get("gpu_hours_interval") or (None, None)
-    text = f"{count(figures['gpu_hours'])} GPU-hours"
-    return text if bounds[0] is None else f"{text} ({count(bounds[0])} to {count(bounds[1])})"
-
-
 def _brought(figures: Mapping[str, Any]) -> str:
+    """Say what was saved, or what it cost, with the interval of the same sign."""
     hours = number(figures["gpu_hours"]) or 0.0
-    return f"saved {count(hours)} GPU-hours" if hours >= 0 else f"cost {count(-hours)} GPU-hours"
+    bounds = figures.get("gpu_hours_interval") or (None, None)
+    text = f"{'saved' if hours >= 0 else 'cost'} {count(abs(hours))} GPU-hours"
+    if bounds[0] is None:
+        return text
+    low, high = sorted(bound if hours >= 0 else -bound for bound in bounds)
+    return f"{text} ({count(low)} to {count(high)})"
 
 
 def promise_words(promise: object) -> str:
@@ -147,8 +147,17 @@ def worth_figure(worth: Mapping[str, Any]) -> Figure:
         drawn[0].yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
         drawn[1].yaxis.set_major_locator(MaxNLocator(integer=True))
         drawn[-1].set_xlabel("GPUs listed a day")
-        drawn[-1].xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:g}"))
+        drawn[-1].set_xticks(_ticks(worth["curve"]))
+        drawn[-1].set_xticks([], minor=True)
+        drawn[-1].xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+        drawn[-1].yaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{hours:,.0f}"))
     return figure
+
+
+def _ticks(curve: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return round lengths of lists up to the longest."""
+    longest = max(point["listed_per_day"] for point in curve)
+    return [step * 10.0**e for e in range(6) for step in (1, 3) if step * 10**e <= longest]
 
 
 def _draw_panel(axes: Axes, worth: Mapping[str, Any], key: str, bounds: str) -> None:

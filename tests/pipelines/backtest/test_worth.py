@@ -62,7 +62,10 @@ def test_sentences_say_what_was_chosen_and_what_the_top_k_would_have_cost() -> N
     text = " ".join(section["sentences"])
     assert "held 1.5 GPUs a day: 30 alerts in 20 days, of which 10 of 100 failed" in text
     assert "saved 321 GPU-hours (221 to 421) a month, and was empty on 4 days" in text
-    assert "top K (2 % of the fleet a day) would have cost 12,345 GPU-hours a month" in text
+    assert (
+        "top K (2 % of the fleet a day) would have cost 12,345 GPU-hours (12,245 to 12,445) a month"
+        in text
+    )
     assert "The promise of the list is kept: 10 % of 70 alerts were to fail, and 7.0 % did." in text
     labels = [way["label"] for way in section["ways"]]
     assert labels[0] == "Nothing"
