@@ -43,8 +43,9 @@ class Reasons:
 def reasons_of(evidence: ChannelEvidence, contributions: Mapping[str, Floats]) -> list[Reasons]:
     """Say for each of n GPUs which channels speak most for a failure.
 
-    The model says which channels count and in which order, the records what they show. A channel
-    whose records are ordinary, among the GPUs of the same machine and of the fleet, is no reason.
+    The model says which channels count, the records what they show; both together make the order.
+    A channel whose records are ordinary, among the GPUs of the same machine and of the fleet, is no
+    reason.
 
     Parameters
     ----------
@@ -70,8 +71,9 @@ def reasons_of(evidence: ChannelEvidence, contributions: Mapping[str, Floats]) -
     reasons = []
     for row in range(n):
         order = np.argsort(-summed[row], kind="stable")
-        telling = [distinct[i] for i in order if summed[row, i] > _LEAST_SHARE * total[row]]
-        reasons.append(chooser.reasons(row, telling))
+        telling = [i for i in order if summed[row, i] > _LEAST_SHARE * total[row]]
+        weights = {distinct[i]: float(summed[row, i]) for i in telling}
+        reasons.append(chooser.reasons(row, weights))
     return reasons
 
 
@@ -97,23 +99,20 @@ class _Chooser:
         self._evidence, self._noun = evidence, noun
         self._strongest: dict[str, list[Signs | None]] = {}
 
-    def reasons(self, row: int, channels: list[str]) -> Reasons:
-        """Return the reasons of one GPU, of channels in their order."""
-        texts, named = [], []
-        for channel in channels:
-            text = self._text(row, channel)
-            if text and text not in texts:
-                texts.append(text)
-                named.append(channel)
-            if len(texts) == _MOST:
-                break
-        return Reasons(tuple(texts), tuple(dict.fromkeys([*named, *channels])))
+    def reasons(self, row: int, weights: Mapping[str, float]) -> Reasons:
+        """Return the reasons of one GPU, of channels with what speaks for them, strongest first."""
+        signs = {channel: self._sign(row, channel) for channel in weights}
+        shown = {channel: sign for channel, sign in signs.items() if sign is not None}
+        order = sorted(
+            shown, key=lambda name: -weights[name] * np.log1p(float(shown[name].strength[row]))
+        )
+        texts = tuple(self._mention(row, shown[channel]) for channel in order[:_MOST])
+        return Reasons(texts, tuple(dict.fromkeys([*order[:_MOST], *weights])))
 
-    def _text(self, row: int, channel: str) -> str:
+    def _sign(self, row: int, channel: str) -> Signs | None:
         if channel not in self._strongest:
             self._strongest[channel] = _strongest(self._evidence, channel)
-        signs = self._strongest[channel][row]
-        return "" if signs is None else self._mention(row, signs)
+        return self._strongest[channel][row]
 
     def _mention(self, row: int, signs: Signs) -> str:
         near = self._evidence.peers.near

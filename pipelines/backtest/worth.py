@@ -79,11 +79,11 @@ def _worth_words(worth: Mapping[str, Any], report: Mapping[str, Any]) -> list[st
 def _brought(figures: Mapping[str, Any]) -> str:
     """Say what was saved, or what it cost, with the interval of the same sign."""
     hours = number(figures["gpu_hours"]) or 0.0
-    bounds = figures.get("gpu_hours_interval") or (None, None)
+    bounds = figures.get("gpu_hours_interval")
     text = f"{'saved' if hours >= 0 else 'cost'} {count(abs(hours))} GPU-hours"
-    if bounds[0] is None:
+    if bounds is None:
         return text
-    low, high = sorted(bound if hours >= 0 else -bound for bound in bounds)
+    low, high = sorted((number(bound) or 0.0) * (1 if hours >= 0 else -1) for bound in bounds)
     return f"{text} ({count(low)} to {count(high)})"
 
 
