@@ -115,7 +115,7 @@ def _amount(value: float) -> str:
     size = abs(value)
     if size >= 20 or abs(value - round(value)) < 0.005:
         return f"{round(value):,}"
-    return f"{value:.1f}" if size >= 10 else f"{value:.2g}"
+    return f"{value:.3g}" if size >= 10 else f"{value:.2g}"
 
 
 def _range(values: Sequence[float], unit: str = "") -> str:
