@@ -147,9 +147,12 @@ class ChannelEvidence:
         total, count = self.spans.sums(sums.total), self.spans.sums(sums.count)
         squares = self.spans.sums(sums.squares)
         with np.errstate(invalid="ignore", divide="ignore"):
-            mean = total / count
+            # A GPU that has not lived through a span has no level over it.
+            mean = np.where(self.spans.known, total / count, np.nan)
             swing = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
-            before = (total[-1] - total) / (count[-1] - count)
+            before = np.where(
+                self.spans.known[-1], (total[-1] - total) / (count[-1] - count), np.nan
+            )
         for k, span in enumerate(self.lengths):
             yield Signs("level", name, mean[k], self._off(mean[k], level=mean[k]), span)
             more = swing[k] > group_medians(swing[k], self.peers.near.code)

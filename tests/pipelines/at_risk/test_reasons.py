@@ -129,6 +129,17 @@ def test_a_hot_gpu_stands_beside_its_machine(tmp_path: Path) -> None:
     assert "; the other GPUs of node-1: 6" in text
 
 
+def test_a_gpu_of_yesterday_is_not_compared_over_a_week(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        young = (frame["gpu_serial"] == SICK) & ~rows_of(frame, last=20)
+        frame.loc[young, "gpu_serial"] = "the one before"
+        days = frame["timestamp"].dt.day % 10  # what the others did before it came
+        frame.loc[days < 8, "temperature_gpu"] += 30.0
+
+    said = reasons(change, tmp_path, "mean:temperature_gpu:7d", "trend:temperature_gpu:12h")
+    assert said[SICK].texts == ()
+
+
 def test_a_code_comes_with_its_meaning(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=3), "xid"] = [63, 0, 0]
