@@ -131,7 +131,7 @@ def test_a_hot_gpu_stands_beside_its_machine(tmp_path: Path) -> None:
 
 def test_a_gpu_of_yesterday_is_not_compared_over_a_week(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
-        young = (frame["gpu_serial"] == SICK) & ~rows_of(frame, last=20)
+        young = (frame["gpu_serial"] == SICK) & ~rows_of(frame, last=30)
         frame.loc[young, "gpu_serial"] = "the one before"
         days = frame["timestamp"].dt.day % 10  # what the others did before it came
         frame.loc[days < 8, "temperature_gpu"] += 30.0
