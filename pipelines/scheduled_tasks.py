@@ -199,7 +199,14 @@ def _list_as_of(site: Site, at: int) -> AtRiskList:
         alert("built-in rules", f"{why}: the list is made by rules, without probabilities")
         return score_with_rules(site.settings, site.records, at)
     predictor = registry.load_version(version)
-    return score_with(predictor, registry.uri_of(version), site.records, at)
+    return score_with(
+        predictor,
+        registry.uri_of(version),
+        site.records,
+        at,
+        costs=site.settings.list.costs,
+        lists=site.lists,
+    )
 
 
 def review_site(config: str, day: str) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
+from forewarn.evaluation.prediction.action_costs import ActionCosts
 from forewarn.features.records.out_of_service import Absence
 
 __all__ = ["ReviewedLists", "review", "review_figures"]
@@ -136,11 +137,14 @@ def _caught(rows: pd.DataFrame, failures: pd.DataFrame) -> npt.NDArray[np.bool_]
     return np.array([key in keys for key in pairs], dtype=bool)
 
 
-def review_figures(reviewed: ReviewedLists, *, seed: int = 0) -> dict[str, Any]:
+def review_figures(
+    reviewed: ReviewedLists, *, seed: int = 0, costs: ActionCosts | None = None
+) -> dict[str, Any]:
     """Return precision, recall, warnings and calibration of the flagged rows, with intervals.
 
     The baseline is a list drawn at random: its precision is the share of all rows that a failure
-    followed.
+    followed. With prices, GPU-hours are counted, too: an alert costs its action once, and saves if
+    it is the first before a failure.
     """
     rows = reviewed.rows
     flagged = rows[rows["flagged"]]
@@ -167,6 +171,34 @@ def review_figures(reviewed: ReviewedLists, *, seed: int = 0) -> dict[str, Any]:
             "p10": float(np.quantile(leads, 0.1)) if len(leads) else None,
             "p50": float(np.quantile(leads, 0.5)) if len(leads) else None,
         },
+        **_gpu_hours(flagged, costs),
+    }
+
+
+def _gpu_hours(flagged: pd.DataFrame, costs: ActionCosts | None) -> dict[str, Any]:
+    """Return what the actions that the lists called for cost and saved; nothing without prices."""
+    if costs is None:
+        return {}
+    rows = flagged.sort_values(["window_end", "gpu_serial"], kind="stable")
+    prices = dict(costs.actions)
+    until: dict[str, pd.Timestamp] = {}
+    caught: set[tuple[str, pd.Timestamp]] = set()
+    spent, alerts = 0.0, 0
+    for row in rows.to_dict("records"):
+        serial = str(row["gpu_serial"])
+        if serial in until and row["window_end"] < until[serial]:
+            continue
+        until[serial] = row["valid_until"]
+        alerts += 1
+        spent += prices.get(str(row.get("action")), costs.dearest)
+        if row["hit"]:
+            caught.add((serial, row["fails_at"]))
+    saved = costs.saved * len(caught)
+    return {
+        "alerts": alerts,
+        "gpu_hours_saved": saved,
+        "gpu_hours_spent": spent,
+        "gpu_hours_net": saved - spent,
     }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.features.records.timeline import Timeline
-from forewarn.models.prediction.ensembles import top_k_count
+from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
+from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
+from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
+from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import reasons_of
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
 from forewarn.pipelines.storage.atomic_files import replacing
@@ -29,6 +34,7 @@ from forewarn.pipelines.storage.leftovers import remove_leftovers
 __all__ = ["AtRiskList", "Candidates"]
 
 Floats = npt.NDArray[np.float64]
+_MOST_DRAWN = 60  # as many as the page shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,12 @@ class AtRiskList:
     model_version : str
     hindsight : bool
         The model was trained after `at`: it knows what followed.
+    charts : mapping of str to tuple of Chart
+        The channels that speak most for each flagged GPU, by its serial.
+    sentences : tuple of str
+        What a reader should know of how GPUs were flagged.
+    terms : mapping
+        Prices, promise and share, as JSON can hold them.
     """
 
     at: int
@@ -56,6 +68,9 @@ class AtRiskList:
     horizon_hours: float
     model_version: str
     hindsight: bool = False
+    charts: Mapping[str, tuple[Chart, ...]] = field(default_factory=dict)
+    sentences: tuple[str, ...] = ()
+    terms: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
@@ -71,6 +86,9 @@ class AtRiskList:
             model_version=self.model_version,
             n_flagged=int(self.table["flagged"].sum()),
             hindsight=self.hindsight,
+            charts=self.charts,
+            sentences=self.sentences,
+            priced=bool(self.terms.get("costs")),
         )
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
@@ -81,11 +99,26 @@ class AtRiskList:
             path = files.enter_context(replacing(folder / "at_risk.json"))
             rows = texts.to_json(orient="records", indent=1, force_ascii=False)
             path.write_text(rows + "\n", encoding="utf-8")
+            path = files.enter_context(replacing(folder / "summary.json"))
+            path.write_text(json.dumps(self.summary(), indent=1) + "\n", encoding="utf-8")
             path = files.enter_context(replacing(folder / "at_risk.html"))
             path.write_text(page, encoding="utf-8")
             path = files.enter_context(replacing(folder / "unscored.csv"))
             write_csv(self.unscored, path)
         return folder
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the whole list says, for programs."""
+        return {
+            "at": iso(self.at),
+            "scored": len(self.table),
+            "unscored": len(self.unscored),
+            "flagged": int(self.table["flagged"].sum()),
+            "model_version": self.model_version,
+            "hindsight": self.hindsight,
+            **self.terms,
+            "sentences": list(self.sentences),
+        }
 
     def _as_text(self) -> pd.DataFrame:
         moments = {
@@ -110,8 +143,8 @@ class Candidates:
     at : int
     step, horizon : int
         Nanoseconds between two instances of a GPU, and after an instance.
-    share : float
-        Of the GPUs that is flagged.
+    terms : ListTerms
+        On which GPUs are flagged.
     version : str
     hindsight : bool
         The model was trained after `at`; every row says so then.
@@ -124,7 +157,7 @@ class Candidates:
     at: int
     step: int
     horizon: int
-    share: float
+    terms: ListTerms
     version: str
     hindsight: bool = False
 
@@ -138,20 +171,23 @@ class Candidates:
     ) -> AtRiskList:
         """Return the list by score, ties by serial; every argument has shape (n,)."""
         row = np.argsort(-score, kind="stable")
-        n_flagged = top_k_count(self.share, len(row)) if len(row) else 0
-        reasons = reasons_of(self.values, contributions, self.plan, self._peers())
-        rank = np.arange(1, len(row) + 1)
+        choice = self.terms.choose(probability[row])
+        evidence = self._evidence()
+        reasons = reasons_of(evidence, contributions)
+        rank, serials = np.arange(1, len(row) + 1), self._serials()
         columns = {
             "rank": rank,
-            "gpu_serial": self._serials()[row],
+            "gpu_serial": serials[row],
             **{name: texts[row] for name, texts in self._places().items()},
             "probability": probability[row],
-            "flagged": rank <= n_flagged,
+            "flagged": choice.flagged,
             "flagged_by": flagged_by[row],
-            "reasons": np.array(reasons, dtype=object)[row],
+            "reasons": np.array([str(reason) for reason in reasons], dtype=object)[row],
             "window_end": to_timestamps(self.instances.end[row]),
             "model_version": np.full(len(row), self.version, dtype=object),
             "valid_until": to_timestamps(self.instances.end[row] + self.horizon),
+            "action": choice.action,
+            "listed": choice.listed,
         }
         if self.hindsight:
             columns["hindsight"] = np.ones(len(row), dtype=bool)
@@ -159,11 +195,21 @@ class Candidates:
             self.at,
             pd.DataFrame(columns),
             _unscored(self.timeline, self.instances, self.plan, since=self.at - self.step),
-            self.share,
+            self.terms.share,
             self.horizon / 3.6e12,
             self.version,
             self.hindsight,
+            {
+                str(serials[i]): charts_of(evidence, i, reasons[i].channels)
+                for i in row[choice.listed][:_MOST_DRAWN].tolist()
+            },
+            choice.sentences,
+            self.terms.summary(),
         )
+
+    def _evidence(self) -> ChannelEvidence:
+        peers = PeerComparison.of(self.timeline, self.instances, self.plan)
+        return ChannelEvidence(self.timeline, self.instances, self.values, self.plan, peers)
 
     def _serials(self) -> npt.NDArray[np.object_]:
         serials = np.array(self.timeline.records.serials, dtype=object)
@@ -178,13 +224,6 @@ class Candidates:
                 texts = np.array([*column.texts, None], dtype=object)
                 places[name] = texts[self.timeline.records.codes(name, self.instances.row)]
         return places
-
-    def _peers(self) -> npt.NDArray[np.int64]:
-        """Return the group whose median counts as usual: the last and widest of the peers."""
-        if not self.plan.peers:
-            return np.zeros(len(self.instances), dtype=np.int64)
-        codes = self.timeline.records.codes(self.plan.peers[-1], self.instances.row)
-        return codes.astype(np.int64)
 
 
 def _unscored(timeline: Timeline, instances: Instances, plan: Plan, *, since: int) -> pd.DataFrame:

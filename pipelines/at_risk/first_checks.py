@@ -52,12 +52,15 @@ _WORDS: tuple[tuple[str, Check], ...] = (
     ("xid", _KERNEL),
     ("ecc", _MEMORY),
     ("remap", _MEMORY),
+    ("memory error", _MEMORY),
+    ("nvlink", _BUS),
     ("temperature", _COOLING),
     ("pcie", _BUS),
     ("link_width", _BUS),
     ("power", _POWER),
     ("clock", _CLOCKS),
     ("failures", _HISTORY),
+    ("has failed", _HISTORY),
 )
 
 

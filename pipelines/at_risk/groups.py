@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
+from forewarn.pipelines.at_risk.channel_charts import Chart, draw_chart
 from forewarn.pipelines.at_risk.first_checks import Check, first_checks
+from forewarn.pipelines.at_risk.list_terms import ACTION_WORDS
+from forewarn.pipelines.at_risk.reasons import REASON_SEPARATOR
 from forewarn.pipelines.rendering.templates import moment, number, visible
 
 __all__ = [
@@ -31,6 +36,15 @@ _SERIALS = 8  # named in one line before "and N more": a usual machine has eight
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """A channel of a flagged GPU over time."""
+
+    title: str
+    limits: str
+    picture: Markup
+
+
+@dataclass(frozen=True, slots=True)
 class FlaggedGpu:
     """A flagged GPU, ready to be shown."""
 
@@ -41,6 +55,8 @@ class FlaggedGpu:
     agreement: str
     reasons: tuple[str, ...]
     valid_until: str
+    action: str = ""
+    drawings: tuple[Drawing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +84,11 @@ class Silence:
     note: str
 
 
-def flagged_machines(table: pd.DataFrame, unscored: pd.DataFrame) -> list[FlaggedMachine]:
+def flagged_machines(
+    table: pd.DataFrame,
+    unscored: pd.DataFrame,
+    charts: Mapping[str, Sequence[Chart]] = MappingProxyType({}),
+) -> list[FlaggedMachine]:
     """Group the flagged GPUs by machine, worst first.
 
     The worst machine is the one with the most failures to expect among its flagged GPUs (the sum
@@ -81,6 +101,8 @@ def flagged_machines(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Flagge
         The list, sorted by rank, with all the columns of `at_risk.csv`; machines are strings.
     unscored : DataFrame
         The GPUs left out: `gpu_serial`, `machine_id` and `reason`.
+    charts : mapping of str to sequence of Chart, optional
+        By serial.
     """
     n_gpus = _gpus_by_machine(table, unscored)
     blind = unscored.loc[~unscored["reason"].isin(JUDGED), "machine_id"].value_counts()
@@ -88,7 +110,9 @@ def flagged_machines(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Flagge
     own = flagged["machine_id"].isna().map({True: "serial", False: "machine"})
     names = flagged["machine_id"].fillna(flagged["gpu_serial"])
     machines = [
-        _flagged_machine(rows, str(name) if kind == "machine" else "", n_gpus, blind.to_dict())
+        _flagged_machine(
+            rows, str(name) if kind == "machine" else "", n_gpus, blind.to_dict(), charts
+        )
         for (kind, name), rows in flagged.groupby([own, names], sort=False, dropna=False)
     ]
     return sorted(machines, key=lambda machine: -(machine.expected or 0.0))  # stable: then by rank
@@ -101,10 +125,14 @@ def _gpus_by_machine(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[Any, i
 
 
 def _flagged_machine(
-    rows: pd.DataFrame, name: str, n_gpus: Mapping[Any, int], blind: Mapping[Any, int]
+    rows: pd.DataFrame,
+    name: str,
+    n_gpus: Mapping[Any, int],
+    blind: Mapping[Any, int],
+    charts: Mapping[str, Sequence[Chart]],
 ) -> FlaggedMachine:
     """Put one machine together from its flagged rows."""
-    gpus = tuple(_flagged_gpu(row) for row in rows.to_dict("records"))
+    gpus = tuple(_flagged_gpu(row, charts) for row in rows.to_dict("records"))
     known = [gpu.probability for gpu in gpus if gpu.probability is not None]
     return FlaggedMachine(
         name=visible(name),
@@ -117,7 +145,7 @@ def _flagged_machine(
     )
 
 
-def _flagged_gpu(row: Mapping[Any, Any]) -> FlaggedGpu:
+def _flagged_gpu(row: Mapping[Any, Any], charts: Mapping[str, Sequence[Chart]]) -> FlaggedGpu:
     """Make one row ready to be shown."""
     rank, slot = number(row["rank"]), number(row["slot"])
     by = visible(row["flagged_by"])
@@ -129,12 +157,18 @@ def _flagged_gpu(row: Mapping[Any, Any]) -> FlaggedGpu:
         agreement=_ENSEMBLES.get(by, by and f"flagged by {by}"),
         reasons=split_reasons(row["reasons"]),
         valid_until=moment(row["valid_until"], year=False),
+        action=ACTION_WORDS.get(visible(row.get("action")), ""),
+        drawings=tuple(map(_drawing, charts.get(str(row["gpu_serial"]), ()))),
     )
+
+
+def _drawing(chart: Chart) -> Drawing:
+    return Drawing(chart.title, chart.limits, draw_chart(chart))
 
 
 def split_reasons(reasons: object) -> tuple[str, ...]:
     """Split the reasons of one GPU, most telling first."""
-    parts = visible(reasons, limit=2000).split(";")
+    parts = visible(reasons, limit=2000).split(REASON_SEPARATOR.strip())
     return tuple(visible(part.strip(), limit=240) for part in parts if part.strip())
 
 

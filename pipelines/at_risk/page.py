@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pandas as pd
 
+from forewarn.pipelines.at_risk.channel_charts import Chart
 from forewarn.pipelines.at_risk.groups import (
     JUDGED,
     FlaggedMachine,
@@ -42,6 +43,7 @@ _COLUMNS = [
     "reasons",
     "window_end",
     "valid_until",
+    "action",
 ]
 _MEANING = {
     "stale": "no recent record: the agent, the machine or the GPU is silent",
@@ -61,6 +63,9 @@ def render_at_risk(
     model_version: str,
     n_flagged: int,
     hindsight: bool = False,
+    charts: Mapping[str, Sequence[Chart]] | None = None,
+    sentences: Sequence[str] = (),
+    priced: bool = False,
 ) -> str:
     """Write the at-risk list as a page that stands alone.
 
@@ -83,6 +88,12 @@ def render_at_risk(
         How many rows of `table` are flagged.
     hindsight : bool
         The model was trained after `at`; the page says so.
+    charts : mapping of str to sequence of Chart, optional
+        Drawings of flagged GPUs, by serial.
+    sentences : sequence of str
+        What a reader should know of how GPUs were flagged.
+    priced : bool
+        GPUs are flagged while it pays, and not as many every day.
 
     Returns
     -------
@@ -101,18 +112,21 @@ def render_at_risk(
         raise ValueError(
             f"`n_flagged` must be the number of flagged rows ({flagged_rows}), got {n_flagged}."
         )
-    machines = flagged_machines(table, unscored)
+    machines = flagged_machines(table, unscored, charts or {})
     listed = _figures(table, unscored, machines, _deadline(table, at, horizon_hours))
     context = {
         "headline": headline(listed),
         "listed": listed,
         "at": at,
         "share": share,
+        "sentences": sentences,
+        "priced": priced,
         "horizon_hours": horizon_hours,
         "model_version": model_version,
         "hindsight": hindsight,
         "last_record": _latest(table["window_end"]),
         "machines": _first(machines, _SHOWN_FLAGGED),
+        "drawn": any(gpu.drawings for machine in machines for gpu in machine.gpus),
         "shown_flagged": min(n_flagged, _SHOWN_FLAGGED),
         "watched": _watched(table),
         **_unseen(table, unscored),

@@ -1,198 +1,231 @@
-"""The words for one feature of one GPU."""
+"""The words for what a channel of one GPU shows."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-__all__ = ["RECORD", "Reading", "channel_of", "in_words"]
+from forewarn.features.duration import duration_in_words
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.at_risk.channel_names import (
+    NO_SPAN,
+    NOUNS,
+    UNITS,
+    XIDS,
+    counted_noun,
+    title,
+)
 
-_SPANNED = ("mean", "spread", "trend", "rate", "peers")
+__all__ = ["Mention", "channel_of", "in_words", "span_words"]
 
-# The name that a model gives to a channel k records before the last of the window.
-RECORD = re.compile(r"(.+)\[-\d+\]")
-
-_UNITS = {
-    "temperature_gpu": " °C",
-    "power_draw": " W",
-    "utilization_gpu": " %",
-    "utilization_memory": " %",
-    "memory_used": " MiB",
-    "clock_sm": " MHz",
-    "pcie_link_width": " lanes",
-}
-_SEVERITIES = {1: "of an application", 2: "of degraded hardware", 3: "that is fatal"}
+_RECORD = re.compile(r"(.+)\[-\d+\]")  # how a model names a channel k records before the last
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A feature of one instance.
+class Mention:
+    """What a channel of one GPU shows, and its peers beside it.
 
     Attributes
     ----------
-    name : str
-        Name of the feature, or of a channel of the window.
-    kind : str
-        How a channel of the window was summed up: `last`, `gained` or `seen`; else empty.
-    value, usual : float
-        The GPU's, and the median of its peers; NaN is missing.
-    window : str
-        Length of the window.
+    kind, column, detail : str
+        As in `Signs`.
+    value : float
+    span : Nanoseconds
+    others : sequence of float
+        The values of the peers that have one.
+    whose : str
+        Who these peers are, such as "the other GPUs of node-00054"; empty where there are none.
+    now : float
+        The level that a change has led to; the hours since the last event of a code.
+    fleet : int
+        GPUs of the day.
     """
 
-    name: str
     kind: str
+    column: str
     value: float
-    usual: float
-    window: str
+    span: Nanoseconds = NO_SPAN
+    others: Sequence[float] = ()
+    whose: str = ""
+    now: float = float("nan")
+    detail: str = ""
+    fleet: int = 0
 
 
-def channel_of(feature: str) -> str:
-    """Return the column that a feature is about.
+def channel_of(feature: str, columns: Collection[str]) -> str:
+    """Return the column, or the pair `y|x` of columns, that a feature of a model is about.
 
-    Examples
-    --------
-    >>> channel_of("mean:power_draw:7d"), channel_of("xid[-3]"), channel_of("count:xid=63")
-    ('power_draw', 'xid', 'xid')
-    """
-    record = RECORD.fullmatch(feature)
-    if record or ":" not in feature:
-        return record[1] if record else feature
-    kind, *rest = feature.split(":")
-    if kind == "failures":
-        return feature
-    name = rest[1] if kind == "peers" else rest[0]
-    return re.sub(r"=.*", "", name).removeprefix("grave ")
-
-
-def in_words(reading: Reading) -> str:
-    """Return one reason in words.
+    A name that holds no known column stands for itself.
 
     Examples
     --------
-    >>> in_words(Reading("mean:temperature_gpu:7d", "", 71.2, 60.0, "3h"))
-    'temperature_gpu 71.2 °C on average over 7d (peers 60)'
-    >>> in_words(Reading("ecc_corrected", "gained", 41.0, 0.0, "3h"))
-    'ecc_corrected +41 within 3h (peers 0)'
+    >>> columns = ("power_draw", "xid", "temperature_gpu")
+    >>> [channel_of(n, columns) for n in ("mean:power_draw:7d", "xid[-3]", "count:xid=63")]
+    ['power_draw', 'xid', 'xid']
     """
-    if math.isnan(reading.value):
-        return _missing_words(reading)
-    if reading.kind:
-        return _window_words(reading)
-    kind, text = reading.name.split(":", 1)
-    return (
-        _category(reading, text) if kind == "category" else _WORDS[kind](reading, *text.split(":"))
-    )
+    record = _RECORD.fullmatch(feature)
+    name = record[1] if record else feature
+    if name in columns or name.startswith("failures:"):
+        return name
+    for part in reversed(name.split(":")):  # the group of peers stands before what is compared
+        stripped = part.removeprefix("grave ")
+        if stripped in columns or _is_pair(stripped, columns):
+            return stripped
+        if (column := stripped.split("=")[0]) in columns:
+            return column
+    return name
 
 
-def _missing_words(reading: Reading) -> str:
-    """Say what is missing: a past as long as the span, or the reading itself."""
-    kind, last = reading.name.split(":")[0], reading.name.split(":")[-1]
-    if kind == "since":
-        return "a short past"
-    if kind in _SPANNED and last != reading.window:
-        return f"a past shorter than {last}"
-    return f"{_title(channel_of(reading.name))} not known"
+def _is_pair(text: str, columns: Collection[str]) -> bool:
+    parts = text.split("|")
+    return len(parts) == 2 and all(part in columns for part in parts)
 
 
-def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+def span_words(span: Nanoseconds) -> str:
+    """Write a span that ends now.
+
+    Examples
+    --------
+    >>> span_words(Nanoseconds(7 * DAY)), span_words(Nanoseconds(12 * HOUR))
+    ('this week', 'in the last 12 h')
+    """
+    if span == 7 * DAY:
+        return "this week"
+    if span == DAY:
+        return "in the last day"
+    return f"in the last {duration_in_words(span / 1e9)}"
 
 
-def _peers(reading: Reading) -> str:
-    return "" if math.isnan(reading.usual) else f" (peers {_number(reading.usual)})"
+def in_words(mention: Mention) -> str:
+    """Return one reason as a person says it.
+
+    Examples
+    --------
+    >>> print(in_words(Mention("count", "rows_remapped", 7, Nanoseconds(7 * DAY), [0, 0],
+    ...     "the other GPUs of node-00054")))
+    7 rows remapped this week; the other GPUs of node-00054: none
+    """
+    text, others = _WORDS[mention.kind](mention)
+    return f"{text}; {mention.whose}: {others}" if mention.whose and others else text
 
 
-def _title(channel: str) -> str:
-    """Return a channel in words; `y|x` is y given x."""
-    return channel.replace("|", " given ")
+def _amount(value: float) -> str:
+    """Write a number with the digits that a person says."""
+    size = abs(value)
+    if size >= 20 or abs(value - round(value)) < 0.005:
+        return f"{round(value):,}"
+    return f"{value:.3g}" if size >= 10 else f"{value:.2g}"
 
 
-def _unit(channel: str) -> str:
-    return _UNITS.get(channel.split("|")[0], "")
+def _range(values: Sequence[float], unit: str = "") -> str:
+    """Write the least and the greatest of some values; of many, without the outermost."""
+    if not len(values):
+        return ""
+    ordered = sorted(values)
+    cut = len(ordered) // 20
+    texts = [_amount(ordered[cut]), _amount(ordered[-1 - cut])]
+    whole = texts[0] if texts[0] == texts[1] else " to ".join(texts)
+    return f"{'mostly ' if cut else ''}{whole}{unit}"
 
 
-def _window_words(reading: Reading) -> str:
-    name, value, peers = reading.name, _number(reading.value), _peers(reading)
-    if reading.kind == "gained":
-        return f"{name} +{value} within {reading.window}{peers}"
-    if reading.kind == "seen" and not reading.value:
-        return f"no {name} within {reading.window}"
-    if reading.kind == "seen":
-        return f"{name} {value} within {reading.window}"
-    return f"{name} {value}{_unit(name)}{peers}"
+def _unit(column: str) -> str:
+    return UNITS.get(column.split("|")[0], "")
 
 
-def _mean(reading: Reading, channel: str, span: str) -> str:
-    sign = "+" if "|" in channel and reading.value > 0 else ""
-    value = f"{sign}{_number(reading.value)}{_unit(channel)}"
-    return f"{_title(channel)} {value} on average over {span}{_peers(reading)}"
+def _count(mention: Mention) -> tuple[str, str]:
+    others = "none" if not any(mention.others) and len(mention.others) else _range(mention.others)
+    when = span_words(mention.span)
+    noun = counted_noun(mention.column, mention.value)
+    if noun:
+        return f"{_amount(mention.value)} {noun} {when}", others
+    return f"{title(mention.column)} rose by {_amount(mention.value)} {when}", others
 
 
-def _spread(reading: Reading, channel: str, span: str) -> str:
-    value = f"{_number(reading.value)}{_unit(channel)}"
-    return f"{_title(channel)} varies by {value} over {span}{_peers(reading)}"
+def _duration(mention: Mention) -> tuple[str, str]:
+    lasted = duration_in_words(mention.value / 1e9)
+    others = "never" if not any(mention.others) else f"up to {_long(max(mention.others))}"
+    return f"{title(mention.column)} for {lasted} {span_words(mention.span)}", others
 
 
-def _trend(reading: Reading, channel: str, span: str) -> str:
-    verb = "rose" if reading.value >= 0 else "fell"
-    value = f"{_number(abs(reading.value))}{_unit(channel)}"
-    return f"{_title(channel)} {verb} by {value} within {span}{_peers(reading)}"
+def _long(nanoseconds: float) -> str:
+    return duration_in_words(nanoseconds / 1e9)
 
 
-def _rate(reading: Reading, channel: str, span: str) -> str:
-    return f"{channel} {_number(reading.value)} an hour over {span}{_peers(reading)}"
+def _level(mention: Mention) -> tuple[str, str]:
+    when, unit = span_words(mention.span), _unit(mention.column)
+    others = _range(mention.others, unit)
+    if "|" not in mention.column:
+        return f"{title(mention.column)} {_amount(mention.value)}{unit} {when}", others
+    name, other = (title(part) for part in mention.column.split("|"))
+    side = "above" if mention.value >= 0 else "below"
+    size = f"{_amount(abs(mention.value))}{unit}"
+    return f"{name} {size} {side} what its {other} explains, {when}", others
 
 
-def _since(reading: Reading, channel: str) -> str:
-    return f"{channel} last seen {_number(reading.value)} h ago{_peers(reading)}"
+def _change(mention: Mention) -> tuple[str, str]:
+    unit = _unit(mention.column)
+    verb = "rose" if mention.value >= 0 else "fell"
+    text = f"{title(mention.column)} {verb} by {_amount(abs(mention.value))}"
+    text += f" to {_amount(mention.now)}{unit} {span_words(mention.span)}"
+    return text, _range(mention.others, unit) and f"changed by {_range(mention.others, unit)}"
 
 
-def _versus(reading: Reading, group: str, channel: str, span: str) -> str:
-    sign = "+" if reading.value >= 0 else ""
-    value = f"{sign}{_number(reading.value)}{_unit(channel)}"
-    return f"{_title(channel)} {value} against others of its {group} over {span}"
+def _swing(mention: Mention) -> tuple[str, str]:
+    unit = _unit(mention.column)
+    text = f"{title(mention.column)} swings by {_amount(mention.value)}{unit} around its mean"
+    return f"{text} {span_words(mention.span)}", _range(mention.others, unit)
 
 
-def _category(reading: Reading, text: str) -> str:
-    column, value = text.split("=", 1)
-    return f"{column} is {value}" if reading.value else f"{column} is not {value}"
+def _silent(mention: Mention) -> tuple[str, str]:
+    return f"no reading of {NOUNS.get(mention.column, title(mention.column))} " + span_words(
+        mention.span
+    ), ""
 
 
-def _days_until(reading: Reading, column: str) -> str:
-    days = _number(abs(reading.value))
-    return f"{column} in {days} days" if reading.value >= 0 else f"{column} was {days} days ago"
+def _code(mention: Mention) -> tuple[str, str]:
+    times = "once" if mention.value == 1 else f"{_amount(mention.value)} times"
+    name = f"{title(mention.column)} {mention.detail}"
+    if mention.column == "xid" and mention.detail in XIDS:
+        name += f" ({XIDS[mention.detail]})"
+    last = f", {'' if mention.value == 1 else 'last '}{_ago(mention.now)}"
+    others = "never" if not any(mention.others) and len(mention.others) else ""
+    return f"{name} {times} {span_words(mention.span)}{last}", others or _range(mention.others)
 
 
-def _count(reading: Reading, text: str) -> str:
-    what = text.replace("=", " ")
-    times = "once" if reading.value == 1 else f"{_number(reading.value)} times"
-    return f"{what} {times} within {reading.window}{_peers(reading)}"
+def _ago(hours: float) -> str:
+    if hours < 1:
+        return "within the last hour"
+    return f"{hours:.0f} h ago" if hours < 48 else f"{hours / 24:.0f} days ago"
 
 
-def _severity(reading: Reading, column: str) -> str:
-    grade = _SEVERITIES.get(round(reading.value))
-    return f"{column} {grade} within {reading.window}" if grade else f"no {column}"
+def _failures(mention: Mention) -> tuple[str, str]:
+    times = "once" if mention.value == 1 else f"{_amount(mention.value)} times"
+    if mention.column == "failures:serial":
+        return f"this GPU has failed {times} before", ""
+    return f"a GPU in this slot has failed {times} lately", ""
 
 
-def _failures(reading: Reading, of: str) -> str:
-    what = "this GPU" if of == "serial" else "this slot"
-    plural = "" if reading.value == 1 else "s"
-    return f"{_number(reading.value)} earlier failure{plural} of {what}"
+def _category(mention: Mention) -> tuple[str, str]:
+    name, number = title(mention.column), _amount(mention.value)
+    return f"{name} {mention.detail}, as {number} of {mention.fleet:,} have", ""
 
 
-_WORDS: dict[str, Callable[..., str]] = {
-    "mean": _mean,
-    "spread": _spread,
-    "trend": _trend,
-    "rate": _rate,
-    "since": _since,
-    "window_since": _since,
-    "peers": _versus,
-    "days_until": _days_until,
+def _date(mention: Mention) -> tuple[str, str]:
+    days = f"{abs(mention.value):,.0f} days"
+    name = NOUNS.get(mention.column, title(mention.column))
+    return (f"{name} in {days}" if mention.value >= 0 else f"{name} {days} ago"), ""
+
+
+_WORDS: dict[str, Callable[[Mention], tuple[str, str]]] = {
     "count": _count,
-    "severity": _severity,
+    "duration": _duration,
+    "level": _level,
+    "change": _change,
+    "swing": _swing,
+    "silent": _silent,
+    "code": _code,
     "failures": _failures,
+    "category": _category,
+    "date": _date,
 }

@@ -22,7 +22,7 @@ from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 __all__ = ["read_lists", "review_lists", "review_text"]
 
 _NEEDED = ("gpu_serial", "window_end", "valid_until", "flagged")
-_READ = (*_NEEDED, "machine_id", "probability", "model_version")
+_READ = (*_NEEDED, "machine_id", "probability", "model_version", "action")
 
 
 def read_lists(at_risk: Path) -> pd.DataFrame:
@@ -151,6 +151,11 @@ def review_text(figures: dict[str, Any]) -> str:
         lines.append(
             f"{figures['rows_unknown']} rows are left out, as their machine was out of service: "
             "that it did not fail then says nothing."
+        )
+    if figures.get("gpu_hours_net") is not None:
+        lines.append(
+            f"In GPU-hours: {figures['alerts']} alerts cost {figures['gpu_hours_spent']:,.0f} and "
+            f"saved {figures['gpu_hours_saved']:,.0f}, together {figures['gpu_hours_net']:+,.0f}."
         )
     if figures["rows_not_over_yet"]:
         lines.append(f"{figures['rows_not_over_yet']} rows are not over yet and left out.")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.evaluation.prediction.action_costs import ActionCosts
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import latest_instances
 from forewarn.features.prediction.measurement import Measures
@@ -18,6 +20,8 @@ from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
+from forewarn.pipelines.at_risk.list_terms import ListTerms
+from forewarn.pipelines.at_risk.past_alerts import past_promise
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.runtime.job_error import JobError
@@ -57,7 +61,14 @@ def _timeline(store: RecordStore, plan: Plan, at: int, step: int) -> Timeline:
 
 
 def score_with(
-    predictor: Predictor, model: str, records: Path, at: int, *, hindsight: bool = False
+    predictor: Predictor,
+    model: str,
+    records: Path,
+    at: int,
+    *,
+    hindsight: bool = False,
+    costs: ActionCosts | None = None,
+    lists: Path | None = None,
 ) -> AtRiskList:
     """Make the list of a trained predictor as of `at`.
 
@@ -71,6 +82,10 @@ def score_with(
         Nothing from then on is read.
     hindsight : bool
         Make the list also of a moment before the predictor was trained, and mark it so.
+    costs : ActionCosts, optional
+        Prices of the site; by default those with which the predictor was trained.
+    lists : Path, optional
+        Past lists, whose promise is judged.
 
     Raises
     ------
@@ -104,7 +119,11 @@ def score_with(
         at,
         step=facts["step"],
         horizon=facts["horizon"],
-        share=facts["share"],
+        terms=ListTerms(
+            facts["share"],
+            costs or _costs_of(facts),
+            None if lists is None or seen else past_promise(lists, store, at, facts["horizon"]),
+        ),
         version=predictor.version,
         hindsight=seen,
     )
@@ -115,6 +134,10 @@ def score_with(
         flagged_by=_flagged_by(predictor, scores, facts["k"]),
         contributions=contributions_of(predictor, values),
     )
+
+
+def _costs_of(facts: Mapping[str, Any]) -> ActionCosts | None:
+    return ActionCosts.from_dict(facts["costs"]) if facts.get("costs") else None
 
 
 def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
@@ -136,7 +159,7 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
         at,
         step=settings.step,
         horizon=settings.horizon,
-        share=settings.list.share,
+        terms=ListTerms(settings.list.share, settings.list.costs),
         version=BUILTIN_RULES,
     )
     return candidates.ranked(

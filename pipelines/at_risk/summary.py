@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
+from forewarn.pipelines.at_risk.list_terms import ACTION_WORDS
 from forewarn.pipelines.runtime.terminal import plain
 
 __all__ = ["list_summary"]
 
 
-def list_summary(made: AtRiskList) -> str:
-    """Return the flagged GPUs of a list and how many were left out."""
+def list_summary(made: AtRiskList, *, most: int = 20) -> str:
+    """Return the first flagged GPUs of a list and how many were left out."""
     flagged = made.table[made.table["flagged"]]
     lines = [f"{len(flagged)} of {len(made.table)} GPUs flagged"]
-    for row in flagged.head(20).to_dict("records"):
+    for row in flagged.head(most).to_dict("records"):
         machine = f" on {row['machine_id']}" if row.get("machine_id") else ""
         probability = row["probability"]
         chance = "" if probability != probability else f" {probability:.1%}"
-        lines.append(f"  {row['gpu_serial']}{machine}{chance}: {row['reasons']}")
+        action = f", worth {ACTION_WORDS[row['action']]}" if row.get("action") else ""
+        reasons = row["reasons"] or "no single reason stands out"
+        lines.append(f"  {row['gpu_serial']}{machine}{chance}{action}: {reasons}")
+    if len(flagged) > most:
+        lines.append(f"  and {len(flagged) - most} more")
     counts = made.unscored["reason"].value_counts().sort_index()
     if len(counts):
         left_out = ", ".join(f"{count} {reason}" for reason, count in counts.items())

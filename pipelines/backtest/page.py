@@ -28,6 +28,7 @@ from forewarn.pipelines.backtest.sentences import (
     strategy_words,
     verdicts,
 )
+from forewarn.pipelines.backtest.worth import worth_section
 from forewarn.pipelines.rendering.drawing import inline_svg
 from forewarn.pipelines.rendering.templates import (
     amount,
@@ -93,6 +94,7 @@ def render_report(report: Mapping[str, Any]) -> str:
         "fleet": _table(ranked(fleet, lead)),
         "fleet_verdicts": verdicts(fleet, lead),
         "daily": _daily_picture(best(ranked(fleet, lead), "ensemble", "model")),
+        "worth": worth_section(report, lead),
         "k": number(report.get("k")),
         "chance": _CHANCE,
         "prevalence": number(report.get("prevalence")),

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL
 from forewarn.evaluation.prediction.backtest_figures import report_strategy
 from forewarn.evaluation.prediction.daily_list import lists_of
+from forewarn.evaluation.prediction.list_worth import list_promise, list_worth
 from forewarn.evaluation.prediction.retraining_schedule import retraining_times
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
@@ -148,12 +149,17 @@ def _report(job: Job, walk: Walk, tables: dict[str, ScoreTable]) -> dict[str, An
     """Return the figures of all strategies, and what they were made from."""
     records, instances = walk.records, walk.instances
     report: dict[str, Any] = {"methods": {}, "fleet": {}, "calibration": {}}
+    report |= {"worth": {}, "promise": {}}
+    costs = job.settings.list.costs
     with progress_bar(len(tables), "evaluate", "strategy") as bar:
         for strategy, table in tables.items():
             figures = report_strategy(table, progress=bar.set_postfix_str)
             for part in ("methods", "fleet"):
                 report[part] |= {f"{n}_{strategy}": f for n, f in figures[part].items()}
             report["calibration"][strategy] = figures["calibration"]
+            report["worth"][strategy] = list_worth(table, costs, job.settings.evaluation.k)
+            promise = list_promise(table, costs)
+            report["promise"][strategy] = None if promise is None else promise.to_dict()
             bar.update()
     known = (instances.label >= 0) & (instances.end <= walk.last_tested)
     return report | {

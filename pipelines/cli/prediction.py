@@ -150,7 +150,7 @@ def add_score(commands: Commands) -> None:
         "--out /tmp/at-risk",
     )
     add_records(command)
-    add_config(command, "for builtin:rules, and for the registry; a model brings its own")
+    add_config(command, "for builtin:rules, the registry and prices; a model brings the rest")
     command.add_argument(
         "--model",
         required=True,
@@ -179,10 +179,21 @@ def _score(args: argparse.Namespace) -> int:
     if args.model == BUILTIN_RULES:
         made = score_with_rules(settings_of(args), args.records, args.at)
     else:
-        predictor = load_predictor(args.model, settings_of(args).registry)
-        made = score_with(predictor, args.model, args.records, args.at, hindsight=args.hindsight)
+        settings = settings_of(args)
+        predictor = load_predictor(args.model, settings.registry)
+        made = score_with(
+            predictor,
+            args.model,
+            args.records,
+            args.at,
+            hindsight=args.hindsight,
+            costs=settings.list.costs,
+            lists=args.out,
+        )
     if made.hindsight:
         note("made in hindsight: the model was trained after that moment and knows what followed")
+    for text in made.sentences:
+        note(text)
     folder = made.write(args.out)
     print(list_summary(made), end="\n\n")
     say(f"wrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
@@ -214,6 +225,7 @@ def add_review(commands: Commands) -> None:
         metavar="TIME",
         help="up to when the failures are complete (default: the newest one)",
     )
+    add_config(command, "for prices in [list]: then it counts GPU-hours, too")
     add_json(command)
 
 
@@ -221,6 +233,7 @@ def _review(args: argparse.Namespace) -> int:
     from forewarn.evaluation.prediction.list_review import review_figures
     from forewarn.pipelines.at_risk.review import review_lists, review_text
 
-    figures = review_figures(review_lists(args.at_risk, args.failures, args.until))
+    reviewed = review_lists(args.at_risk, args.failures, args.until)
+    figures = review_figures(reviewed, costs=settings_of(args).list.costs)
     print(json.dumps(figures) if args.json else review_text(figures))
     return 0

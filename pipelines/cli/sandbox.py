@@ -29,17 +29,22 @@ def add_demo(commands: Commands) -> None:
         commands,
         "demo",
         _demo,
-        "simulate a small fleet, backtest, train, and make a list, in a few minutes",
+        "simulate a fleet, backtest, train, and make a list, in a few minutes",
         "forewarn demo --out /tmp/demo",
     )
     add_out(command, "folder (default: demo)", default=Path("demo"))
-    _fleet_options(command, 450, 31)
+    _fleet_options(command, 2000, 31)
+    command.add_argument(
+        "--full",
+        action="store_true",
+        help="all models, strategies and baselines; takes many times as long",
+    )
 
 
 def _demo(args: argparse.Namespace) -> int:
     from forewarn.pipelines.sandbox.demo import run_demo
 
-    run_demo(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed)
+    run_demo(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed, full=args.full)
     return 0
 
 

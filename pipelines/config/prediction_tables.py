@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from forewarn.evaluation.prediction.action_costs import ACTIONS, ActionCosts
 from forewarn.features.records.table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.rows import COUNTERS, GAUGES
 from forewarn.models.prediction.model_names import MODEL_NAMES
@@ -153,6 +154,41 @@ class ListTable(StrictTable):
     """The daily list."""
 
     share: Share = 0.003
+    failure_cost_gpu_hours: Positive | None = None
+    prevented_share: Share | None = None
+    avoid_cost_gpu_hours: Positive | None = None
+    check_cost_gpu_hours: Positive | None = None
+    move_cost_gpu_hours: Positive | None = None
+    drain_cost_gpu_hours: Positive | None = None
+
+    @property
+    def costs(self) -> ActionCosts | None:
+        """What failures and actions cost; None where no price is set."""
+        if self.failure_cost_gpu_hours is None:
+            return None
+        prices = [(name, getattr(self, f"{name}_cost_gpu_hours")) for name in ACTIONS]
+        known = [(name, cost) for name, cost in prices if cost is not None]
+        share = 1.0 if self.prevented_share is None else self.prevented_share
+        return ActionCosts(
+            self.failure_cost_gpu_hours, share, tuple(sorted(known, key=lambda price: price[1]))
+        )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        prices = [f"{name}_cost_gpu_hours" for name in ACTIONS]
+        named = [name for name in prices if getattr(self, name) is not None]
+        if self.failure_cost_gpu_hours is None and (named or self.prevented_share is not None):
+            key = named[0] if named else "prevented_share"
+            raise ValueError(
+                f"`list.{key}` is set and `list.failure_cost_gpu_hours` is not, expected both: a "
+                "cost says nothing without the other"
+            )
+        if self.failure_cost_gpu_hours is not None and not named:
+            raise ValueError(
+                "`list.failure_cost_gpu_hours` is set and no cost of an action is, expected "
+                "`list.drain_cost_gpu_hours` or that of another action"
+            )
+        return self
 
 
 class GateTable(StrictTable):

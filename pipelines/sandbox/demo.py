@@ -1,40 +1,48 @@
-"""`forewarn demo`: the whole job once, on a small simulated fleet."""
+"""`forewarn demo`: the whole job once, on a simulated fleet."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from forewarn.evaluation.prediction.list_review import review_figures
+from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
 from forewarn.features.records.table import DAY
 from forewarn.pipelines.at_risk.review import review_lists, review_text
 from forewarn.pipelines.at_risk.score import load_predictor, score_with
 from forewarn.pipelines.at_risk.summary import list_summary
 from forewarn.pipelines.backtest.run import run_backtest
+from forewarn.pipelines.backtest.short_summary import lead_sentences, short_table
 from forewarn.pipelines.backtest.summary import backtest_summary
 from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.prediction_job import open_job
+from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.training.train import train_predictor
 
 __all__ = ["run_demo"]
 
+_STRATEGY = Strategy.SLIDING
+# Trees train in seconds where the networks take minutes, and rank as well (docs/quality.md).
+_LIGHT = {"parallel": ["gbdt"], "cascade": [["gbdt", 0.02]]}
+_SHOWN = 3
+
 
 class _Narrator:
-    """Says what comes next, and how long the last step took."""
+    """Says what comes next, and how long it took in all."""
 
     def __init__(self) -> None:
-        self._start = self._step = time.perf_counter()
+        self._start = time.perf_counter()
 
     def say(self, text: str) -> None:
         """Print one step."""
-        print(f"\n== {text}", flush=True)
-        self._step = time.perf_counter()
-
-    def done(self) -> None:
-        """Print how long it took."""
-        print(f"   ({time.perf_counter() - self._step:.0f} s)", flush=True)
+        print(f"== {text}", flush=True)
 
     @property
     def total(self) -> float:
@@ -42,35 +50,92 @@ class _Narrator:
         return time.perf_counter() - self._start
 
 
-def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int) -> None:
-    """Simulate, backtest, train, score and review below `out`, and say where to look."""
+@dataclass(frozen=True, slots=True)
+class _Folders:
+    """Where a demo writes."""
+
+    out: Path
+    fleet: Path
+
+    @property
+    def records(self) -> Path:
+        return self.fleet / "records"
+
+
+def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int, full: bool = False) -> None:
+    """Simulate, backtest, train, score and review below `out`, and say what came of it.
+
+    Parameters
+    ----------
+    out : Path
+    n_gpus, n_days, seed : int
+        Of the fleet.
+    full : bool
+        All models and strategies of the built-in configuration, and the table of all of them; else
+        trees alone, trained anew each time on the longest span.
+    """
     narrator = _Narrator()
     # Its size is in its name: a smaller fleet would keep the later days of a larger one.
-    fleet = out / f"fleet-{n_gpus}-gpus-{n_days}-days-seed-{seed}"
-    records = fleet / "records"
-    narrator.say(f"1/4 simulate a fleet of {n_gpus} GPUs for {n_days} days")
-    simulate_fleet_to(fleet, n_gpus=n_gpus, n_days=n_days, seed=seed)
-    narrator.done()
-    job = open_job(records, Settings())
-    narrator.say("2/4 backtest: retrain every 3 days, score what follows")
-    print(backtest_summary(run_backtest(job, out / "backtest")))
-    narrator.done()
-    newest = max(date for date, _ in job.store.files()).isoformat()
-    at = parse_moment(newest)
-    narrator.say(f"3/4 train as of {iso(at - DAY)}, the day before the last")
-    train_predictor(job, at - DAY, out / "model")
-    narrator.done()
-    narrator.say(f"4/4 the at-risk lists of {iso(at - DAY)[:10]} and {iso(at)[:10]}")
-    predictor = load_predictor(str(out / "model"))
-    for moment in (at - DAY, at):
-        made = score_with(predictor, str(out / "model"), records, moment)
-        folder = made.write(out / "at-risk")
-    print(list_summary(made))
-    narrator.done()
-    reviewed = review_lists(out / "at-risk", fleet / "truth.csv", at + DAY)
-    print(f"\n== what became of them\n{review_text(review_figures(reviewed))}")
+    folders = _Folders(out, out / f"fleet-{n_gpus}-gpus-{n_days}-days-seed-{seed}")
+    narrator.say(f"1/4 simulate a fleet of {n_gpus:,} GPUs for {n_days} days")
+    simulate_fleet_to(folders.fleet, n_gpus=n_gpus, n_days=n_days, seed=seed)
+    settings = Settings() if full else Settings.model_validate({"ensembles": _LIGHT})
+    job = open_job(folders.records, settings)
+    narrator.say("2/4 look back: train every 3 days, list GPUs every day, see which of them fail")
+    _look_back(job, folders, full=full)
+    newest = parse_moment(max(date for date, _ in job.store.files()).isoformat())
+    narrator.say(f"3/4 train as of {iso(newest - DAY)[:10]}, the day before the last")
+    train_predictor(job, newest - DAY, out / "model")
+    narrator.say(f"4/4 the lists of {iso(newest - DAY)[:10]} and {iso(newest)[:10]}")
+    folder = _make_lists(folders, newest)
     print(
-        f"\nDone in {narrator.total:.0f} s. Look at\n"
-        f"  {out}/backtest/report.html  how good the lists would have been\n"
+        f"Done in {narrator.total:.0f} s. Look at\n"
+        f"  {out}/backtest/report.html  how good the lists would have been, and what they cost\n"
         f"  {folder}/at_risk.html  the list that a person on call opens"
     )
+
+
+def _look_back(job: Job, folders: _Folders, *, full: bool) -> None:
+    """Backtest, and print what it found: sentences first."""
+    out = folders.out / "backtest"
+    if full:
+        print(backtest_summary(run_backtest(job, out)))
+        return
+    report = run_backtest(job, out, strategies=[_STRATEGY])
+    silent = _without_sign(_failures(job, report, out), folders.fleet / "truth.csv")
+    for sentence in lead_sentences(report, _STRATEGY, silent):
+        print(sentence)
+    print(short_table(report, _STRATEGY))
+
+
+def _failures(job: Job, report: dict[str, Any], out: Path) -> pd.DataFrame:
+    """Return serial and time of the failures that the lists are judged by."""
+    left_out = report["left_out"]["from"]
+    frame = pd.read_parquet(out / f"scores_{_STRATEGY}.parquet")
+    unseen_from = None if left_out is None else parse_moment(left_out)
+    table = ScoreTable(frame, job.protocol, unseen_from)
+    serials = sorted(set(frame["gpu_serial"].astype(str)))
+    rows = [(serials[gpu], pd.Timestamp(int(at), tz="UTC")) for gpu, at in table.failures]
+    return pd.DataFrame(rows, columns=["gpu_serial", "failed_at"])
+
+
+def _without_sign(failures: pd.DataFrame, truth: Path) -> int:
+    """Count the failures that show nothing before they happen, as only a simulation can tell."""
+    known = pd.read_csv(truth, parse_dates=["failed_at"])
+    sudden = known[known["mechanism"] == MECHANISMS[SUDDEN]]
+    joined = failures.merge(sudden, on="gpu_serial", suffixes=("", "_truly"))
+    apart = (joined["failed_at"] - joined["failed_at_truly"]).abs()
+    return int((apart <= pd.Timedelta("1h")).sum())
+
+
+def _make_lists(folders: _Folders, newest: int) -> Path:
+    """Make the lists of the last two days, print the last one and what became of both."""
+    out, model = folders.out, folders.out / "model"
+    lists, predictor = out / "at-risk", load_predictor(str(model))
+    for moment in (newest - DAY, newest):
+        made = score_with(predictor, str(model), folders.records, moment)
+        folder = made.write(lists)
+    print(list_summary(made, most=_SHOWN))
+    reviewed = review_lists(lists, folders.fleet / "truth.csv", newest + DAY)
+    print(f"== what became of them\n{review_text(review_figures(reviewed))}")
+    return folder

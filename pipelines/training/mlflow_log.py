@@ -214,9 +214,10 @@ def log_reasons(registry: Registry, run: str, predictor: Predictor, day: Scoring
     """Draw what speaks for a failure among the GPUs that the next list would have first."""
     first = np.argsort(-day.scores, kind="stable")[: max(_LISTED, len(day.scores) // 100)]
     listed = predictor.encoder.measures.values(day.timeline, day.instances.take(np.sort(first)))
+    columns = set(predictor.encoder.measures.plan.kinds.names)
     totals: dict[str, float] = {}
     for name, contributions in contributions_of(predictor, listed).items():
-        channel = channel_of(name)
+        channel = channel_of(name, columns)
         totals[channel] = totals.get(channel, 0.0) + float(np.maximum(contributions, 0.0).sum())
     everything = sum(totals.values())
     if everything > 0:

@@ -153,7 +153,7 @@ def _train(
 def _facts(
     walk: Walk, job: Job, trained: TrainedRecipe, timeline: Timeline, moment: int
 ) -> dict[str, Any]:
-    settings = job.settings
+    settings, costs = job.settings, job.settings.list.costs
     return {
         "trained_at": iso(moment),
         "train_length_days": trained.training_span / DAY,
@@ -166,4 +166,4 @@ def _facts(
         "k": settings.evaluation.k,
         "share": settings.list.share,
         "seed": settings.training.seed,
-    }
+    } | ({} if costs is None else {"costs": costs.to_dict()})

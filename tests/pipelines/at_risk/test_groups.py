@@ -84,7 +84,13 @@ def test_long_rows_name_only_the_first_serials() -> None:
 
 @pytest.mark.parametrize(
     ("reasons", "parts"),
-    [("a 1; b 2", ("a 1", "b 2")), ("", ()), (None, ()), (float("nan"), ()), (" ; a;", ("a",))],
+    [
+        ("a 1; b 2 | c", ("a 1; b 2", "c")),
+        ("", ()),
+        (None, ()),
+        (float("nan"), ()),
+        (" | a|", ("a",)),
+    ],
 )
 def test_reasons_are_split(reasons: Any, parts: tuple[str, ...]) -> None:
     assert split_reasons(reasons) == parts

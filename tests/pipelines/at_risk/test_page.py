@@ -13,11 +13,11 @@ from forewarn.pipelines.at_risk.page import render_at_risk
 AT = "2025-03-01T03:00:00Z"
 VALID_UNTIL = pd.Timestamp("2025-03-02T02:50:00Z")
 REASONS = [
-    "ecc_corrected 41 per hour over 7d (peers 0.2); rows_remapped +2 in 2d (peers 0); "
+    "ecc_corrected 41 per hour over 7d (peers 0.2) | rows_remapped +2 in 2d (peers 0) | "
     "earlier failures of the serial 1",
     "temperature_gpu 9.4 °C above what power_draw explains (peers 0.3)",
-    "pcie_link_width 8 lanes (peers 16); pcie_replays 230 per hour over 12h (peers 0)",
-    "xid 63, 4 events in 3h, last 20 min ago; ecc_uncorrected +1 in 12h (peers 0)",
+    "pcie_link_width 8 lanes (peers 16) | pcie_replays 230 per hour over 12h (peers 0)",
+    "xid 63, 4 events in 3h, last 20 min ago | ecc_uncorrected +1 in 12h (peers 0)",
 ]
 FLAGGED = [0.83, 0.41, 0.24]
 
@@ -136,7 +136,7 @@ def test_a_flagged_gpu_shows_chance_place_reasons_and_validity() -> None:
 
 
 def test_foreign_telemetry_has_reasons_but_no_commands() -> None:
-    page = render(listed(30).assign(reasons="vibration 41 (peers 38); volt 170"))
+    page = render(listed(30).assign(reasons="vibration 41 (peers 38) | volt 170"))
     assert "Check what the reasons in its box name." in text_of(page)
     assert "vibration 41 (peers 38)" in page
     assert "<code>" not in page

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from forewarn.pipelines.at_risk.reason_phrases import Reading, channel_of, in_words
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.at_risk.reason_phrases import Mention, channel_of, in_words, span_words
 
-NAN = float("nan")
+COLUMNS = (
+    "temperature_gpu", "power_draw", "ecc_corrected", "rows_remapped", "xid", "gpu_type",
+    "data_center", "expiration_date", "event",
+)  # fmt: skip
+WEEK, HALF_A_DAY = Nanoseconds(7 * DAY), Nanoseconds(12 * HOUR)
+OTHERS = "the other GPUs of node-00054"
 
 
 @pytest.mark.parametrize(
@@ -13,131 +21,109 @@ NAN = float("nan")
         ("temperature_gpu[-0]", "temperature_gpu"),
         ("xid[-17]", "xid"),
         ("mean:power_draw:7d", "power_draw"),
-        ("spread:power_draw:12h", "power_draw"),
-        ("trend:power_draw:12h", "power_draw"),
         ("mean:temperature_gpu|power_draw:3h", "temperature_gpu|power_draw"),
-        ("rate:ecc_corrected:7d", "ecc_corrected"),
         ("rate:grave xid:7d", "xid"),
-        ("since:ecc_corrected", "ecc_corrected"),
         ("since:grave xid", "xid"),
         ("window_since:xid", "xid"),
         ("peers:machine_id:temperature_gpu:3h", "temperature_gpu"),
-        ("peers:gpu_type:grave xid:7d", "xid"),
-        ("category:gpu_type=A100", "gpu_type"),
         ("category:gpu_type=NVIDIA A100=80GB", "gpu_type"),
         ("category:data_center=eu:west", "data_center"),
         ("category:gpu_type=A100 [80 GB]", "gpu_type"),
         ("days_until:expiration_date", "expiration_date"),
-        ("count:xid", "xid"),
         ("count:xid=63", "xid"),
-        ("severity:xid", "xid"),
-        ("failures:serial", "failures:serial"),
         ("failures:slot", "failures:slot"),
+        # Kinds of features that are still to come are about the column that they name.
+        ("slope:ecc_corrected:7d[-3]", "ecc_corrected"),
+        ("nothing that is known", "nothing that is known"),
     ],
 )
 def test_the_channel_of_a_feature(feature: str, channel: str) -> None:
-    assert channel_of(feature) == channel
+    assert channel_of(feature, COLUMNS) == channel
 
 
-def words(name: str, value: float, usual: float = NAN, kind: str = "") -> str:
-    return in_words(Reading(name, kind, value, usual, "3h"))
+def words(kind: str, column: str, value: float, others: list[float], **more: Any) -> str:
+    span = more.pop("span", WEEK)
+    return in_words(Mention(kind, column, value, span, others, OTHERS if others else "", **more))
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "usual", "expected"),
+    ("said", "expected"),
     [
-        ("mean:clock_sm:7d", 980.4, 1410, "clock_sm 980 MHz on average over 7d (peers 1410)"),
-        ("mean:vibration:2d", 0.5, NAN, "vibration 0.5 on average over 2d"),
+        (("count", "rows_remapped", 7, [0, 0]), f"7 rows remapped this week; {OTHERS}: none"),
+        (("count", "rows_remapped", 1, []), "1 row remapped this week"),
         (
-            "mean:temperature_gpu|power_draw:7d", 6.04, -0.1,
-            "temperature_gpu given power_draw +6.04 °C on average over 7d (peers -0.1)",
+            ("count", "ecc_corrected", 1240, [0, 3, 12]),
+            f"1,240 corrected memory errors this week; {OTHERS}: 0 to 12",
+        ),
+        (("count", "smart_5_raw", 8, [0.0]), f"smart_5_raw rose by 8 this week; {OTHERS}: none"),
+        (
+            ("level", "temperature_gpu", 71.2, [58.0, 61.3]),
+            f"temperature 71 °C this week; {OTHERS}: 58 to 61 °C",
         ),
         (
-            "mean:temperature_gpu|power_draw:3h", -2.0, NAN,
-            "temperature_gpu given power_draw -2 °C on average over 3h",
+            ("level", "pcie_link_width", 8, [16.0, 16.0]),
+            f"PCIe link width 8 lanes this week; {OTHERS}: 16 lanes",
         ),
-        ("spread:power_draw:12h", 120.4, 80.0, "power_draw varies by 120 W over 12h (peers 80)"),
-        ("trend:power_draw:2d", 3.26, 0.1, "power_draw rose by 3.26 W within 2d (peers 0.1)"),
-        ("trend:clock_sm:2d", -110.0, 0.0, "clock_sm fell by 110 MHz within 2d (peers 0)"),
-        ("rate:ecc_corrected:7d", 41.0, 0.25, "ecc_corrected 41 an hour over 7d (peers 0.25)"),
-        ("rate:grave xid:7d", 0.5, 0.0, "grave xid 0.5 an hour over 7d (peers 0)"),
-        ("since:rows_remapped", 12.0, 168.0, "rows_remapped last seen 12 h ago (peers 168)"),
-        ("window_since:xid", 1.5, 3.0, "xid last seen 1.5 h ago (peers 3)"),
+        (("level", "vibration", 0.512, []), "vibration 0.51 this week"),
         (
-            "peers:machine_id:temperature_gpu:3h", 8.5, 0.0,
-            "temperature_gpu +8.5 °C against others of its machine_id over 3h",
+            ("level", "temperature_gpu|power_draw", 9.0, [-1.0, 1.0]),
+            f"temperature 9 °C above what its power draw explains, this week; {OTHERS}: -1 to 1 °C",
         ),
         (
-            "peers:gpu_type:utilization_gpu:7d", -31.0, 0.0,
-            "utilization_gpu -31 % against others of its gpu_type over 7d",
+            ("swing", "power_draw", 120.4, [80.0]),
+            f"power draw swings by 120 W around its mean this week; {OTHERS}: 80 W",
         ),
+        (("silent", "power_draw", 1.0, []), "no reading of power draw this week"),
+        (("failures", "failures:serial", 2, []), "this GPU has failed 2 times before"),
+        (("failures", "failures:slot", 1, []), "a GPU in this slot has failed once lately"),
+        (("date", "expiration_date", -1340, []), "end of warranty 1,340 days ago"),
+        (("date", "built", 12, []), "built in 12 days"),
         (
-            "peers:machine_id:temperature_gpu|power_draw:7d", 1.0, NAN,
-            "temperature_gpu given power_draw +1 °C against others of its machine_id over 7d",
+            ("duration", "throttled", 5.0 * HOUR, [0.0]),
+            f"throttled for 5 h this week; {OTHERS}: never",
         ),
-        ("category:gpu_type=A100", 1.0, 0.0, "gpu_type is A100"),
-        ("category:gpu_type=A100", 0.0, 1.0, "gpu_type is not A100"),
-        ("category:driver_version=535=b", 1.0, 1.0, "driver_version is 535=b"),
-        ("category:data_center=eu:west:1", 1.0, 1.0, "data_center is eu:west:1"),
-        ("days_until:expiration_date", 40.0, 100.0, "expiration_date in 40 days"),
-        ("days_until:expiration_date", -3.5, 100.0, "expiration_date was 3.5 days ago"),
-        ("count:xid", 4.0, 0.0, "xid 4 times within 3h (peers 0)"),
-        ("count:error=error4", 1.0, 0.0, "error error4 once within 3h (peers 0)"),
-        ("count:xid=63", 2.0, 0.0, "xid 63 2 times within 3h (peers 0)"),
-        ("severity:xid", 3.0, 0.0, "xid that is fatal within 3h"),
-        ("severity:xid", 2.0, 0.0, "xid of degraded hardware within 3h"),
-        ("severity:xid", 1.0, 0.0, "xid of an application within 3h"),
-        ("severity:xid", 0.0, 0.0, "no xid"),
-        ("failures:serial", 2.0, 0.0, "2 earlier failures of this GPU"),
-        ("failures:slot", 1.0, 0.0, "1 earlier failure of this slot"),
-        ("failures:serial", 0.0, 0.0, "0 earlier failures of this GPU"),
     ],
 )  # fmt: skip
-def test_words_for_every_kind_of_feature(
-    name: str, value: float, usual: float, expected: str
-) -> None:
-    assert words(name, value, usual) == expected
+def test_words_for_every_kind(said: tuple[Any, ...], expected: str) -> None:
+    assert words(*said) == expected
+
+
+def test_a_change_says_where_it_led() -> None:
+    text = words("change", "temperature_gpu", 9.0, [-1.0, 2.0], now=71.0, span=HALF_A_DAY)
+    assert text == (
+        f"temperature rose by 9 to 71 °C in the last 12 h; {OTHERS}: changed by -1 to 2 °C"
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "value", "usual", "expected"),
+    ("column", "detail", "value", "now", "expected"),
     [
-        ("temperature_gpu", "last", 81.26, 60.0, "temperature_gpu 81.3 °C (peers 60)"),
-        ("vibration", "last", 0.0, NAN, "vibration 0"),
-        ("pcie_link_width", "last", 8.0, 16.0, "pcie_link_width 8 lanes (peers 16)"),
-        ("ecc_corrected", "gained", 41.0, 0.0, "ecc_corrected +41 within 3h (peers 0)"),
-        ("ecc_corrected", "gained", 12_345.0, NAN, "ecc_corrected +12345 within 3h"),
-        ("xid", "seen", 79.0, 0.0, "xid 79 within 3h"),
-        ("xid", "seen", 0.0, 0.0, "no xid within 3h"),
+        ("xid", "63", 3, 2.2, "Xid 63 (row remapped) 3 times this week, last 2 h ago"),
+        ("xid", "63", 1, 0.3, "Xid 63 (row remapped) once this week, within the last hour"),
+        ("xid", "888", 2, 90.0, "Xid 888 2 times this week, last 4 days ago"),
+        ("event", "63", 1, 5.0, "event 63 once this week, 5 h ago"),
     ],
 )
-def test_words_for_a_channel_of_the_window(
-    name: str, kind: str, value: float, usual: float, expected: str
+def test_a_code_says_what_it_means_and_when_it_was(
+    column: str, detail: str, value: float, now: float, expected: str
 ) -> None:
-    assert words(name, value, usual, kind) == expected
+    text = words("code", column, value, [0.0, 0.0], detail=detail, now=now)
+    assert text == f"{expected}; {OTHERS}: never"
+
+
+def test_a_category_says_how_many_have_it() -> None:
+    text = words("category", "driver_version", 31, [], detail="470.82", fleet=1800)
+    assert text == "driver 470.82, as 31 of 1,800 have"
+
+
+def test_of_many_peers_the_outermost_are_left_out() -> None:
+    text = words("level", "power_draw", 700.0, [0.0, *[300.0 + i for i in range(38)], 900.0])
+    assert text.endswith("mostly 301 to 336 W")
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "title"),
-    [
-        ("mean:temperature_gpu|power_draw:3h", "", "temperature_gpu given power_draw"),
-        ("peers:machine_id:power_draw:3h", "", "power_draw"),
-        ("days_until:expiration_date", "", "expiration_date"),
-        ("temperature_gpu", "last", "temperature_gpu"),
-    ],
+    ("span", "expected"),
+    [(7 * DAY, "this week"), (DAY, "in the last day"), (120 * DAY, "in the last 120 days")],
 )
-def test_a_missing_value_is_not_known(name: str, kind: str, title: str) -> None:
-    assert words(name, NAN, 60.0, kind) == f"{title} not known"
-
-
-@pytest.mark.parametrize("kind", ["mean", "spread", "trend", "rate", "peers:gpu_type"])
-def test_a_span_without_a_value_is_longer_than_the_past(kind: str) -> None:
-    assert words(f"{kind}:ecc_corrected:7d", NAN, 60.0) == "a past shorter than 7d"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(99.96, "100"), (1234.5, "1234"), (0.000123, "0.000123"), (7.0, "7")],
-)
-def test_numbers_have_as_many_digits_as_people_need(value: float, text: str) -> None:
-    assert words("vibration", value, NAN, "last") == f"vibration {text}"
+def test_a_span_that_ends_now(span: int, expected: str) -> None:
+    assert span_words(Nanoseconds(span)) == expected

@@ -1,219 +1,221 @@
+"""Reasons of a made-up fleet: eight GPUs on each of ten machines, hourly for ten days."""
+
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.instances import latest_instances
+from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FeatureKinds
-from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.pipelines.at_risk.reasons import reasons_of
+from forewarn.features.records.timeline import lay_out
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
+from forewarn.pipelines.at_risk.channel_charts import charts_of, draw_chart
+from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
+from forewarn.pipelines.at_risk.peer_comparison import PeerComparison, deviation, tail_share
+from forewarn.pipelines.at_risk.reasons import Reasons, reasons_of
+from forewarn.pipelines.storage.record_store import RecordStore
 
-HOUR = 3_600_000_000_000
-NAN = float("nan")
-PLAN = Plan(
-    kinds=FeatureKinds(
-        categorical=("gpu_type",),
-        float=("temperature_gpu", "power_draw"),
-        counter=("ecc_corrected",),
-        binary=("throttled",),
-        code=("xid",),
-    ),
-    window_records=RecordCount(3),
-    interval=Nanoseconds(HOUR),
-    history=(4,),
+Change = Callable[[pd.DataFrame], None]
+N, HOURS = 80, 240
+KINDS = FeatureKinds(
+    categorical=("gpu_type", "driver_version"),
+    float=("temperature_gpu", "volts"),
+    counter=("rows_remapped", "smart_5_raw"),
+    binary=("throttled",),
+    code=("xid",),
 )
-CHANNELS = ("temperature_gpu", "power_draw", "ecc_corrected", "throttled", "xid")
-Floats = npt.NDArray[np.float64]
+SICK = "S011"  # GPU 3 of node-1
 
 
-def values_of(
-    windows: list[list[list[float]]], context: Mapping[str, Sequence[float]] | None = None
-) -> InstanceValues:
-    """Return values of n GPUs: windows of shape (n, 3, 5), and context columns by name."""
-    context = context or {}
-    columns = [np.array(column, dtype=np.float32) for column in context.values()]
-    table = np.stack(columns, axis=1) if columns else np.zeros((len(windows), 0), np.float32)
-    return InstanceValues(np.array(windows, dtype=np.float32), table, CHANNELS, tuple(context))
-
-
-def window(
-    temperature: float = 60, gained: float = 0, xids: tuple[int, int, int] = (0, 0, 0)
-) -> list[list[float]]:
-    """Return one window; the counter gains in its first record."""
-    return [[temperature + i - 2, 300, gained * (i == 0), 0, xids[i]] for i in range(3)]
-
-
-def reasons(
-    values: InstanceValues,
-    speaks: Mapping[str, Sequence[float]],
-    group: Sequence[int] | None = None,
-) -> list[str]:
-    contributions = {name: np.array(column, dtype=np.float64) for name, column in speaks.items()}
-    groups = np.array(group or [0] * len(values), dtype=np.int64)
-    return reasons_of(values, contributions, PLAN, groups)
-
-
-def test_the_strongest_channel_comes_first() -> None:
-    values = values_of([window(71, 41)], {"failures:serial": [2]})
-    speaks = {"temperature_gpu[-0]": [0.5], "failures:serial": [2.0], "ecc_corrected[-2]": [1.0]}
-    assert reasons(values, speaks) == [
-        "2 earlier failures of this GPU; ecc_corrected +41 within 3h (peers 41); "
-        "temperature_gpu 71 °C (peers 71)"
-    ]
-
-
-def test_features_of_one_channel_add_up_and_the_strongest_speaks() -> None:
-    values = values_of([window()], {"mean:temperature_gpu:12h": [70], "count:xid": [0]})
-    speaks = {
-        "temperature_gpu[-0]": [0.3],
-        "temperature_gpu[-1]": [0.3],
-        "mean:temperature_gpu:12h": [0.5],
-        "power_draw[-0]": [1.0],
-    }
-    found = reasons(values, speaks)[0].split("; ")
-    assert found == [
-        "temperature_gpu 70 °C on average over 12h (peers 70)",
-        "power_draw 300 W (peers 300)",
-    ]
-
-
-def test_what_speaks_against_a_failure_is_no_reason() -> None:
-    values = values_of([window()], {"failures:serial": [0]})
-    speaks = {"temperature_gpu[-0]": [-3.0], "failures:serial": [-0.1], "xid[-0]": [0.0]}
-    assert reasons(values, speaks) == [""]
-    mixed = {"temperature_gpu[-0]": [-3.0], "temperature_gpu[-1]": [2.0], "power_draw[-0]": [0.5]}
-    assert reasons(values, mixed) == ["power_draw 300 W (peers 300)"]
-
-
-def test_at_most_three_reasons_and_none_of_little_weight() -> None:
-    values = values_of([window()], {"failures:serial": [1], "failures:slot": [2]})
-    speaks = {
-        "temperature_gpu[-0]": [1.0],
-        "power_draw[-0]": [0.9],
-        "failures:serial": [0.8],
-        "failures:slot": [0.7],
-    }
-    assert reasons(values, speaks)[0].count("; ") == 2
-    little = {"temperature_gpu[-0]": [1.0], "power_draw[-0]": [0.04]}
-    assert reasons(values, little) == ["temperature_gpu 60 °C (peers 60)"]
-
-
-def test_every_gpu_has_its_own_reasons() -> None:
-    values = values_of([window(70), window(60, 9), window(60)])
-    speaks = {"temperature_gpu[-0]": [1.0, 0.0, 0.0], "ecc_corrected[-0]": [0.0, 1.0, 0.0]}
-    assert reasons(values, speaks) == [
-        "temperature_gpu 70 °C (peers 60)",
-        "ecc_corrected +9 within 3h (peers 0)",
-        "",
-    ]
-
-
-def test_usual_is_the_median_of_the_peers_that_have_a_value() -> None:
-    hot = [80.0, 60.0, 64.0, NAN, 90.0]
-    values = values_of([window()] * 5, {"mean:temperature_gpu:12h": hot})
-    speaks = {"mean:temperature_gpu:12h": [1.0] * 5}
-    found = reasons(values, speaks, [0, 0, 0, 0, 7])
-    average = "°C on average over 12h"
-    assert found == [
-        f"temperature_gpu 80 {average} (peers 64)",
-        f"temperature_gpu 60 {average} (peers 64)",
-        f"temperature_gpu 64 {average} (peers 64)",
-        "a past shorter than 12h",
-        f"temperature_gpu 90 {average} (peers 90)",
-    ]
-
-
-def test_peers_without_any_value_are_not_mentioned() -> None:
-    values = values_of([window(), window()], {"mean:power_draw:12h": [300, NAN]})
-    found = reasons(values, {"mean:power_draw:12h": [1.0, 1.0]}, [1, 2])
-    assert found == ["power_draw 300 W on average over 12h (peers 300)", "a past shorter than 12h"]
-
-
-def test_the_window_of_a_channel_is_summed_up_by_its_kind() -> None:
-    values = values_of([window(71, 41, (13, 79, 0))])
-    for name, expected in (
-        ("temperature_gpu[-2]", "temperature_gpu 71 °C (peers 71)"),
-        ("ecc_corrected[-1]", "ecc_corrected +41 within 3h (peers 41)"),
-        ("xid[-0]", "xid 79 within 3h"),
-        ("throttled[-0]", "throttled 0 (peers 0)"),
-    ):
-        assert reasons(values, {name: [1.0]}) == [expected]
-
-
-def test_the_gravest_xid_of_the_window_is_named() -> None:
-    # 94 is a contained error, 79 a GPU that has fallen off the bus.
-    values = values_of([window(xids=(79, 94, 0))])
-    assert reasons(values, {"xid[-0]": [1.0]}) == ["xid 79 within 3h"]
-
-
-def test_missing_records_of_the_window() -> None:
-    broken = window(NAN, NAN)
-    broken[1][2] = 5.0
-    values = values_of([broken])
-    found = reasons(values, {"temperature_gpu[-0]": [1.0], "ecc_corrected[-0]": [0.5]})
-    assert found == ["temperature_gpu not known; ecc_corrected +5 within 3h (peers 5)"]
-
-
-def test_a_counter_of_which_nothing_was_read_is_not_known() -> None:
-    values = values_of([[[60, 300, NAN, 0, 0]] * 3])
-    assert reasons(values, {"ecc_corrected[-0]": [1.0]}) == ["ecc_corrected not known"]
-
-
-@pytest.mark.parametrize("text", ["A100 [80 GB]", "eu:west", "a=b"])
-def test_a_category_may_hold_any_text(text: str) -> None:
-    name = f"category:gpu_type={text}"
-    values = values_of([window()], {name: [1.0]})
-    assert reasons(values, {name: [1.0]}) == [f"gpu_type is {text}"]
-
-
-@pytest.mark.parametrize("feature", ["window_since:xid", "since:xid"])
-def test_a_code_that_was_never_seen_was_not_last_seen(feature: str) -> None:
-    # Both features are as long as what was looked at where there was none.
-    hours = 3.0 if feature == "window_since:xid" else 12.0
-    values = values_of([window()], {feature: [hours]})
-    (found,) = reasons(values, {feature: [1.0]})
-    assert "last seen" not in found
-    assert "xid" in found
-
-
-def test_nothing_contributes() -> None:
-    values = values_of([window(), window()])
-    assert reasons(values, {}) == ["", ""]
-
-
-def test_no_gpus_have_no_reasons() -> None:
-    values = InstanceValues(
-        np.zeros((0, 3, 5), np.float32),
-        np.zeros((0, 1), np.float32),
-        CHANNELS,
-        ("failures:serial",),
+def fleet(change: Change) -> pd.DataFrame:
+    """Return the records of a fleet in which nothing is out of the ordinary but for `change`."""
+    rng = np.random.default_rng(1)
+    gpu = np.repeat(np.arange(N), HOURS)
+    hour = np.tile(np.arange(HOURS), N)
+    frame = pd.DataFrame(
+        {
+            "gpu_serial": [f"S{i:03d}" for i in gpu],
+            "machine_id": [f"node-{i // 8}" for i in gpu],
+            "timestamp": pd.Timestamp("2025-01-01", tz="UTC") + pd.to_timedelta(hour, unit="h"),
+            "gpu_type": "H100",
+            "driver_version": np.where(gpu == 40, "470.1", "550.2"),
+            "temperature_gpu": 60 + 5 * (gpu // 8 % 2) + rng.normal(0, 1, len(gpu)),
+            "volts": 12.0 + rng.normal(0, 0.01, len(gpu)),
+            "rows_remapped": 0,
+            "smart_5_raw": 100,
+            "throttled": 0,
+            "xid": 0,
+        }
     )
-    assert reasons_of(values, {"failures:serial": np.zeros(0)}, PLAN, np.zeros(0, np.int64)) == []
+    change(frame)
+    return frame
 
 
-@settings(max_examples=40)
-@given(st.integers(1, 6), st.integers(0, 2**32))
-def test_reasons_do_not_depend_on_the_order_of_gpus(n: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    windows = [window(float(rng.normal(60, 9)), float(rng.integers(0, 9))) for _ in range(n)]
-    means = rng.normal(60, 9, n).tolist()
-    names = ("temperature_gpu[-0]", "ecc_corrected[-1]", "xid[-2]", "mean:temperature_gpu:12h")
-    speaks: dict[str, Floats] = {name: rng.normal(0, 1, n) for name in names}
-    group = rng.integers(0, 2, n)
-    values = values_of(windows, {"mean:temperature_gpu:12h": means})
-    here = reasons_of(values, speaks, PLAN, group)
-    order = rng.permutation(n)
-    turned = InstanceValues(values.sequence[order], values.context[order], *names_of(values))
-    other = {name: column[order] for name, column in speaks.items()}
-    assert reasons_of(turned, other, PLAN, group[order]) == [here[i] for i in order]
-    assert all(one.count("; ") <= 2 for one in here)
+def healthy(_: pd.DataFrame) -> None:
+    pass
 
 
-def names_of(values: InstanceValues) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return values.sequence_names, values.context_names
+def evidence_of(frame: pd.DataFrame, folder: Path) -> ChannelEvidence:
+    for day, rows in frame.groupby(frame["timestamp"].dt.strftime("%Y-%m-%d")):
+        (folder / f"date={day}").mkdir(parents=True)
+        rows.to_parquet(folder / f"date={day}" / "a.parquet")
+    plan = Plan(KINDS, RecordCount(3), Nanoseconds(HOUR), (4, 56), ("machine_id", "gpu_type"))
+    store = RecordStore(folder, KINDS, Nanoseconds(HOUR), plan.peers)
+    end = int(frame["timestamp"].max().value) + HOUR
+    timeline = lay_out(*store.read_known(end - plan.reach, end))
+    instances = latest_instances(timeline, window_records=plan.window_records, since=end - DAY)
+    values = Measures.fit(plan, timeline, instances).values(timeline, instances)
+    peers = PeerComparison.of(timeline, instances, plan)
+    return ChannelEvidence(timeline, instances, values, plan, peers)
+
+
+def rows_of(frame: pd.DataFrame, *, last: int, serial: str = SICK) -> pd.Series:
+    """Mark the records of the last hours of a GPU."""
+    begin = frame["timestamp"].max() - pd.Timedelta(hours=last - 1)
+    return (frame["gpu_serial"] == serial) & (frame["timestamp"] >= begin)
+
+
+def reasons(change: Change, folder: Path, *features: str) -> dict[str, Reasons]:
+    """Return the reasons of each GPU where a model looks at some features alike."""
+    evidence = evidence_of(fleet(change), folder)
+    speaks = {name: np.full(N, 1.0 - i / 10) for i, name in enumerate(features)}
+    said = reasons_of(evidence, speaks)
+    serials = [evidence.timeline.records.serials[gpu] for gpu in evidence.instances.gpu]
+    return dict(zip(serials, said, strict=True))
+
+
+def only_sick(said: dict[str, Reasons]) -> str:
+    assert {serial for serial, reason in said.items() if reason.texts} == {SICK}
+    return str(said[SICK])
+
+
+def test_what_is_ordinary_is_no_reason(tmp_path: Path) -> None:
+    names = ("mean:temperature_gpu:7d", "rows_remapped[-0]", "count:xid", "failures:serial",
+             "category:gpu_type=H100", "throttled[-1]", "trend:volts:12h")  # fmt: skip
+    said = reasons(healthy, tmp_path, *names)
+    assert [reason.texts for reason in said.values()] == [()] * N
+
+
+def test_a_count_is_a_natural_number_over_a_named_span(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        rows = rows_of(frame, last=140)
+        frame.loc[rows, "rows_remapped"] = np.minimum(np.arange(rows.sum()) // 20, 7)
+
+    text = only_sick(reasons(change, tmp_path, "peers:machine_id:rows_remapped:7d"))
+    assert text == "6 rows remapped this week; the other GPUs of node-1: none"
+
+
+def test_a_count_that_came_of_late_names_the_shorter_span(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[rows_of(frame, last=6), "smart_5_raw"] = 108
+
+    text = only_sick(reasons(change, tmp_path, "rate:smart_5_raw:7d"))
+    assert text == "smart_5_raw rose by 8 in the last 12 h; the other GPUs of node-1: none"
+
+
+def test_a_hot_gpu_stands_beside_its_machine(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        rows = rows_of(frame, last=HOURS)
+        frame.loc[rows, "temperature_gpu"] = 80.0
+
+    text = only_sick(reasons(change, tmp_path, "mean:temperature_gpu:7d"))
+    assert text.startswith("temperature 80 °C ")
+    assert "; the other GPUs of node-1: 6" in text
+
+
+def test_a_gpu_of_yesterday_is_not_compared_over_a_week(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        young = (frame["gpu_serial"] == SICK) & ~rows_of(frame, last=30)
+        frame.loc[young, "gpu_serial"] = "the one before"
+        days = frame["timestamp"].dt.day % 10  # what the others did before it came
+        frame.loc[days < 8, "temperature_gpu"] += 30.0
+
+    said = reasons(change, tmp_path, "mean:temperature_gpu:7d", "trend:temperature_gpu:12h")
+    assert said[SICK].texts == ()
+
+
+def test_a_code_comes_with_its_meaning(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[rows_of(frame, last=3), "xid"] = [63, 0, 0]
+
+    text = only_sick(reasons(change, tmp_path, "severity:xid"))
+    assert text == "Xid 63 (row remapped) once this week, 2 h ago; the other GPUs of node-1: never"
+
+
+def test_the_gravest_code_is_named(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[rows_of(frame, last=9), "xid"] = [13, 13, 79, 13, 13, 13, 13, 13, 0]
+
+    assert only_sick(reasons(change, tmp_path, "count:xid")).startswith("Xid 79 (fell off the bus)")
+
+
+def test_a_rare_text_and_a_silent_sensor(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[rows_of(frame, last=5), "volts"] = np.nan
+
+    said = reasons(change, tmp_path, "volts[-0]", "category:driver_version=470.1")
+    assert str(said[SICK]) == "no reading of volts in the last 3 h"
+    assert str(said["S040"]) == "driver 470.1, as 1 of 80 have"
+
+
+def test_the_strongest_comes_first_and_what_speaks_against_a_failure_never(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[rows_of(frame, last=6), ["smart_5_raw", "rows_remapped", "xid"]] = [108, 2, 63]
+
+    evidence = evidence_of(fleet(change), tmp_path)
+    speaks = {
+        "rows_remapped[-0]": np.full(N, 0.5),
+        "rate:smart_5_raw:7d": np.full(N, 0.3),
+        "peers:gpu_type:smart_5_raw:7d": np.full(N, 0.3),
+        "count:xid": np.full(N, -1.0),
+    }
+    (sick,) = (reason for reason in reasons_of(evidence, speaks) if reason.texts)
+    assert [text.split(";")[0] for text in sick.texts] == [
+        "smart_5_raw rose by 8 in the last 12 h",
+        "2 rows remapped in the last 12 h",
+    ]
+    assert sick.channels[:2] == ("smart_5_raw", "rows_remapped")
+    assert str(sick).count(" | ") == 1
+
+
+def test_no_model_no_reason(tmp_path: Path) -> None:
+    assert {reason.texts for reason in reasons(healthy, tmp_path).values()} == {()}
+
+
+def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        rows = rows_of(frame, last=84)
+        frame.loc[rows, "smart_5_raw"] = 100 + np.arange(84)
+        frame.loc[rows_of(frame, last=84), "xid"] = [63, *[0] * 83]
+
+    evidence = evidence_of(fleet(change), tmp_path)
+    row = [evidence.timeline.records.serials[gpu] for gpu in evidence.instances.gpu].index(SICK)
+    charts = charts_of(
+        evidence, row, ("failures:serial", "smart_5_raw", "temperature_gpu", "volts")
+    )
+    assert [chart.title for chart in charts] == ["smart_5_raw", "temperature"]
+    counter, level = charts
+    assert len(counter.peers) == len(level.peers) == 7
+    assert counter.own[0] == 0.0
+    assert counter.own[-1] == pytest.approx(84, abs=2)
+    assert max(peer.max() for peer in counter.peers) == 0
+    ((position, label),) = counter.marks
+    assert (position, label) == (pytest.approx(0.5, abs=0.02), "Xid 63")
+    drawn = draw_chart(counter)
+    assert drawn.count("course-peer") == 7
+    assert ">Xid 63</text>" in drawn
+    assert draw_chart(counter) == drawn
+
+
+def test_deviation_and_tail_leave_missing_values_out() -> None:
+    values, group = np.array([1.0, 2.0, 3.0, np.nan, 50.0]), np.zeros(5, dtype=np.int64)
+    far = deviation(values, group)
+    assert far[3] == 0
+    assert far[4] > 10
+    assert tail_share(values, group).tolist() == [0.6, 0.4, 0.2, 0.8, 0.0]

@@ -1,0 +1,182 @@
+"""Small drawings of the channels that speak for a failure: the GPU, its peers behind it, Xids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from forewarn.features.duration import duration_in_words
+from forewarn.features.xid_severity import severity
+from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
+from forewarn.pipelines.at_risk.channel_names import NOUNS, UNITS, title
+from forewarn.pipelines.rendering.templates import draw_svg
+
+__all__ = ["Chart", "charts_of", "draw_chart"]
+
+Floats = npt.NDArray[np.float64]
+_MOST_CHARTS = 2
+_MOST_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
+_MOST_PEERS = 8
+_MOST_LABELS, _MOST_MARKS, _APART = 4, 40, 0.18
+_WIDTH, _TOP, _HEIGHT = 300.0, 16.0, 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One channel of one GPU over the longest span, as numbers.
+
+    Attributes
+    ----------
+    title, unit, span : str
+    own : ndarray of shape (n_points,)
+        Level, or what a counter has gained since the start; NaN where nothing was read.
+    peers : sequence of ndarray of shape (n_points,)
+    marks : sequence of (float, str)
+        Events: position from 0 to 1, and label.
+    """
+
+    title: str
+    unit: str
+    span: str
+    own: Floats
+    peers: Sequence[Floats]
+    marks: Sequence[tuple[float, str]]
+
+    @property
+    def limits(self) -> str:
+        """The lowest and the highest level that is drawn, in words."""
+        low, high = self.extent
+        texts = dict.fromkeys((_label(low), _label(high)))
+        return f"{' to '.join(texts)}{' ' if self.unit else ''}{self.unit}"
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The lowest and the highest level of all lines; 0 where nothing was read."""
+        lines = [line[np.isfinite(line)] for line in (self.own, *self.peers)]
+        known = np.concatenate(lines)
+        return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+
+def charts_of(evidence: ChannelEvidence, row: int, channels: Sequence[str]) -> tuple[Chart, ...]:
+    """Return the drawings of the first two of some channels that have a course over time.
+
+    Parameters
+    ----------
+    evidence : ChannelEvidence
+    row : int
+        The instance.
+    channels : sequence of str
+        The strongest first.
+    """
+    kinds = evidence.plan.kinds
+    drawable = {*kinds.float, *kinds.counter, *kinds.binary}
+    names = dict.fromkeys(channel.split("|")[0] for channel in channels)
+    chosen = [name for name in names if name in drawable][:_MOST_CHARTS]
+    marks = _marks(evidence, row)
+    return tuple(_chart(evidence, row, name, marks) for name in chosen)
+
+
+def _chart(
+    evidence: ChannelEvidence, row: int, name: str, marks: Sequence[tuple[float, str]]
+) -> Chart:
+    level = name in evidence.plan.kinds.float
+    others = evidence.peers.near.others(row)[:_MOST_PEERS]
+    lines = [_course(evidence, row, gpu, name, level=level) for gpu in (row, *others.tolist())]
+    known = [line for line in lines[1:] if np.isfinite(line).any()]
+    called = title(name) if level or name not in NOUNS else f"{NOUNS[name]}, added up"
+    span = duration_in_words(evidence.lengths[-1] / 1e9)
+    return Chart(called, UNITS.get(name, "").strip(), span, lines[0], known, marks)
+
+
+def _course(evidence: ChannelEvidence, row: int, other: int, name: str, *, level: bool) -> Floats:
+    """Return what a channel of `other` did in the hours before the instance of `row`."""
+    grid = evidence.timeline.grid
+    work = None if level else _as_is
+    sums = grid.sums(name, name, work)
+    stop = int(evidence.spans.edges[2, -1, row])
+    start = stop - max(1, round(evidence.lengths[-1] / grid.bucket))
+    gpu = int(evidence.instances.gpu[other])
+    hours = np.arange(max(start, 0), stop)
+    total = np.pad(sums.total[gpu, hours], (max(-start, 0), 0))
+    count = np.pad(sums.count[gpu, hours].astype(float), (max(-start, 0), 0))
+    edges = np.linspace(0, len(total), min(_MOST_POINTS, len(total)) + 1).astype(int)[:-1]
+    added, read = np.add.reduceat(total, edges), np.add.reduceat(count, edges)
+    if not level:
+        return np.where(read.cumsum() > 0, added.cumsum(), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(added / read)
+
+
+def _as_is(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return values
+
+
+def _marks(evidence: ChannelEvidence, row: int) -> list[tuple[float, str]]:
+    """Return the events of all code columns of a GPU, by time."""
+    end, span = int(evidence.instances.end[row]), evidence.lengths[-1]
+    marks = [
+        (1.0 - (end - moment) / span, f"{title(name)} {code}")
+        for name, events in evidence.codes.items()
+        if events.distinct
+        for moment, code in events.of_instance(row)
+    ]
+    return sorted(marks)
+
+
+def draw_chart(chart: Chart) -> Markup:
+    """Draw one small multiple; empty where the GPU has no reading at all."""
+    if not np.isfinite(chart.own).any():
+        return Markup()
+    low, high = chart.extent
+    return draw_svg(
+        "course",
+        title=chart.title,
+        unit=f" {chart.unit}" if chart.unit else "",
+        span=chart.span,
+        low=_label(low),
+        high=_label(high),
+        peers=[_path(line, low, high) for line in chart.peers],
+        own=_path(chart.own, low, high),
+        marks=[(f"{_WIDTH * x:.0f}", label) for x, label in _labelled(chart.marks)],
+    )
+
+
+def _labelled(marks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Keep the labels that have room, those of the gravest codes first."""
+    shown = list(marks[-_MOST_MARKS:])
+    graves = sorted(range(len(shown)), key=lambda i: (-_gravity(shown[i][1]), -shown[i][0]))
+    labelled: set[int] = set()
+    for i in graves:
+        apart = all(abs(shown[i][0] - shown[other][0]) > _APART for other in labelled)
+        if apart and len(labelled) < _MOST_LABELS:
+            labelled.add(i)
+    return [(x, label if i in labelled else "") for i, (x, label) in enumerate(shown)]
+
+
+def _gravity(label: str) -> float:
+    name, _, code = label.rpartition(" ")
+    known = name == title("xid") and code.isdigit()
+    return float(severity(np.array([int(code)], np.float32))[0]) if known else 0.0
+
+
+def _path(line: Floats, low: float, high: float) -> str:
+    """Return the path of a line through its known points, broken where nothing was read."""
+    scale = _HEIGHT / (high - low) if high > low else 0.0
+    steps, pen_up = [], True
+    for i, value in enumerate(line.tolist()):
+        if not np.isfinite(value):
+            pen_up = True
+            continue
+        x = _WIDTH * i / max(1, len(line) - 1)
+        y = _TOP + _HEIGHT - (value - low) * scale
+        steps.append(f"{'M' if pen_up else 'L'}{x:.0f} {y:.1f}")
+        pen_up = False
+    return "".join(steps)
+
+
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 20 or value == round(value) else f"{value:.3g}"

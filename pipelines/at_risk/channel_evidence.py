@@ -1,0 +1,235 @@
+"""What the records of a day say of each channel, and where that is out of the ordinary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.history import span_name
+from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.spans import Spans
+from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.features.xid_severity import severity
+from forewarn.pipelines.at_risk.channel_names import NO_SPAN
+from forewarn.pipelines.at_risk.code_events import CodeEvents
+from forewarn.pipelines.at_risk.peer_comparison import (
+    PeerComparison,
+    deviation,
+    group_medians,
+    tail_share,
+)
+
+__all__ = ["ChannelEvidence", "Signs"]
+
+Floats = npt.NDArray[np.float64]
+Kind = Literal[
+    "count", "duration", "level", "change", "swing", "silent", "code", "failures", "category",
+    "date",
+]  # fmt: skip
+_LEAST_DIFFERENCE = 0.01  # of a level
+_FAR = 4.0  # robust standard deviations from which a level is out of the ordinary
+_FAR_SWING = 6.0  # spreads are skewed
+_SWING_WORTH = 0.7  # a person understands a level sooner
+_RARE = 0.02  # share of the fleet that may have as much
+_RARE_FAILURES, _RARE_CATEGORY = 0.1, 0.1
+_WITHIN = 0.8  # share of a count that makes the shorter span the better one to name
+_CODE_GRAVITY = 1000.0  # a graver code outweighs any number of lesser ones
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """One way to say what a channel shows, for n GPUs.
+
+    Attributes
+    ----------
+    kind : str
+        What the values are.
+    column : str
+        Column of the records; `y|x` is y given x.
+    values : ndarray of shape (n,)
+    strength : ndarray of shape (n,)
+        How far out of the ordinary each is; 0 is ordinary, and no reason.
+    span : Nanoseconds
+        Over which it was measured; 0 where it has none.
+    now : ndarray of shape (n,), optional
+        The level that a change has led to.
+    detail : str
+        The code, or the text of a category.
+    """
+
+    kind: Kind
+    column: str
+    values: Floats
+    strength: Floats
+    span: Nanoseconds = NO_SPAN
+    now: Floats | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class ChannelEvidence:
+    """The records behind a day's list: n instances, their past, and their peers."""
+
+    timeline: Timeline
+    instances: Instances
+    values: InstanceValues
+    plan: Plan
+    peers: PeerComparison
+
+    @cached_property
+    def lengths(self) -> tuple[Nanoseconds, ...]:
+        """The spans that are looked at: the window, then the history, the longest last."""
+        window = self.plan.window
+        return (window, *(Nanoseconds(n * window) for n in sorted(self.plan.history)))
+
+    @cached_property
+    def spans(self) -> Spans:
+        """The hours of each span before each instance."""
+        life = self.timeline.life_start(self.instances.row)
+        return self.timeline.grid.spans(
+            self.instances.gpu, self.instances.end, life, list(self.lengths)
+        )
+
+    @cached_property
+    def codes(self) -> dict[str, CodeEvents]:
+        """The events of each code column within the longest span."""
+        return {
+            name: CodeEvents.of(self.timeline, self.instances, name, self.lengths[-1])
+            for name in self.plan.kinds.code
+        }
+
+    def signs(self, channel: str) -> list[Signs]:
+        """Return what can be said of a channel; nothing of one that is not known."""
+        kinds = self.plan.kinds
+        if channel in kinds.counter:
+            return list(self._counts(channel, "count", 1.0))
+        if channel in kinds.binary:
+            return list(self._counts(channel, "duration", float(self.plan.interval)))
+        if channel in kinds.float:
+            return [*self._levels(channel), *self._silence(channel)]
+        if channel in kinds.code:
+            return list(self._codes(channel))
+        if channel in kinds.categorical:
+            return list(self._categories(channel))
+        if channel in kinds.date:
+            return list(self._dates(channel))
+        return list(
+            self._failures(channel) if channel[:9] == "failures:" else self._explained(channel)
+        )
+
+    def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Signs]:
+        sums = self.spans.sums(self.timeline.grid.sums(name, name, lambda values: values).total)
+        for k in reversed(range(len(self.lengths))):
+            counted = sums[k] * unit
+            strength = np.where(self.peers.leads(counted), self._rare(counted), 0.0)
+            if k:  # most of it came lately: the shorter span says more
+                strength = np.where(sums[k - 1] >= _WITHIN * sums[k], 0.5 * strength, strength)
+            yield Signs(kind, name, counted, strength, self.lengths[k])
+
+    def _rare(self, counted: Floats) -> Floats:
+        """Return the strength of counts: those that hardly any of the same kind reach."""
+        group = self.peers.references
+        usual = group_medians(counted, group)
+        rare = (counted > 0) & (tail_share(counted, group) <= _RARE)
+        rare &= counted > usual + 3.0 * np.sqrt(np.maximum(usual, 0.0))
+        return np.where(rare, np.clip(deviation(counted, group), 1.0, 100.0), 0.0)
+
+    def _levels(self, name: str) -> Iterator[Signs]:
+        sums = self.timeline.grid.sums(name, name)
+        total, count = self.spans.sums(sums.total), self.spans.sums(sums.count)
+        squares = self.spans.sums(sums.squares)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            # A GPU that has not lived through a span has no level over it.
+            mean = np.where(self.spans.known, total / count, np.nan)
+            swing = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+            before = np.where(
+                self.spans.known[-1], (total[-1] - total) / (count[-1] - count), np.nan
+            )
+        for k, span in enumerate(self.lengths):
+            yield Signs("level", name, mean[k], self._off(mean[k], level=mean[k]), span)
+            more = swing[k] > group_medians(swing[k], self.peers.near.code)
+            strength = np.where(more, self._off(swing[k], _FAR_SWING, mean[k]) * _SWING_WORTH, 0.0)
+            yield Signs("swing", name, swing[k], strength, span)
+            if k + 1 < len(self.lengths):
+                change = mean[k] - before[k]
+                beside = np.abs(group_medians(change, self.peers.near.code))
+                alone = np.abs(change) > 2.0 * np.nan_to_num(beside)
+                strength = np.where(alone, self._off(change, level=mean[k]), 0.0)
+                yield Signs("change", name, change, strength, span, mean[k])
+
+    def _off(self, values: Floats, far: float = _FAR, level: Floats | None = None) -> Floats:
+        """Return the strength of levels: far from their machine's, as hardly any other is.
+
+        A hundredth of the `level` is nothing that a person would call a difference.
+        """
+        beside = self.peers.beside(values)
+        beside = np.where(np.isfinite(beside), beside, values)
+        group = self.peers.references
+        off = np.abs(deviation(beside, group))
+        rare = tail_share(np.abs(beside), group) <= _RARE
+        rare &= self.peers.leads(values) | self.peers.leads(-values)
+        if level is not None:
+            rare &= np.abs(beside) > _LEAST_DIFFERENCE * np.abs(level)
+        return np.where(rare & (off >= far), np.clip(off, 0.0, 100.0), 0.0)
+
+    def _silence(self, name: str) -> Iterator[Signs]:
+        """Say that a sensor was not read throughout the window, where nearly all others were."""
+        window = self.values.sequence[..., self.values.sequence_names.index(name)]
+        silent: Floats = np.asarray(np.isnan(window).all(axis=1), dtype=np.float64)
+        rare = (silent > 0) & (float(silent.mean()) <= _RARE)
+        yield Signs("silent", name, silent, np.where(rare, _FAR, 0.0), self.lengths[0])
+
+    def _codes(self, name: str) -> Iterator[Signs]:
+        events = self.codes[name]
+        for code in events.distinct:
+            counted = events.counted(code)
+            gravity = float(severity(np.array([code], np.float32))[0]) if name == "xid" else 1.0
+            strength = self._rare(counted)
+            strength = np.where(strength > 0, strength + _CODE_GRAVITY * gravity, 0.0)
+            last = events.hours_since(code)
+            yield Signs("code", name, counted, strength, self.lengths[-1], last, f"{code:g}")
+
+    def _failures(self, channel: str) -> Iterator[Signs]:
+        if channel in self.values.context_names:
+            failed = self._context(channel)
+            share = tail_share(failed, np.zeros(len(failed), dtype=np.int64))
+            strength = np.where((failed > 0) & (share <= _RARE_FAILURES), failed * _FAR, 0.0)
+            yield Signs("failures", channel, failed, strength)
+
+    def _categories(self, name: str) -> Iterator[Signs]:
+        """Say which text a GPU has, where few others have it."""
+        codes = self.timeline.records.codes(name, self.instances.row)
+        texts = self.timeline.records.texts[name].texts
+        for code in np.unique(codes[codes >= 0]).tolist():
+            same = codes == code
+            number = np.full(len(codes), float(same.sum()))
+            strength = np.where(same & (same.mean() <= _RARE_CATEGORY), 1.0, 0.0)
+            yield Signs("category", name, number, strength, detail=texts[code])
+
+    def _dates(self, name: str) -> Iterator[Signs]:
+        day = self.timeline.records.numbers(name, self.instances.row).astype(np.float64)
+        days: Floats = np.asarray(day - self.instances.end / DAY)
+        beside = days - group_medians(days, np.zeros(len(days), dtype=np.int64))
+        rare = tail_share(np.abs(beside), np.zeros(len(days), dtype=np.int64)) <= _RARE
+        rare &= np.isfinite(days) & (np.abs(deviation(days, self.peers.references)) > 2)
+        yield Signs("date", name, days, np.where(rare, 1.0, 0.0))
+
+    def _explained(self, channel: str) -> Iterator[Signs]:
+        """Say what one sensor does not explain of another, from the columns of a model."""
+        for span in self.lengths[1:]:
+            name = f"mean:{channel}:{span_name(span)}"
+            if name in self.values.context_names:
+                level = self._context(name)
+                yield Signs("level", channel, level, self._off(level), span)
+
+    def _context(self, name: str) -> Floats:
+        column = self.values.context[:, self.values.context_names.index(name)]
+        return column.astype(np.float64)

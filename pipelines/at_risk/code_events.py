@@ -1,0 +1,83 @@
+"""The events of one column of codes, such as Xids, before the instances of a day."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import HOUR, Nanoseconds
+
+__all__ = ["CodeEvents"]
+
+Floats = npt.NDArray[np.float64]
+_MOST_CODES = 60  # a column with more distinct values is no list of codes to read out
+
+
+@dataclass(frozen=True, slots=True)
+class CodeEvents:
+    """Events by instance and time.
+
+    Attributes
+    ----------
+    n : int
+        Instances.
+    row : ndarray of shape (m,)
+        Instance of each event.
+    code : ndarray of shape (m,)
+    time : ndarray of shape (m,)
+        Nanoseconds since 1970 UTC.
+    end : ndarray of shape (n,)
+        End of each instance.
+    """
+
+    n: int
+    row: npt.NDArray[np.int64]
+    code: npt.NDArray[np.float32]
+    time: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, timeline: Timeline, instances: Instances, name: str, span: Nanoseconds
+    ) -> CodeEvents:
+        """Find the events of the last `span` of each GPU's life before its instance ends."""
+        records = timeline.records
+        happened = np.flatnonzero(records.columns[name][records.order] > 0)
+        happened = happened[timeline.alive[happened] & ~records.filled[happened]]
+        instance_of = np.full(len(records.serials), -1, dtype=np.int64)
+        instance_of[instances.gpu] = np.arange(len(instances))
+        row = instance_of[records.gpu[happened]]
+        happened, row = happened[row >= 0], row[row >= 0]
+        time = records.time[happened]
+        begin = np.maximum(timeline.life_start(instances.row), instances.end - span)
+        near = (time > begin[row]) & (time <= instances.end[row])
+        code = records.numbers(name, happened[near])
+        return cls(len(instances), row[near], code, time[near], instances.end)
+
+    @property
+    def distinct(self) -> tuple[float, ...]:
+        """The codes that occur; none where there are too many to be a list of codes."""
+        codes = np.unique(self.code)
+        return tuple(codes.tolist()) if len(codes) <= _MOST_CODES else ()
+
+    def counted(self, code: float) -> Floats:
+        """Return how often each instance's GPU had a code."""
+        return np.bincount(self.row[self.code == code], minlength=self.n).astype(np.float64)
+
+    def hours_since(self, code: float) -> Floats:
+        """Return the hours since each GPU last had a code; inf where it never had it."""
+        last = np.full(self.n, np.iinfo(np.int64).min)
+        same = self.code == code
+        np.maximum.at(last, self.row[same], self.time[same])
+        never = last == np.iinfo(np.int64).min
+        return np.where(never, np.inf, (self.end - np.where(never, 0, last)) / HOUR)
+
+    def of_instance(self, row: int) -> list[tuple[int, int]]:
+        """Return time and code of the events of one instance, by time."""
+        same = np.flatnonzero(self.row == row)
+        pairs = zip(self.time[same].tolist(), self.code[same].tolist(), strict=True)
+        return sorted((time, int(code)) for time, code in pairs)

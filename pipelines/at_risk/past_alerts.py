@@ -1,0 +1,109 @@
+"""The alerts of past lists, judged by what the records say became of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow.compute as pc
+
+from forewarn.evaluation.prediction.daily_list import raise_alerts
+from forewarn.evaluation.prediction.kept_promise import JudgedAlerts, Promise, judge_promise
+from forewarn.features.prediction.instances import UNKNOWN, label
+from forewarn.features.records.table import FeatureKinds
+from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.record_store import RecordStore
+
+__all__ = ["past_promise"]
+
+_LOOK_BACK = 90 * DAY  # a quarter: older lists were made by other models on other hardware
+_COLUMNS = ("gpu_serial", "window_end", "probability", "rank", "listed")
+
+
+def past_promise(lists: Path, store: RecordStore, at: int, horizon: int) -> Promise | None:
+    """Judge what past lists promised, by what was known at a moment.
+
+    An alert counts if its GPU failed in time, or was still seen when the horizon was over.
+
+    Parameters
+    ----------
+    lists : Path
+        Folder of `date=.../at_risk.parquet`.
+    store : RecordStore
+    at : int
+        Nothing from then on is read.
+    horizon : int
+        Nanoseconds.
+
+    Returns
+    -------
+    Promise or None
+        None without any past list that says which GPUs it listed, and with which chance.
+    """
+    rows = _listed_rows(lists, at)
+    if rows is None or not len(rows):
+        return None
+    keys = replace(store, kinds=FeatureKinds(), groups=())
+    since = int(rows["end"].min()) - horizon
+    records, failures = keys.read_known(since, at)
+    return judge_promise(_judged(rows, lay_out(records, failures), horizon))
+
+
+def _listed_rows(lists: Path, at: int) -> pd.DataFrame | None:
+    """Return the listed rows of past lists by time: end, serial, chance and position."""
+    frames = []
+    for path in sorted(lists.glob("date=*/at_risk.parquet")):
+        if not iso(at - _LOOK_BACK)[:10] <= path.parent.name[5:] < iso(at)[:10]:
+            continue
+        table = read_parquet(path)
+        usable = set(_COLUMNS) <= set(table.column_names)
+        if not usable or ("hindsight" in table.column_names and pc.any(table["hindsight"]).as_py()):
+            continue
+        rows = table.select(list(_COLUMNS)).filter(table["listed"]).to_pandas()
+        frames.append(rows.assign(position=rows["rank"] / max(1, rows["rank"].max())))
+    if not frames:
+        return None
+    rows = pd.concat(frames, ignore_index=True).dropna(subset=["probability"])
+    ends = pd.to_datetime(rows["window_end"], utc=True).dt.as_unit("ns").astype("int64")
+    listed: pd.DataFrame = rows.assign(end=ends).sort_values(["end", "rank"], kind="stable")
+    return listed
+
+
+def _judged(rows: pd.DataFrame, timeline: Timeline, horizon: int) -> JudgedAlerts:
+    """Return the first appearances whose outcome is known."""
+    number = {serial: i for i, serial in enumerate(timeline.records.serials)}
+    rows = rows[rows["gpu_serial"].isin(number)]
+    gpu = np.array([number[serial] for serial in rows["gpu_serial"]], dtype=np.int64)
+    end = np.asarray(rows["end"], dtype=np.int64)
+    alerts = raise_alerts(gpu, end, np.full(len(gpu), np.inf), horizon=horizon)
+    keys = set(zip(alerts.gpu.tolist(), alerts.raised_at.tolist(), strict=True))
+    first = np.array([key in keys for key in zip(gpu.tolist(), end.tolist(), strict=True)], bool)
+    rows, gpu, end = rows[first], gpu[first], end[first]
+    outcome = _outcomes(timeline, gpu, end, horizon)
+    known = outcome != UNKNOWN
+    return JudgedAlerts.of(
+        rows["probability"].to_numpy(float)[known],
+        outcome[known] == 1,
+        rows["position"].to_numpy(float)[known],
+    )
+
+
+def _outcomes(
+    timeline: Timeline,
+    gpu: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    horizon: int,
+) -> npt.NDArray[np.int8]:
+    """Return the label of each alert, as the contract has it: 1, 0 or unknown."""
+    order = np.lexsort((end, gpu))
+    outcome = np.empty(len(gpu), dtype=np.int8)
+    outcome[order] = label(timeline, gpu[order].astype(np.int32), end[order], Nanoseconds(horizon))
+    # A span that is not over has no outcome, whatever happened so far: failures are known first.
+    over = end + horizon <= timeline.records.last
+    return np.where(over, outcome, UNKNOWN).astype(np.int8)

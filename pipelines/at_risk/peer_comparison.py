@@ -1,0 +1,164 @@
+"""What is usual on a day: the other GPUs of the same machine, and the fleet of the same kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.table import MACHINE
+from forewarn.features.records.timeline import Timeline
+from forewarn.pipelines.rendering.templates import visible
+
+__all__ = ["Grouping", "PeerComparison", "deviation", "group_medians", "tail_share"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+_FEWEST = 20  # a smaller group says nothing about what is usual: then the whole fleet does
+_MOST_DEVIATION = 1e3
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """GPUs by a text that they share.
+
+    Attributes
+    ----------
+    column : str
+        Empty for the whole fleet.
+    code : ndarray of shape (n,)
+        Number of the text of each GPU, -1 where it has none.
+    texts : tuple of str
+    """
+
+    column: str
+    code: Ints
+    texts: Sequence[str]
+
+    @cached_property
+    def members(self) -> Mapping[int, Ints]:
+        """The GPUs of each text."""
+        order = np.argsort(self.code, kind="stable")
+        codes, starts = np.unique(self.code[order], return_index=True)
+        return dict(zip(codes.tolist(), np.split(order, starts[1:]), strict=True))
+
+    def others(self, row: int) -> Ints:
+        """Return the other GPUs of the text of one; none where it has no text."""
+        code = int(self.code[row])
+        members: Ints = self.members[code] if code >= 0 else np.zeros(0, dtype=np.int64)
+        return np.asarray(members[members != row])
+
+    def name(self, row: int) -> str:
+        """Return the text of one GPU."""
+        return visible(self.texts[int(self.code[row])], limit=60)
+
+
+def _grouping(timeline: Timeline, instances: Instances, column: str) -> Grouping:
+    codes = timeline.records.codes(column, instances.row).astype(np.int64)
+    return Grouping(column, codes, timeline.records.texts[column].texts)
+
+
+@dataclass(frozen=True)
+class PeerComparison:
+    """The groups that a GPU is compared with.
+
+    Attributes
+    ----------
+    near : Grouping
+        Those named beside it: of its machine, else of its widest group of peers, else all.
+    wide : Grouping
+        Those whose spread says what is usual.
+    """
+
+    near: Grouping
+    wide: Grouping
+
+    @classmethod
+    def of(cls, timeline: Timeline, instances: Instances, plan: Plan) -> PeerComparison:
+        """Choose the groups by what the records have."""
+        everybody = Grouping("", np.zeros(len(instances), dtype=np.int64), ("the fleet",))
+        wide = _grouping(timeline, instances, plan.peers[-1]) if plan.peers else everybody
+        machines = MACHINE in timeline.records.texts
+        near = _grouping(timeline, instances, MACHINE) if machines else wide
+        return cls(near, wide)
+
+    @cached_property
+    def references(self) -> Ints:
+        """Number of the reference group of each GPU; 0 is the whole fleet."""
+        group = np.zeros(len(self.wide.code), dtype=np.int64)
+        for code, members in self.wide.members.items():
+            if code >= 0 and len(members) >= _FEWEST:
+                group[members] = code + 1
+        return group
+
+    def leads(self, values: Floats) -> npt.NDArray[np.bool_]:
+        """Tell which values no other GPU of the same machine surpasses."""
+        if self.near.column != MACHINE:
+            return np.ones(len(values), dtype=bool)
+        highest = np.full(int(self.near.code.max(initial=0)) + 2, -np.inf)
+        known = np.nan_to_num(values, nan=-np.inf)
+        np.maximum.at(highest, self.near.code, known)  # -1, no machine, is the last
+        return np.asarray((values >= highest[self.near.code]) | (self.near.code < 0))
+
+    def beside(self, values: Floats) -> Floats:
+        """Return each value minus the median of its near group; NaN with fewer than three."""
+        return values - group_medians(values, self.near.code, fewest=3)
+
+
+def group_medians(values: Floats, code: Ints, *, fewest: int = 1) -> Floats:
+    """Return the median of the known values of each one's group, shape (n,)."""
+    medians = np.full(len(values), np.nan)
+    known = np.flatnonzero(np.isfinite(values) & (code >= 0))
+    order = known[np.lexsort((values[known], code[known]))]
+    codes, starts, counts = np.unique(code[order], return_index=True, return_counts=True)
+    if not len(codes):
+        return medians
+    sorted_values = values[order]
+    low, high = starts + (counts - 1) // 2, starts + counts // 2
+    middle = np.where(counts >= fewest, (sorted_values[low] + sorted_values[high]) / 2, np.nan)
+    position = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
+    same = codes[position] == code
+    medians[same] = middle[position[same]]
+    return medians
+
+
+def deviation(values: Floats, group: Ints) -> Floats:
+    """Return how many robust standard deviations each value lies from the median of its group.
+
+    Where most of a group are equal, anything else lies very far off; missing is 0.
+
+    Examples
+    --------
+    >>> deviation(np.array([16.0, 16.0, 16.0, 8.0]), np.zeros(4, dtype=np.int64)).tolist()
+    [0.0, 0.0, 0.0, -1000.0]
+    """
+    off = values - group_medians(values, group)
+    scale = 1.4826 * group_medians(np.abs(off), group)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.where(np.abs(off) <= 1e-9 * (1.0 + np.abs(values)), 0.0, off / scale)
+    return np.asarray(np.clip(np.nan_to_num(far, nan=0.0), -_MOST_DEVIATION, _MOST_DEVIATION))
+
+
+def tail_share(values: Floats, group: Ints) -> Floats:
+    """Return the share of each one's group whose value is at least as high, itself not counted.
+
+    Missing values count as lower than all others.
+
+    Examples
+    --------
+    >>> tail_share(np.array([0.0, 0.0, 7.0, 2.0]), np.zeros(4, dtype=np.int64)).tolist()
+    [0.75, 0.75, 0.0, 0.25]
+    """
+    shares = np.ones(len(values))
+    filled = np.nan_to_num(values, nan=-np.inf)
+    for code in np.unique(group):
+        members = np.flatnonzero(group == code)
+        ordered = np.sort(filled[members])
+        above = len(members) - np.searchsorted(ordered, filled[members], side="left")
+        shares[members] = (above - 1) / len(members)
+    return shares
