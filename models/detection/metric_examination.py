@@ -85,8 +85,9 @@ class Examined:
         for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
             at = int(np.argmax(reached[machine] >= needed[machine]))
             findings.append(self._finding(machine, at, reached[machine], needed[machine]))
-        findings = [finding for finding in findings if not self._hidden(finding)]
-        findings = self._told_apart(comparable(groups), findings)
+        groups = comparable(groups)
+        findings = [finding for finding in findings if not self._hidden(finding, groups)]
+        findings = self._told_apart(groups, findings)
         return sorted(findings, key=lambda finding: (finding.always, finding.at, -finding.score))
 
     def jitters(self, needed: Thresholds) -> list[Jitter]:
@@ -125,16 +126,21 @@ class Examined:
             always=bool(self.new[machine]) and begin - first < self.rules.past.block,
         )
 
-    def _hidden(self, finding: Finding) -> bool:
+    def _hidden(self, finding: Finding, groups: Numbers) -> bool:
         """Tell whether a weak finding rests on what the limit of a metric used to hide.
 
         While all machines are at 100 % nobody knows what they differ by; when the task slows down
-        it shows, and the machine that is still at 100 % is not the one that has changed.
+        it shows. The machine that is still at 100 % is not the one that has changed, and one that
+        comes off the limit with the others may always have been below them.
         """
         if self.rules.mode == "minder" or finding.score >= SURE:
             return False
-        span = self.at_limit[finding.machine, max(finding.since, 0) : finding.at + 1]
-        return bool(span.mean() >= _HIDDEN)
+        since = max(finding.since, 0)
+        own = self.at_limit[finding.machine]
+        if own[since : finding.at + 1].mean() >= _HIDDEN:
+            return True
+        others = self.at_limit[groups == groups[finding.machine]].mean(axis=0) > 0.5
+        return bool(since > 0 and (own & others)[:since].mean() >= _HIDDEN)
 
     def _told_apart(self, groups: Numbers, findings: list[Finding]) -> list[Finding]:
         """Keep those that have changed themselves, where many of a group differ from the rest.

@@ -492,9 +492,20 @@ def test_what_a_limit_used_to_hide_is_no_weak_finding() -> None:
     series["one"][3, 150:] = 1.0
     level = highest(series, 3)
     assert named(detector(level=level / 1.5).find(task(series))[0]) == []
-    series["one"][3, 150:] = 0.97
+    series["one"][3, 150:] = 0.95  # it came off with the others, and may always have been above
+    level = highest(series, 3)
+    assert named(detector(level=level / 1.5).find(task(series))[0]) == []
+    series["one"][:, :150] -= 0.1  # nothing was hidden
     level = highest(series, 3)
     assert named(detector(level=level / 1.5).find(task(series))[0]) == [3]
-    series["one"][3, 150:] = 0.95  # it is below the limit: it has changed, less than the others
+
+
+@pytest.mark.parametrize(("before", "weak"), [(1.0, []), (0.97, [3])])
+def test_the_first_to_come_off_a_limit_has_to_fall_clearly(before: float, weak: list[int]) -> None:
+    """The others are at the limit still: by how much they are above it nobody sees."""
+    series = healthy(8)
+    series["one"] = np.minimum(series["one"] + 0.6, before)
+    series["one"][3, 150:] = healthy(8)["two"][3, 150:] + 0.3
     level = highest(series, 3)
-    assert named(detector(level=level / 1.5).find(task(series))[0]) == [3]
+    assert named(detector(level=level / 1.5).find(task(series))[0]) == weak
+    assert named(detector(level=level / 2.5).find(task(series))[0]) == [3]
