@@ -500,12 +500,16 @@ def test_what_a_limit_used_to_hide_is_no_weak_finding() -> None:
     assert named(detector(level=level / 1.5).find(task(series))[0]) == [3]
 
 
-@pytest.mark.parametrize(("before", "weak"), [(1.0, []), (0.97, [3])])
-def test_the_first_to_come_off_a_limit_has_to_fall_clearly(before: float, weak: list[int]) -> None:
-    """The others are at the limit still: by how much they are above it nobody sees."""
+@pytest.mark.parametrize(
+    ("before", "after", "weak"), [(1.0, 0.88, []), (0.97, 0.85, [3]), (1.0, 0.8, [3])]
+)
+def test_the_first_to_come_off_a_limit_has_to_fall_clearly(
+    before: float, after: float, weak: list[int]
+) -> None:
+    """By how much the others are above it nobody sees; machines differ by up to 0.15 for good."""
     series = healthy(8)
     series["one"] = np.minimum(series["one"] + 0.6, before)
-    series["one"][3, 150:] = healthy(8)["two"][3, 150:] + 0.3
+    series["one"][3, 150:] = healthy(8)["two"][3, 150:] - 0.5 + after
     level = highest(series, 3)
     assert named(detector(level=level / 1.5).find(task(series))[0]) == weak
     assert named(detector(level=level / 2.5).find(task(series))[0]) == [3]
