@@ -170,16 +170,13 @@ class Detector:
         still = self._without_still(model, series)
         present, blind = self._seen(series, still)
         length, alone = self.rules.window, self._alone(task, model, series)
-        forgiven = model.usual.offset
         if self.rules.mode == "forewarn":
             present[:, alone] = False
+        who = (blind, ~before.known, at_limit, alone, model.usual.offset)
         if present.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
-            scored = (empty, window, before)
-            return Examined(
-                model.name, self.rules, *scored, blind, ~before.known, at_limit, alone, forgiven
-            )
+            return Examined(model.name, self.rules, empty, window, before, *who)
         keep = np.flatnonzero(~paused)
         number, present = keep + task.first_tick + length - 1, present[keep]
         judged = before.judged if go_on else None
@@ -191,18 +188,7 @@ class Detector:
             column = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, column], scores], axis=1)
         now = now.with_judged(Judged(number, scores, present))
-        return Examined(
-            model.name,
-            self.rules,
-            scores,
-            keep,
-            now,
-            blind,
-            ~before.known,
-            at_limit,
-            alone,
-            forgiven,
-        )
+        return Examined(model.name, self.rules, scores, keep, now, *who)
 
     def _without_still(self, model: MetricModel, series: Floats) -> Flags:
         """Take off the samples of sensors that hang; tell which they are."""
