@@ -16,11 +16,12 @@ from forewarn.models.detection.metric_examination import Examined
 from forewarn.models.detection.own_past import Judged, Past
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
 from forewarn.models.detection.past_scoring import past_scores
+from forewarn.models.detection.pauses import paused_windows
 from forewarn.models.detection.peer_deviation import FEWEST, deviations, peer_scores
-from forewarn.models.detection.rules import SHARE, Rules
+from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.task import Task, comparable
 from forewarn.models.detection.threshold import Threshold
-from forewarn.models.detection.verdict import Finding, Jitter, Verdict
+from forewarn.models.detection.verdict import Finding, Jitter, Verdict, not_named
 from forewarn.models.detection.windows import Windows
 
 __all__ = ["Denoiser", "Detector", "MetricModel"]
@@ -29,7 +30,6 @@ Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
-_DROPPED = 0.5  # of its usual activity: then the whole task pauses
 _AT_LIMIT = 0.999  # of a metric's range
 
 
@@ -139,7 +139,7 @@ class Detector:
             if best and _strength(best) >= self.rules.sure:
                 break
         nothing = tuple(np.flatnonzero(blind).tolist())
-        short = _without_named(jitters, best)
+        short = not_named(jitters, best)
         small = tuple(np.flatnonzero(alone).tolist())
         verdict = Verdict(
             tuple(best), nothing, tuple(examined), tuple(absent), short, small, self.observe_only
@@ -147,31 +147,10 @@ class Detector:
         return verdict, known
 
     def pauses(self, task: Task) -> Flags:
-        """Tell in which windows the whole task did next to nothing, shape (n_windows,).
-
-        Half of its machines have fallen below half of their usual activity, for longer than a
-        continuity forgives anyway, which the steps of a rhythm do not. A pause that lasts as long
-        as a continuity is none any more: what hangs has to be found.
-        """
-        n_windows = max(task.n_ticks - self.rules.window + 1, 0)
-        none = np.zeros(n_windows, dtype=bool)
-        series = (
-            task.series(self.activity) if self.activity and self.rules.mode == "forewarn" else None
-        )
-        if series is None or not n_windows:
-            return none
-        sent = np.isfinite(series)
-        seen = sent.any(axis=0)
-        activity = np.full(task.n_ticks, np.inf)
-        activity[seen] = np.nanmedian(np.where(sent, series, np.nan)[:, seen], axis=0)
-        usual = float(np.median(activity[seen])) if seen.any() else 0.0
-        if not usual > 0:
-            return none
-        low = activity < _DROPPED * usual
-        forgiven = round((1.0 - SHARE) * self.rules.continuity)
-        pause = _runs(low, forgiven) & ~_runs(low, self.rules.continuity)
-        touched = np.lib.stride_tricks.sliding_window_view(pause, self.rules.window)
-        return np.asarray(touched.any(axis=1), dtype=bool)
+        """Tell in which windows the whole task did next to nothing, shape (n_windows,)."""
+        forewarn = self.rules.mode == "forewarn"
+        series = task.series(self.activity) if self.activity and forewarn else None
+        return paused_windows(series, task.n_ticks, self.rules)
 
     def examine(
         self,
@@ -193,12 +172,11 @@ class Detector:
         length, alone = self.rules.window, self._alone(task, model, series)
         if self.rules.mode == "forewarn":
             present[:, alone] = False
+        who = (blind, ~before.known, at_limit, alone, model.usual.offset)
         if present.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
-            return Examined(
-                model.name, self.rules, empty, window, before, blind, ~before.known, at_limit, alone
-            )
+            return Examined(model.name, self.rules, empty, window, before, *who)
         keep = np.flatnonzero(~paused)
         number, present = keep + task.first_tick + length - 1, present[keep]
         judged = before.judged if go_on else None
@@ -210,8 +188,7 @@ class Detector:
             column = np.searchsorted(judged.window, number[:n_good])
             scores = np.concatenate([judged.scores[:, column], scores], axis=1)
         now = now.with_judged(Judged(number, scores, present))
-        unknown = ~before.known
-        return Examined(model.name, self.rules, scores, keep, now, blind, unknown, at_limit, alone)
+        return Examined(model.name, self.rules, scores, keep, now, *who)
 
     def _without_still(self, model: MetricModel, series: Floats) -> Flags:
         """Take off the samples of sensors that hang; tell which they are."""
@@ -305,22 +282,3 @@ def _scaled(task: Task, model: MetricModel) -> Floats | None:
 def _strength(findings: Sequence[Finding]) -> tuple[bool, float]:
     """Order findings: something before nothing, a change before a straggler, then by score."""
     return (bool(findings) and not findings[0].always, findings[0].score if findings else 0.0)
-
-
-def _without_named(jitters: Sequence[Jitter], named: Sequence[Finding]) -> tuple[Jitter, ...]:
-    """Return the longest of each machine that is not named, in order of length."""
-    machines = {standout.machine for standout in named}
-    longest: dict[int, Jitter] = {}
-    for standout in sorted(jitters, key=lambda standout: standout.since - standout.until):
-        if standout.machine not in machines:
-            longest.setdefault(standout.machine, standout)
-    return tuple(longest.values())
-
-
-def _runs(flags: Flags, longest: int) -> Flags:
-    """Tell which places lie in a run of at least so many."""
-    out = np.zeros(len(flags), dtype=bool)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    for begin, end in zip(edges[::2], edges[1::2], strict=True):
-        out[begin:end] = end - begin >= longest
-    return out

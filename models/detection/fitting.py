@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,12 +57,15 @@ class Suspect:
     task, machine, metric : str
     score : float
         How many times the threshold it came to.
+    lasting : bool
+        On every metric that shows it the machine has been so since its first sample.
     """
 
     task: str
     machine: str
     metric: str
     score: float
+    lasting: bool = False
 
 
 def sample_windows(series: Floats, length: int, n: int, generator: np.random.Generator) -> Floats:
@@ -177,21 +180,23 @@ def suspects(
         if jobs[suspect.task] in doubted and suspect.score >= SURE and suspect.metric in steady
     ]
     by_task: dict[str, list[Suspect]] = {}
-    for suspect in _without_habits(judged, reached, jobs):
+    for suspect in _without_habits(judged, jobs):
         by_task.setdefault(suspect.task, []).append(suspect)
     # Of many metrics any may do for once what it never did: that alone is no fault.
     least = int(np.ceil(_SHOWS * len(reached)))
-    named = [max(by, key=lambda it: it.score) for by in by_task.values() if len(by) >= least]
+    named = [_strongest(by) for by in by_task.values() if len(by) >= least]
     return sorted(named, key=lambda suspect: suspect.task)
 
 
-def _without_habits(
-    judged: Sequence[Suspect],
-    reached: Mapping[str, Mapping[str, Reached]],
-    jobs: Mapping[str, str],
-) -> list[Suspect]:
+def _strongest(suspects: Sequence[Suspect]) -> Suspect:
+    """Return what shows a task's fault most; lasting only if all of it is."""
+    first = max(suspects, key=lambda suspect: suspect.score)
+    return replace(first, lasting=all(suspect.lasting for suspect in suspects))
+
+
+def _without_habits(judged: Sequence[Suspect], jobs: Mapping[str, str]) -> list[Suspect]:
     """Leave out what has been so since the first sample in several jobs, metric by metric."""
-    lasting = [suspect for suspect in judged if reached[suspect.metric][suspect.task].lasting]
+    lasting = [suspect for suspect in judged if suspect.lasting]
     habits = {
         metric
         for metric in {suspect.metric for suspect in lasting}
@@ -232,5 +237,5 @@ def _judged(
     for metric, tasks in judged.items():
         for task, reach in tasks.items():
             score = reach.highest / thresholds[metric].at(reach.n_machines)
-            judgements.append(Suspect(task, reach.machine, metric, score))
+            judgements.append(Suspect(task, reach.machine, metric, score, reach.lasting))
     return judgements

@@ -21,6 +21,7 @@ Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 _HIDDEN = 0.25  # of the samples of a span
+_DIFFER = 0.5  # of what is forgiven is what nearly all machines differ by
 _MANY = 1.0 / 3.0  # of a group: then the peers alone cannot tell who is faulty
 
 
@@ -43,6 +44,8 @@ class Examined:
         Samples at the upper limit of the metric.
     alone : ndarray of shape (n_machines,), bool
         Machines of a group that is too small to compare within, and of which nothing is known.
+    forgiven : float
+        The most that machines differ by for good.
     """
 
     metric: str
@@ -54,6 +57,7 @@ class Examined:
     new: Flags
     at_limit: Flags
     alone: Flags
+    forgiven: float
 
     def highest(self) -> Floats:
         """Return the highest threshold at which each machine would have been named."""
@@ -85,8 +89,9 @@ class Examined:
         for machine in np.flatnonzero((reached >= needed[:, None]).any(axis=1)).tolist():
             at = int(np.argmax(reached[machine] >= needed[machine]))
             findings.append(self._finding(machine, at, reached[machine], needed[machine]))
-        findings = [finding for finding in findings if not self._hidden(finding)]
-        findings = self._told_apart(comparable(groups), findings)
+        groups = comparable(groups)
+        findings = [finding for finding in findings if not self._hidden(finding, groups)]
+        findings = self._told_apart(groups, findings)
         return sorted(findings, key=lambda finding: (finding.always, finding.at, -finding.score))
 
     def jitters(self, needed: Thresholds) -> list[Jitter]:
@@ -125,16 +130,31 @@ class Examined:
             always=bool(self.new[machine]) and begin - first < self.rules.past.block,
         )
 
-    def _hidden(self, finding: Finding) -> bool:
+    def _hidden(self, finding: Finding, groups: Numbers) -> bool:
         """Tell whether a weak finding rests on what the limit of a metric used to hide.
 
         While all machines are at 100 % nobody knows what they differ by; when the task slows down
-        it shows, and the machine that is still at 100 % is not the one that has changed.
+        it shows. The machine that is still at 100 % is not the one that has changed, and one that
+        comes off the limit, by no more than machines may differ, may always have been the lowest.
         """
         if self.rules.mode == "minder" or finding.score >= SURE:
             return False
-        span = self.at_limit[finding.machine, max(finding.since, 0) : finding.at + 1]
-        return bool(span.mean() >= _HIDDEN)
+        since = max(finding.since, 0)
+        own = self.at_limit[finding.machine]
+        if own[since : finding.at + 1].mean() >= _HIDDEN:
+            return True
+        others = self.at_limit[groups == groups[finding.machine]].mean(axis=0) > 0.5
+        was_hidden = since > 0 and (own & others)[:since].mean() >= _HIDDEN
+        return bool(was_hidden and 1.0 - self._level(finding) <= _DIFFER * self.forgiven)
+
+    def _level(self, finding: Finding) -> float:
+        """Return what the machine showed in the span of a finding; -inf where nobody knows."""
+        inside = (self.window >= finding.since) & (self.window <= finding.at)
+        judged = self.past.judged
+        numbers = judged.window[inside] // self.rules.block if judged else np.empty(0)
+        level = self.past.level[finding.machine, np.isin(self.past.blocks, numbers)]
+        level = level[~np.isnan(level)]
+        return float(np.median(level)) if len(level) else -np.inf
 
     def _told_apart(self, groups: Numbers, findings: list[Finding]) -> list[Finding]:
         """Keep those that have changed themselves, where many of a group differ from the rest.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.models.detection.detector import Detector, MetricModel
@@ -14,41 +13,14 @@ from forewarn.models.detection.fitting import (
     reached_by,
     suspects,
 )
-from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.rules import Rules
-from forewarn.models.detection.spread_fitting import (
-    TaskSpread,
-    fit_healthy_spread,
-    group_differences,
-    group_levels,
-    task_spread_of,
-)
-from forewarn.models.detection.task import Task
+from forewarn.models.detection.shown_spreads import ShownSpreads
+from forewarn.models.detection.training_task import Source, job_of
 
-__all__ = ["LeftOut", "Terms", "Trained", "TrainingTask", "job_of", "judge_left_out", "train"]
+__all__ = ["LeftOut", "Terms", "Trained", "judge_left_out", "train"]
 
 _DOUBTED = 0.1  # of the tasks may hold a fault that nobody labelled
 _MOST_FOLDS = 5
-_OFFSET = re.compile(r"-\d{5,}$")
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingTask:
-    """A task that is taken for healthy.
-
-    Attributes
-    ----------
-    name : str
-    task : Task
-    days : float
-    """
-
-    name: str
-    task: Task
-    days: float
-
-
-Source = Callable[[], Iterator[TrainingTask]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +52,14 @@ class Trained:
     detector : Detector
     left_out : tuple of Suspect
         Tasks that look faulty to a detector fitted without their job.
-    shown : mapping of str to mapping of str to TaskSpread
-        By metric and task.
-    differences : mapping of str to mapping of str to mapping of str to float
-        What small groups differ by, by metric and task.
+    shown : ShownSpreads
     reached : mapping of str to mapping of str to Reached
         By metric and task, those left out as well.
     """
 
     detector: Detector
     left_out: tuple[Suspect, ...]
-    shown: Mapping[str, Mapping[str, TaskSpread]]
-    differences: Mapping[str, Mapping[str, Mapping[str, float]]]
+    shown: ShownSpreads
     reached: Mapping[str, Mapping[str, Reached]]
 
     @property
@@ -121,17 +89,6 @@ class LeftOut:
     blind: float
 
 
-def job_of(task: str) -> str:
-    """Return the job of a task: its name without an offset of five digits or more at its end.
-
-    Examples
-    --------
-    >>> job_of("sort-00900"), job_of("sort-7")
-    ('sort', 'sort-7')
-    """
-    return _OFFSET.sub("", task)
-
-
 def train(source: Source, metrics: Sequence[MetricModel], terms: Terms) -> Trained:
     """Find what is usual on each metric, which tasks to leave out, and the thresholds.
 
@@ -145,11 +102,8 @@ def train(source: Source, metrics: Sequence[MetricModel], terms: Terms) -> Train
     """
     detector = Detector(terms.rules, (), terms.activity)
     share = terms.per_day / len(metrics)
-    differences = _differences(source, metrics)
-    models = [_grouped(model, differences[model.name]) for model in metrics]
-    shown = _shown(source, detector, models)
-    first = [_with_usual(m, shown[m.name], differences[m.name], doubted=_DOUBTED) for m in models]
-    reached = _reached(source, detector, first)
+    shown = ShownSpreads.of(source, detector, metrics)
+    reached = _reached(source, detector, shown.usual(metrics, doubted=_DOUBTED))
     jobs = {task: job_of(task) for tasks in reached.values() for task in tasks}
     doubtful = {
         metric: {task: reach for task, reach in tasks.items() if task not in terms.labelled}
@@ -157,10 +111,10 @@ def train(source: Source, metrics: Sequence[MetricModel], terms: Terms) -> Train
     }
     left_out = tuple(suspects(doubtful, jobs, share))
     out = {suspect.task for suspect in left_out}
-    models = [_without(m, shown, differences, out) for m in models]
+    models = shown.usual(metrics, _changed(left_out))
     reached = _reached(source, detector, models)
     models = _thresholded(models, reached, out, share)
-    return Trained(replace(detector, metrics=tuple(models)), left_out, shown, differences, reached)
+    return Trained(replace(detector, metrics=tuple(models)), left_out, shown, reached)
 
 
 def judge_left_out(source: Source, trained: Trained, terms: Terms) -> LeftOut:
@@ -177,10 +131,9 @@ def judge_left_out(source: Source, trained: Trained, terms: Terms) -> LeftOut:
     if len(jobs) < 2:
         return LeftOut(0, 0.0, (), _blind_share(source, trained.detector, tasks))
     fold = {job: number % min(len(jobs), _MOST_FOLDS) for number, job in enumerate(jobs)}
-    out = {suspect.task for suspect in trained.left_out}
     detectors = {}
     for number in sorted(set(fold.values())):
-        unseen = out | {task for task in tasks if fold[job_of(task)] == number}
+        unseen = {task for task in tasks if fold[job_of(task)] == number}
         detectors[number] = _fitted_without(trained, unseen, terms)
     alarms, blind, n_machines, days, judged = [], 0, 0, 0.0, 0
     for training in source():
@@ -194,6 +147,15 @@ def judge_left_out(source: Source, trained: Trained, terms: Terms) -> LeftOut:
             machine = training.task.machines[first.machine]
             alarms.append(Suspect(training.name, machine, first.metric, first.score))
     return LeftOut(judged, days, tuple(alarms), blind / max(n_machines, 1))
+
+
+def _changed(left_out: Sequence[Suspect]) -> set[str]:
+    """Return the tasks in which a machine has become different.
+
+    What has been so since the first sample may be a fault or how that machine is. Until somebody
+    has labelled it, it counts for what machines may differ by.
+    """
+    return {suspect.task for suspect in left_out if not suspect.lasting}
 
 
 def _blind_share(source: Source, detector: Detector, tasks: set[str]) -> float:
@@ -211,68 +173,11 @@ def _fitted_without(trained: Trained, unseen: set[str], terms: Terms) -> Detecto
     """Fit what is usual and the thresholds to the tasks that are left."""
     detector = trained.detector
     share = terms.per_day / len(detector.metrics)
-    models = [
-        _without(model, trained.shown, trained.differences, unseen) for model in detector.metrics
-    ]
-    models = _thresholded(models, trained.reached, unseen, share)
+    changed = _changed(trained.left_out) | unseen
+    models = trained.shown.usual(detector.metrics, changed)
+    out = {suspect.task for suspect in trained.left_out} | unseen
+    models = _thresholded(models, trained.reached, out, share)
     return replace(detector, metrics=tuple(models))
-
-
-def _differences(
-    source: Source, metrics: Sequence[MetricModel]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Return what small groups differ by in each task, by metric and task."""
-    by_metric: dict[str, dict[str, dict[str, float]]] = {model.name: {} for model in metrics}
-    for training in source():
-        if training.task.in_small_group.any():
-            for model in metrics:
-                by_metric[model.name][training.name] = group_differences(
-                    model.limits[0], training.task
-                )
-    return by_metric
-
-
-def _grouped(model: MetricModel, differences: Mapping[str, Mapping[str, float]]) -> MetricModel:
-    return replace(model, usual=HealthySpread(groups=group_levels(differences.values())))
-
-
-def _shown(
-    source: Source, detector: Detector, metrics: Sequence[MetricModel]
-) -> dict[str, dict[str, TaskSpread]]:
-    """Return what each task shows on each metric; nothing in mode `minder`."""
-    by_metric: dict[str, dict[str, TaskSpread]] = {model.name: {} for model in metrics}
-    if detector.rules.mode == "minder":
-        return by_metric
-    for training in source():
-        for model in metrics:
-            shown = task_spread_of(detector, model, training.task)
-            if shown is not None:
-                by_metric[model.name][training.name] = shown
-    return by_metric
-
-
-def _with_usual(
-    model: MetricModel,
-    shown: Mapping[str, TaskSpread],
-    differences: Mapping[str, Mapping[str, float]],
-    *,
-    doubted: float = 0.0,
-) -> MetricModel:
-    groups = group_levels(differences.values())
-    usual = fit_healthy_spread(list(shown.values()), groups, doubted=doubted)
-    return replace(model, usual=usual)
-
-
-def _without(
-    model: MetricModel,
-    shown: Mapping[str, Mapping[str, TaskSpread]],
-    differences: Mapping[str, Mapping[str, Mapping[str, float]]],
-    out: set[str],
-) -> MetricModel:
-    """Fit what is usual to tasks without some of them."""
-    certain = {task: of_task for task, of_task in shown[model.name].items() if task not in out}
-    groups = {task: of_task for task, of_task in differences[model.name].items() if task not in out}
-    return _with_usual(model, certain, groups)
 
 
 def _reached(

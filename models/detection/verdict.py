@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Finding", "Jitter", "Verdict"]
+__all__ = ["Finding", "Jitter", "Verdict", "not_named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +82,13 @@ class Verdict:
     jitters: tuple[Jitter, ...] = ()
     too_small: tuple[int, ...] = ()
     observe_only: bool = True
+
+
+def not_named(jitters: Sequence[Jitter], named: Sequence[Finding]) -> tuple[Jitter, ...]:
+    """Return the longest of each machine that is not named, in order of length."""
+    machines = {standout.machine for standout in named}
+    longest: dict[int, Jitter] = {}
+    for standout in sorted(jitters, key=lambda standout: standout.since - standout.until):
+        if standout.machine not in machines:
+            longest.setdefault(standout.machine, standout)
+    return tuple(longest.values())

@@ -27,11 +27,10 @@ from forewarn.models.detection.training import (
     LeftOut,
     Terms,
     Trained,
-    TrainingTask,
-    job_of,
     judge_left_out,
     train,
 )
+from forewarn.models.detection.training_task import TrainingTask, job_of
 from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.detection.counters import with_counters
 from forewarn.pipelines.detection.metric_cadence import frequent_metrics

@@ -26,7 +26,17 @@ def test_what_machines_of_two_jobs_have_always_differed_by_is_no_fault() -> None
 @pytest.mark.parametrize("lasting", [True, False])
 def test_what_only_a_machine_of_one_job_differs_by_may_be_its_fault(lasting: bool) -> None:
     once = {"job-4": Reached(30.0, 8, 0.01, "m3", lasting=lasting)}
-    assert [suspect.task for suspect in suspects(reached(once), JOBS, 0.02)] == ["job-4"]
+    (suspect,) = suspects(reached(once), JOBS, 0.02)
+    assert (suspect.task, suspect.lasting) == ("job-4", lasting)
+
+
+def test_what_lasts_on_one_metric_and_has_begun_on_another_has_begun() -> None:
+    both = {
+        metric: reached({"job-4": Reached(level, 8, 0.01, "m3", lasting=metric == "one")})["one"]
+        for metric, level in (("one", 40.0), ("two", 30.0))
+    }
+    (suspect,) = suspects(both, JOBS, 0.02)
+    assert (suspect.metric, suspect.lasting) == ("one", False)
 
 
 def test_what_changed_in_two_jobs_may_be_two_faults() -> None:

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.models.detection.detector import MetricModel
+from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.task import Task
+from forewarn.models.detection.training import Terms, Trained, train
+from forewarn.models.detection.training_task import TrainingTask
+
+NAMES = ("one", "two", "three")
+TERMS = Terms(Rules(window=4, continuity=40, block=10), None, 0.02)
+Change = Callable[[int, dict[str, np.ndarray]], None]
+
+
+def trained(change: Change, machines: int = 8, jobs: int = 12) -> Trained:
+    """Train on tasks whose machines differ by 0.01 for good, changed by a function."""
+
+    def source() -> Iterator[TrainingTask]:
+        for job in range(jobs):
+            draw = np.random.default_rng(job)
+            series = {
+                name: (0.5 + draw.normal(0, 0.01, (machines, 1))).astype(np.float32)
+                + draw.normal(0, 0.01, (machines, 200)).astype(np.float32)
+                for name in NAMES
+            }
+            change(job, series)
+            ranks = tuple(f"rank-{i}" for i in range(machines))
+            work = np.zeros(machines, int)
+            task = Task(ranks, 0, 200, series.get, work, np.ones(machines))
+            yield TrainingTask(f"job-{job}", task, 0.01)
+
+    models = [MetricModel((MetricLimits(name, 0.0, 1.0),), None) for name in NAMES]
+    return train(source, models, TERMS)
+
+
+def forgiven(site: Trained) -> dict[str, float]:
+    return {model.name: model.usual.offset for model in site.detector.metrics}
+
+
+@pytest.mark.parametrize(("begin", "least", "most"), [(0, 0.3, 0.9), (100, 0.02, 0.1)])
+def test_who_is_different_from_the_first_sample_on_counts_for_what_machines_differ_by(
+    begin: int, least: float, most: float
+) -> None:
+    """A machine at 0.3 instead of 0.5 in one task: left out, and a way to differ if it lasts."""
+
+    def low(job: int, series: dict[str, np.ndarray]) -> None:
+        if job == 5:
+            series["one"][3, begin:] -= 0.2
+
+    site = trained(low)
+    (suspect,) = site.left_out
+    assert (suspect.task, suspect.lasting) == ("job-5", begin == 0)
+    assert least < forgiven(site)["one"] < most
+
+
+def test_a_metric_on_which_nobody_was_odd_learns_from_those_in_the_middle() -> None:
+    """On two of three metrics machines 3 and 5 are 0.2 and 0.3 away, in two tasks each."""
+
+    def odd(job: int, series: dict[str, np.ndarray]) -> None:
+        if job in (2, 7):
+            series["one"][3] -= 0.2
+            series["two"][5] += 0.3
+
+    site = trained(odd)
+    by_metric = forgiven(site)
+    assert site.left_out == ()
+    assert by_metric["three"] == by_metric["one"] == pytest.approx(0.4, abs=0.1)
+    assert by_metric["two"] == pytest.approx(0.6, abs=0.1)
+
+
+def test_where_names_tell_machines_apart_each_metric_goes_by_its_own() -> None:
+    """Each machine differs on two metrics by the same in every task: its name says by how much."""
+
+    def known(_job: int, series: dict[str, np.ndarray]) -> None:
+        for name, by in zip(NAMES, (0.2, 0.3, 0.0), strict=True):
+            series[name] += np.float32(by) * np.arange(-4, 4, dtype=np.float32)[:, None] / 4
+
+    assert forgiven(trained(known))["three"] < 0.1
