@@ -14,6 +14,7 @@ from forewarn.evaluation.prediction.action_costs import ActionCosts
 from forewarn.evaluation.prediction.kept_promise import PromiseState
 from forewarn.evaluation.prediction.list_worth import list_promise, list_worth
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
+from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
 
 HOUR = 3_600_000_000_000
@@ -49,7 +50,13 @@ def table(n_days: int = 2, **columns: Any) -> ScoreTable:
         }
     ).assign(**columns)
     protocol = Protocol(
-        Committee(("gbdt",), (("gbdt", 0.5),)), 0.5, 0.7, 0.75, 2 * HOUR, 24 * HOUR, 0
+        Committee(("gbdt",), (("gbdt", 0.5),)),
+        0.5,
+        0.7,
+        0.75,
+        Nanoseconds(2 * HOUR),
+        Nanoseconds(24 * HOUR),
+        0,
     )
     return ScoreTable(frame, protocol)
 

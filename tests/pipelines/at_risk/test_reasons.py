@@ -78,7 +78,8 @@ def evidence_of(frame: pd.DataFrame, folder: Path) -> ChannelEvidence:
 def rows_of(frame: pd.DataFrame, *, last: int, serial: str = SICK) -> pd.Series:
     """Mark the records of the last hours of a GPU."""
     begin = frame["timestamp"].max() - pd.Timedelta(hours=last - 1)
-    return (frame["gpu_serial"] == serial) & (frame["timestamp"] >= begin)
+    marked: pd.Series = (frame["gpu_serial"] == serial) & (frame["timestamp"] >= begin)
+    return marked
 
 
 def reasons(change: Change, folder: Path, *features: str) -> dict[str, Reasons]:
@@ -206,7 +207,8 @@ def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
     assert counter.own[-1] == pytest.approx(84, abs=2)
     assert max(peer.max() for peer in counter.peers) == 0
     ((position, label),) = counter.marks
-    assert (position, label) == (pytest.approx(0.5, abs=0.02), "Xid 63")
+    assert position == pytest.approx(0.5, abs=0.02)
+    assert label == "Xid 63"
     drawn = draw_chart(counter)
     assert drawn.count("course-peer") == 7
     assert ">Xid 63</text>" in drawn
