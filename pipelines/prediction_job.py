@@ -96,7 +96,9 @@ def open_job(records: Path, settings: Settings, models: Sequence[str] | None = N
     half_life = settings.training.half_life * max(settings.training.lengths)
     walk_settings = WalkSettings(
         recipe=_recipe(settings, plan, chosen),
-        committee=Committee.of_models(chosen, ensembles.parallel, ensembles.cascade),
+        committee=Committee.of_models(
+            chosen, ensembles.parallel, ensembles.cascade, ensembles.rules
+        ),
         models=chosen,
         training_spans=tuple(map(Nanoseconds, settings.training.lengths)),
         every=Nanoseconds(settings.training.retrain_every),

@@ -21,7 +21,6 @@ from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
-from forewarn.models.prediction.ensembles import blend
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 
 __all__ = ["Walk", "scorable", "train_on_all"]
@@ -197,7 +196,7 @@ class Walk:
         window.by_span |= {span: scored[id(recipe)] for span, recipe in trained.items()}
         for strategy, recipe in recipes.items():
             scores = scored[id(recipe)]
-            blended = self._blend(scores)
+            blended = self.settings.committee.blend(scores)
             calibration = self.calibrate(strategy, timeline, moment, recipe.prior)
             probability = calibration.apply(blended)
             all_scores = scores | {"blend": blended, "probability": probability}
@@ -230,6 +229,3 @@ class Walk:
             values = trained.encoder.measures.values(timeline, instances)
         with stage("score"):
             return trained.scores(values)
-
-    def _blend(self, scores: Mapping[str, Floats]) -> Floats:
-        return blend({name: scores[name] for name in self.settings.committee.parallel})

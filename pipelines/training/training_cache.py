@@ -90,10 +90,9 @@ class RecipeCache:
         settings = self.job.walk_settings
         recipe = json.loads(json.dumps(dataclasses.asdict(settings.recipe), default=list))
         made_by = [version("forewarn"), PREDICTOR_FORMAT]
+        committee = [settings.committee.parallel, settings.committee.rules]
         trained_by = [settings.strategy, settings.half_life]
-        return digest_of(
-            [recipe, settings.names, settings.committee.parallel, *trained_by, *made_by]
-        )
+        return digest_of([recipe, settings.names, *committee, *trained_by, *made_by])
 
     def _tags(self, moment: int, training_span: Nanoseconds) -> dict[str, str]:
         return _tags("recipe", moment, training_span) | {"forewarn.recipe": self.digest}

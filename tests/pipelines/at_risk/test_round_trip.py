@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from forewarn.models.prediction.calibration import Calibration
-from forewarn.models.prediction.ensembles import blend
+from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
@@ -125,7 +125,10 @@ def _expected(scores: pd.DataFrame, model: Path, listed: pd.DataFrame) -> pd.Dat
     keys = ["gpu_serial", "window_end"]
     rows = listed[keys].merge(scores, on=keys, how="inner")
     members = json.loads((model / "predictor.json").read_text())
-    blended = blend({name: rows[f"score_{name}"].to_numpy() for name in members["parallel"]})
+    committee = Committee(tuple(members["parallel"]), (), members["rules"])
+    blended = committee.blend(
+        {name: rows[f"score_{name}"].to_numpy() for name in (*members["parallel"], "rules")}
+    )
     rows["probability"] = Calibration.from_dict(members["calibration"]).apply(blended)
     rows["blend"] = blended
     ranked = rows.sort_values(["blend", "gpu_serial"], ascending=[False, True], kind="stable")
