@@ -96,9 +96,7 @@ def open_job(records: Path, settings: Settings, models: Sequence[str] | None = N
     half_life = settings.training.half_life * max(settings.training.lengths)
     walk_settings = WalkSettings(
         recipe=_recipe(settings, plan, chosen),
-        committee=Committee.of_models(
-            chosen, ensembles.parallel, ensembles.cascade, ensembles.rules
-        ),
+        committee=_committee(settings, plan, chosen),
         models=chosen,
         training_spans=tuple(map(Nanoseconds, settings.training.lengths)),
         every=Nanoseconds(settings.training.retrain_every),
@@ -123,6 +121,16 @@ def _select_by(
         notes.append(f"the length is chosen by the parallel model: {select_by} is not run")
         select_by = "parallel"
     return select_by, notes
+
+
+def _committee(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Committee:
+    """Return the configured ensembles; the rules count where there are Xids.
+
+    Of what is no GPU they know nothing, and would add noise to what the models learned.
+    """
+    ensembles = settings.ensembles
+    rules = ensembles.rules if "xid" in plan.kinds.code else 0.0
+    return Committee.of_models(chosen, ensembles.parallel, ensembles.cascade, rules)
 
 
 def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:

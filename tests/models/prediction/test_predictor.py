@@ -119,10 +119,13 @@ def test_loaded_is_the_same_in_everything_else(predictor: Predictor, folder: Pat
     assert loaded.version == predictor.version
 
 
-def test_blend_is_of_the_parallel_members(predictor: Predictor) -> None:
+def test_blend_is_of_the_parallel_members_and_the_rules(predictor: Predictor) -> None:
     values = values_of(20, seed=2)
     scores = predictor.scores(values)
-    assert scores["blend"] == pytest.approx(scores["gbdt"])
+    assert np.array_equal(scores["blend"], predictor.committee.blend(scores))
+    assert (scores["blend"] > scores["gbdt"]).any()
+    alone = replace(predictor, committee=replace(predictor.committee, rules=0.0))
+    assert alone.scores(values)["blend"] == pytest.approx(scores["gbdt"])
     two = replace(predictor, committee=Committee(("gbdt", CASCADE_FIRST), ((CASCADE_FIRST, 0.1),)))
     odds = [np.log(scores[name] / (1 - scores[name])) for name in ("gbdt", CASCADE_FIRST)]
     assert two.scores(values)["blend"] == pytest.approx(1 / (1 + np.exp(-np.mean(odds, axis=0))))
