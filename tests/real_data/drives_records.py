@@ -35,7 +35,7 @@ def _records(spans: pd.DataFrame) -> pd.DataFrame:
     )
     days = last - first
     records = spans.loc[spans.index.repeat(days)].reset_index(drop=True)
-    before = np.repeat(days.cumsum() - days - first, days).to_numpy()
+    before = np.repeat((days.cumsum() - days - first).to_numpy(), days.to_numpy())
     day = np.arange(len(records)) - before + 1
     begin = pd.to_datetime(records["first_day"]).dt.tz_localize("UTC")
     smart = [name for name in spans.columns if name.startswith("smart_")]
