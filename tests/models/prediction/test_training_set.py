@@ -189,7 +189,7 @@ def test_networks_and_lines_see_the_few(timeline: Timeline, instances: Instances
     lines = [
         fit_model(RECIPE, "logistic", one).score(inputs) for one in (training, training.few, alone)
     ]
-    assert not np.array_equal(*trees)
+    assert not np.array_equal(trees[0], trees[1])
     assert np.array_equal(lines[0], lines[1])
     assert not np.array_equal(lines[0], lines[2])
 
