@@ -142,7 +142,7 @@ class EnsemblesTable(StrictTable):
         ("cnn", 0.05),
         ("mlp", 0.02),
     )
-    rules: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 1.0
+    rules: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 0.0
 
 
 class EvaluationTable(StrictTable):

@@ -39,6 +39,7 @@ lengths = ["8d"]
 [ensembles]
 parallel = [{models}]
 cascade = [["gbdt", 0.2]]
+rules = 1.0
 [evaluation]
 k = 0.1
 [list]
