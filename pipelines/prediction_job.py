@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.evaluation.prediction.score_table import Protocol
+from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.time_units import Nanoseconds
@@ -17,6 +18,13 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["Job", "open_job", "open_store"]
+
+# What a configuration calls variable compares lengths on `select_over` windows, one by default.
+_STRATEGIES = {
+    "variable": Strategy.STEADY,
+    "sliding": Strategy.SLIDING,
+    "expanding": Strategy.EXPANDING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +93,19 @@ def open_job(records: Path, settings: Settings, models: Sequence[str] | None = N
     ensemble_models = (*ensembles.parallel, *(name for name, _ in ensembles.cascade))
     chosen = tuple(dict.fromkeys(models or ensemble_models))
     select_by, selection_notes = _select_by(settings, chosen, ensemble_models)
+    half_life = settings.training.half_life * max(settings.training.lengths)
     walk_settings = WalkSettings(
         recipe=_recipe(settings, plan, chosen),
-        committee=Committee.of_models(chosen, ensembles.parallel, ensembles.cascade),
+        committee=_committee(settings, plan, chosen),
         models=chosen,
         training_spans=tuple(map(Nanoseconds, settings.training.lengths)),
         every=Nanoseconds(settings.training.retrain_every),
         k=settings.evaluation.k,
         negatives_per_positive=settings.evaluation.negatives_per_positive,
         select_by=select_by,
+        strategy=_STRATEGIES[settings.training.strategy],
         select_over=settings.training.select_over,
+        half_life=Nanoseconds(round(half_life)) if half_life else None,
     )
     return Job(settings, store, walk_settings, (*fitting, *selection_notes))
 
@@ -112,6 +123,16 @@ def _select_by(
     return select_by, notes
 
 
+def _committee(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Committee:
+    """Return the configured ensembles; the rules count where there are Xids.
+
+    Of what is no GPU they know nothing, and would add noise to what the models learned.
+    """
+    ensembles = settings.ensembles
+    rules = ensembles.rules if "xid" in plan.kinds.code else 0.0
+    return Committee.of_models(chosen, ensembles.parallel, ensembles.cascade, rules)
+
+
 def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:
     training, cascade = settings.training, settings.ensembles.cascade
     return Recipe(
@@ -123,4 +144,5 @@ def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:
         positive_weight=training.positive_weight,
         cascade_positive_weight=training.cascade_positive_weight,
         seed=training.seed,
+        tree_negatives=training.tree_negatives,
     )

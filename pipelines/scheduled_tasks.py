@@ -239,8 +239,10 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
 
 
 def lengths_of(config: str) -> list[int]:
-    """Return the training lengths of a configuration, in nanoseconds."""
-    return sorted(Site.of(config).settings.training.lengths)
+    """Return the lengths to train ahead, in nanoseconds; one where none are compared."""
+    training = Site.of(config).settings.training
+    lengths = sorted(training.lengths)
+    return lengths if training.strategy == "variable" else lengths[-1:]
 
 
 def respond_site(config: str) -> list[dict[str, Any]]:

@@ -12,10 +12,11 @@ class Strategy(StrEnum):
 
     `fixed` is trained once; the others before every test window: `sliding` on the longest span,
     `variable` on the span that was best on the last finished window, `steady` on one that changes
-    only on evidence from several.
+    only on evidence from several, `expanding` on all of the past, older instances weighing less.
     """
 
     FIXED = "fixed"
     SLIDING = "sliding"
     VARIABLE = "variable"
     STEADY = "steady"
+    EXPANDING = "expanding"

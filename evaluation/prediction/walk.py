@@ -21,10 +21,9 @@ from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
-from forewarn.models.prediction.ensembles import blend
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 
-__all__ = ["Walk", "scorable"]
+__all__ = ["Walk", "scorable", "train_on_all"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,6 +45,20 @@ def scorable(records: Records, failures: Failures, settings: WalkSettings) -> In
     return replace(instances, label=labels)
 
 
+def train_on_all(
+    trainer: RecipeTrainer,
+    settings: WalkSettings,
+    records: Records,
+    failures: Failures,
+    moment: int,
+) -> TrainedRecipe | None:
+    """Train on all that is known at `moment`, the older weighing less; None: too few failures."""
+    span = settings.whole_past(moment, records.first)
+    timeline = as_of(records, failures, moment, settings.reach_of(span))
+    names = (*settings.names, *settings.baselines)
+    return trainer.fading(settings.half_life).train(timeline, moment, span, names)
+
+
 @dataclass(slots=True)
 class Walk:
     """The state of a walk: what was trained and scored so far.
@@ -65,7 +78,7 @@ class Walk:
     notes : list of str
         For the user.
     fixed : TrainedRecipe or None
-        The first that was trained.
+        The first that was trained on the longest span.
     span_in_use : Nanoseconds or None
         Training span that `steady` uses; the longest until one was chosen.
     """
@@ -100,23 +113,51 @@ class Walk:
         WindowScores or None
             None if the retraining was skipped, or nothing with a known label follows.
         """
+        timeline = as_of(self.records, self.failures, moment, self.settings.reach)
+        trained: dict[Nanoseconds, TrainedRecipe] = {}
+        recipes: dict[str, TrainedRecipe] = {}
+        if set(strategies) != {Strategy.EXPANDING}:
+            trained = self._train_spans(timeline, moment, strategies)
+            # All strategies are judged on the same windows.
+            if not trained:
+                return None
+            recipes |= self._spans_used(timeline, moment, trained)
+        if Strategy.EXPANDING in strategies:
+            recipe = self.train_on_all(moment)
+            if recipe is None:
+                return None
+            recipes[Strategy.EXPANDING] = recipe
+        return self._score(timeline, moment, trained, recipes)
+
+    def train_on_all(self, moment: int) -> TrainedRecipe | None:
+        """Train on all of the past before `moment`, the older weighing less."""
+        return train_on_all(self.trainer, self.settings, self.records, self.failures, moment)
+
+    def _train_spans(
+        self, timeline: Timeline, moment: int, strategies: Sequence[str]
+    ) -> dict[Nanoseconds, TrainedRecipe]:
+        """Train on the spans that are compared; nothing if the longest has too few failures."""
         settings, longest = self.settings, self.settings.longest
-        timeline = as_of(self.records, self.failures, moment, settings.reach)
-        chosen = {str(Strategy.SLIDING): longest} | self.choices(timeline, moment)
         compares = not {Strategy.VARIABLE, Strategy.STEADY}.isdisjoint(strategies)
+        chosen = {longest, *self.choices(timeline, moment).values()}
         trained: dict[Nanoseconds, TrainedRecipe] = {}
         for span in sorted(settings.training_spans if compares else [longest], reverse=True):
-            baselines = settings.baselines if span in chosen.values() else ()
-            names = (*settings.names, *baselines)
-            recipe = self.trainer.train(timeline, moment, span, names)
+            baselines = settings.baselines if span in chosen else ()
+            recipe = self.trainer.train(timeline, moment, span, (*settings.names, *baselines))
             if recipe is not None:
                 trained[span] = recipe
-        if longest not in trained:
-            return None
+        return trained if longest in trained else {}
+
+    def _spans_used(
+        self, timeline: Timeline, moment: int, trained: Mapping[Nanoseconds, TrainedRecipe]
+    ) -> dict[str, TrainedRecipe]:
+        """Return the recipe of every strategy that takes one of some spans."""
+        longest = self.settings.longest
         self.fixed = self.fixed or trained[longest]
-        used = {name: span if span in trained else longest for name, span in chosen.items()}
-        self.span_in_use = used[Strategy.STEADY]
-        return self._score(timeline, moment, trained, used)
+        chosen = {str(Strategy.SLIDING): longest} | self.choices(timeline, moment)
+        used = {name: trained.get(span, trained[longest]) for name, span in chosen.items()}
+        self.span_in_use = used[Strategy.STEADY].training_span
+        return used | {str(Strategy.FIXED): self.fixed}
 
     def choices(self, timeline: Timeline, moment: int) -> dict[str, Nanoseconds]:
         """Return the training spans that `variable` and `steady` take, as known at `moment`."""
@@ -143,27 +184,23 @@ class Walk:
         timeline: Timeline,
         moment: int,
         trained: Mapping[Nanoseconds, TrainedRecipe],
-        spans: Mapping[str, Nanoseconds],
+        recipes: Mapping[str, TrainedRecipe],
     ) -> WindowScores | None:
         """Score the test window with everything that was trained, and calibrate as of `moment`."""
         window = self._window(moment)
-        if window is None or self.fixed is None:
+        if window is None:
             return None
         future = self.measured_in(moment, window.instances)
-        for span, recipe in trained.items():
-            window.by_span[span] = self._scores(recipe, *future)
-        recipes = {name: trained[span] for name, span in spans.items()}
-        used = {name: (span, window.by_span[span]) for name, span in spans.items()}
-        fixed_span = self.fixed.training_span
-        same = window.by_span[fixed_span] if trained.get(fixed_span) is self.fixed else None
-        used[Strategy.FIXED] = (fixed_span, same or self._scores(self.fixed, *future))
-        recipes[Strategy.FIXED] = self.fixed
-        for strategy, (span, scores) in used.items():
-            blended = self._blend(scores)
-            calibration = self.calibrate(strategy, timeline, moment, recipes[strategy].prior)
+        distinct = {id(recipe): recipe for recipe in (*trained.values(), *recipes.values())}
+        scored = {key: self._scores(recipe, *future) for key, recipe in distinct.items()}
+        window.by_span |= {span: scored[id(recipe)] for span, recipe in trained.items()}
+        for strategy, recipe in recipes.items():
+            scores = scored[id(recipe)]
+            blended = self.settings.committee.blend(scores)
+            calibration = self.calibrate(strategy, timeline, moment, recipe.prior)
             probability = calibration.apply(blended)
             all_scores = scores | {"blend": blended, "probability": probability}
-            window.by_strategy[strategy] = (span, all_scores)
+            window.by_strategy[strategy] = (recipe.training_span, all_scores)
         self.windows.append(window)
         return window
 
@@ -192,6 +229,3 @@ class Walk:
             values = trained.encoder.measures.values(timeline, instances)
         with stage("score"):
             return trained.scores(values)
-
-    def _blend(self, scores: Mapping[str, Floats]) -> Floats:
-        return blend({name: scores[name] for name in self.settings.committee.parallel})

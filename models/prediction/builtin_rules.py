@@ -11,13 +11,14 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.xid_catalogue import DEGRADED, FATAL
 from forewarn.models.prediction.log_odds import sigmoid
 
-__all__ = ["evidence", "rule_scores"]
+__all__ = ["NO_EVIDENCE", "evidence", "rule_scores"]
 
 Floats = npt.NDArray[np.float64]
 
 # Points are on the scale of log odds. They are judgement, not a fit: an event for which NVIDIA's
 # catalogue asks for a reset outweighs everything else, and no single count does.
-_BASE = -6.0
+NO_EVIDENCE = -6.0
+"""Log odds of an instance that no rule gives a point."""
 _FATAL_POINTS, _FATAL_PAST, _DEGRADED_POINTS = 30.0, 2.0, 2.0
 _HARD_COUNTERS = {"ecc_uncorrected": 2.5, "rows_remapped": 2.0}
 _SOFT_SLOPE, _SOFT_MOST = 0.5, 2.0
@@ -36,7 +37,7 @@ def rule_scores(values: InstanceValues, plan: Plan) -> Floats:
     """
     points = evidence(values, plan)
     total = sum(points.values(), np.zeros(len(values)))
-    return sigmoid(_BASE + total)
+    return sigmoid(NO_EVIDENCE + total)
 
 
 def evidence(values: InstanceValues, plan: Plan) -> dict[str, Floats]:

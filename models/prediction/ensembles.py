@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
 from forewarn.models.prediction.log_odds import logit, sigmoid
 
 __all__ = [
@@ -129,10 +130,14 @@ class Committee:
         Names of the members.
     cascade : tuple of (str, float)
         Name and share of all instances kept, in order.
+    rules : float
+        Factor by which the points of the built-in rules are added to the members' mean log odds,
+        in the score that ranks a list.
     """
 
     parallel: tuple[str, ...]
     cascade: tuple[tuple[str, float], ...]
+    rules: float = 0.0
 
     @classmethod
     def of_models(
@@ -140,6 +145,7 @@ class Committee:
         models: Sequence[str],
         parallel: Sequence[str],
         cascade: Sequence[tuple[str, float]],
+        rules: float = 0.0,
     ) -> Committee:
         """Return the configured ensembles, as far as their members are run.
 
@@ -148,7 +154,24 @@ class Committee:
         members = tuple(name for name in parallel if name in models) or tuple(models)
         stages = [(name, share) for name, share in cascade if name in models]
         stages = stages or [(models[0], cascade[-1][1])]
-        return cls(members, ((CASCADE_FIRST, stages[0][1]), *stages[1:]))
+        return cls(members, ((CASCADE_FIRST, stages[0][1]), *stages[1:]), rules)
+
+    def blend(self, scores: Mapping[str, Scores]) -> Scores:
+        """Return the score that ranks a list, of shape (n,), in (0, 1).
+
+        The mean of the members' log odds, and what the rules add to it. Rules know what an event
+        means before a single failure was seen, and models how much it is worth here.
+
+        Parameters
+        ----------
+        scores : mapping of ndarray of shape (n,)
+            Of the members, and `rules`.
+        """
+        blended = blend({name: scores[name] for name in self.parallel})
+        if not self.rules:
+            return blended
+        points = np.maximum(logit(scores["rules"]) - NO_EVIDENCE, 0.0)
+        return sigmoid(logit(blended) + self.rules * points)
 
     def flags(self, method: str, scores: Mapping[str, Scores], k: float, order: Order) -> Flags:
         """Mark what a method flags of n instances, one test set or one list.

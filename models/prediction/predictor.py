@@ -18,9 +18,10 @@ from forewarn.features.errors import InputError
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.models.finite_json import finite_json
+from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.catalogue import load_model
-from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee, blend
+from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.predictor_files import (
     DESCRIPTION,
     digest_of,
@@ -33,7 +34,8 @@ __all__ = ["PREDICTOR_FORMAT", "Predictor", "PredictorError"]
 
 Floats = npt.NDArray[np.float64]
 # 1 did not hold the names and the order of its columns: what it scored was not what it had learned.
-PREDICTOR_FORMAT = 2
+# 2 ranked by the models alone.
+PREDICTOR_FORMAT = 3
 
 
 class PredictorError(InputError):
@@ -66,14 +68,11 @@ class Predictor:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def scores(self, values: InstanceValues) -> dict[str, Floats]:
-        """Return the score of every model, and their blend, of n measured instances."""
+        """Return the score of every model, of the rules, and their blend, of n instances."""
         inputs = self.encoder.encode(values)
         scores = {name: model.score(inputs) for name, model in self.models.items()}
-        return scores | {"blend": self.blend(scores)}
-
-    def blend(self, scores: Mapping[str, Floats]) -> Floats:
-        """Return the mean of the parallel members on the scale of log odds."""
-        return blend({name: scores[name] for name in self.committee.parallel})
+        scores["rules"] = rule_scores(values, self.encoder.measures.plan)
+        return scores | {"blend": self.committee.blend(scores)}
 
     @property
     def version(self) -> str:
@@ -102,6 +101,7 @@ class Predictor:
             "files": dict(digests),
             "parallel": list(self.committee.parallel),
             "cascade": [list(stage) for stage in self.committee.cascade],
+            "rules": self.committee.rules,
             "calibration": self.calibration.to_dict(),
             "cascade_model": self.cascade_model,
             "facts": self.facts,
@@ -156,6 +156,7 @@ class Predictor:
                 committee=Committee(
                     tuple(saved["parallel"]),
                     tuple((name, share) for name, share in saved["cascade"]),
+                    float(saved["rules"]),
                 ),
                 calibration=Calibration.from_dict(saved["calibration"]),
                 cascade_model=saved["cascade_model"],

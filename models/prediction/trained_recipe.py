@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -99,6 +99,10 @@ class RecipeTrainer:
     recipe: Recipe
     cache: TrainingCache | None = None
     stage: Stage = _unmeasured
+
+    def fading(self, half_life: Nanoseconds | None) -> RecipeTrainer:
+        """Return the same trainer, to which older instances count for less."""
+        return replace(self, recipe=replace(self.recipe, half_life=half_life))
 
     def train(
         self, timeline: Timeline, moment: int, training_span: Nanoseconds, names: Sequence[str]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,13 @@ from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.protocol import FailureModel
+from forewarn.models.prediction.trees.base import TreeModel
 
 __all__ = ["Recipe", "TrainingSet", "build_training_set", "fit_model", "known"]
 
 # The paper thins negatives and repeats positives until they are as many. So many negatives are
-# kept for each positive, and the positives repeated (as a weight) that often.
+# kept for each positive, and the positives repeated (as a weight) that often. Trees are quick
+# enough for more of them (`Recipe.tree_negatives`).
 _REPEATS = 10.0
 
 
@@ -41,6 +44,12 @@ class Recipe:
     positive_weight, cascade_positive_weight : float
         Factors of the positives in the loss.
     seed : int
+    tree_negatives : float
+        Negatives that trees see for each positive: the head of a list is decided among the rarest
+        of the healthy. What all of them weigh together does not depend on it.
+    half_life : Nanoseconds or None
+        Age, counted back from the newest instance that may train, at which an instance weighs
+        half as much; None: age does not matter.
     """
 
     plan: Plan
@@ -51,6 +60,8 @@ class Recipe:
     positive_weight: float
     cascade_positive_weight: float
     seed: int
+    tree_negatives: float = _REPEATS
+    half_life: Nanoseconds | None = None
 
     @property
     def step_records(self) -> RecordCount:
@@ -75,6 +86,8 @@ class TrainingSet:
     ends : ndarray of shape (n,), int64
     prevalence : float
         Share of positives among all instances known at t, before thinning.
+    few : TrainingSet or None
+        The same with fewer negatives, for models that are slow; None: there are no fewer.
     """
 
     inputs: Inputs
@@ -82,6 +95,7 @@ class TrainingSet:
     weights: npt.NDArray[np.float32]
     ends: npt.NDArray[np.int64]
     prevalence: float
+    few: TrainingSet | None = None
 
     @property
     def balance(self) -> float:
@@ -109,26 +123,33 @@ def known(
 
 
 def _thinned(
-    labels: npt.NDArray[np.int8], hashes: npt.NDArray[np.uint64], ratio: float
+    labels: npt.NDArray[np.int8], hashes: npt.NDArray[np.uint64], per_positive: float
 ) -> npt.NDArray[np.bool_]:
     """Keep all positives and the negatives with the smallest hashes."""
     chosen: npt.NDArray[np.bool_] = labels == 1
     negatives = np.flatnonzero(~chosen)
-    if ratio > 0:
-        n_negatives = round(max(ratio, _REPEATS) * int(chosen.sum()))
-        if n_negatives < len(negatives):
-            negatives = negatives[np.argpartition(hashes[negatives], n_negatives)[:n_negatives]]
+    n_negatives = round(per_positive * int(chosen.sum()))
+    if n_negatives < len(negatives):
+        negatives = negatives[np.argpartition(hashes[negatives], n_negatives)[:n_negatives]]
     chosen[negatives] = True
     return chosen
 
 
-def _weights(labels: npt.NDArray[np.int8], ratio: float) -> npt.NDArray[np.float32]:
+def _weights(
+    labels: npt.NDArray[np.int8], ratio: float, fading: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float32]:
     """Weigh the positives so that the negatives have `ratio` times their weight."""
-    positive = labels == 1
-    weights = np.ones(len(labels), dtype=np.float32)
+    positive, weights = labels == 1, fading.copy()
     if ratio > 0 and positive.any():
-        weights[positive] = (~positive).sum() / (ratio * positive.sum())
-    return np.asarray(weights / weights.mean())
+        weights[positive] *= weights[~positive].sum() / (ratio * weights[positive].sum())
+    return np.asarray(weights / weights.mean(), dtype=np.float32)
+
+
+def _fading(ends: npt.NDArray[np.int64], half_life: Nanoseconds | None) -> npt.NDArray[np.float64]:
+    """Return what is left of the weight of each instance by its age."""
+    if half_life is None:
+        return np.ones(len(ends))
+    return np.asarray(0.5 ** ((ends.max() - ends) / half_life))
 
 
 def build_training_set(
@@ -150,18 +171,34 @@ def build_training_set(
         Fitted on these instances only.
     TrainingSet
     """
-    serials = timeline.records.serials
-    hashes = sampling_hash(recipe.seed, serials, instances.gpu, instances.end)
-    chosen = instances.take(_thinned(instances.label, hashes, recipe.negatives_per_positive))
+    prevalence = float((instances.label == 1).mean())
+    chosen, few = _chosen(recipe, timeline.records.serials, instances)
     encoder, values = Encoder.fit(recipe.plan, timeline, chosen)
-    training = TrainingSet(
-        encoder.encode(values),
-        chosen.label,
-        _weights(chosen.label, recipe.negatives_per_positive),
-        chosen.end,
-        float((instances.label == 1).mean()),
-    )
+    fading = _fading(chosen.end, recipe.half_life)
+
+    def of_rows(inputs: Inputs, rows: npt.NDArray[np.int64]) -> TrainingSet:
+        labels = chosen.label[rows]
+        weights = _weights(labels, recipe.negatives_per_positive, fading[rows])
+        return TrainingSet(inputs, labels, weights, chosen.end[rows], prevalence)
+
+    everything, inputs = np.arange(len(chosen)), encoder.encode(values)
+    training = of_rows(inputs, everything)
+    if len(few) < len(chosen):
+        training = replace(training, few=of_rows(inputs.take(few), few))
     return encoder, training
+
+
+def _chosen(
+    recipe: Recipe, serials: Sequence[str], instances: Instances
+) -> tuple[Instances, npt.NDArray[np.int64]]:
+    """Return the instances that trees train on, and which of them slower models train on."""
+    ratio = recipe.negatives_per_positive
+    if ratio == 0:
+        return instances, np.arange(len(instances))
+    hashes = sampling_hash(recipe.seed, serials, instances.gpu, instances.end)
+    few = _thinned(instances.label, hashes, max(ratio, _REPEATS))
+    many = _thinned(instances.label, hashes, max(ratio, _REPEATS, recipe.tree_negatives))
+    return instances.take(many), np.flatnonzero(few[many])
 
 
 def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
@@ -170,4 +207,6 @@ def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
     if name == CASCADE_FIRST:
         name, weight = recipe.cascade_model, recipe.cascade_positive_weight
     model = make_model(name, seed=recipe.seed, purge=recipe.horizon, positive_weight=weight)
+    if training.few is not None and not isinstance(model, TreeModel):
+        training = training.few
     return model.fit(training.inputs, training.labels, training.weights, training.ends)

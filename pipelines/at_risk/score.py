@@ -200,14 +200,17 @@ def _flagged_by(
 
 
 def contributions_of(predictor: Predictor, values: InstanceValues) -> dict[str, Floats]:
-    """Return what speaks for a failure: by the GBDT's trees, or by the rules without one."""
+    """Return what speaks for a failure: by the GBDT's trees and the rules, or the rules alone."""
     from forewarn.models.prediction.trees.gbdt import GbdtModel
 
+    points = _named_points(evidence(values, predictor.encoder.measures.plan), values)
     model = predictor.models.get("gbdt")
-    if isinstance(model, GbdtModel) and len(values):
-        contributions = model.contributions(predictor.encoder.encode(values))
-        return dict(zip(model.feature_names, contributions.T, strict=True))
-    return _named_points(evidence(values, predictor.encoder.measures.plan), values)
+    if not isinstance(model, GbdtModel) or not len(values):
+        return points
+    contributions = model.contributions(predictor.encoder.encode(values))
+    by_name = dict(zip(model.feature_names, contributions.T, strict=True))
+    factor = predictor.committee.rules
+    return by_name | {name: by_name[name] + factor * more for name, more in points.items()}
 
 
 def _named_points(points: dict[str, Floats], values: InstanceValues) -> dict[str, Floats]:

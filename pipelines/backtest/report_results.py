@@ -21,7 +21,13 @@ __all__ = [
 ]
 
 # The first that was run leads the report.
-LEAD_ORDER = (Strategy.VARIABLE, Strategy.STEADY, Strategy.SLIDING, Strategy.FIXED)
+LEAD_ORDER = (
+    Strategy.EXPANDING,
+    Strategy.VARIABLE,
+    Strategy.STEADY,
+    Strategy.SLIDING,
+    Strategy.FIXED,
+)
 _LABELS = {
     "cnn": "1D-CNN",
     "mlp": "MLP",

@@ -55,7 +55,7 @@ def run_backtest(
     start, end : int, optional
         First retraining no earlier than `start`; all before `end`; nanoseconds.
     strategies : sequence of str
-        Of `fixed`, `sliding`, `variable` and `steady`.
+        Of `fixed`, `sliding`, `variable`, `steady` and `expanding`.
 
     Returns
     -------

@@ -88,8 +88,8 @@ def add_backtest(commands: Commands) -> None:
         type=_strategies,
         default=_STRATEGIES[:3],
         metavar="NAMES",
-        help=f"of {','.join(_STRATEGIES)} (default: all but the last, which pools "
-        "training.select_over windows)",
+        help=f"of {','.join(_STRATEGIES)} (default: the first three, the paper's; "
+        "steady pools training.select_over windows, expanding trains on all of the past)",
     )
 
 

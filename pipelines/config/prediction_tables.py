@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -114,6 +114,9 @@ class TrainingTable(StrictTable):
     cascade_positive_weight: Positive = 10.0
     select_by: str = "parallel"
     select_over: Count = 1
+    strategy: Literal["variable", "sliding", "expanding"] = "expanding"
+    half_life: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 4.0
+    tree_negatives: Annotated[float, Field(ge=1.0, strict=True, allow_inf_nan=False)] = 50.0
     seed: Seed = 0
 
     @model_validator(mode="after")
@@ -140,6 +143,7 @@ class EnsemblesTable(StrictTable):
         ("cnn", 0.05),
         ("mlp", 0.02),
     )
+    rules: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 0.0
 
 
 class EvaluationTable(StrictTable):

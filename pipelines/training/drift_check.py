@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.drift import Drift, drift_of
-from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
@@ -79,7 +77,7 @@ def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str
         empty = moved.state if moved.state == "empty" else ""
         drifts[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
     if walk.windows:
-        drifts[SCORES] = _score_drift(walk.windows[-1], day)
+        drifts[SCORES] = _score_drift(walk, day)
     return drifts
 
 
@@ -101,12 +99,12 @@ def report_drift(job: Job, moment: int, drifts: Mapping[str, Drift]) -> None:
         note(f"what has drifted is not written beside the records: {error}")
 
 
-def _score_drift(window: WindowScores, day: ScoringDay) -> Drift:
+def _score_drift(walk: Walk, day: ScoringDay) -> Drift:
     """Compare the scores of the newest day with those of the last finished window.
 
     Both are out of time: those of the window are by the recipe as it was trained before it.
     """
-    before = window.by_strategy[Strategy.STEADY][1]["blend"]
+    before = walk.windows[-1].by_strategy[walk.settings.strategy][1]["blend"]
     moved = drift_of(before, day.scores)
     return Drift(moved.stability, 0.0, 0.0)
 

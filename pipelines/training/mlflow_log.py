@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -19,8 +20,9 @@ from forewarn.evaluation.prediction.promotion_gate import GateDecision
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.records.timeline import Timeline
-from forewarn.features.time_units import DAY
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.reason_phrases import channel_of
 from forewarn.pipelines.at_risk.score import contributions_of
@@ -40,6 +42,7 @@ from forewarn.pipelines.training.drift_check import ScoringDay
 
 __all__ = ["log_drift", "log_reasons", "log_retraining", "log_windows"]
 
+Scores = dict[str, npt.NDArray[np.float64]]
 _PROTOCOL = ("precision_at_k", "recall_at_k", "accuracy", "average_precision")
 _LISTED, _REASONS = 10, 12
 _FLEET = ("list_precision", "failures_caught", "average_precision")
@@ -48,12 +51,8 @@ _FLEET = ("list_precision", "failures_caught", "average_precision")
 def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, job: Job) -> None:
     """Log the figures of every length and model on the finished windows, nested runs each."""
     figures_of_span: dict[int, dict[str, Any]] = {}
-    for span in sorted({n for window in walk.windows for n in window.by_span}):
-        frames = [
-            scores_frame(walk, timeline, window, span, window.by_span[span])
-            for window in walk.windows
-            if span in window.by_span
-        ]
+    for span, scored in _by_length(walk).items():
+        frames = [scores_frame(walk, timeline, window, span, scores) for window, scores in scored]
         table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
         if table.windows:
             figures_of_span[span] = dict(report_strategy(table))
@@ -66,6 +65,22 @@ def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, jo
     if bins:
         pictures["reliability.png"] = reliability_figure(bins)
     _attach(registry, run, pictures)
+
+
+def _by_length(walk: Walk) -> dict[Nanoseconds, list[tuple[WindowScores, Scores]]]:
+    """Return the windows with their scores by length, the shortest first.
+
+    All of the past is one length, the one that it has now.
+    """
+    if walk.settings.strategy is Strategy.EXPANDING:
+        scored = [(window, *window.by_strategy[Strategy.EXPANDING]) for window in walk.windows]
+        newest = max((span for _, span, _ in scored), default=Nanoseconds(0))
+        return {newest: [(window, scores) for window, _, scores in scored]} if scored else {}
+    by_length: dict[Nanoseconds, list[tuple[WindowScores, Scores]]] = {}
+    for window in walk.windows:
+        for span, scores in window.by_span.items():
+            by_length.setdefault(span, []).append((window, scores))
+    return dict(sorted(by_length.items()))
 
 
 def _log_length(registry: Registry, run: str, span: int, figures: Mapping[str, Any]) -> None:
@@ -123,7 +138,8 @@ def _series(span: int, figures: Mapping[str, Any]) -> MethodLine:
 
 
 def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any]]:
-    frames = [strategy_frame(walk, timeline, window, Strategy.STEADY) for window in walk.windows]
+    strategy = walk.settings.strategy
+    frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
@@ -156,6 +172,7 @@ def log_retraining(
         "models": ",".join(job.walk_settings.models),
         "lengths_days": ",".join(f"{span / DAY:g}" for span in job.walk_settings.training_spans),
         "select_over": job.walk_settings.select_over,
+        "strategy": str(job.walk_settings.strategy),
         "seed": facts["seed"],
         "model_version": predictor.version,
         **_fingerprint(job, walk),

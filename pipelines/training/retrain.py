@@ -12,7 +12,6 @@ from mlflow.entities import Run
 from forewarn.evaluation.prediction.backtest_figures import Comparison, compare
 from forewarn.evaluation.prediction.promotion_gate import GateDecision, decide
 from forewarn.evaluation.prediction.score_table import ScoreTable
-from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.records.timeline import Timeline, lay_out
@@ -218,7 +217,7 @@ def _paired(
         return None
     future = walk.measured_in(window.start, window.instances)
     theirs = champion.scores(champion.encoder.measures.values(*future))["blend"]
-    length, scores = window.by_strategy[Strategy.STEADY]
+    length, scores = window.by_strategy[walk.settings.strategy]
     pair = {"challenger": scores["blend"], "champion": theirs}
     return scores_frame(walk, timeline, window, length, pair)
 

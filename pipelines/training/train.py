@@ -82,10 +82,10 @@ def trained_walk(
         If the records break the contract or hold too few known failures.
     """
     settings, stages = replace(job.walk_settings, baselines=()), stages or Stages()
-    n_windows = max(_FINISHED_WINDOWS, settings.select_over)
+    n_windows = max(_FINISHED_WINDOWS, settings.most_compared)
     past = settings.every * (n_windows + 1) + settings.recipe.horizon
     with stages("read records"):
-        records, failures = job.store.read_known(moment - settings.reach - past, moment)
+        records, failures = job.store.read_known(settings.reads_from(moment - past), moment)
     trainer = RecipeTrainer(settings.recipe, cache, stages)
     instances = scorable(records, failures, settings)
     walk = Walk(settings, trainer, records, failures, instances, span_in_use=span_in_use)
@@ -93,13 +93,18 @@ def trained_walk(
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
-            compared = start in starts[-settings.select_over :]
-            walk.retrain(start, (Strategy.STEADY if compared else Strategy.SLIDING,))
+            walk.retrain(start, (_strategy_at(settings, start in starts[-settings.select_over :]),))
             bar.update()
         bar.set_postfix_str(iso(moment)[:10])
         predictor = _fit(walk, job, moment, span_in_use or walk.span_in_use)
         bar.update()
     return walk, predictor
+
+
+def _strategy_at(settings: WalkSettings, compared: bool) -> Strategy:
+    """Return what is trained before a window; the spans are compared on the last ones only."""
+    steady = settings.strategy is Strategy.STEADY
+    return Strategy.SLIDING if steady and not compared else settings.strategy
 
 
 def _finished_starts(settings: WalkSettings, moment: int, first: int, n_windows: int) -> list[int]:
@@ -116,7 +121,11 @@ def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> 
     settings = walk.settings
     timeline = as_of(walk.records, walk.failures, moment, settings.reach)
     finished = walk.finished_at(moment, timeline)
-    trained = _train(job, walk, timeline, moment, finished.choices(span_in_use)[Strategy.STEADY])
+    if settings.strategy is Strategy.EXPANDING:
+        trained = _or_refused(walk.train_on_all(moment), job, moment)
+    else:
+        chosen = finished.choices(span_in_use) | {Strategy.SLIDING: settings.longest}
+        trained = _train(job, walk, timeline, moment, chosen[settings.strategy])
     if not walk.windows:
         note(
             "the records end before the first test window does: the longest length is taken, and "
@@ -126,7 +135,7 @@ def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> 
         encoder=trained.encoder,
         models=trained.models,
         committee=settings.committee,
-        calibration=finished.calibrate(Strategy.STEADY, trained.prior),
+        calibration=finished.calibrate(settings.strategy, trained.prior),
         cascade_model=settings.recipe.cascade_model,
         facts=_facts(walk, job, trained, timeline, moment),
     )
@@ -141,13 +150,20 @@ def _train(
     if trained is None and span != settings.longest:
         span = settings.longest
         trained = walk.trainer.train(timeline, moment, span, settings.names)
-    if trained is None:
-        raise JobError(
-            f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives (instances that a "
-            f"failure follows within the horizon) or no negatives are known in the {span / DAY:g} "
-            f"days before {iso(moment)}: wait for more, or use `--model builtin:rules`."
-        )
-    return trained
+    return _or_refused(trained, job, moment)
+
+
+def _or_refused(trained: TrainedRecipe | None, job: Job, moment: int) -> TrainedRecipe:
+    """Return what was trained; refuse a past with too few failures."""
+    if trained is not None:
+        return trained
+    expands = job.walk_settings.strategy is Strategy.EXPANDING
+    where = "" if expands else f" in the {job.walk_settings.longest / DAY:g} days"
+    raise JobError(
+        f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives (instances that a "
+        f"failure follows within the horizon) or no negatives are known{where} "
+        f"before {iso(moment)}: wait for more, or use `--model builtin:rules`."
+    )
 
 
 def _facts(

@@ -11,6 +11,8 @@ from importlib.metadata import version
 from mlflow.exceptions import MlflowException
 
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import train_on_all
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import PREDICTOR_FORMAT, Predictor
@@ -28,6 +30,8 @@ __all__ = ["RecipeCache", "train_recipe"]
 def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Registry) -> str:
     """Train a span as of the start of the last window that is finished at `moment`; keep it.
 
+    Where the configuration's strategy is `expanding`, all of the past is trained on instead.
+
     Returns
     -------
     str
@@ -41,10 +45,13 @@ def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Re
     registry.abandon(tags)
     with registry.run(f"{iso(start)[:10]}, ahead", tags) as run:
         cache = RecipeCache(registry, job, run)
-        records, failures = job.store.read_known(start - settings.reach, start)
-        timeline = as_of(records, failures, start, settings.reach)
+        records, failures = job.store.read_known(settings.reads_from(start), start)
         trainer = RecipeTrainer(settings.recipe, cache)
-        trainer.train(timeline, start, training_span, settings.names)
+        if settings.strategy is Strategy.EXPANDING:
+            train_on_all(trainer, settings, records, failures, start)
+        else:
+            timeline = as_of(records, failures, start, settings.reach)
+            trainer.train(timeline, start, training_span, settings.names)
     what = "recalled" if cache.recalled else "trained" if cache.trained else "too few failures"
     return f"{training_span / DAY:g} days as of {iso(start)}: {what}"
 
@@ -83,7 +90,9 @@ class RecipeCache:
         settings = self.job.walk_settings
         recipe = json.loads(json.dumps(dataclasses.asdict(settings.recipe), default=list))
         made_by = [version("forewarn"), PREDICTOR_FORMAT]
-        return digest_of([recipe, settings.names, settings.committee.parallel, *made_by])
+        committee = [settings.committee.parallel, settings.committee.rules]
+        trained_by = [settings.strategy, settings.half_life]
+        return digest_of([recipe, settings.names, *committee, *trained_by, *made_by])
 
     def _tags(self, moment: int, training_span: Nanoseconds) -> dict[str, str]:
         return _tags("recipe", moment, training_span) | {"forewarn.recipe": self.digest}

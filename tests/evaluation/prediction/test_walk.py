@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk, scorable
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.evaluation.prediction.window_scores import WindowScores
@@ -61,7 +62,7 @@ TERMS = WalkSettings(
     select_by="parallel",
     baselines=(),
 )
-STRATEGIES = ("fixed", "sliding", "variable")
+STRATEGIES = ("fixed", "sliding", "variable", "expanding")
 # Retrainings in hours; the windows of all but the last are finished at NOW.
 TIMES = (144, 192, 240, 288)
 NOW = 336
@@ -220,6 +221,38 @@ def test_every_strategy_has_its_length_and_all_scores(base: Walk) -> None:
             assert set(scores) == wanted
             assert all(((one >= 0) & (one <= 1)).all() for one in scores.values())
     assert base.windows[0].by_strategy["variable"][0] == LONG
+
+
+def test_expanding_trains_on_all_that_is_known_and_on_nothing_else(base: Walk) -> None:
+    # From the first record to a horizon before the retraining.
+    spans = [window.by_strategy["expanding"][0] / HOUR for window in base.windows]
+    assert spans == [hour - 12 for hour in TIMES]
+    for window in base.windows[1:]:
+        assert not same_scores(window, "expanding", "sliding")
+
+
+def test_expanding_alone_scores_as_beside_the_others(base: Walk) -> None:
+    walk = walk_of()
+    for hour in TIMES[:2]:
+        window = walk.retrain(at(hour), ("expanding",))
+        assert window is not None
+        assert set(window.by_strategy) == {"expanding"}
+    for alone, beside in zip(walk.windows, base.windows, strict=False):
+        scores = [window.by_strategy["expanding"][1] for window in (alone, beside)]
+        assert np.array_equal(scores[0]["gbdt"], scores[1]["gbdt"])
+        assert np.array_equal(scores[0]["probability"], scores[1]["probability"])
+
+
+def test_three_half_lives_are_read_and_no_less_than_the_longest_length() -> None:
+    hours = {4: LONG / HOUR, 50: 150.0, 80: 240.0, 100: 276.0}
+    for half_life, span in hours.items():
+        terms = replace(TERMS, half_life=Nanoseconds(half_life * HOUR), strategy=Strategy.EXPANDING)
+        assert terms.whole_past(at(288), START) / HOUR == span
+        read = terms.reads_from(at(288))
+        assert read is not None
+        assert read <= at(288 - 12 - span) - RECIPE.plan.reach
+    assert TERMS.whole_past(at(288), START) / HOUR == 276.0
+    assert replace(TERMS, strategy=Strategy.EXPANDING).reads_from(at(288)) is None
 
 
 def test_fixed_keeps_the_first_model_and_sliding_does_not(base: Walk) -> None:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
+from forewarn.models.prediction.log_odds import sigmoid
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -132,3 +134,26 @@ def test_ensembles_are_those_of_the_models_that_are_run(
 def test_a_model_may_come_twice_in_a_cascade() -> None:
     committee = Committee.of_models(("cnn",), ("cnn",), (("cnn", 0.5), ("cnn", 0.1)))
     assert committee.cascade == ((CASCADE_FIRST, 0.5), ("cnn", 0.1))
+
+
+def test_the_points_of_the_rules_are_added_to_the_log_odds_that_rank() -> None:
+    # Odds of 4 and 1, whose geometric mean is 2; the rules give no point, and two.
+    scores = {
+        "a": np.array([0.8, 0.8]),
+        "b": np.array([0.5, 0.5]),
+        "rules": sigmoid([NO_EVIDENCE, NO_EVIDENCE + 2.0]),
+    }
+    alone, whole, half = (Committee(("a", "b"), (), rules) for rules in (0.0, 1.0, 0.5))
+    assert np.allclose(alone.blend(scores), 2 / 3)
+    assert np.allclose(whole.blend(scores), [2 / 3, 2 * np.exp(2.0) / (1 + 2 * np.exp(2.0))])
+    assert np.allclose(half.blend(scores), [2 / 3, 2 * np.exp(1.0) / (1 + 2 * np.exp(1.0))])
+
+
+def test_of_equal_models_the_rules_rank_and_without_points_they_change_nothing() -> None:
+    n = 50
+    rng = np.random.default_rng(0)
+    scores = {"a": rng.random(n), "rules": sigmoid(np.full(n, NO_EVIDENCE))}
+    committee = Committee(("a",), (), 1.0)
+    assert np.allclose(committee.blend(scores), scores["a"])
+    level = {"a": np.full(n, 0.3), "rules": sigmoid(NO_EVIDENCE + np.arange(n) / 10)}
+    assert (np.diff(committee.blend(level)) > 0).all()

@@ -70,7 +70,7 @@ def predictor() -> Predictor:
     return Predictor(
         encoder=encoder,
         models=dict(models),
-        committee=Committee(("gbdt",), ((CASCADE_FIRST, 0.05), ("gbdt", 0.02))),
+        committee=Committee(("gbdt",), ((CASCADE_FIRST, 0.05), ("gbdt", 0.02)), 0.5),
         calibration=Calibration(0.9, -4.0),
         cascade_model="gbdt",
         facts={"trained_at": "2025-01-19T06:00:00Z", "step": 7_200_000_000_000, "share": 0.003},
@@ -101,11 +101,11 @@ def describe(folder: Path, saved: dict[str, Any]) -> None:
 def test_loaded_gives_the_same_scores(predictor: Predictor, folder: Path) -> None:
     values = values_of(50, seed=1)
     before, after = predictor.scores(values), Predictor.load(folder).scores(values)
-    assert set(before) == {"gbdt", CASCADE_FIRST, "blend"}
+    assert set(before) == {"gbdt", CASCADE_FIRST, "rules", "blend"}
     assert before.keys() == after.keys()
     for name, scores in before.items():
         assert np.array_equal(scores, after[name])
-        assert len(set(scores.tolist())) > 5
+        assert name == "rules" or len(set(scores.tolist())) > 5
     assert not np.array_equal(before["gbdt"], before[CASCADE_FIRST])
 
 
@@ -119,10 +119,13 @@ def test_loaded_is_the_same_in_everything_else(predictor: Predictor, folder: Pat
     assert loaded.version == predictor.version
 
 
-def test_blend_is_of_the_parallel_members(predictor: Predictor) -> None:
+def test_blend_is_of_the_parallel_members_and_the_rules(predictor: Predictor) -> None:
     values = values_of(20, seed=2)
     scores = predictor.scores(values)
-    assert scores["blend"] == pytest.approx(scores["gbdt"])
+    assert np.array_equal(scores["blend"], predictor.committee.blend(scores))
+    assert (scores["blend"] > scores["gbdt"]).any()
+    alone = replace(predictor, committee=replace(predictor.committee, rules=0.0))
+    assert alone.scores(values)["blend"] == pytest.approx(scores["gbdt"])
     two = replace(predictor, committee=Committee(("gbdt", CASCADE_FIRST), ((CASCADE_FIRST, 0.1),)))
     odds = [np.log(scores[name] / (1 - scores[name])) for name in ("gbdt", CASCADE_FIRST)]
     assert two.scores(values)["blend"] == pytest.approx(1 / (1 + np.exp(-np.mean(odds, axis=0))))
@@ -200,7 +203,7 @@ def test_a_folder_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
             Predictor.load(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"format": 2}', "3", '"x"'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"format": 3}', "3", '"x"'])
 def test_a_broken_description_is_refused_by_name(folder: Path, text: str) -> None:
     (folder / "predictor.json").write_text(text)
     with pytest.raises(ValueError, match=f"{folder / 'predictor.json'}: is no whole predictor"):
@@ -224,7 +227,7 @@ def test_a_description_that_lacks_something_is_refused_by_name(folder: Path, lef
 
 def test_another_format_is_refused_with_what_was_expected(folder: Path) -> None:
     describe(folder, description_of(folder) | {"format": 99})
-    with pytest.raises(ValueError, match=r"predictor.json: format is 99, expected 2"):
+    with pytest.raises(ValueError, match=r"predictor.json: format is 99, expected 3"):
         Predictor.load(folder)
 
 
@@ -232,7 +235,7 @@ def test_a_model_saved_before_columns_were_named_is_told_apart_and_to_be_trained
     folder: Path,
 ) -> None:
     describe(folder, description_of(folder) | {"format": 1})
-    with pytest.raises(ValueError, match=r"predictor.json: format is 1, expected 2.*train again"):
+    with pytest.raises(ValueError, match=r"predictor.json: format is 1, expected 3.*train again"):
         Predictor.load(folder)
 
 

@@ -166,6 +166,48 @@ def test_weights_give_the_negatives_their_ratio(
     assert len(set(weights[positive])) == len(set(weights[~positive])) == 1
 
 
+def test_trees_see_more_of_the_healthy_that_weigh_the_same(
+    timeline: Timeline, instances: Instances
+) -> None:
+    training = built(timeline, instances, tree_negatives=20.0)
+    assert training.few is not None
+    assert (training.labels == 0).sum() == 120
+    assert training.balance == pytest.approx(training.few.balance) == pytest.approx(0.5)
+    few = built(timeline, instances)
+    assert few.few is None
+    assert keys(training.few) == keys(few)
+    assert training.few.weights.tolist() == few.weights.tolist()
+    assert set(keys(few)) < set(keys(training))
+
+
+def test_networks_and_lines_see_the_few(timeline: Timeline, instances: Instances) -> None:
+    training = built(timeline, instances, tree_negatives=20.0)
+    assert training.few is not None
+    inputs = training.inputs
+    alone = replace(training, few=None)
+    trees = [fit_model(RECIPE, "gbdt", one).score(inputs) for one in (training, training.few)]
+    lines = [
+        fit_model(RECIPE, "logistic", one).score(inputs) for one in (training, training.few, alone)
+    ]
+    assert not np.array_equal(trees[0], trees[1])
+    assert np.array_equal(lines[0], lines[1])
+    assert not np.array_equal(lines[0], lines[2])
+
+
+def test_after_a_half_life_an_instance_weighs_half(
+    timeline: Timeline, instances: Instances
+) -> None:
+    half_life = Nanoseconds(24 * HOUR)
+    training = built(timeline, instances, half_life=half_life)
+    for label in (0, 1):
+        rows = training.labels == label
+        ages = (training.ends.max() - training.ends[rows]) / half_life
+        left = training.weights[rows] * 2.0**ages
+        assert left == pytest.approx(np.full(rows.sum(), left[0]), rel=1e-5)
+    assert training.balance == pytest.approx(0.5)
+    assert training.weights.mean() == pytest.approx(1.0, rel=1e-5)
+
+
 def test_without_thinning_all_weights_are_one(timeline: Timeline, instances: Instances) -> None:
     training = built(timeline, instances, negatives_per_positive=0.0)
     assert (training.weights == 1).all()

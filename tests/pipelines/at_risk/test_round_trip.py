@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from forewarn.models.prediction.calibration import Calibration
-from forewarn.models.prediction.ensembles import blend
+from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
@@ -35,9 +35,11 @@ step = 1
 [training]
 retrain_every = "3d"
 lengths = ["8d"]
+{training}
 [ensembles]
 parallel = [{models}]
 cascade = [["gbdt", 0.2]]
+rules = 1.0
 [evaluation]
 k = 0.1
 [list]
@@ -81,6 +83,8 @@ history = []
 peers = []
 residuals = []
 """
+SLIDING = 'strategy = "sliding"'
+FADING = "half_life = 0.4"  # so that the oldest records are not read
 STUCK = """
 float = ["fan_speed", "voltage"]
 history = [4, 16]
@@ -122,7 +126,10 @@ def _expected(scores: pd.DataFrame, model: Path, listed: pd.DataFrame) -> pd.Dat
     keys = ["gpu_serial", "window_end"]
     rows = listed[keys].merge(scores, on=keys, how="inner")
     members = json.loads((model / "predictor.json").read_text())
-    blended = blend({name: rows[f"score_{name}"].to_numpy() for name in members["parallel"]})
+    committee = Committee(tuple(members["parallel"]), (), members["rules"])
+    blended = committee.blend(
+        {name: rows[f"score_{name}"].to_numpy() for name in (*members["parallel"], "rules")}
+    )
     rows["probability"] = Calibration.from_dict(members["calibration"]).apply(blended)
     rows["blend"] = blended
     ranked = rows.sort_values(["blend", "gpu_serial"], ascending=[False, True], kind="stable")
@@ -130,25 +137,28 @@ def _expected(scores: pd.DataFrame, model: Path, listed: pd.DataFrame) -> pd.Dat
 
 
 @pytest.mark.parametrize(
-    ("features", "models"),
+    ("features", "models", "training"),
     [
-        pytest.param(ALL_KINDS, '"mlp", "gbdt"', id="three categoricals out of alphabetical order"),
-        pytest.param(ANOTHER_ORDER, '"mlp", "gbdt"', id="every column in another order"),
-        pytest.param(NO_CATEGORY, '"gbdt"', id="no categorical column"),
-        pytest.param(WINDOW_ALONE, '"gbdt"', id="categories and the window alone"),
-        pytest.param(STUCK, '"gbdt"', id="sensors that do not move"),
+        pytest.param(
+            ALL_KINDS, '"mlp", "gbdt"', "", id="three categoricals out of alphabetical order"
+        ),
+        pytest.param(ANOTHER_ORDER, '"mlp", "gbdt"', SLIDING, id="every column in another order"),
+        pytest.param(NO_CATEGORY, '"gbdt"', FADING, id="no categorical column"),
+        pytest.param(WINDOW_ALONE, '"gbdt"', SLIDING, id="categories and the window alone"),
+        pytest.param(STUCK, '"gbdt"', "", id="sensors that do not move"),
     ],
 )
 def test_a_list_agrees_with_the_backtest_to_the_last_digit(
-    records: Path, tmp_path: Path, features: str, models: str
+    records: Path, tmp_path: Path, features: str, models: str, training: str
 ) -> None:
     config, model = tmp_path / "config.toml", tmp_path / "model"
-    config.write_text(SETTINGS.format(features=features, models=models))
+    config.write_text(SETTINGS.format(features=features, models=models, training=training))
+    strategy = "sliding" if training == SLIDING else "expanding"
     given = ["--records", str(records), "--config", str(config)]
-    one = ["--start", TRAINED, "--end", "2025-01-18", "--strategies", "sliding"]
+    one = ["--start", TRAINED, "--end", "2025-01-18", "--strategies", strategy]
     assert main(["backtest", *given, *one, "--out", str(tmp_path / "backtest")]) == 0
     assert main(["train", *given, "--at", TRAINED, "--model", str(model)]) == 0
-    scores = pd.read_parquet(tmp_path / "backtest" / "scores_sliding.parquet")
+    scores = pd.read_parquet(tmp_path / "backtest" / f"scores_{strategy}.parquet")
     for at in LISTED:
         out = tmp_path / at
         score = ["score", *given, "--model", str(model), "--at", at, "--out", str(out)]
@@ -168,7 +178,7 @@ def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path:
     from forewarn.pipelines.training.training_cache import RecipeCache
 
     config = tmp_path / "config.toml"
-    config.write_text(SETTINGS.format(features=ALL_KINDS, models='"gbdt"'))
+    config.write_text(SETTINGS.format(features=ALL_KINDS, models='"gbdt"', training=""))
     settings = load_settings(config)
     job, moment = open_job(records, settings), parse_moment("2025-01-21")
     table = settings.registry.model_copy(update={"store": str(tmp_path / "mlflow")})

@@ -4,14 +4,22 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from forewarn.features.prediction.instances import latest_instances
+from forewarn.features.records.timeline import lay_out
+from forewarn.models.prediction.builtin_rules import evidence
+from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.review import review_lists, review_text
+from forewarn.pipelines.at_risk.score import contributions_of
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.storage.record_store import RecordStore
 
 Write = Callable[[pd.DataFrame, Path], Path]
 AT = "2025-01-19"
@@ -423,3 +431,23 @@ def test_review_leaves_out_lists_that_were_made_in_hindsight(
     shutil.rmtree(tmp_path / "date=2025-01-01")
     with pytest.raises(ValueError, match="every list was made in hindsight"):
         review_lists(tmp_path, failures)
+
+
+def test_what_the_rules_add_to_a_score_is_among_what_speaks_for_it(
+    records: Path, model: Path
+) -> None:
+    saved = Predictor.load(model)
+    predictor = replace(saved, committee=replace(saved.committee, rules=1.0))
+    silent = replace(predictor, committee=replace(predictor.committee, rules=0.0))
+    plan = predictor.encoder.measures.plan
+    store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
+    at = parse_moment(AT)
+    timeline = lay_out(*store.read_known(at - plan.reach, at))
+    newest = latest_instances(timeline, window_records=plan.window_records, since=at - 10**13)
+    values = predictor.encoder.measures.values(timeline, newest)
+    spoken, trees = (contributions_of(one, values) for one in (predictor, silent))
+    added = np.sum([spoken[name] - trees[name] for name in spoken], axis=0)
+    points = np.sum(list(evidence(values, plan).values()), axis=0)
+    assert spoken.keys() == trees.keys()
+    assert (points > 0).any()
+    assert added == pytest.approx(points)

@@ -38,7 +38,12 @@ def config_of(text: str, folder: Path, more: str = "") -> Path:
     path = folder / "config.toml"
     tail = rest[rest.index("[evaluation]") :]
     registry = f'[registry]\nstore = "{folder}/mlflow"\n'
-    path.write_text(head.replace("[training]\n", f"[training]\n{more}") + TREES + tail + registry)
+    path.write_text(
+        head.replace("[training]\n", f'[training]\nstrategy = "variable"\n{more}')
+        + TREES
+        + tail
+        + registry
+    )
     return path
 
 

@@ -19,6 +19,7 @@ import mlflow
 import pandas as pd
 import pytest
 
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
@@ -385,9 +386,11 @@ def test_a_damaged_recipe_is_trained_anew(
         damage(folder)
     job, registry = open_job(site.records, load_settings(site.config)), site.registry
     recipes = recipes_module.RecipeCache(registry, job, "")
-    tags = recipes._tags(parse_moment(FIRST), job.walk_settings.training_spans[0])
-    (kept,) = registry.find(tags)
-    assert recipes.recall(parse_moment(FIRST), job.walk_settings.training_spans[0]) is None
+    moment = parse_moment(FIRST)
+    (kept,) = registry.find({"forewarn.kind": "recipe", "forewarn.at": str(moment)})
+    span = Nanoseconds(int(kept.data.tags["forewarn.length"]))
+    tags = recipes._tags(moment, span)
+    assert recipes.recall(moment, span) is None
     said = capsys.readouterr().err
     assert said.count("cannot be used and is trained anew") == 1
     assert registry.find(tags) == []
