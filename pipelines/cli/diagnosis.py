@@ -6,7 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
-from forewarn.pipelines.cli.options import Commands, add_command, add_group, add_json, moment
+from forewarn.pipelines.cli.options import (
+    Commands,
+    OptionsError,
+    add_command,
+    add_group,
+    add_json,
+    moment,
+)
 from forewarn.pipelines.runtime.terminal import say
 
 __all__ = ["add_diagnose"]
@@ -32,20 +39,34 @@ def add_diagnose(commands: Commands) -> None:
         help="nothing later is read (default: the last time in any part)",
     )
     command.add_argument(
-        "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids, lost GPUs"
+        "--events",
+        type=Path,
+        metavar="RECORDS",
+        help="folder of records whose events tell of Xids and lost GPUs of the job's machines",
     )
     command.add_argument(
         "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a sign"
     )
+    command.add_argument(
+        "--patterns",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what a site changes of the knowledge base of log lines, TOML; may be given again",
+    )
     command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
     add_json(command)
+    _add_nodes(parts)
 
 
 def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.run import diagnose
     from forewarn.pipelines.diagnosis.sentences import diagnosis_words
 
-    line = diagnose(args.job, at=args.at, events=args.events, at_risk=args.at_risk).line()
+    line = diagnose(
+        args.job, at=args.at, events=args.events, at_risk=args.at_risk, patterns=args.patterns
+    ).line()
     if args.html is not None:
         from forewarn.pipelines.diagnosis.page import write_page
 
@@ -54,5 +75,56 @@ def _run(args: argparse.Namespace) -> int:
         print(json.dumps(line))
     else:
         for words in diagnosis_words(line):
+            say(words)
+    return 0
+
+
+def _add_nodes(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "nodes",
+        _nodes,
+        "check the machines of a job in pairs before it starts: print whom to test next, and who "
+        "is faulty, slow, or at the end of a bad link",
+        "forewarn diagnose nodes --nodes node-[1-8]                  (round 1)\n"
+        "  # run a collective in each pair, at most 180 s; write round,nodes,passed,seconds:\n"
+        "  #   1,node-1 node-2,true,12.1\n"
+        "  forewarn diagnose nodes --nodes node-[1-8] --results results.csv   (round 2, and so on)",
+    )
+    command.add_argument(
+        "--nodes",
+        type=_hostlist,
+        default=(),
+        metavar="LIST",
+        help="node-[1-8,12], neighbours beside each other (default: those of the results)",
+    )
+    command.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="tests so far: CSV with round,nodes,passed,seconds, or a JSON object a line",
+    )
+    add_json(command)
+
+
+def _hostlist(text: str) -> tuple[str, ...]:
+    from forewarn.response.hostlist import HostlistError, expand
+
+    try:
+        return tuple(expand(text))
+    except HostlistError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _nodes(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.diagnosis.node_results import check_nodes
+
+    if not args.nodes and args.results is None:
+        raise OptionsError("--nodes or --results is missing, expected one of them or both.")
+    checked = check_nodes(args.results, args.nodes)
+    if args.json:
+        print(json.dumps(checked.line()))
+    else:
+        for words in checked.words():
             say(words)
     return 0

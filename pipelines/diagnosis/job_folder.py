@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,12 +37,15 @@ class JobFolder:
     Attributes
     ----------
     path : Path
+    patterns : tuple of Path
+        What a site changes of the knowledge base.
     """
 
     path: Path
+    patterns: tuple[Path, ...] = ()
 
     @classmethod
-    def open(cls, path: Path) -> JobFolder:
+    def open(cls, path: Path, patterns: Sequence[Path] = ()) -> JobFolder:
         """Look into a folder.
 
         Raises
@@ -51,7 +55,7 @@ class JobFolder:
         """
         if not path.is_dir():
             raise JobFolderError(f"{path}: is no folder, expected that of a job.")
-        folder = cls(path)
+        folder = cls(path, tuple(patterns))
         if all(folder.part(name) is None for name in PARTS):
             raise JobFolderError(
                 f"{path}: holds no part of a job, expected one or more of "

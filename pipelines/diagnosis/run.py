@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,14 @@ from typing import Any
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.joining import join
 from forewarn.models.diagnosis.verdict import Candidate, Diagnosis, Evidence
-from forewarn.pipelines.diagnosis.hardware import AtRiskPart, EventsPart
+from forewarn.pipelines.diagnosis.hardware import AtRiskPart
 from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.knowledge_base import load_patterns
+from forewarn.pipelines.diagnosis.machine_events import read_machine_events
 from forewarn.pipelines.diagnosis.part import Case, Judged, Part
 from forewarn.pipelines.diagnosis.parts import READERS
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.at_risk_prior import Prior
-from forewarn.pipelines.storage.host_events import HostEvents
 
 __all__ = ["Diagnosed", "diagnose"]
 
@@ -91,8 +92,9 @@ def diagnose(
     at: int | None = None,
     events: Path | None = None,
     at_risk: Path | None = None,
+    patterns: Sequence[Path] = (),
 ) -> Diagnosed:
-    """Say what is wrong with a job, from its folder alone.
+    """Say what is wrong with a job, from its folder and what its machines reported.
 
     Parameters
     ----------
@@ -101,9 +103,11 @@ def diagnose(
     at : int, optional
         Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
     events : Path, optional
-        Folder of records in which `forewarn collect` writes what hosts said.
+        Folder of records whose `_events` tell of Xids and lost GPUs.
     at_risk : Path, optional
         Lists of `forewarn score`.
+    patterns : sequence of Path
+        What a site changes of the knowledge base of log lines.
 
     Raises
     ------
@@ -113,12 +117,15 @@ def diagnose(
         If a part is broken in a way that cannot be left out.
     """
     started = time.perf_counter()
-    folder = JobFolder.open(job)
+    folder = JobFolder.open(job, patterns)
     listed = folder.ranks()
     parts = dict(_read(folder, listed))
+    if events is not None:
+        parts["events"] = read_machine_events(events, listed, load_patterns(patterns))
     ranks = _all_ranks(folder, listed, parts)
-    beside = dict(_beside(events, at_risk))
-    case = Case(ranks, _moment(folder, parts, at), parts | beside)
+    if at_risk is not None:
+        parts["at_risk"] = AtRiskPart(Prior.open(at_risk))
+    case = Case(ranks, _moment(folder, parts, at), parts)
     diagnosis = _judge(folder, case)
     return Diagnosed(folder.name, case, diagnosis, time.perf_counter() - started)
 
@@ -128,14 +135,6 @@ def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
         part = read(folder, listed) if folder.part(name) is not None else None
         if part is not None:
             yield name, part
-
-
-def _beside(events: Path | None, at_risk: Path | None) -> Iterator[tuple[str, Part]]:
-    """Yield what is known besides the folder."""
-    if events is not None:
-        yield "events", EventsPart(HostEvents.open(events))
-    if at_risk is not None:
-        yield "at_risk", AtRiskPart(Prior.open(at_risk))
 
 
 def _all_ranks(folder: JobFolder, listed: Ranks, parts: dict[str, Part]) -> Ranks:

@@ -1,0 +1,105 @@
+"""The error files that torchrun's workers leave, and what DLRover's master logs of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+__all__ = ["ErrorReport", "dlrover_errors", "parse_error"]
+
+_LONGEST = 2_000  # characters of a message
+_SECOND = 1_000_000_000
+_LATEST = 2**33  # seconds
+_MASTER = re.compile(rb"worker-\d{1,7} restart (?P<restart>\d{1,7}) fails: (?P<json>\{.*\})")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """The exception that ended a worker.
+
+    Attributes
+    ----------
+    message : str
+    time : int or None
+        When it was written down, nanoseconds since 1970 UTC; whole seconds.
+    stack : str
+        Python's, cut.
+    exit_code : int or None
+        Only DLRover's master says it here.
+    restart : int or None
+        The same.
+    """
+
+    message: str
+    time: int | None = None
+    stack: str = ""
+    exit_code: int | None = None
+    restart: int | None = None
+
+
+def parse_error(text: str) -> ErrorReport | None:
+    """Read `error.json`; None if it is cut off or none.
+
+    Examples
+    --------
+    >>> parse_error('{"message": {"message": "ValueError: x", "extraInfo": {"timestamp": "7"}}}')
+    ErrorReport(message='ValueError: x', time=7000000000, stack='', exit_code=None, restart=None)
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _report(values.get("message")) if isinstance(values, dict) else None
+
+
+def _report(message: object) -> ErrorReport | None:
+    if isinstance(message, str) and message:
+        return ErrorReport(message[:_LONGEST])
+    if not isinstance(message, Mapping) or not isinstance(message.get("message"), str):
+        return None
+    extra = message.get("extraInfo")
+    extra = extra if isinstance(extra, Mapping) else {}
+    stack = extra.get("py_callstack")
+    return ErrorReport(
+        message["message"][:_LONGEST],
+        _moment(extra.get("timestamp")),
+        stack[-_LONGEST:] if isinstance(stack, str) else "",
+    )
+
+
+def _moment(value: object) -> int | None:
+    try:
+        seconds = float(value) if isinstance(value, str | int | float) else -1.0
+    except (ValueError, OverflowError):
+        return None
+    return int(seconds) * _SECOND if 0 <= seconds < _LATEST else None
+
+
+def dlrover_errors(line: bytes) -> Iterator[tuple[int, ErrorReport]]:
+    """Yield rank and error of the workers that a line of DLRover's master tells of.
+
+    Examples
+    --------
+    >>> line = b'worker-1 restart 2 fails: {"7": {"local_rank": 0, "exitcode": -6, "message": "x"}}'
+    >>> [(rank, error.exit_code, error.restart) for rank, error in dlrover_errors(line)]
+    [(7, -6, 2)]
+    """
+    match = _MASTER.search(line)
+    if match is None:
+        return
+    try:
+        workers = json.loads(match["json"])
+    except (ValueError, RecursionError):
+        return
+    for key, worker in workers.items():
+        if key.isascii() and key.isdigit() and len(key) < 8 and isinstance(worker, Mapping):
+            report = _report(worker.get("message")) or ErrorReport("")
+            code = worker.get("exitcode")
+            exit_code = code if type(code) is int else None
+            restart = int(match["restart"])
+            yield (
+                int(key),
+                ErrorReport(report.message, report.time, report.stack, exit_code, restart),
+            )

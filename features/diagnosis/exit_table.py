@@ -1,0 +1,92 @@
+"""How the ranks of a job ended: `rank,exit_code,timestamp`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from forewarn.features.diagnosis.ranks import MOST_RANKS
+from forewarn.features.errors import InputError
+
+__all__ = ["Exit", "ExitsError", "parse_exits"]
+
+
+class ExitsError(InputError):
+    """A table of exits that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of a process.
+
+    Attributes
+    ----------
+    code : int
+        Below 0 the signal that ended it; 128 and a signal, as shells say it, is the same.
+    time : int or None
+        Nanoseconds since 1970 UTC.
+    """
+
+    code: int
+    time: int | None
+
+
+def parse_exits(
+    text: str, name: str, moment: Callable[[str], int]
+) -> Mapping[int, tuple[Exit, ...]]:
+    """Read the exits of each rank in their order; a rank of several attempts has several.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        What to call the file in an error.
+    moment : callable
+        Reads a time as nanoseconds since 1970 UTC; a `ValueError` where it is none.
+
+    Raises
+    ------
+    ExitsError
+        If a column is missing or a value is wrong.
+    """
+    reader = csv.DictReader(io.StringIO(text), restval="")
+    for column in ("rank", "exit_code"):
+        if column not in (reader.fieldnames or []):
+            raise ExitsError(f"{name}: column `{column}` is missing.")
+    exits: dict[int, list[Exit]] = {}
+    try:
+        for row in reader:
+            where = f"{name}: line {reader.line_num}"
+            rank = _integer(row["rank"], 0, MOST_RANKS - 1, f"{where}: `rank`")
+            code = _integer(row["exit_code"], -255, 255, f"{where}: `exit_code`")
+            time = _time(row.get("timestamp") or "", moment, where)
+            exits.setdefault(rank, []).append(Exit(128 - code if code > 128 else code, time))
+    except csv.Error as error:
+        raise ExitsError(f"{name}: is no table ({error}).") from None
+    return {rank: tuple(sorted(ends, key=_order)) for rank, ends in sorted(exits.items())}
+
+
+def _order(end: Exit) -> tuple[bool, int]:
+    return end.time is not None, end.time or 0
+
+
+def _integer(cell: str, least: int, most: int, where: str) -> int:
+    text = cell.strip()
+    if text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 9:
+        number = int(text)
+        if least <= number <= most:
+            return number
+    raise ExitsError(f"{where} is {cell[:40]!r}, expected a whole number from {least} to {most}.")
+
+
+def _time(cell: str, moment: Callable[[str], int], where: str) -> int | None:
+    if not cell.strip():
+        return None
+    try:
+        return moment(cell.strip())
+    except (ValueError, OverflowError):
+        raise ExitsError(
+            f"{where}: `timestamp` is {cell[:40]!r}, expected a time such as 2025-03-01T06:00:00Z."
+        ) from None

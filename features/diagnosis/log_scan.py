@@ -1,0 +1,209 @@
+"""One log of a job, read once: its times, the lines that patterns know, and errors they do not."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from forewarn.features.diagnosis.line_time import last_time, line_time
+from forewarn.features.diagnosis.log_matcher import LogMatcher, lines_with
+from forewarn.features.diagnosis.log_pattern import LogPattern, compiled
+from forewarn.features.diagnosis.masked_text import masked_text
+
+__all__ = ["LogHit", "LogScan"]
+
+_LONGEST = 500  # characters of a line
+_OF_ONE = 20  # lines of one pattern in one attempt; more cost time and say nothing new
+_MOST_HITS = 5_000
+_MOST_UNKNOWN = 200  # kinds of errors that no pattern knows
+_MOST_NEW_LINES = 2_000  # of them in one log
+_MOST_EXAMINED = 50_000
+_STEPS = 100
+_PHASES = 400  # lines that begin or end a phase; the last ones are kept
+_ERROR = compiled(
+    "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|[Pp]anic|[Aa]bort"
+)
+_APART = 10 * 10**9  # nanoseconds between two marks
+_SPARSE = 60 * 10**9  # where times lie farther apart, every line is looked at
+_STRIDE = 4096  # bytes; otherwise one line of so many
+_STEP = re.compile(rb"(?i)\b(?:global_step|iteration|iter|step)\b[^\w\n]{0,4}(\d{1,12})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class LogHit:
+    """A line that a pattern knows.
+
+    Attributes
+    ----------
+    pattern : LogPattern
+    time : int or None
+        Its own, or that of the nearest line before it; nanoseconds since 1970 UTC.
+    line : str
+        Cut to 500 characters.
+    offset : int
+        Bytes from the beginning of the log.
+    attempt : int
+        From 0 on; a line that begins a new attempt counts one up.
+    """
+
+    pattern: LogPattern
+    time: int | None
+    line: str
+    offset: int
+    attempt: int
+
+
+@dataclass(slots=True)
+class LogScan:
+    """What was read of a log, in bounded memory.
+
+    Parameters
+    ----------
+    matcher : LogMatcher
+    before : int or None
+        Tells the year of lines that have none, as in `line_time`.
+
+    Attributes
+    ----------
+    hits : list of LogHit
+        In order; at most 20 of a pattern and attempt.
+    marks : list of int
+        Times of lines, about 10 s apart, growing; nanoseconds since 1970 UTC.
+    last : int or None
+        Last time in it.
+    starts : list of int or None
+        Time of the line that begins each attempt after the first.
+    unknown : Counter of str
+        Lines that look like errors and that no pattern knows, with numbers and names masked.
+    phases : deque of LogHit
+        The last lines that begin or end a phase.
+    first_steps : list of (int, int)
+        Of each attempt its number and the time of its first step.
+    steps : deque of (int, int)
+        The last numbered steps of each part, and their times.
+    size : int
+        Bytes read.
+    tail : bytes
+        The last lines.
+    """
+
+    matcher: LogMatcher
+    before: int | None = None
+    hits: list[LogHit] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    last: int | None = None
+    starts: list[int | None] = field(default_factory=list)
+    unknown: Counter[str] = field(default_factory=Counter)
+    phases: deque[LogHit] = field(default_factory=lambda: deque(maxlen=_PHASES))
+    first_steps: list[tuple[int, int]] = field(default_factory=list)
+    steps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_STEPS))
+    size: int = 0
+    tail: bytes = b""
+    _counts: Counter[str] = field(default_factory=Counter)
+    _new_lines: int = 0
+    _examined: int = 0
+    _segments: list[tuple[int, int]] = field(default_factory=list)  # attempts of a part: begin
+
+    def feed(self, text: bytes) -> None:
+        """Read the next part of the log: whole lines."""
+        known = set[int]()
+        self._segments = [(len(self.starts), 0)]
+        tired = {name for name, count in self._counts.items() if count >= _OF_ONE}
+        for start, end, pattern in self.matcher.lines(text, without=tired):
+            known.add(start)
+            self._note(text, start, end, pattern)
+        self._note_unknown(text, known)
+        self._note_times(text)
+        self._note_first_steps(text)
+        self._note_last_step(text)
+        self.size += len(text)
+        self.tail = (self.tail + text)[-4096:]
+
+    def last_before(self, at: int) -> int | None:
+        """Return the last time at or before a moment, within 10 s; None if there is none."""
+        if self.last is not None and self.last <= at:
+            return self.last
+        number = bisect_right(self.marks, at)
+        return self.marks[number - 1] if number else None
+
+    def _note_times(self, text: bytes) -> None:
+        """Look at one line of 4 KiB, and at all lines where these are far apart in time."""
+        end, before = 0, self.last
+        while end < len(text):
+            start, end = end, text.find(b"\n", min(end + _STRIDE, len(text)))
+            end = len(text) if end < 0 else end + 1
+            block = text[start:end]
+            time = last_time(block, self.before)
+            if time is None:
+                continue
+            if before is None or time - before > _SPARSE:
+                for line in block.split(b"\n"):
+                    self._mark(line_time(line, self.before))
+            self._mark(time)
+            before = time
+
+    def _mark(self, time: int | None) -> None:
+        if time is None:
+            return
+        if not self.marks or time >= self.marks[-1] + _APART:
+            self.marks.append(time)
+        self.last = time if self.last is None else max(self.last, time)
+
+    def _note(self, text: bytes, start: int, end: int, pattern: LogPattern) -> None:
+        if self._counts[pattern.id] >= _OF_ONE or len(self.hits) >= _MOST_HITS:
+            return
+        time = last_time(text[max(0, end - 16 * _STRIDE) : end], self.before)
+        time = self.last if time is None else time
+        if pattern.attempt:
+            self.starts.append(time)
+            self._segments.append((len(self.starts), end))
+            self._counts.clear()
+        line = text[start : min(end, start + _LONGEST)].decode("utf-8", "replace").strip()
+        hit = LogHit(pattern, time, line, self.size + start, len(self.starts))
+        if pattern.phase is not None:
+            self.phases.append(hit)
+            return
+        self.hits.append(hit)
+        self._counts[pattern.id] += 1
+
+    def _note_unknown(self, text: bytes, known: set[int]) -> None:
+        if self._new_lines >= _MOST_NEW_LINES or self._examined >= _MOST_EXAMINED:
+            return
+        for start, end in lines_with(_ERROR, text):
+            self._examined += 1
+            if self._new_lines >= _MOST_NEW_LINES or self._examined >= _MOST_EXAMINED:
+                return
+            line = text[start:end]
+            if start not in known and self.matcher.first(line) is None:
+                self._new_lines += 1
+                masked = masked_text(line[:_LONGEST].decode("utf-8", "replace"))
+                if masked in self.unknown or len(self.unknown) < _MOST_UNKNOWN:
+                    self.unknown[masked] += 1
+
+    def _note_first_steps(self, text: bytes) -> None:
+        """Keep the first step of each attempt that runs in a part."""
+        ends = [start for _, start in self._segments[1:]] + [len(text)]
+        for (attempt, start), end in zip(self._segments, ends, strict=True):
+            if self.first_steps and self.first_steps[-1][0] >= attempt:
+                continue
+            match = _STEP.search(text, start, end)
+            if match is not None:
+                time = last_time(text[max(start, match.end() - _STRIDE) : match.end()], self.before)
+                time = self.last if time is None else time
+                if time is not None:
+                    self.first_steps.append((attempt, time))
+
+    def _note_last_step(self, text: bytes) -> None:
+        """Keep the last step of a part; clocks of machines are compared by them."""
+        end = len(text)
+        for _ in range(50):
+            start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
+            line = text[start:end]
+            match, time = _STEP.search(line), line_time(line, self.before)
+            if match and time is not None:
+                self.steps.append((int(match[1]), time))
+            if start == 0:
+                return
+            end = start

@@ -1,0 +1,49 @@
+"""The log probe: whether any rank still writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from forewarn.models.diagnosis.probe import Probe
+
+__all__ = ["log_probe"]
+
+_SILENCE = 8 * 60 * 10**9  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
+
+
+def log_probe(last_writes: Mapping[int, int | None], at: int) -> Probe:
+    """Say whether no rank wrote for 8 minutes.
+
+    Parameters
+    ----------
+    last_writes : mapping of int to (int or None)
+        When each rank last wrote, not after `at`; None where its log has no times.
+    at : int
+        Nanoseconds since 1970 UTC.
+
+    Examples
+    --------
+    >>> log_probe({0: 0, 1: 60 * 10**9}, 540 * 10**9).why
+    'no rank wrote for 8 minutes, the last was rank 1'
+    """
+    times = {rank: time for rank, time in last_writes.items() if time is not None}
+    if not times:
+        return Probe("log", "blind", None, "no log of a rank tells times")
+    rank = max(times, key=lambda number: (times[number], -number))
+    silence = at - times[rank]
+    if silence < _SILENCE:
+        if len(times) < len(last_writes):
+            missing = len(last_writes) - len(times)
+            why = f"rank {rank} wrote {_words(silence)} ago; {missing} logs tell no times"
+            return Probe("log", "active", None, why)
+        return Probe("log", "active", None, f"rank {rank} wrote {_words(silence)} ago")
+    if len(times) < len(last_writes):
+        return Probe("log", "blind", None, "some logs tell no times, and the others are silent")
+    why = f"no rank wrote for {_words(silence)}, the last was rank {rank}"
+    return Probe("log", "idle", times[rank] + _SILENCE, why)
+
+
+def _words(span: int) -> str:
+    seconds = span / 10**9
+    return f"{math.floor(seconds)} s" if seconds < 120 else f"{math.floor(seconds / 60)} minutes"

@@ -1,0 +1,77 @@
+"""`exits.csv`: how the ranks ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forewarn.features.diagnosis.exit_table import Exit, parse_exits
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.crash import first_cause
+from forewarn.models.diagnosis.rank_end import RankEnd
+from forewarn.pipelines.diagnosis.job_folder import JobFolder, read_text
+from forewarn.pipelines.diagnosis.machine_events import event_signs
+from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.runtime.timestamps import parse_moment
+
+__all__ = ["ExitsPart", "read_exits"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExitsPart:
+    """The ends of processes.
+
+    Attributes
+    ----------
+    exits : mapping of int to tuple of Exit
+        Of each rank, in their order.
+    """
+
+    exits: Mapping[int, tuple[Exit, ...]]
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks that it mentions."""
+        return frozenset(self.exits)
+
+    @property
+    def last(self) -> int | None:
+        """Time of the last exit."""
+        times = [end.time for ends in self.exits.values() for end in ends]
+        return max((time for time in times if time is not None), default=None)
+
+    def of(self, rank: int, at: int, since: int | None = None) -> Exit | None:
+        """Return the last exit of a rank up to a moment, and from another on; None: it runs."""
+        ends = [
+            end
+            for end in self.exits.get(rank, ())
+            if end.time is None or (end.time <= at and (since is None or end.time >= since))
+        ]
+        return ends[-1] if ends else None
+
+    def judge(self, case: Case) -> Judged:
+        """Say who ended first; where there are logs, these say it with the exits."""
+        if "logs" in case.parts:
+            return Judged()
+        ends = []
+        for rank in case.ranks.table:
+            last = self.of(rank, case.at)
+            code, time = (None, None) if last is None else (last.code, last.time)
+            ends.append(RankEnd(rank, case.ranks.machine(rank), (), code, time))
+        finding = first_cause(ends, machine_signs=event_signs(case))
+        return Judged(findings=() if finding is None else (finding,))
+
+
+def read_exits(folder: JobFolder, ranks: Ranks) -> ExitsPart | None:
+    """Read `exits.csv`.
+
+    Raises
+    ------
+    ExitsError
+        If it cannot be used.
+    """
+    del ranks
+    path = folder.part("exits")
+    if path is None:
+        return None
+    return ExitsPart(parse_exits(read_text(path), str(path), parse_moment))

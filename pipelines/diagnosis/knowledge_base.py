@@ -1,0 +1,139 @@
+"""The knowledge base as files: the patterns of the package, and what a site changes of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_pattern import (
+    Level,
+    LogPattern,
+    PatternError,
+    PhaseMark,
+    Role,
+    Scope,
+    compiled,
+)
+from forewarn.pipelines.config.toml_tables import (
+    SettingsError,
+    StrictTable,
+    first_problem,
+    read_toml,
+)
+
+__all__ = ["PatternTable", "load_patterns", "pattern_tables"]
+
+_NEEDED = ("pattern", "role", "scope", "level", "says", "next")
+Text = Annotated[str, Field(min_length=1, max_length=400)]
+Lines = tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...]
+
+
+class PatternTable(StrictTable):
+    """A pattern, or what a site changes of one."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    role: Role | None = None
+    scope: Scope | None = None
+    level: Level | None = None
+    says: Text | None = None
+    next: Text | None = None
+    attempt: Annotated[bool, Field(strict=True)] = False
+    phase: PhaseMark | None = None
+    enabled: Annotated[bool, Field(strict=True)] = True
+    examples: Lines = ()
+    counterexamples: Lines = ()
+
+
+class _KnowledgeTable(StrictTable):
+    patterns: dict[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]{0,60}$")], PatternTable] = (
+        Field(default_factory=dict, max_length=1000)
+    )
+
+
+def load_patterns(overlays: Sequence[Path] = ()) -> LogMatcher:
+    """Return the patterns of the package with what the files of a site change, later ones last.
+
+    New patterns of a site go before those of the package: it knows better what its lines mean.
+
+    Raises
+    ------
+    SettingsError
+        If a file cannot be read, has an unknown key or a wrong value, if an expression is none
+        that RE2 knows, or if an example of a site does not fit or a counterexample does.
+    """
+    tables = pattern_tables()
+    for path in overlays:
+        overlay = read_toml(path)
+        changed = _checked(overlay, str(path))
+        tables = _merged(tables, overlay.get("patterns", {}))
+        _check_lines(_checked({"patterns": tables}, str(path)), changed, str(path))
+    knowledge = _checked({"patterns": tables}, str(overlays[-1]) if overlays else "knowledge base")
+    used = {name: table for name, table in knowledge.items() if table.enabled}
+    try:
+        return LogMatcher([_pattern(name, table) for name, table in used.items()])
+    except PatternError as error:
+        raise SettingsError(f"{overlays[-1]}: the patterns {error}.") from None
+
+
+def pattern_tables() -> dict[str, Any]:
+    """Return the tables of the package as they stand in its file."""
+    resource = files("forewarn.pipelines.diagnosis") / "knowledge.toml"
+    tables: dict[str, Any] = tomllib.loads(resource.read_text(encoding="utf-8"))["patterns"]
+    return tables
+
+
+def _checked(values: Mapping[str, Any], name: str) -> dict[str, PatternTable]:
+    try:
+        return _KnowledgeTable.model_validate(values).patterns
+    except ValidationError as error:
+        text = first_problem(error).replace(".[key]`", "`")
+        text = text.replace("the example configuration", "the knowledge base")
+        raise SettingsError(f"{name}: {text}.") from None
+
+
+def _merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of both; new ones first, and a key of the overlay replaces one."""
+    new = {name: table for name, table in overlay.items() if name not in base}
+    return new | {name: {**table, **overlay.get(name, {})} for name, table in base.items()}
+
+
+def _check_lines(
+    tables: Mapping[str, PatternTable], changed: Mapping[str, PatternTable], name: str
+) -> None:
+    """Refuse what is incomplete, or does not do what its own examples say."""
+    for key in changed:
+        table = tables[key]
+        for part in _NEEDED:
+            if getattr(table, part) is None:
+                raise SettingsError(f"{name}: `patterns.{key}` has no `{part}`, expected one.")
+        try:
+            regular = compiled(table.pattern or "")
+        except PatternError as error:
+            raise SettingsError(f"{name}: key `patterns.{key}.pattern`: {error}.") from None
+        for part, expected in (("examples", True), ("counterexamples", False)):
+            for line in getattr(table, part):
+                if (regular.search(line.encode()) is not None) is not expected:
+                    verb = "does not fit" if expected else "fits"
+                    raise SettingsError(
+                        f"{name}: key `patterns.{key}.{part}`: the pattern {verb} {line[:100]!r}."
+                    )
+
+
+def _pattern(name: str, table: PatternTable) -> LogPattern:
+    return LogPattern(
+        id=name,
+        expression=table.pattern or "",
+        role=table.role or "advice",
+        scope=table.scope or "application",
+        level=table.level or "notice",
+        says=table.says or "",
+        next=table.next or "",
+        attempt=table.attempt,
+        phase=table.phase,
+    )

@@ -1,0 +1,218 @@
+"""The logs of a job as of a moment: those of the attempt that runs then, and what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from forewarn.features.diagnosis.error_report import ErrorReport
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_scan import LogHit, LogScan
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.clock_offsets import clock_offsets
+from forewarn.models.diagnosis.crash_machines import MachineSign
+from forewarn.models.diagnosis.rank_end import RankEnd, Sign, sign_of_line
+from forewarn.pipelines.diagnosis.exits import ExitsPart
+from forewarn.pipelines.diagnosis.log_reading import ReadLog
+
+__all__ = ["Attempt", "attempt_at"]
+
+_MINUTE = 60 * 10**9
+_KILLED = re.compile(r"[Kk]illed process (\d{1,10})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the logs hold of the attempt that runs at a moment.
+
+    Attributes
+    ----------
+    logs : tuple of ReadLog
+        Of torchrun's tree those of this attempt, and all others.
+    at, start : int and (int or None)
+        Nanoseconds since 1970 UTC.
+    number : int
+        Of torchrun's tree.
+    """
+
+    logs: tuple[ReadLog, ...]
+    at: int
+    start: int | None
+    number: int
+
+    def of_rank(self, rank: int) -> list[ReadLog]:
+        """Return the logs of a rank."""
+        return [log for log in self.logs if log.file.rank == rank]
+
+    def hits(self, scan: LogScan) -> Iterator[LogHit]:
+        """Yield what patterns know of this attempt, up to the moment."""
+        current = _attempts(scan, self.at)
+        is_whole = scan.last is None or scan.last <= self.at
+        for hit in scan.hits:
+            is_past = is_whole if hit.time is None else hit.time <= self.at
+            if hit.attempt == current and is_past:
+                yield hit
+
+    def last_writes(self) -> dict[int, int | None]:
+        """Return when each rank last wrote; None where none of its logs tells times."""
+        writes: dict[int, int | None] = {}
+        for log in self.logs:
+            if log.file.rank is None or log.scan is None or not log.scan.size:
+                continue
+            time, before = log.scan.last_before(self.at), writes.get(log.file.rank)
+            known = [moment for moment in (time, before) if moment is not None]
+            writes[log.file.rank] = max(known, default=None)
+        return writes
+
+    def last_step(self) -> int | None:
+        """Return when the last step was written down."""
+        times = [time for log in self.logs if log.scan for _, time in log.scan.steps]
+        return max((time for time in times if time <= self.at), default=None)
+
+    def offsets(self, ranks: Ranks) -> Mapping[str, int]:
+        """Return by how much the clock of each machine is ahead."""
+        steps: dict[str, list[tuple[int, int]]] = {}
+        for log in self.logs:
+            machine = ranks.machine(log.file.rank) or log.file.machine
+            if machine is not None and log.scan is not None and log.file.rank is not None:
+                steps.setdefault(machine, []).extend(log.scan.steps)
+        return clock_offsets(steps)
+
+    def ends(self, ranks: Ranks, matcher: LogMatcher, exits: ExitsPart | None) -> list[RankEnd]:
+        """Return how each rank ended, or that nothing speaks of an end."""
+        offsets, writes = self.offsets(ranks), self.last_writes()
+        reports = self._master_reports()
+        ends = []
+        for rank in ranks.table:
+            machine = ranks.machine(rank)
+            ahead = offsets.get(machine or "", 0)
+            since = None if self.start is None else self.start - _MINUTE
+            last = exits.of(rank, self.at, since) if exits is not None else None
+            report = reports.get(rank)
+            code = last.code if last is not None else report.exit_code if report else None
+            signs = [*self._lines(rank), *self._errors(rank, report, matcher)]
+            ends.append(
+                RankEnd(
+                    rank,
+                    machine,
+                    tuple(_shifted(sign, ahead) for sign in sorted(signs, key=_order)),
+                    code,
+                    None if last is None or last.time is None else last.time - ahead,
+                    None if (write := writes.get(rank)) is None else write - ahead,
+                )
+            )
+        return ends
+
+    def _lines(self, rank: int) -> Iterator[Sign]:
+        for log in self.of_rank(rank):
+            for hit in self.hits(log.scan) if log.scan is not None else ():
+                yield sign_of_line(hit.pattern, hit.line, hit.time)
+
+    def _errors(self, rank: int, report: ErrorReport | None, matcher: LogMatcher) -> Iterator[Sign]:
+        errors = [log.error for log in self.of_rank(rank) if log.error is not None]
+        for error in errors or ([report] if report is not None and report.message else []):
+            if error.time is None or error.time <= self.at:
+                line = error.message.strip().splitlines()[0] if error.message.strip() else ""
+                pattern = matcher.first(" ".join(error.message.split()).encode())
+                yield sign_of_line(pattern, line[:500], error.time, is_report=True)
+
+    def _master_reports(self) -> dict[int, ErrorReport]:
+        """Return what DLRover's master wrote of each rank, of the last restart that it knows."""
+        reports: dict[int, ErrorReport] = {}
+        known = [
+            report
+            for log in self.logs
+            for report in log.master
+            if report.time is None or report.time <= self.at
+        ]
+        latest = max((report.error.restart or 0 for report in known), default=0)
+        for report in known:
+            if (report.error.restart or 0) == latest:
+                error = report.error
+                time = error.time if error.time is not None else report.time
+                reports.setdefault(report.rank, replace(error, time=time))
+        return reports
+
+    def machine_signs(self, ranks: Ranks) -> list[MachineSign]:
+        """Return what the logs of machines say, such as those of their kernels."""
+        named = {row.machine for row in ranks.table.values()} - {None}
+        alone = next(iter(named)) if len(named) == 1 else None
+        signs = []
+        for log in self.logs:
+            machine = log.file.machine or alone
+            if log.file.rank is not None or log.scan is None or machine is None:
+                continue
+            for hit in self.hits(log.scan):
+                sign = replace(sign_of_line(hit.pattern, hit.line, hit.time), source="kernel")
+                signs.append(MachineSign(machine, sign, _rank_of_pid(hit.line, machine, ranks)))
+        return signs
+
+    def has_crashed(self, ends: Sequence[RankEnd]) -> bool:
+        """Say whether the job ended: by an exit, an exception, or the last lines of a log."""
+        if any(end.exit_code for end in ends):
+            return True
+        if any(sign.is_report for end in ends for sign in end.signs):
+            return True
+        step = self.last_step()
+        return any(self._ends_with(end, step) for end in ends)
+
+    def _ends_with(self, end: RankEnd, step: int | None) -> bool:
+        """Say whether the log of a rank ends with an error, and no step came after it."""
+        sign = end.decisive
+        if sign is None or sign.level == "warning":
+            return False
+        if sign.time is None:
+            tails = [log.scan.tail for log in self.of_rank(end.rank) if log.scan is not None]
+            return any(sign.line[:200].encode() in tail for tail in tails)
+        is_last = end.last_write is None or end.last_write - sign.time <= _MINUTE
+        return is_last and (step is None or step <= sign.time + _MINUTE)
+
+
+def attempt_at(logs: Sequence[ReadLog], at: int) -> Attempt:
+    """Return the attempt that runs at a moment; what was before it is forgotten."""
+    begun = [
+        log.file.attempt
+        for log in logs
+        if log.file.is_torchrun and ((first := _first(log)) is None or first <= at)
+    ]
+    number = max(begun, default=0)
+    current = tuple(log for log in logs if not log.file.is_torchrun or log.file.attempt == number)
+    starts = [_start(log, at) for log in current if log.file.rank is not None]
+    known = [start for start in starts if start is not None]
+    return Attempt(current, at, min(known, default=None), number)
+
+
+def _first(log: ReadLog) -> int | None:
+    if log.error is not None:
+        return log.error.time
+    return log.scan.marks[0] if log.scan is not None and log.scan.marks else None
+
+
+def _start(log: ReadLog, at: int) -> int | None:
+    """Return when the attempt of a log began."""
+    if log.scan is None:
+        return None
+    starts = [time for time in log.scan.starts if time is not None and time <= at]
+    return starts[-1] if starts else _first(log)
+
+
+def _attempts(scan: LogScan, at: int) -> int:
+    """Return how many attempts a log has behind it at a moment."""
+    return sum(1 for time in scan.starts if time is None or time <= at)
+
+
+def _order(sign: Sign) -> tuple[int, bool]:
+    return (2**63 if sign.time is None else sign.time, sign.is_report)
+
+
+def _shifted(sign: Sign, ahead: int) -> Sign:
+    return sign if sign.time is None or not ahead else replace(sign, time=sign.time - ahead)
+
+
+def _rank_of_pid(line: str, machine: str, ranks: Ranks) -> int | None:
+    match = _KILLED.search(line)
+    if match is None:
+        return None
+    pid = int(match[1])
+    return next((rank for rank in ranks.on(machine) if ranks.table[rank].pid == pid), None)

@@ -1,0 +1,152 @@
+"""Reads the logs of a job, part by part, in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forewarn.features.diagnosis.error_report import ErrorReport, dlrover_errors, parse_error
+from forewarn.features.diagnosis.line_time import is_undated, last_time, line_time
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_scan import LogScan
+from forewarn.pipelines.diagnosis.log_tree import LogFile
+
+__all__ = ["MasterReport", "ReadLog", "last_dated", "read_log"]
+
+_PART = 2**18  # bytes read at once
+_LONGEST_LINE = 2**20
+_TAIL = 2**16
+_HEAD = 2**14
+_MOST_BINARY = 0.05  # share of bytes that no text has
+_LONGEST_ERROR = 2**22
+_NO_TEXT = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+_MASTER = b" fails: {"
+
+
+@dataclass(frozen=True, slots=True)
+class MasterReport:
+    """What DLRover's master wrote of a failed process.
+
+    Attributes
+    ----------
+    rank : int
+    error : ErrorReport
+    time : int or None
+        Of the line, nanoseconds since 1970 UTC.
+    """
+
+    rank: int
+    error: ErrorReport
+    time: int | None
+
+
+@dataclass(slots=True)
+class ReadLog:
+    """A file of the part `logs`, read.
+
+    Attributes
+    ----------
+    file : LogFile
+    scan : LogScan or None
+        None for an error file, and for what is no text.
+    error : ErrorReport or None
+    master : list of MasterReport
+    blind : str
+        Why it cannot be used, empty if it can.
+    """
+
+    file: LogFile
+    scan: LogScan | None = None
+    error: ErrorReport | None = None
+    master: list[MasterReport] = field(default_factory=list)
+    blind: str = ""
+
+
+def last_dated(files: Iterable[LogFile]) -> int | None:
+    """Return the last time with a year in the ends of files; it tells the year of the others."""
+    times = [_time_of_end(file) for file in files]
+    return max((time for time in times if time is not None), default=None)
+
+
+def _time_of_end(file: LogFile) -> int | None:
+    try:
+        if file.is_error:
+            error = _error(file.path)
+            return None if error is None else error.time
+        with file.path.open("rb") as stream:
+            stream.seek(max(0, file.path.stat().st_size - _TAIL))
+            return last_time(stream.read(_TAIL), None, most_lines=2_000)
+    except OSError:
+        return None
+
+
+def _error(path: Path) -> ErrorReport | None:
+    if path.stat().st_size > _LONGEST_ERROR:
+        return None
+    return parse_error(path.read_bytes().decode("utf-8", "replace"))
+
+
+def read_log(file: LogFile, matcher: LogMatcher, before: int | None) -> ReadLog:
+    """Read a file; what cannot be read is blind.
+
+    Parameters
+    ----------
+    file : LogFile
+    matcher : LogMatcher
+    before : int or None
+        Tells the year of lines without one.
+    """
+    result = ReadLog(file)
+    try:
+        if file.is_error:
+            result.error = _error(file.path)
+            result.blind = "" if result.error else "cut off, or no error of a worker"
+        else:
+            _scan(result, matcher, before)
+    except OSError as error:
+        result.blind = f"cannot be read ({error.strerror})"
+    return result
+
+
+def _scan(result: ReadLog, matcher: LogMatcher, before: int | None) -> None:
+    scan = LogScan(matcher, before)
+    with result.file.path.open("rb") as stream:
+        if _is_binary(stream.read(_HEAD)):
+            result.blind = "no text"
+            return
+        stream.seek(0)
+        for part in _whole_lines(iter(lambda: stream.read(_PART), b"")):
+            scan.feed(part)
+            if _MASTER in part:
+                result.master += _of_master(part, before)
+    result.scan = scan
+    if scan.size and scan.last is None:
+        undated = any(is_undated(line) for line in scan.tail.splitlines())
+        result.blind = "times without a year" if undated else "no times"
+
+
+def _is_binary(head: bytes) -> bool:
+    return b"\0" in head or len(_NO_TEXT.findall(head)) > _MOST_BINARY * len(head)
+
+
+def _whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what was read, cut after a newline; a line that is too long is cut anywhere."""
+    rest = b""
+    for part in parts:
+        text = rest + part
+        cut = text.rfind(b"\n") + 1
+        if cut == 0 and len(text) > _LONGEST_LINE:
+            cut = len(text)
+        if cut:
+            yield text[:cut]
+        rest = text[cut:]
+    if rest:
+        yield rest
+
+
+def _of_master(part: bytes, before: int | None) -> Iterator[MasterReport]:
+    for line in part.splitlines():
+        for rank, error in dlrover_errors(line):
+            yield MasterReport(rank, error, line_time(line, before))

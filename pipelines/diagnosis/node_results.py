@@ -1,0 +1,217 @@
+"""`forewarn diagnose nodes`: results of the check of nodes as a file, and what they come to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forewarn.features.errors import InputError
+from forewarn.models.diagnosis.node_check import ROUND_LIMIT, GroupTest, NodeCheck, check_of
+from forewarn.models.diagnosis.node_pairing import pairs
+from forewarn.models.diagnosis.pair_evidence import Group
+from forewarn.pipelines.diagnosis.job_folder import read_text
+
+__all__ = ["CheckedNodes", "NodeResultsError", "check_nodes", "read_tests"]
+
+_COLUMNS = ("round", "nodes")
+_YES, _NO = ("true", "1", "yes", "passed"), ("false", "0", "no", "failed")
+_MOST_ROUNDS = 1000
+
+
+class NodeResultsError(InputError):
+    """Results that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedNodes:
+    """Where a check of nodes stands.
+
+    Attributes
+    ----------
+    nodes : tuple of str
+    round : int
+        The next one; the last one where nothing is left to test.
+    groups : tuple of tuple of str
+        Whom to test together next.
+    check : NodeCheck
+    """
+
+    nodes: tuple[str, ...]
+    round: int
+    groups: tuple[tuple[str, ...], ...]
+    check: NodeCheck
+
+    def line(self) -> dict[str, Any]:
+        """Return it as the command prints it."""
+        works, speed = self.check.works, self.check.speed
+        settled = works.good | works.bad | works.unsteady
+        return {
+            "done": not self.groups,
+            "round": self.round,
+            "pairs": [list(group) for group in self.groups],
+            "faulty": sorted(works.bad),
+            "links": _ends(self.check.links),
+            "stragglers": sorted(speed.bad),
+            "slow_links": _ends(speed.links),
+            "unsteady": sorted(works.unsteady),
+            "suspects": [node for node in self.nodes if node not in settled],
+            "good": len(works.good),
+            "nodes": len(self.nodes),
+        }
+
+    def words(self) -> Iterator[str]:
+        """Yield the lines that a person reads."""
+        line = self.line()
+        for key, words in _WORDS.items():
+            for name in line[key]:
+                yield words.format(name if isinstance(name, str) else " - ".join(name))
+        yield f"{line['good']} of {line['nodes']} nodes are proven good"
+        if self.groups:
+            yield f"round {self.round} (at most {ROUND_LIMIT:g} s):"
+            yield from (f"  {' '.join(group)}" for group in self.groups)
+        else:
+            suspects = line["suspects"]
+            yield from (f"{node}: nobody can tell" for node in suspects)
+
+
+_WORDS = {
+    "faulty": "{}: faulty",
+    "links": "{}: the link is bad, both nodes are good",
+    "stragglers": "{}: straggler",
+    "slow_links": "{}: the link is slow, both nodes are fast with others",
+    "unsteady": "{}: passes at one time and fails at another, test it by itself",
+}
+
+
+def _ends(links: frozenset[Group]) -> list[list[str]]:
+    return sorted(sorted(link) for link in links)
+
+
+def check_nodes(results: Path | None, nodes: Sequence[str]) -> CheckedNodes:
+    """Say what is known of nodes, and whom to test next.
+
+    Parameters
+    ----------
+    results : Path, optional
+        Tests so far; None before the first round.
+    nodes : sequence of str
+        Neighbours beside each other; empty: those of the results, in their order.
+
+    Raises
+    ------
+    NodeResultsError
+        If the file cannot be used, or names a node that is none of `nodes`.
+    """
+    tests = [] if results is None else read_tests(results)
+    named = [node for members, _ in tests for node in members]
+    known = tuple(dict.fromkeys(nodes or named))
+    strangers = sorted(set(named) - set(known))
+    if strangers:
+        raise NodeResultsError(
+            f"{results}: names node {strangers[0][:80]!r}, expected one of the {len(known)} nodes "
+            "of the check."
+        )
+    outcomes = [test for _, test in tests]
+    groups = pairs(known, outcomes)
+    last = max((test.round for test in outcomes), default=0)
+    return CheckedNodes(known, last + bool(groups), groups, check_of(known, outcomes))
+
+
+def read_tests(path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
+    """Read tests, with their nodes in the order of the file.
+
+    CSV has `round,nodes[,passed][,seconds]`, the names of nodes with spaces between; JSON has an
+    object a line with the same keys, `nodes` a list.
+
+    Raises
+    ------
+    NodeResultsError
+        If a key is missing or a value wrong.
+    """
+    text = read_text(path)
+    is_json = text.lstrip().startswith("{")
+    rows = _json_rows(text, path) if is_json else _csv_rows(text, path)
+    return [_test(row, where) for where, row in rows]
+
+
+def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise NodeResultsError(f"{path}: line {number} is no JSON object, expected one.")
+            yield f"{path}: line {number}", row
+
+
+def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    reader = csv.DictReader(io.StringIO(text), restval="")
+    missing = [column for column in _COLUMNS if column not in (reader.fieldnames or [])]
+    if missing:
+        raise NodeResultsError(f"{path}: column `{missing[0]}` is missing.")
+    try:
+        for row in reader:
+            yield f"{path}: line {reader.line_num}", {**row, "nodes": row["nodes"].split()}
+    except csv.Error as error:
+        raise NodeResultsError(f"{path}: is no table ({error}).") from None
+
+
+def _test(row: Mapping[str, object], where: str) -> tuple[tuple[str, ...], GroupTest]:
+    nodes = row.get("nodes")
+    names = tuple(nodes) if isinstance(nodes, list) else ()
+    if not 2 <= len(names) <= 3 or any(not isinstance(n, str) or not n for n in names):
+        raise NodeResultsError(f"{where}: `nodes` is {_shown(nodes)}, expected two names or three.")
+    if len(set(names)) < len(names):
+        raise NodeResultsError(f"{where}: `nodes` names {names[0][:40]!r} twice, expected once.")
+    number = _number(row.get("round"))
+    if number is None or number != int(number) or not 1 <= number <= _MOST_ROUNDS:
+        found = _shown(row.get("round"))
+        raise NodeResultsError(f"{where}: `round` is {found}, expected 1 to {_MOST_ROUNDS}.")
+    seconds = _seconds(row.get("seconds"), where)
+    return names, GroupTest(
+        int(number), frozenset(names), _passed(row.get("passed"), where), seconds
+    )
+
+
+def _seconds(value: object, where: str) -> float | None:
+    """Return a time; an empty cell is none, and 0 is a mistake of whoever wrote it."""
+    if value is None or value == "":
+        return None
+    seconds = _number(value)
+    if seconds is None or seconds <= 0:
+        found = _shown(value)
+        raise NodeResultsError(
+            f"{where}: `seconds` is {found}, expected more than 0, or nothing where none is known."
+        )
+    return seconds
+
+
+def _passed(value: object, where: str) -> bool | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word not in (*_YES, *_NO):
+        raise NodeResultsError(f"{where}: `passed` is {_shown(value)}, expected true or false.")
+    return word in _YES
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(value) if isinstance(value, str | int | float) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]

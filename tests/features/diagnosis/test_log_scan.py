@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.diagnosis.error_report import dlrover_errors, parse_error
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_pattern import LogPattern
+from forewarn.features.diagnosis.log_scan import LogScan
+
+EPOCH = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
+T0 = int(EPOCH.timestamp()) * 10**9
+S = 10**9
+
+
+def pattern(name: str, expression: str, *, attempt: bool = False) -> LogPattern:
+    return LogPattern(name, expression, "root", "node", "error", "says", "next", attempt)
+
+
+MATCHER = LogMatcher([pattern("full", "No space"), pattern("again", "will restart", attempt=True)])
+
+
+def line(seconds: float, text: str) -> bytes:
+    moment = EPOCH + dt.timedelta(seconds=seconds)
+    return f"[{moment:%Y-%m-%d %H:%M:%S}] {text}\n".encode()
+
+
+def scanned(*parts: bytes) -> LogScan:
+    scan = LogScan(MATCHER)
+    for part in parts:
+        scan.feed(part)
+    return scan
+
+
+def test_a_line_without_a_time_has_that_of_the_line_before() -> None:
+    scan = scanned(line(0, "step 1"), line(5, "step 2") + b"OSError: No space left\n")
+    (hit,) = scan.hits
+    assert (hit.time, hit.line) == (T0 + 5 * S, "OSError: No space left")
+    assert hit.offset == len(line(0, "step 1") + line(5, "step 2"))
+    scan = scanned(line(7, "step 1"), b"OSError: No space left\n")
+    assert scan.hits[0].time == T0 + 7 * S
+
+
+def test_a_line_that_begins_an_attempt_counts_one_up() -> None:
+    scan = scanned(line(1, "No space") + line(2, "will restart") + line(3, "No space"))
+    assert [(hit.pattern.id, hit.attempt) for hit in scan.hits] == [
+        *(("full", 0), ("again", 1), ("full", 1)),
+    ]
+    assert scan.starts == [T0 + 2 * S]
+
+
+def test_first_steps_are_those_of_each_attempt() -> None:
+    text = line(0, "starting") + line(9, "step 0") + line(12, "step 1")
+    again = line(20, "will restart") + line(31, "iteration 2/ 10") + line(35, "step 3")
+    assert scanned(text, again).first_steps == [(0, T0 + 9 * S), (1, T0 + 31 * S)]
+    assert scanned(text + again).first_steps[0] == (0, T0 + 9 * S)
+
+
+def test_many_lines_of_one_kind_take_little_memory() -> None:
+    scan = scanned(*[b"No space left\n" * 1000] * 20)
+    assert len(scan.hits) == 20
+    scan = scanned(*[b"".join(b"%d errors of kind %d\n" % (n, n) for n in range(900))] * 5)
+    assert list(scan.unknown) == ["<n> errors of kind <n>"]
+    assert scan.unknown.total() == 2_000
+
+
+def test_errors_that_a_pattern_knows_are_not_new() -> None:
+    scan = scanned(b"error: No space left\nfrob failed at 7\n" + b"No space: failed\n" * 50)
+    assert dict(scan.unknown) == {"frob failed at <n>": 1}
+
+
+def test_the_last_write_before_a_moment() -> None:
+    fast = b"".join(line(n / 10, f"step {n}") for n in range(20_000))
+    scan = scanned(fast[: len(fast) // 2], fast[len(fast) // 2 :])
+    assert scan.last == T0 + 1999 * S
+    for at in (100, 1000, 1990):
+        last = scan.last_before(T0 + at * S)
+        assert last is not None
+        assert at - 30 <= (last - T0) / S <= at
+    assert scan.last_before(T0 - 1) is None
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60), st.integers(0, 12_000))
+def test_a_sparse_log_is_known_within_ten_seconds(gaps: list[int], at: int) -> None:
+    times = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    scan = scanned(b"".join(line(time, f"step {n}") for n, time in enumerate(times)))
+    exact = max((time for time in times if time <= at), default=None)
+    last = scan.last_before(T0 + at * S)
+    if exact is None:
+        assert last is None
+    else:
+        assert last is not None
+        assert exact - 60 <= (last - T0) / S <= exact
+
+
+@given(st.lists(st.binary(max_size=80), max_size=8))
+def test_any_bytes_are_read(parts: list[bytes]) -> None:
+    scan = scanned(*parts)
+    assert scan.size == sum(map(len, parts))
+    assert scan.last is None or scan.last >= 0
+
+
+# --- reports of errors ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "time"),
+    [
+        ('{"message": "ValueError: x"}', "ValueError: x", None),
+        ('{"message": {"message": "x", "extraInfo": {"timestamp": 7}}}', "x", 7 * S),
+        ('{"message": {"message": "x", "extraInfo": {"timestamp": "nan"}}}', "x", None),
+        ('{"message": {"message": "x", "extraInfo": null}}', "x", None),
+    ],
+)
+def test_error_files(text: str, message: str, time: int | None) -> None:
+    error = parse_error(text)
+    assert error is not None
+    assert (error.message, error.time) == (message, time)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"message": 7}', '{"message": {"message": 7}}', "[" * 100_000]
+)
+def test_what_is_no_error_file_is_none(text: str) -> None:
+    assert parse_error(text) is None
+
+
+def test_a_line_of_dlrovers_master() -> None:
+    text = (
+        b'[2025-03-01 04:00:00] [INFO] job-worker-116 restart 0 fails: {"784": {"local_rank": 0, '
+        b'"exitcode": -6, "message": {"message": "m", "extraInfo": {"py_callstack": "s", '
+        b'"timestamp": "12"}}, "datetime": "x"}}'
+    )
+    ((rank, error),) = dlrover_errors(text)
+    assert (rank, error.exit_code, error.message, error.time) == (784, -6, "m", 12 * S)
+    assert list(dlrover_errors(b"worker-1 restart 0 fails: {broken}")) == []
+    assert list(dlrover_errors(b'worker-1 restart 0 fails: {"x": {}, "7": 3}')) == []

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_pattern import Level, compiled
+from forewarn.features.errors import InputError
+from forewarn.pipelines.diagnosis.knowledge_base import load_patterns, pattern_tables
+from forewarn.pipelines.incidents.policy_file import load_policy
+from forewarn.response.finding import Severity
+
+TABLES = pattern_tables()
+KERNEL_LOGS = Path(__file__).parents[4] / "shared" / "data" / "kernel_logs"
+KEYS = ("pattern", "role", "scope", "level", "says", "next", "examples", "counterexamples")
+QUIET = """
+[2025-03-01 04:00:00,123] [INFO] [train.py:120] iteration 503/ 10000 | loss: 0.5030 | grad: 1.2
+ [2025-03-01 04:00:00.123456] iteration      100/  500000 | samples: 25600 | loss scale: 1.0
+node-1:77:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+node-1:77:99 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.
+node-1:77:99 [0] NCCL INFO Connected all rings
+W0301 04:00:00.123000 77 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable
+[I301 04:00:00.1 ProcessGroupNCCL.cpp:905] [PG ID 0 Rank 3] initialization options
+saving checkpoint at iteration 1000 to /ckpt in torch format
+successfully saved checkpoint from iteration 1000 to /ckpt
+evaluation: 12 errors of 5000 samples, accuracy 0.93
+usb 1-2: new high-speed USB device number 4 using xhci_hcd
+mlx5_core 0000:5e:00.0 ens5f0np0: Link up
+EXT4-fs (nvme0n1p2): mounted filesystem with ordered data mode
+""".strip().splitlines()
+
+
+@pytest.fixture(scope="module")
+def matcher() -> LogMatcher:
+    return load_patterns()
+
+
+def test_there_are_more_than_sixty_patterns_and_each_is_complete() -> None:
+    assert len(TABLES) > 60
+    assert [name for name, table in TABLES.items() if any(not table.get(key) for key in KEYS)] == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_examples_fit_and_counterexamples_do_not(name: str, matcher: LogMatcher) -> None:
+    table = TABLES[name]
+    for line in table["examples"]:
+        first = matcher.first(line.encode())
+        assert first is not None
+        assert first.id == name, line
+    regular = compiled(table["pattern"])
+    assert [x for x in table["counterexamples"] if regular.search(x.encode())] == []
+
+
+@pytest.mark.parametrize("line", QUIET)
+def test_lines_of_healthy_jobs_fit_nothing(line: str, matcher: LogMatcher) -> None:
+    pattern = matcher.first(line.encode())
+    assert pattern is None or pattern.phase is not None, pattern
+
+
+def test_levels_are_the_severities_of_the_policy() -> None:
+    assert [str(severity) for severity in Severity] == list(Level.__args__)  # type: ignore[attr-defined]
+
+
+def test_an_xid_has_the_severity_that_the_policy_gives_it(matcher: LogMatcher) -> None:
+    """Where a pattern of the driver names a code; the policy lists codes that no pattern has."""
+    xids, wrong = load_policy().xids, {}
+    for code, rule in xids.items():
+        pattern = matcher.first(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=7, text".encode())
+        if pattern is not None and pattern.level != rule.rule.severity:
+            wrong[code] = (pattern.id, pattern.level)
+        if rule.rule.severity != "notice":
+            assert pattern is not None, code
+    assert wrong == {}
+
+
+def test_the_time_outs_of_old_and_new_releases_are_known(matcher: LogMatcher) -> None:
+    for line in (
+        "[E ProcessGroupNCCL.cpp:828] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=15173, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1802710 "
+        "milliseconds before timing out.",
+        "[PG ID 0 PG GUID 0(default_pg) Rank 1] Exception (either an error or timeout) detected by "
+        "watchdog at work: 808, last enqueued NCCL work: 811, last completed NCCL work: 807.",
+    ):
+        pattern = matcher.first(line.encode())
+        assert pattern is not None
+        assert pattern.role == "cascade"
+
+
+@pytest.mark.skipif(not KERNEL_LOGS.is_dir(), reason="the captures are not here")
+def test_real_kernel_logs_say_what_they_hold(matcher: LogMatcher) -> None:
+    """What a person reads in them: GPU memory and GSP, a program's fault, a segfault in NCCL."""
+    ids = {
+        path.name: {line.pattern.id for line in matcher.lines(path.read_bytes())}
+        for path in KERNEL_LOGS.iterdir()
+    }
+    assert ids["accelerator_nvidia_nccl__dmesg.decode.iso.log"] == {"segfault"}
+    assert ids["accelerator_nvidia_xid__dmesg-with-xid-119.log"] == {"xid-firmware"}
+    assert "xid-program" in ids["memory__dmesg.decode.iso.log"]
+    assert ids["pkg_kmsg__kmsg.1.log"] == set()
+
+
+# --- overlays -------------------------------------------------------------------------------------
+
+OWN = """
+[patterns.our-loader]
+pattern = 'loader: shard \\d+ is broken'
+role = "root"
+scope = "storage"
+level = "error"
+says = "a shard is broken"
+next = "copy it again"
+examples = ["ValueError: loader: shard 17 is broken"]
+counterexamples = ["loader: shard 17 is read"]
+"""
+
+
+def overlay(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_new_pattern_of_a_site_goes_before_those_of_the_package(tmp_path: Path) -> None:
+    line = b"ValueError: loader: shard 17 is broken"
+    assert load_patterns().first(line).id == "python-exception"  # type: ignore[union-attr]
+    matcher = load_patterns([overlay(tmp_path, OWN)])
+    assert matcher.first(line).id == "our-loader"  # type: ignore[union-attr]
+
+
+def test_a_site_changes_one_key_of_a_pattern(tmp_path: Path) -> None:
+    matcher = load_patterns([overlay(tmp_path, '[patterns.dns]\nlevel = "critical"\n')])
+    pattern = matcher.first(TABLES["dns"]["examples"][0].encode())
+    assert pattern is not None
+    assert (pattern.level, pattern.says) == ("critical", TABLES["dns"]["says"])
+
+
+def test_a_site_takes_a_pattern_out(tmp_path: Path) -> None:
+    matcher = load_patterns([overlay(tmp_path, "[patterns.thermal]\nenabled = false\n")])
+    assert "thermal" not in {pattern.id for pattern in matcher.patterns}
+
+
+def without(key: str) -> str:
+    return re.sub(rf"(?m)^{key} = .*\n", "", OWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (OWN.replace("\\d+", "(?<=a)b"), "patterns.our-loader.pattern`: cannot be searched"),
+        (OWN.replace("\\d+ is broken", "(\\d)\\1"), "invalid escape sequence"),
+        (OWN.replace('"root"', '"culprit"'), "patterns.our-loader.role`: found 'culprit'"),
+        (OWN.replace("17 is broken", "is broken"), "does not fit 'ValueError: loader: shard is"),
+        (OWN.replace("is read", "is broken"), "the pattern fits 'loader: shard 17 is broken'"),
+        (without("next"), "`patterns.our-loader` has no `next`, expected one"),
+        (OWN + "colour = 1\n", "unknown key `patterns.our-loader.colour`"),
+        ("[pattern.x]\n", "unknown key `pattern`"),
+        ("[patterns.dns]\npattern = 'x'\n", "`patterns.dns.examples`: the pattern does not fit"),
+    ],
+)
+def test_what_is_wrong_in_an_overlay_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_patterns([overlay(tmp_path, text)])
+    assert message in str(refused.value)
+    assert str(refused.value).startswith(str(tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_pattern_of_a_site_cannot_hang_the_search(tmp_path: Path) -> None:
+    text: Any = OWN.replace("loader: shard \\d+ is broken", "(a+)+$")
+    text = text.replace("ValueError: loader: shard 17 is broken", "aa").replace("is read", "b")
+    matcher = load_patterns([overlay(tmp_path, text)])
+    assert list(matcher.lines(b"a" * 100_000 + b"!\n")) == []

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.pipelines.cli.main import main
+
+NODES = ["--nodes", "node-[1-6]"]
+FIRST = """round,nodes,passed,seconds
+1,node-1 node-2,true,12.0
+1,node-3 node-4,true,13.0
+1,node-5 node-6,false,
+"""
+SECOND = """2,node-5 node-1,true,12.5
+2,node-6 node-2,false,
+2,node-3 node-4,true,12.1
+"""
+
+
+def printed(capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    assert main(["diagnose", "nodes", *options, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def results(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "results.csv"
+    path.write_text(text)
+    return ["--results", str(path)]
+
+
+def test_before_any_result_it_prints_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+    line = printed(capsys, *NODES)
+    assert line["pairs"] == [["node-1", "node-2"], ["node-3", "node-4"], ["node-5", "node-6"]]
+    assert (line["round"], line["done"], line["faulty"]) == (1, False, [])
+
+
+def test_it_prints_the_next_round_and_then_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = printed(capsys, *NODES, *results(tmp_path, FIRST))
+    assert line["pairs"][:2] == [["node-5", "node-1"], ["node-6", "node-2"]]
+    assert line["suspects"] == ["node-5", "node-6"]
+    line = printed(capsys, *NODES, *results(tmp_path, FIRST + SECOND))
+    assert (line["done"], line["faulty"], line["suspects"]) == (True, ["node-6"], [])
+    assert (line["round"], line["good"], line["nodes"]) == (2, 5, 6)
+
+
+def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row.split(",") for row in (FIRST + SECOND).splitlines()[1:]]
+    lines = [
+        {
+            "round": int(r),
+            "nodes": n.split(),
+            "passed": p == "true",
+            "seconds": float(s) if s else None,
+        }
+        for r, n, p, s in rows
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    from_json = printed(capsys, *NODES, *results(tmp_path, text))
+    assert from_json == printed(capsys, *NODES, *results(tmp_path, FIRST + SECOND))
+
+
+def test_a_person_reads_who_is_faulty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "nodes", *results(tmp_path, FIRST + SECOND)]) == 0
+    assert "node-6: faulty" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("round,passed\n1,true\n", "column `nodes` is missing"),
+        ("round,nodes\n1,node-1\n", "line 2: `nodes` is ['node-1'], expected two names or three"),
+        ("round,nodes\n1,node-1 node-1\n", "names 'node-1' twice"),
+        ("round,nodes\n1,node-1 node-9\n", "names node 'node-9', expected one of the 6 nodes"),
+        ("round,nodes\nx,node-1 node-2\n", "`round` is 'x', expected 1 to 1000"),
+        ("round,nodes\n1.5,node-1 node-2\n", "`round` is '1.5'"),
+        ("round,nodes,seconds\n1,node-1 node-2,0\n", "`seconds` is '0', expected more than 0"),
+        ("round,nodes,seconds\n1,node-1 node-2,nan\n", "`seconds` is 'nan'"),
+        ("round,nodes,passed\n1,node-1 node-2,maybe\n", "`passed` is 'maybe', expected true or"),
+        ('{"round": 1', "line 1 is no JSON object"),
+        ('{"round": 1, "nodes": "ab"}', "`nodes` is 'ab', expected two names or three"),
+    ],
+)
+def test_bad_results_are_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    assert main(["diagnose", "nodes", *NODES, *results(tmp_path, text)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_without_nodes_and_results_there_is_nothing_to_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["diagnose", "nodes"]) == 2
+    assert "--nodes or --results is missing" in capsys.readouterr().err
