@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from forewarn.pipelines.cli.detection import add_simulate_incidents
+from forewarn.pipelines.cli.diagnosis import add_simulate_job
 from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
@@ -56,6 +57,7 @@ def add_simulate(commands: Commands) -> None:
     add_out(command)
     _fleet_options(command, 500, 45)
     add_simulate_incidents(kinds)
+    add_simulate_job(kinds)
 
 
 def _simulate_fleet(args: argparse.Namespace) -> int:
