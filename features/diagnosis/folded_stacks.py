@@ -14,7 +14,7 @@ class BrokenProfileError(InputError):
 
 
 def parse_folded(text: str) -> dict[tuple[str, ...], float]:
-    """Read lines of `outer;inner count`.
+    r"""Read lines of `outer;inner count`.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def parse_folded(text: str) -> dict[tuple[str, ...], float]:
 
     Examples
     --------
-    >>> parse_folded("main;step 3\\nmain;step 1\\nmain;load 2\\n")
+    >>> parse_folded("main;step 3\nmain;step 1\nmain;load 2\n")
     {('main', 'step'): 4.0, ('main', 'load'): 2.0}
     """
     counts: Counter[tuple[str, ...]] = Counter()

@@ -56,7 +56,8 @@ class RankSamples:
     def by_rank(self) -> Iterator[tuple[int, slice]]:
         """Yield each rank and where its samples lie."""
         starts = np.flatnonzero(np.diff(self.rank, prepend=-1))
-        for start, end in zip(starts, np.append(starts[1:], len(self.rank)), strict=True):
+        ends = starts + np.diff(starts, append=len(self.rank))
+        for start, end in zip(starts, ends, strict=True):
             yield int(self.rank[start]), slice(int(start), int(end))
 
     def medians(self, name: str) -> dict[int, float]:

@@ -65,7 +65,9 @@ def stack_probe(rounds: Sequence[StackRound], n_ranks: int, at: int) -> Probe:
             who = rank_list(moved)
             return Probe("stack", "active", None, f"{who} moved within the last {span + 30:.0f} s")
     elif not _is_long(same):
-        return Probe("stack", "blind", None, f"{len(rounds)} samples, expected {_ROUNDS} over 2 min")
+        return Probe(
+            "stack", "blind", None, f"{len(rounds)} samples, expected {_ROUNDS} over 2 min"
+        )
     since = same[-1].time
     why = f"all {len(last.stacks)} stacks are the same in {len(same)} samples"
     return Probe("stack", "idle", since, why, sure=_sure(same))

@@ -47,8 +47,7 @@ class KernelPart:
         if not len(samples.rank):
             return Judged(blind=("kernel: no sample before the verdict",))
         channels = [
-            Channel(samples, name, "kernel", says, least)
-            for name, (says, least) in _SHARED.items()
+            Channel(samples, name, "kernel", says, least) for name, (says, least) in _SHARED.items()
         ]
         findings = (
             sleep_finding(samples, case.at),

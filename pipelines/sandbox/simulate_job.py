@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from forewarn.evaluation.simulation.jobs.plan import JobPlan, draw_plan
 from forewarn.evaluation.simulation.jobs.samples import kernel_samples, metric_samples
 from forewarn.evaluation.simulation.jobs.stacks import folded_profile, sampled_stacks
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, run_job
+from forewarn.pipelines.diagnosis.job_folder import JobFolderError
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
 
 __all__ = ["JOB_BEGIN", "simulate_job_to", "write_job"]
 
@@ -36,15 +38,28 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
     Parameters
     ----------
     out : Path
-        Replaced as a whole.
+        Written as a whole.
     n_ranks : int
         A multiple of 4.
     fault : str
     seed : int
+
+    Raises
+    ------
+    JobFolderError
+        If there is something at `out`.
     """
     plan = draw_plan(n_ranks, fault, seed)
-    with replacing(out) as folder:
-        return write_job(run_job(plan), folder)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise JobFolderError(f"{out}: is there already, expected a folder to be made.")
+    remove_leftovers(out.parent)
+    folder = temporary_beside(out)
+    try:
+        truth = write_job(run_job(plan), folder)
+        folder.replace(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return truth
 
 
 def write_job(line: Timeline, folder: Path) -> dict[str, Any]:
@@ -92,8 +107,8 @@ def _write_ranks(line: Timeline, folder: Path) -> None:
     layout = line.plan.layout
     tp, pp, dp = (layout.axis(axis) for axis in ("tp", "pp", "dp"))
     rows = [
-        f"{rank},{layout.machine(rank)},{rank % layout.per_machine},{tp[rank]},{pp[rank]},{dp[rank]}"
-        for rank in range(layout.n_ranks)
+        f"{rank},{layout.machine(rank)},{rank % layout.per_machine},{','.join(map(str, axes))}"
+        for rank, axes in enumerate(zip(tp, pp, dp, strict=True))
     ]
     text = "rank,machine,local_rank,tp,pp,dp\n" + "\n".join(rows) + "\n"
     (folder / "ranks.csv").write_text(text)

@@ -34,7 +34,9 @@ def flight_dumps(line: Timeline, begin: int) -> Iterator[tuple[str, bytes]]:
     rng = np.random.default_rng([plan.seed, 11])
     for rank in range(plan.layout.n_ranks):
         draw, cut = rng.random(2)
-        silent = _SILENT.get(Activity(int(line.stuck_in[rank])), 0.0) if _is_stuck(line, rank) else 0
+        silent = (
+            _SILENT.get(Activity(int(line.stuck_in[rank])), 0.0) if _is_stuck(line, rank) else 0
+        )
         if rng.random() < silent:
             continue
         if draw < plan.missing:

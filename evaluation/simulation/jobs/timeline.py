@@ -112,7 +112,7 @@ class Timeline:
         self.spent[moves, activity] += seconds[moves]
         begin = np.where(halts, np.maximum(self.now, self.plan.since), self.now)
         before = gone & halts
-        self.spent[before, activity] += (begin - self.now)[before]
+        self.spent[before, activity] += begin[before] - self.now[before]
         self._stop(gone, begin, np.where(halts, _HALTS.get(self.plan.fault, activity), activity))
         self.now = np.where(gone, np.inf, done)
 
@@ -161,7 +161,7 @@ class Timeline:
         stays = came & ~np.isfinite(ended)
         leaves = came & ~stays
         self._stop(stays, self.now, np.where(dead, Activity.DEVICE, Activity.WAIT))
-        self.spent[leaves, Activity.WAIT] += (ended - self.now)[leaves]
+        self.spent[leaves, Activity.WAIT] += ended[leaves] - self.now[leaves]
         self.now = np.where(part, ended, self.now)
 
 
