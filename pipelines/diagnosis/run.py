@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ def diagnose(
     events: Path | None = None,
     at_risk: Path | None = None,
     patterns: Sequence[Path] = (),
+    without: Collection[str] = (),
 ) -> Diagnosed:
     """Say what is wrong with a job, from its folder and what its machines reported.
 
@@ -108,6 +109,8 @@ def diagnose(
         Lists of `forewarn score`.
     patterns : sequence of Path
         What a site changes of the knowledge base of log lines.
+    without : collection of str
+        Parts that are not to be read.
 
     Raises
     ------
@@ -119,7 +122,7 @@ def diagnose(
     started = time.perf_counter()
     folder = JobFolder.open(job, patterns)
     listed = folder.ranks()
-    parts = dict(_read(folder, listed))
+    parts = dict(_read(folder, listed, without))
     if events is not None:
         parts["events"] = read_machine_events(events, listed, load_patterns(patterns))
     ranks = _all_ranks(folder, listed, parts)
@@ -130,9 +133,10 @@ def diagnose(
     return Diagnosed(folder.name, case, diagnosis, time.perf_counter() - started)
 
 
-def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
+def _read(folder: JobFolder, listed: Ranks, without: Collection[str]) -> Iterator[tuple[str, Part]]:
     for name, read in READERS.items():
-        part = read(folder, listed) if folder.part(name) is not None else None
+        is_read = name not in without and folder.part(name) is not None
+        part = read(folder, listed) if is_read else None
         if part is not None:
             yield name, part
 

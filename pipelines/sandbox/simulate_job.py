@@ -49,13 +49,12 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
     JobFolderError
         If there is something at `out`.
     """
-    plan = draw_plan(n_ranks, fault, seed)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise JobFolderError(f"{out}: is there already, expected a folder to be made.")
     remove_leftovers(out.parent)
     folder = temporary_beside(out)
     try:
-        truth = write_job(run_job(plan), folder)
+        truth = write_job(run_job(draw_plan(n_ranks, fault, seed)), folder)
         folder.replace(out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

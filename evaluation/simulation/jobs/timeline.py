@@ -7,7 +7,7 @@ infinite for all members, so that a stand-still spreads by itself, as it does in
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -191,13 +191,30 @@ def run_job(plan: JobPlan) -> Timeline:
     line.work(Activity.COMPILE, plan.compiling * rng.uniform(0.95, 1.05, n))
     line.mark()
     number = 0
-    while np.isfinite(line.now).any() and line.now[np.isfinite(line.now)].min() <= plan.end:
+    while np.isfinite(line.now).any() and _is_before_end(line):
         number += 1
         _step(line, rng, is_faulty=bool(np.nanmin(line.now) >= plan.since))
         line.steps.append(line.now.copy())
         if number % plan.checkpoint[0] == 0:
             _save(line, rng)
+    line.plan = _as_it_began(line)
     return line
+
+
+def _as_it_began(line: Timeline) -> JobPlan:
+    """Return the plan with the moment at which it came true: a fault may find its rank waiting."""
+    plan = line.plan
+    began = float(line.stuck_at[plan.rank] if plan.has_culprit else line.stuck_at.min())
+    if plan.kind not in ("hang", "crash") or not np.isfinite(began):
+        return plan
+    return replace(plan, since=began, end=began + plan.end - plan.since)
+
+
+def _is_before_end(line: Timeline) -> bool:
+    """Say whether anybody can still reach the end; what hangs or crashes is run until it does."""
+    if line.plan.kind in ("hang", "crash"):
+        return True
+    return bool(line.now[np.isfinite(line.now)].min() <= line.plan.end)
 
 
 def _step(line: Timeline, rng: np.random.Generator, *, is_faulty: bool) -> None:
