@@ -61,6 +61,13 @@ class Operations:
             entries[name][entries[name] > at] = 0
         return replace(self, entries=entries)
 
+    def without(self, ranks: frozenset[int]) -> Operations:
+        """Return the operations of the other ranks."""
+        if not ranks:
+            return self
+        entries = self.entries[~np.isin(self.entries["rank"], sorted(ranks))]
+        return replace(self, entries=entries, ranks=self.ranks - ranks)
+
     def unfinished(self) -> npt.NDArray[np.void]:
         """Return the entries that are not done, in their order."""
         rows: npt.NDArray[np.void] = self.entries[self.entries["state"] != COMPLETED]

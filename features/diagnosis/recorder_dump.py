@@ -50,6 +50,8 @@ _Sizes = Annotated[
     tuple[Annotated[tuple[int, ...], msgspec.Meta(max_length=64)], ...],
     msgspec.Meta(max_length=4096),
 ]
+_Seq = Annotated[int, msgspec.Meta(ge=0, lt=2**39)]
+_Time = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Types = Annotated[tuple[str, ...], msgspec.Meta(max_length=4096)]
 
 
@@ -58,16 +60,16 @@ class _Entry(msgspec.Struct, gc=False):
 
     process_group: tuple[str, str]
     profiling_name: str
-    collective_seq_id: int
-    time_created_ns: int
+    collective_seq_id: _Seq
+    time_created_ns: _Time
     pg_id: int = 0
     record_id: int = 0
-    p2p_seq_id: int = 0
+    p2p_seq_id: _Seq = 0
     is_p2p: bool = False
     state: str = "scheduled"
     retired: bool = False
-    time_discovered_started_ns: int | None = None
-    time_discovered_completed_ns: int | None = None
+    time_discovered_started_ns: _Time | None = None
+    time_discovered_completed_ns: _Time | None = None
     input_sizes: _Sizes = ()
     input_dtypes: _Types = ()
     output_sizes: _Sizes = ()

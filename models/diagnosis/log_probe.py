@@ -41,7 +41,7 @@ def log_probe(last_writes: Mapping[int, int | None], at: int) -> Probe:
     if len(times) < len(last_writes):
         return Probe("log", "blind", None, "some logs tell no times, and the others are silent")
     why = f"no rank wrote for {_words(silence)}, the last was rank {rank}"
-    return Probe("log", "idle", times[rank] + _SILENCE, why)
+    return Probe("log", "idle", times[rank], why, sure=times[rank] + _SILENCE)
 
 
 def _words(span: int) -> str:

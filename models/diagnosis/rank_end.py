@@ -12,6 +12,7 @@ __all__ = ["RankEnd", "Sign", "sign_of_exit", "sign_of_line"]
 
 _WINDOW = 10 * 60 * 10**9  # before the end of a rank; what it survived for longer did not end it
 _JUST_BEFORE = 60 * 10**9
+_FLUSH = 5 * 10**9  # a step that was made before may be written down so much later
 _SIGNALS = {
     -4: "an illegal instruction",
     -7: "a page that cannot be had (SIGBUS)",
@@ -94,7 +95,7 @@ class RankEnd:
     signs : tuple of Sign
         Its own, in the order in which they were written.
     exit_code : int or None
-    exit_time, last_write : int or None
+    exit_time, last_write, last_step : int or None
         Nanoseconds since 1970 UTC.
     """
 
@@ -104,6 +105,7 @@ class RankEnd:
     exit_code: int | None = None
     exit_time: int | None = None
     last_write: int | None = None
+    last_step: int | None = None
 
     @property
     def time(self) -> int | None:
@@ -118,17 +120,22 @@ class RankEnd:
 
         That is its exception; it gives way to a fault of the GPU, the node, the fabric or the
         storage that its log tells of within a minute before it. Without an exception it is the
-        first sign of the last 10 minutes, and without any the exit code.
+        first sign of the last 10 minutes, and without any the exit code. What the rank survived, as
+        it made a step afterwards, does not count.
         """
         signs = [sign for sign in self.signs if sign.role in ("root", "cascade")]
         report = next((sign for sign in reversed(signs) if sign.is_report), None)
-        lines = [sign for sign in signs if not sign.is_report]
+        lines = [sign for sign in signs if not sign.is_report and not self._survived(sign)]
         if report is not None:
             return _harder(lines, report) or report
         first = next((sign for sign in lines if self._is_recent(sign)), None)
         if first is None and self.exit_code is not None:
             return sign_of_exit(self.exit_code, self.exit_time)
         return first
+
+    def _survived(self, sign: Sign) -> bool:
+        is_before = sign.time is not None and self.last_step is not None
+        return is_before and (self.last_step or 0) > (sign.time or 0) + _FLUSH
 
     def _is_recent(self, sign: Sign) -> bool:
         return sign.time is None or self.time is None or sign.time >= self.time - _WINDOW

@@ -128,7 +128,10 @@ def _by_part(
 
 def _origins(stalls: Sequence[Stall], sinks: Sequence[int]) -> tuple[Candidate, ...]:
     """Return who is waited for and waits for nobody; whoever left no dump is less certain."""
-    by_rank = {rank: [s for s in stalls if rank in (s.absent or s.silent)] for rank in sinks}
+    by_rank: dict[int, list[Stall]] = {rank: [] for rank in sinks}
+    for stall in stalls:
+        for rank in by_rank.keys() & (stall.absent or stall.silent):
+            by_rank[rank].append(stall)
     silent = {rank for rank in sinks if all(rank in stall.silent for stall in by_rank[rank])}
     sure = [rank for rank in sinks if rank not in silent]
     candidates = []

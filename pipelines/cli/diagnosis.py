@@ -42,10 +42,7 @@ def add_diagnose(commands: Commands) -> None:
         help="nothing later is read (default: the last time in any part)",
     )
     command.add_argument(
-        "--events",
-        type=Path,
-        metavar="RECORDS",
-        help="folder of records whose events tell of Xids and lost GPUs of the job's machines",
+        "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids, lost GPUs"
     )
     command.add_argument(
         "--at-risk", type=Path, metavar="AT_RISK", help="lists of `forewarn score`, as a sign"
@@ -68,7 +65,11 @@ def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.sentences import diagnosis_words
 
     line = diagnose(
-        args.job, at=args.at, events=args.events, at_risk=args.at_risk, patterns=args.patterns
+        args.job,
+        at=args.at,
+        events=args.events,
+        at_risk=args.at_risk,
+        patterns=args.patterns,
     ).line()
     if args.html is not None:
         from forewarn.pipelines.diagnosis.page import write_page

@@ -10,6 +10,7 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash import first_cause
 from forewarn.models.diagnosis.rank_end import RankEnd
 from forewarn.pipelines.diagnosis.job_folder import JobFolder, read_text
+from forewarn.pipelines.diagnosis.knowledge_base import load_patterns
 from forewarn.pipelines.diagnosis.machine_events import event_signs
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
@@ -58,7 +59,7 @@ class ExitsPart:
             last = self.of(rank, case.at)
             code, time = (None, None) if last is None else (last.code, last.time)
             ends.append(RankEnd(rank, case.ranks.machine(rank), (), code, time))
-        finding = first_cause(ends, machine_signs=event_signs(case))
+        finding = first_cause(ends, machine_signs=event_signs(case, load_patterns()))
         return Judged(findings=() if finding is None else (finding,))
 
 

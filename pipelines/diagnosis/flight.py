@@ -11,6 +11,7 @@ from forewarn.features.diagnosis.operations import Operations, join_dumps
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks, rank_list
 from forewarn.features.diagnosis.recorder_dump import RecorderDump
 from forewarn.models.diagnosis.collective_probe import collective_probe
+from forewarn.models.diagnosis.disagreeing_clocks import disagreeing_ranks
 from forewarn.models.diagnosis.lateness import measure_lateness
 from forewarn.models.diagnosis.slow_rank import slow_finding
 from forewarn.models.diagnosis.stalls import find_stalls
@@ -60,9 +61,16 @@ class FlightPart:
         operations = self.operations.until(case.at)
         probe = collective_probe(operations, case.at)
         waits = wait_finding(find_stalls(operations, case.ranks))
-        late = slow_finding(measure_lateness(operations), case.ranks)
+        unclear = disagreeing_ranks(operations)
+        late = slow_finding(measure_lateness(operations.without(unclear)), case.ranks)
         findings = tuple(finding for finding in (waits, late) if finding is not None)
-        return Judged(probe, findings, blind=self.notes)
+        return Judged(probe, findings, blind=(*self.notes, *_clock_note(unclear)))
+
+
+def _clock_note(unclear: frozenset[int]) -> tuple[str, ...]:
+    if not unclear:
+        return ()
+    return (f"flight: clocks disagree, the lateness of {rank_list(sorted(unclear))} is unknown",)
 
 
 def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:

@@ -41,6 +41,11 @@ class Attempt:
     start: int | None
     number: int
 
+    @property
+    def since(self) -> int | None:
+        """From when on exits are those of this attempt; clocks may differ by a minute."""
+        return None if self.start is None else self.start - _MINUTE
+
     def of_rank(self, rank: int) -> list[ReadLog]:
         """Return the logs of a rank."""
         return [log for log in self.logs if log.file.rank == rank]
@@ -65,9 +70,10 @@ class Attempt:
             writes[log.file.rank] = max(known, default=None)
         return writes
 
-    def last_step(self) -> int | None:
-        """Return when the last step was written down."""
-        times = [time for log in self.logs if log.scan for _, time in log.scan.steps]
+    def last_step(self, rank: int | None = None) -> int | None:
+        """Return when the last step was written down, by a rank or by any."""
+        logs = self.logs if rank is None else self.of_rank(rank)
+        times = [time for log in logs if log.scan is not None for _, time in log.scan.steps]
         return max((time for time in times if time <= self.at), default=None)
 
     def offsets(self, ranks: Ranks) -> Mapping[str, int]:
@@ -87,8 +93,7 @@ class Attempt:
         for rank in ranks.table:
             machine = ranks.machine(rank)
             ahead = offsets.get(machine or "", 0)
-            since = None if self.start is None else self.start - _MINUTE
-            last = exits.of(rank, self.at, since) if exits is not None else None
+            last = exits.of(rank, self.at, self.since) if exits is not None else None
             report = reports.get(rank)
             code = last.code if last is not None else report.exit_code if report else None
             signs = [*self._lines(rank), *self._errors(rank, report, matcher)]
@@ -100,6 +105,7 @@ class Attempt:
                     code,
                     None if last is None or last.time is None else last.time - ahead,
                     None if (write := writes.get(rank)) is None else write - ahead,
+                    None if (step := self.last_step(rank)) is None else step - ahead,
                 )
             )
         return ends

@@ -14,6 +14,7 @@ from forewarn.models.diagnosis.crash_machines import hanging_machines
 from forewarn.models.diagnosis.log_phases import PhaseLine, first_step_phase, logged_phases
 from forewarn.models.diagnosis.log_probe import log_probe
 from forewarn.models.diagnosis.phases import Phase
+from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.verdict import Evidence, Finding
 from forewarn.pipelines.diagnosis.exits import ExitsPart
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
@@ -59,10 +60,9 @@ class LogsPart:
     def judge(self, case: Case) -> Judged:
         """Say whether ranks still write, and who failed first."""
         attempt = attempt_at(self.logs, case.at)
-        writes = attempt.last_writes()
         finding = self._finding(case, attempt)
         return Judged(
-            log_probe(writes, case.at) if writes else None,
+            _probe(case, attempt),
             () if finding is None else (finding,),
             tuple(_phases(self.logs, attempt)),
             tuple(_blind(attempt.logs)),
@@ -73,9 +73,10 @@ class LogsPart:
         ends = attempt.ends(
             case.ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
-        signs = [*attempt.machine_signs(case.ranks), *event_signs(case)]
-        if not attempt.has_crashed(ends):
-            return hanging_machines(signs, ends)
+        signs = attempt.machine_signs(case.ranks)
+        if not attempt.has_crashed(ends):  # of a hang the part `events` speaks for itself
+            return None if "events" in case.parts else hanging_machines(signs, ends)
+        signs += event_signs(case, self.matcher)
         finding = first_cause(ends, machine_signs=signs, masked=masked_text)
         is_whole = self.last is None or self.last <= case.at
         if finding is None or not is_whole:
@@ -98,6 +99,16 @@ def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
             logs.append(read_log(file, matcher, before))
             bar.update()
     return LogsPart(tuple(logs), matcher)
+
+
+def _probe(case: Case, attempt: Attempt) -> Probe | None:
+    """Return the log probe; None where no rank has a log."""
+    exits, writes = case.parts.get("exits"), attempt.last_writes()
+    if isinstance(exits, ExitsPart) and case.ranks.table:
+        since = attempt.since
+        if all(exits.of(rank, case.at, since) is not None for rank in case.ranks.table):
+            return Probe("log", "blind", None, "all ranks have ended")
+    return log_probe(writes, case.at) if writes else None
 
 
 def _phases(logs: Sequence[ReadLog], attempt: Attempt) -> Iterator[Phase]:

@@ -173,8 +173,8 @@ def _test(row: Mapping[str, object], where: str) -> tuple[tuple[str, ...], Group
         raise NodeResultsError(f"{where}: `nodes` names {names[0][:40]!r} twice, expected once.")
     number = _number(row.get("round"))
     if number is None or number != int(number) or not 1 <= number <= _MOST_ROUNDS:
-        found = _shown(row.get("round"))
-        raise NodeResultsError(f"{where}: `round` is {found}, expected 1 to {_MOST_ROUNDS}.")
+        shown = _shown(row.get("round"))
+        raise NodeResultsError(f"{where}: `round` is {shown}, expected 1 to {_MOST_ROUNDS}.")
     seconds = _seconds(row.get("seconds"), where)
     return names, GroupTest(
         int(number), frozenset(names), _passed(row.get("passed"), where), seconds
@@ -187,9 +187,9 @@ def _seconds(value: object, where: str) -> float | None:
         return None
     seconds = _number(value)
     if seconds is None or seconds <= 0:
-        found = _shown(value)
+        shown = _shown(value)
         raise NodeResultsError(
-            f"{where}: `seconds` is {found}, expected more than 0, or nothing where none is known."
+            f"{where}: `seconds` is {shown}, expected more than 0, or nothing where none is known."
         )
     return seconds
 

@@ -58,7 +58,7 @@ def render_diagnosis(line: Mapping[str, Any]) -> str:
             if evidence["part"] == "stacks" and "frames" in evidence.get("details", {})
         ][:3],
         "timeline": _timeline(line),
-        "candidates": [dict(one) | {"named": named(one)} for one in line["also"][:20]],
+        "candidates": [dict(other) | {"named": named(other)} for other in line["also"][:20]],
         "evidence": line["evidence"][:_MOST_EVIDENCE],
         "hidden": max(len(line["evidence"]) - _MOST_EVIDENCE, 0),
     }

@@ -11,14 +11,13 @@ from typing import Any
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.joining import join
 from forewarn.models.diagnosis.verdict import Candidate, Diagnosis, Evidence
-from forewarn.pipelines.diagnosis.hardware import AtRiskPart
+from forewarn.pipelines.diagnosis.hardware import AtRiskPart, EventsPart
 from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolder, JobFolderError
-from forewarn.pipelines.diagnosis.knowledge_base import load_patterns
-from forewarn.pipelines.diagnosis.machine_events import read_machine_events
 from forewarn.pipelines.diagnosis.part import Case, Judged, Part
 from forewarn.pipelines.diagnosis.parts import READERS
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.at_risk_prior import Prior
+from forewarn.pipelines.storage.host_events import HostEvents
 
 __all__ = ["Diagnosed", "diagnose"]
 
@@ -104,7 +103,7 @@ def diagnose(
     at : int, optional
         Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
     events : Path, optional
-        Folder of records whose `_events` tell of Xids and lost GPUs.
+        Folder of records in which `forewarn collect` writes what hosts said.
     at_risk : Path, optional
         Lists of `forewarn score`.
     patterns : sequence of Path
@@ -123,12 +122,9 @@ def diagnose(
     folder = JobFolder.open(job, patterns)
     listed = folder.ranks()
     parts = dict(_read(folder, listed, without))
-    if events is not None:
-        parts["events"] = read_machine_events(events, listed, load_patterns(patterns))
     ranks = _all_ranks(folder, listed, parts)
-    if at_risk is not None:
-        parts["at_risk"] = AtRiskPart(Prior.open(at_risk))
-    case = Case(ranks, _moment(folder, parts, at), parts)
+    beside = dict(_beside(events, at_risk))
+    case = Case(ranks, _moment(folder, parts, at), parts | beside)
     diagnosis = _judge(folder, case)
     return Diagnosed(folder.name, case, diagnosis, time.perf_counter() - started)
 
@@ -139,6 +135,14 @@ def _read(folder: JobFolder, listed: Ranks, without: Collection[str]) -> Iterato
         part = read(folder, listed) if is_read else None
         if part is not None:
             yield name, part
+
+
+def _beside(events: Path | None, at_risk: Path | None) -> Iterator[tuple[str, Part]]:
+    """Yield what is known besides the folder."""
+    if events is not None:
+        yield "events", EventsPart(HostEvents.open(events))
+    if at_risk is not None:
+        yield "at_risk", AtRiskPart(Prior.open(at_risk))
 
 
 def _all_ranks(folder: JobFolder, listed: Ranks, parts: dict[str, Part]) -> Ranks:

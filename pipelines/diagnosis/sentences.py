@@ -7,6 +7,7 @@ from typing import Any
 
 __all__ = ["diagnosis_words", "named"]
 
+_MOST = 12  # candidates and lines of evidence
 _KINDS = {
     "hang": "hangs",
     "slow": "is slowed down",
@@ -32,12 +33,14 @@ def diagnosis_words(line: Mapping[str, Any]) -> Iterator[str]:
         yield "  nobody is named"
     if line["cause"]:
         yield f"  cause: {line['cause']}"
-    for candidate in line["also"]:
+    for candidate in line["also"][:_MOST]:
         yield f"  also: {named(candidate)}: {candidate['why']}"
     for name, probe in line["probes"].items():
         yield f"  {name}: {probe['state']}, {probe['why']}"
-    for evidence in line["evidence"]:
+    for evidence in line["evidence"][:_MOST]:
         yield f"  {evidence['part']}: {evidence['says']}"
+    if len(line["evidence"]) > _MOST:
+        yield f"  and {len(line['evidence']) - _MOST} more lines of evidence"
     if line["blind"]:
         yield f"  blind: {', '.join(line['blind'])}"
 

@@ -10,6 +10,7 @@ from forewarn.features.diagnosis.ranks import rank_list
 __all__ = ["wait_picture"]
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _EDGE = 190, 44, 150, 26, 12
+_LOOP = 75  # room for arrows within the last column
 _MOST = 24  # nodes drawn
 Stall = Mapping[str, Any]
 
@@ -34,7 +35,7 @@ def wait_picture(stalls: Sequence[Stall], named: int | None) -> dict[str, Any]:
         `size`, `nodes`, `arrows`, and `hidden`, the nodes that there was no room for.
     """
     nodes = _nodes(stalls)
-    columns = _columns(nodes)
+    columns = _columns(nodes, stalls)
     corners, shown = {}, sorted(nodes, key=lambda node: (columns[node], node))[:_MOST]
     rows: dict[int, int] = {}
     widest = max((columns[node] for node in shown), default=0)
@@ -45,10 +46,10 @@ def wait_picture(stalls: Sequence[Stall], named: int | None) -> dict[str, Any]:
         corners[node] = (x, _EDGE + row * (_HEIGHT + _GAP_Y))
     return {
         "size": (
-            2 * _EDGE + (widest + 1) * _WIDTH + widest * _GAP_X,
+            2 * _EDGE + (widest + 1) * _WIDTH + widest * _GAP_X + _LOOP,
             2 * _EDGE + max(rows.values(), default=0) * (_HEIGHT + _GAP_Y) - _GAP_Y // 2,
         ),
-        "nodes": [_box(node, corners[node], nodes[node], named) for node in shown],
+        "nodes": [_box(node, corners[node], nodes[node], stalls, named) for node in shown],
         "arrows": _arrows(nodes, stalls, corners),
         "hidden": len(nodes) - len(shown),
     }
@@ -71,9 +72,10 @@ def _nodes(stalls: Sequence[Stall]) -> dict[Node, dict[str, Any]]:
     return {tuple(ranks): {"waits_in": key[0], "missed_in": key[1]} for key, ranks in alike.items()}
 
 
-def _columns(nodes: Mapping[Node, Mapping[str, Any]]) -> dict[Node, int]:
+def _columns(nodes: Mapping[Node, Mapping[str, Any]], stalls: Sequence[Stall]) -> dict[Node, int]:
     """Return how many hops each node is from the ends; in a circle from its first node."""
-    ends = [node for node, about in nodes.items() if about["waits_in"] is None]
+    complete = _complete(stalls)
+    ends = [node for node, about in nodes.items() if about["waits_in"] in {None, *complete}]
     blocked = [node for node, about in nodes.items() if about["missed_in"]]
     ahead = ends or blocked[:1] or list(nodes)[:1]
     columns = dict.fromkeys(ahead, 0)
@@ -86,10 +88,22 @@ def _columns(nodes: Mapping[Node, Mapping[str, Any]]) -> dict[Node, int]:
     return {node: columns.get(node, 0) for node in nodes}
 
 
+def _complete(stalls: Sequence[Stall]) -> set[int]:
+    """Return the operations that all have entered."""
+    return {n for n, stall in enumerate(stalls) if not (stall["absent"] or stall["silent"])}
+
+
 def _box(
-    node: Node, corner: tuple[int, int], about: Mapping[str, Any], named: int | None
+    node: Node,
+    corner: tuple[int, int],
+    about: Mapping[str, Any],
+    stalls: Sequence[Stall],
+    named: int | None,
 ) -> dict[str, Any]:
     words = "waits for nobody" if about["waits_in"] is None else "waits"
+    if about["waits_in"] in _complete(stalls):
+        stall = stalls[about["waits_in"]]
+        words = f"waits in {stall['seq']} of group {stall['group']}"
     if len(node) > 1:
         words = words.replace("waits", "wait")
     text = rank_list(node[:4]) + (f" and {len(node) - 4} more" if len(node) > 4 else "")

@@ -159,6 +159,16 @@ def test_a_fault_of_the_node_just_before_an_exception_is_what_counts() -> None:
     assert named(cause(end(0, early, report(10, **LOST)), end(1, report(10, **LOST)))) == []
 
 
+def test_what_a_rank_survived_is_not_why_it_ended() -> None:
+    """A refused connection at the start, and then a step: it is the later error that counts."""
+    refused = sign(10, role="root", scope="platform", says="refused", line="Connection refused")
+    signs = (refused, sign(100, **LOST))
+    survived = RankEnd(0, "m0", signs, None, None, 100 * S, 90 * S)
+    assert survived.decisive is signs[1]
+    stuck = RankEnd(0, "m0", signs, None, None, 100 * S, 9 * S)
+    assert stuck.decisive is refused
+
+
 def test_logs_without_times_name_a_lone_cause() -> None:
     finding = cause(end(0, sign(None, **LOST)), end(1, sign(None, **RAISED)))
     assert named(finding) == [1]
@@ -184,7 +194,7 @@ def test_clocks_are_compared_by_the_steps_that_machines_share() -> None:
     ("writes", "at", "state", "since"),
     [
         ({0: 0, 1: 10}, 10 + 479, "active", None),
-        ({0: 0, 1: 10}, 10 + 480, "idle", 10 + 480),
+        ({0: 0, 1: 10}, 10 + 480, "idle", 10),
         ({0: 0, 1: None}, 10, "active", None),
         ({0: 0, 1: None}, 1000, "blind", None),
         ({0: None}, 1000, "blind", None),
@@ -197,3 +207,4 @@ def test_the_log_probe(
     times = {rank: None if time is None else time * S for rank, time in writes.items()}
     probe = log_probe(times, at * S)
     assert (probe.state, probe.since) == (state, None if since is None else since * S)
+    assert probe.sure == (None if since is None else (since + 480) * S)

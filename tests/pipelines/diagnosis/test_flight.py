@@ -206,19 +206,48 @@ def test_as_of_a_moment_nothing_later_is_known(put_dump: Any, diagnose: Any) -> 
     assert diagnose(job, 2600.0)["kind"] == "none"
 
 
-def test_entry_times_alone_blame_the_tensor_partner(put_dump: Any, diagnose: Any) -> None:
-    """tp pairs (0,1) (2,3) (4,5) (6,7), then dp; rank 5 needs 0.3 s before each tp, others 0.2."""
+def put_steps(put_dump: Any, ahead: dict[int, float] | None = None, ends: bool = False) -> Path:
+    """Write 8 ranks: tp pairs, then dp; rank 5 needs 0.3 s before each tp, the others 0.2 s.
+
+    `ahead` are seconds by which the clocks of ranks are ahead; `ends` writes when operations end.
+    """
     for rank in range(8):
-        rows = []
+        rows, skew = [], (ahead or {}).get(rank, 0.0)
         for step in range(1, 12):
-            begin, own = step * 0.5, 0.3 if rank == 5 else 0.2
-            tp_end = begin + (0.3 if rank in (4, 5) else 0.2)
-            rows += [(f"tp{rank // 2}", step, begin + own), (f"dp{rank % 2}", step, tp_end + 0.1)]
-        job = put_dump(rank, rows)
+            begin, own = step * 0.5 + skew, 0.3 if rank == 5 else 0.2
+            dp = begin + (0.3 if rank in (4, 5) else 0.2) + 0.1
+            for group, entered, end in (
+                (f"tp{rank // 2}", begin + own, dp - 0.1),
+                (f"dp{rank % 2}", dp, begin + 0.4),
+            ):
+                ended = {"time_discovered_completed_ns": 1_795_296_000 * 10**9 + round(end * 1e9)}
+                rows.append((group, step, entered, ended if ends else {}))
+        job: Path = put_dump(rank, rows)
     put_ranks(job, 8)
-    verdict = diagnose(job, None)
+    return job
+
+
+def test_entry_times_alone_blame_the_tensor_partner(put_dump: Any, diagnose: Any) -> None:
+    verdict = diagnose(put_steps(put_dump), None)
     assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
     assert verdict["evidence"][0]["details"]["excess_seconds"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("seconds", [2.0, -2.0])
+def test_a_clock_that_is_off_makes_no_rank_slow(
+    put_dump: Any, diagnose: Any, seconds: float
+) -> None:
+    """Taken as it is, rank 2 would leave each collective before, or after, all others."""
+    verdict = diagnose(put_steps(put_dump, {2: seconds, 3: seconds}), None)
+    assert (verdict["kind"], verdict["rank"]) == ("slow", 5)
+    assert "flight: clocks disagree, the lateness of ranks 2, 3 is unknown" in verdict["blind"]
+
+
+def test_with_ends_of_operations_clocks_do_not_matter(put_dump: Any, diagnose: Any) -> None:
+    skewed = {rank: float(rank) for rank in range(8)}
+    verdict = diagnose(put_steps(put_dump, skewed, ends=True), None)
+    assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
+    assert not [text for text in verdict["blind"] if text.startswith("flight")]
 
 
 def test_a_few_slow_steps_are_no_slow_rank(put_dump: Any, diagnose: Any) -> None:

@@ -145,7 +145,7 @@ def events(folder: Path, *rows: tuple[str, str | None, str, int | None, float]) 
             "gpu_serial": pa.array(columns[1], pa.string()),
             "kind": columns[2],
             "code": pa.array(columns[3], pa.int64()),
-            "pci": ["0000:3b:00"] * len(rows),
+            "raw": pa.nulls(len(rows), pa.string()),
         }
     )
     day = folder / "_events" / "date=2025-03-01"
@@ -181,7 +181,7 @@ def test_records_without_events_are_refused(
     job.steps(0, 5)
     command = ["diagnose", "run", "--job", str(job.folder), "--events", str(tmp_path)]
     assert main(command) == 2
-    assert "holds no events" in capsys.readouterr().err
+    assert "holds no `_events`" in capsys.readouterr().err
 
 
 def test_a_pattern_of_the_site_says_what_a_line_means(
@@ -321,6 +321,9 @@ def test_a_job_that_ended_well_shows_nothing(job: Job, diagnosed: Any) -> None:
         job.steps(rank, 20, begin=T0 + 300)
     job.exits(*((rank, 0, T0 + 600) for rank in range(4)))
     assert diagnosed(job)["kind"] == "none"
+    later = diagnosed(job, "--at", moment(T0 + 3000))
+    assert later["kind"] == "none"
+    assert later["probes"]["log"]["why"] == "all ranks have ended"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+"""Who began a stand-still, against the definition by brute force."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.models.diagnosis.stalls import Stall
+from forewarn.models.diagnosis.wait_graph import wait_finding
+
+
+def stall(waiting: set[int], absent: set[int], number: int = 1) -> Stall:
+    ranks = tuple(sorted(waiting))
+    return Stall(
+        f"g{number}", 7, "all_reduce", number, ranks, tuple(sorted(absent)), (), {"x": ranks}
+    )
+
+
+@st.composite
+def waits(draw: st.DrawFn) -> list[Stall]:
+    """Draw jobs of up to 8 ranks: each waits in at most one operation, for others."""
+    n_operations = draw(st.integers(1, 5))
+    waits_in = draw(st.lists(st.integers(0, n_operations), min_size=2, max_size=8))
+    stalls = []
+    for number in range(1, n_operations + 1):
+        waiting = {rank for rank, chosen in enumerate(waits_in) if chosen == number}
+        others = sorted(set(range(len(waits_in))) - waiting)
+        if waiting and others:
+            absent = draw(st.sets(st.sampled_from(others), min_size=1))
+            stalls.append(stall(waiting, absent, number))
+    return stalls
+
+
+@given(waits())
+def test_whoever_is_waited_for_and_waits_for_nobody_is_a_candidate(stalls: list[Stall]) -> None:
+    waiting = {rank for item in stalls for rank in item.waiting}
+    absent = {rank for item in stalls for rank in item.absent}
+    finding = wait_finding(stalls)
+    if not stalls:
+        assert finding is None
+        return
+    assert finding is not None
+    expected = absent - waiting
+    assert {candidate.rank for candidate in finding.candidates} == expected
+    assert finding.of_program == (not expected)  # all that wait lead into circles
+    assert finding.waiting == waiting
+    assert sum(candidate.weight for candidate in finding.candidates) <= 1.0 + 1e-9
+
+
+def test_a_circle_beside_an_origin_is_not_the_programs() -> None:
+    """0 and 1 wait for each other, and 0 for 2 as well: 2 may have begun it all."""
+    finding = wait_finding([stall({0}, {1, 2}, 1), stall({1}, {0}, 2)])
+    assert finding is not None
+    assert [candidate.rank for candidate in finding.candidates] == [2]
+    assert not finding.of_program
+
+
+def test_an_operation_that_all_entered_names_nobody() -> None:
+    finding = wait_finding([stall({0, 1, 2, 3}, set())])
+    assert finding is not None
+    assert [candidate.weight for candidate in finding.candidates] == [0.25] * 4
+    assert finding.cause == ""
