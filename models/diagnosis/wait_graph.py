@@ -71,6 +71,7 @@ def _evidence(stall: Stall) -> Evidence:
         "waiting": list(stall.waiting),
         "absent": list(stall.absent),
         "silent": list(stall.silent),
+        "variants": {text: list(ranks) for text, ranks in stall.variants.items()},
     }
     return Evidence("flight", says, time=stall.since, details=details)
 

@@ -9,7 +9,7 @@ from forewarn.features.diagnosis.ranks import rank_list
 
 __all__ = ["wait_picture"]
 
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _EDGE = 190, 44, 150, 26, 12
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _EDGE = 250, 44, 90, 22, 12
 _LOOP = 75  # room for arrows within the last column
 _MOST = 24  # nodes drawn
 Stall = Mapping[str, Any]
@@ -25,7 +25,7 @@ def wait_picture(stalls: Sequence[Stall], named: int | None) -> dict[str, Any]:
     ----------
     stalls : sequence of mapping
         Details of the evidence of part `flight`: `waiting`, `absent`, `silent`, `group`, `seq`,
-        `operation`.
+        `operation`, `variants`.
     named : int or None
         The rank of the verdict.
 
@@ -50,7 +50,7 @@ def wait_picture(stalls: Sequence[Stall], named: int | None) -> dict[str, Any]:
             2 * _EDGE + max(rows.values(), default=0) * (_HEIGHT + _GAP_Y) - _GAP_Y // 2,
         ),
         "nodes": [_box(node, corners[node], nodes[node], stalls, named) for node in shown],
-        "arrows": _arrows(nodes, stalls, corners),
+        "arrows": _arrows(nodes, corners),
         "hidden": len(nodes) - len(shown),
     }
 
@@ -66,10 +66,20 @@ def _nodes(stalls: Sequence[Stall]) -> dict[Node, dict[str, Any]]:
         waits |= dict.fromkeys(stall["waiting"], number)
         for rank in stall["absent"] or stall["silent"]:
             missed.setdefault(rank, []).append(number)
-    alike: dict[tuple[int | None, tuple[int, ...]], list[int]] = {}
+    alike: dict[tuple[int | None, str, tuple[int, ...]], list[int]] = {}
     for rank in sorted(waits.keys() | missed.keys()):
-        alike.setdefault((waits.get(rank), tuple(missed.get(rank, ()))), []).append(rank)
-    return {tuple(ranks): {"waits_in": key[0], "missed_in": key[1]} for key, ranks in alike.items()}
+        doing = _doing(stalls[waits[rank]], rank) if rank in waits else ""
+        alike.setdefault((waits.get(rank), doing, tuple(missed.get(rank, ()))), []).append(rank)
+    return {
+        tuple(ranks): dict(zip(("waits_in", "doing", "missed_in"), key, strict=True))
+        for key, ranks in alike.items()
+    }
+
+
+def _doing(stall: Stall, rank: int) -> str:
+    """Return the operation that a rank is in; in a mismatch each has its own."""
+    texts = (text for text, ranks in stall["variants"].items() if rank in ranks)
+    return str(next(texts, stall["operation"])).split(" ")[0].rpartition(":")[2]
 
 
 def _columns(nodes: Mapping[Node, Mapping[str, Any]], stalls: Sequence[Stall]) -> dict[Node, int]:
@@ -100,12 +110,10 @@ def _box(
     stalls: Sequence[Stall],
     named: int | None,
 ) -> dict[str, Any]:
-    words = "waits for nobody" if about["waits_in"] is None else "waits"
-    if about["waits_in"] in _complete(stalls):
+    words = "waits for nobody" if len(node) == 1 else "wait for nobody"
+    if about["waits_in"] is not None:
         stall = stalls[about["waits_in"]]
-        words = f"waits in {stall['seq']} of group {stall['group']}"
-    if len(node) > 1:
-        words = words.replace("waits", "wait")
+        words = f"in {about['doing']} {stall['seq']}, group {stall['group']}"
     text = rank_list(node[:4]) + (f" and {len(node) - 4} more" if len(node) > 4 else "")
     return {
         "x": corner[0],
@@ -120,24 +128,20 @@ def _box(
 
 def _arrows(
     nodes: Mapping[Node, Mapping[str, Any]],
-    stalls: Sequence[Stall],
     corners: Mapping[Node, tuple[int, int]],
-) -> list[dict[str, Any]]:
-    """Return an arrow from whoever waits to whom it waits for, with the operation."""
+) -> list[str]:
+    """Return the paths of arrows from whoever waits to whom it waits for."""
     arrows = []
     for node, about in nodes.items():
         if about["waits_in"] is None or node not in corners:
             continue
-        stall = stalls[about["waits_in"]]
         for other in corners:
             if other != node and about["waits_in"] in nodes[other]["missed_in"]:
-                label = f"{stall['operation'].rpartition(':')[2]} {stall['seq']}"
-                group = f"group {stall['group']}"
-                arrows.append(_arrow(corners[node], corners[other]) | {"texts": (label, group)})
+                arrows.append(_arrow(corners[node], corners[other]))
     return arrows
 
 
-def _arrow(start: tuple[int, int], end: tuple[int, int]) -> dict[str, Any]:
+def _arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
     """Return a curve from a box to another; one that closes a circle leaves and ends lower."""
     if end[0] > start[0]:
         x, y, to_x, to_y = start[0] + _WIDTH, start[1] + 14, end[0], end[1] + 14
@@ -148,5 +152,4 @@ def _arrow(start: tuple[int, int], end: tuple[int, int]) -> dict[str, Any]:
     else:
         x, y, to_x, to_y = start[0] + _WIDTH, start[1] + 22, end[0] + _WIDTH, end[1] + 22
         bend = (x + 60, to_x + 60)
-    path = f"M{x} {y}C{bend[0]} {y} {bend[1]} {to_y} {to_x} {to_y}"
-    return {"path": path, "x": (x + to_x + 3 * sum(bend)) / 8, "y": (y + to_y) / 2}
+    return f"M{x} {y}C{bend[0]} {y} {bend[1]} {to_y} {to_x} {to_y}"

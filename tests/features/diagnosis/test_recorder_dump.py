@@ -122,3 +122,7 @@ def test_ranks_share_groups_by_name_and_mention_is_membership() -> None:
 def test_what_is_no_dump_is_said(data: bytes, message: str) -> None:
     with pytest.raises(BrokenDumpError, match=message):
         parse_dump(data)
+
+
+def test_send_and_recv_are_numbered_for_themselves() -> None:
+    assert parse_dump(dump({"is_p2p": True, "p2p_seq_id": 9})).entries["seq"].tolist() == [9]

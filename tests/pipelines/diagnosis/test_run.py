@@ -135,6 +135,19 @@ def test_the_page_shows_who_waits_for_whom(
     assert "begun by rank 2 on m2" in capsys.readouterr().out
 
 
+def test_in_a_mismatch_the_page_says_what_each_does(
+    put_dump: Any, tmp_path: Path, capsys: Any
+) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    job = put_dump(1, [("a", 1, 0.0), ("a", 2, 1.0, OPEN | {"profiling_name": "gloo:barrier"})])
+    page = tmp_path / "page.html"
+    options = ["--at", "2026-11-22T12:00:00Z", "--html", str(page)]
+    assert main(["diagnose", "run", "--job", str(job), *options]) == 0
+    assert "in all_reduce 2, group a (a)" in page.read_text()
+    assert "in barrier 2, group a (a)" in page.read_text()
+    assert "nobody is named" in capsys.readouterr().out
+
+
 def test_the_page_puts_an_odd_stack_beside_a_usual_one() -> None:
     from forewarn.pipelines.diagnosis.page import render_diagnosis
 
