@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
-from forewarn.features.diagnosis.ranks import rank_list
+from forewarn.features.diagnosis.ranks import Ranks, rank_list
 from forewarn.models.diagnosis.metrics_probe import sm_percent
 from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Evidence, Finding
 
@@ -73,17 +73,26 @@ def _sleep_at_end(
     return total
 
 
-def sleep_finding(kernel: RankSamples, at: int) -> Finding | None:
-    """Return who is in state D; where more than an eighth of the ranks are, it is what they use."""
+def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
+    """Return who is in state D; where ranks of many machines are, it is what they share.
+
+    Parameters
+    ----------
+    kernel : RankSamples
+        As `sleeping_ranks` takes it.
+    ranks : Ranks
+        Tell who runs on the same machine.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
     sleeping = sleeping_ranks(kernel, at)
     if not sleeping:
         return None
-    n_ranks = len(np.unique(kernel.rank))
     evidence = tuple(
         Evidence("kernel", f"rank {rank} is in state D for {seconds:.0f} s", rank, since)
         for rank, (since, seconds) in list(sleeping.items())[:8]
     )
-    if len(sleeping) > max(1, _FEW * n_ranks):
+    if not _are_few(list(sleeping), kernel, ranks):
         cause = f"{rank_list(sorted(sleeping))} are in state D: storage or a network that all use"
         return Finding("kernel", "none", cause, evidence=evidence)
     candidates = tuple(
@@ -94,7 +103,17 @@ def sleep_finding(kernel: RankSamples, at: int) -> Finding | None:
     return Finding("kernel", "none", cause, candidates, evidence=evidence)
 
 
-def busy_without_result(kernel: RankSamples, metrics: RankSamples, at: int) -> Finding | None:
+def _are_few(chosen: list[int], samples: RankSamples, ranks: Ranks) -> bool:
+    """Say whether ranks are few of all, or run on one machine while others run elsewhere."""
+    n_ranks = len(np.unique(samples.rank))
+    machines = {ranks.machine(rank) for rank in chosen}
+    is_machine = len(machines) == 1 and None not in machines and 2 * len(chosen) <= n_ranks
+    return is_machine or len(chosen) <= max(1, _FEW * n_ranks)
+
+
+def busy_without_result(
+    kernel: RankSamples, metrics: RankSamples, ranks: Ranks, at: int
+) -> Finding | None:
     """Return whose SMs work for a minute while no completion comes: Baidu's root cause (4.3).
 
     With state D besides, that is enough for a name. Only what few ranks show counts.
@@ -105,6 +124,8 @@ def busy_without_result(kernel: RankSamples, metrics: RankSamples, at: int) -> F
         Channels `verbs_completions`, `in_d` and `d_seconds`; not after `at`.
     metrics : RankSamples
         Channel `sm_activity`; not after `at`.
+    ranks : Ranks
+        Tell who runs on the same machine.
     at : int
         Nanoseconds since 1970 UTC.
     """
@@ -118,7 +139,7 @@ def busy_without_result(kernel: RankSamples, metrics: RankSamples, at: int) -> F
     recent = kernel.between(at - _MINUTE, at)
     completions = recent.medians("verbs_completions")
     stuck = [rank for rank in working if completions.get(rank, 1.0) == 0.0]
-    if not stuck or len(stuck) > max(1, _FEW * len(np.unique(metrics.rank))):
+    if not stuck or not _are_few(stuck, metrics, ranks):
         return None
     sleeping = sleeping_ranks(kernel, at)
     candidates = tuple(

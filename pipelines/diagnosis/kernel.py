@@ -50,8 +50,8 @@ class KernelPart:
             Channel(samples, name, "kernel", says, least) for name, (says, least) in _SHARED.items()
         ]
         findings = (
-            sleep_finding(samples, case.at),
-            busy_without_result(samples, metrics, case.at),
+            sleep_finding(samples, case.ranks, case.at),
+            busy_without_result(samples, metrics, case.ranks, case.at),
             deviation_finding([*channels, *traffic_channels(metrics)], case.ranks, case.at),
         )
         return Judged(findings=tuple(finding for finding in findings if finding is not None))

@@ -116,13 +116,19 @@ def test_state_d_over_five_seconds_is_half_a_name() -> None:
     assert sleeping_ranks(kernel({2: 100}), AT) == {2: (100 * SECOND, 200.0)}
     assert sleeping_ranks(kernel({2: 296}), AT) == {}
     assert sleeping_ranks(kernel({2: 290}, measured=False), AT) == {2: (290 * SECOND, 10.0)}
-    finding = sleep_finding(kernel({2: 100}), AT)
+    finding = sleep_finding(kernel({2: 100}), RANKS, AT)
     assert finding is not None
     assert [(c.rank, c.weight) for c in finding.candidates] == [(2, 0.5)]
 
 
+def test_both_ranks_of_a_machine_speak_for_it() -> None:
+    finding = sleep_finding(kernel({2: 100, 3: 100}), RANKS, AT)
+    assert finding is not None
+    assert {c.rank for c in finding.candidates} == {2, 3}
+
+
 def test_where_many_sleep_it_is_what_they_share() -> None:
-    finding = sleep_finding(kernel(dict.fromkeys(range(8), 100)), AT)
+    finding = sleep_finding(kernel(dict.fromkeys(range(8), 100)), RANKS, AT)
     assert finding is not None
     assert finding.candidates == ()
     assert "storage or a network" in finding.cause
@@ -133,12 +139,12 @@ def test_work_without_result_in_state_d_is_a_root_cause() -> None:
     metrics = job(60, sm_activity=activity)
     awake, asleep = kernel({}), kernel({2: 100})
     for samples, weight in ((awake, 0.5), (asleep, 1.0)):
-        finding = busy_without_result(samples, metrics, AT)
+        finding = busy_without_result(samples, metrics, RANKS, AT)
         assert finding is not None
         assert [(c.rank, c.weight) for c in finding.candidates] == [(2, weight)]
     awake.values["verbs_completions"][:] = 5.0
-    assert busy_without_result(awake, metrics, AT) is None
-    assert busy_without_result(asleep, job(60, sm_activity=0.9), AT) is None  # all work
+    assert busy_without_result(awake, metrics, RANKS, AT) is None
+    assert busy_without_result(asleep, job(60, sm_activity=0.9), RANKS, AT) is None  # all work
 
 
 def channel(level: float, before: float, part: str = "runq_wait_ms") -> Channel:
