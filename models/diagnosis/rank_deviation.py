@@ -9,7 +9,7 @@ import numpy as np
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.verdict import CERTAIN, SIGN, Candidate, Evidence, Finding
+from forewarn.models.diagnosis.verdict import CERTAIN, SIGN, Candidate, Evidence, Finding, Kind
 
 __all__ = ["Channel", "deviation_finding"]
 
@@ -88,7 +88,7 @@ def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding
         key=lambda candidate: -candidate.weight,
     )
     evidence = tuple(deviation.evidence() for deviation in deviations[:16])
-    kind = "slow" if agreed else "none"
+    kind: Kind = "slow" if agreed else "none"
     cause = f"rank {candidates[0].rank} {candidates[0].why}" if agreed else ""
     return Finding("deviation", kind, cause, tuple(candidates), evidence=evidence)
 

@@ -20,7 +20,7 @@ _SLACK = 5 * _SECOND  # an agent takes its samples a little early, or late
 _STALE = 5 * 60 * _SECOND
 _COVERED = 0.5  # of the ranks, for the others to be told by them
 _FEW = 0.125  # of the ranks may be elsewhere, one at least
-_SHOWN = 5  # innermost frames of a stack in evidence
+_SHOWN, _MOST = 5, 32  # innermost frames of a stack in a sentence, and in details
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,10 @@ def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None
     )
     cause = f"rank {outside[0]} stands in {stacks[outside[0]][0]}" if len(outside) == 1 else ""
     waiting = frozenset(_waiting(waits)) - set(outside)
-    evidence = tuple(_evidence(rank, stacks[rank], since) for rank in outside[:_SHOWN] if few)
-    shown = min(inside - set(outside), default=None)
-    if shown is not None:
-        evidence += (_evidence(shown, stacks[shown], since, len(inside)),)
+    usual = min(inside - set(outside), default=None)
+    evidence = tuple(
+        _evidence(rank, usual, stacks, since) for rank in outside[:_SHOWN] if few or usual is None
+    )
     return Finding("stacks", "hang", cause, candidates, waiting, evidence)
 
 
@@ -149,9 +149,14 @@ def _waiting(waits: Mapping[int, str | None]) -> list[int]:
     return receiving + (in_barrier if len(in_barrier) > 1 else [])
 
 
-def _evidence(rank: int, stack: Stack, since: int | None, like: int = 0) -> Evidence:
-    path = " < ".join(str(call) for call in stack[:_SHOWN])
-    others = f", as do {like - 1} others in a wait" if like > 1 else ""
-    says = f"rank {rank} stands in {path}{others}"
-    details = {"frames": [str(call) for call in stack[:32]], "waits": bool(like)}
+def _evidence(
+    rank: int, usual: int | None, stacks: Mapping[int, Stack], since: int | None
+) -> Evidence:
+    """Show a rank's stack beside that of a rank that waits."""
+    path = " < ".join(str(call) for call in stacks[rank][:_SHOWN])
+    details: dict[str, object] = {"frames": [str(call) for call in stacks[rank][:_MOST]]}
+    if usual is None:
+        return Evidence("stacks", f"rank {rank} stands in {path}", rank, since, details)
+    details |= {"usual_frames": [str(call) for call in stacks[usual][:_MOST]], "usual_rank": usual}
+    says = f"rank {rank} stands in {path}, rank {usual} in {stacks[usual][0]}"
     return Evidence("stacks", says, rank, since, details)
