@@ -253,17 +253,17 @@ def _through_stages(line: Timeline, rng: np.random.Generator, fault: str) -> Non
     stage = plan.layout.axis("pp")
     order = [*range(plan.layout.pp), *reversed(range(plan.layout.pp))]
     for number, current in enumerate(order):
-        here = stage == current
+        active = stage == current
         previous = order[number - 1] if number else current
         if previous != current:
-            pair = (stage == previous) | here
+            pair = (stage == previous) | active
             line.meet("pp", _pair_names(stage, previous, current), 0.003, only=pair)
-        seconds = np.where(here, 0.45 * plan.step / plan.layout.pp, 0.0) * _noise(line, rng)
-        if fault == "slow" and here[plan.rank]:
+        seconds = np.where(active, 0.45 * plan.step / plan.layout.pp, 0.0) * _noise(line, rng)
+        if fault == "slow" and active[plan.rank]:
             seconds[plan.rank] += 0.5 * plan.share * plan.step
         line.work(Activity.COMPUTE, seconds)
-        line.meet("tp", "all_reduce", 0.004 * plan.step, only=here)
-        line.spent[here & np.isfinite(line.now), Activity.NVLINK] += _TP_BYTES
+        line.meet("tp", "all_reduce", 0.004 * plan.step, only=active)
+        line.spent[active & np.isfinite(line.now), Activity.NVLINK] += _TP_BYTES
 
 
 def _pair_names(stage: npt.NDArray[np.int64], sender: int, receiver: int) -> tuple[str, ...]:
