@@ -38,6 +38,18 @@ def test_the_rank_is_named(tmp_path: Path, capsys: Any, fault: str) -> None:
     assert line["machine"] == truth["machine"]
 
 
+def test_a_rank_that_became_slow_is_named_in_spite_of_its_past(tmp_path: Path, capsys: Any) -> None:
+    truth = simulate(tmp_path / "job", "slow")
+    line = diagnose(tmp_path / "job", capsys)
+    assert (line["kind"], line["rank"]) == ("slow", truth["rank"])
+
+
+def test_a_machine_whose_ranks_are_accused_together_is_named(tmp_path: Path, capsys: Any) -> None:
+    truth = simulate(tmp_path / "job", "machine")
+    line = diagnose(tmp_path / "job", capsys)
+    assert (line["kind"], line["rank"], line["machine"]) == ("hang", None, truth["machine"])
+
+
 def test_a_healthy_job_shows_nothing(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "job", "none")
     line = diagnose(tmp_path / "job", capsys)
