@@ -14,6 +14,14 @@ from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
 __all__ = ["kernel_samples", "metric_samples"]
 
 FloatArray = npt.NDArray[np.float64]
+_METRICS = (
+    *("seconds", "rank", "rdma_tx_bytes", "rdma_rx_bytes", "nvlink_bytes"),
+    *("gpu_utilization", "sm_activity"),
+)
+_KERNEL = (
+    *("seconds", "rank", "activity", "d_seconds", "runq_wait_ms", "syscalls"),
+    *("cuda_call_ms", "verbs_completions"),
+)
 _HISTORY = 900.0  # seconds of both
 _INTERVAL = 10.0  # of the kernel's samples
 _LOST = 0.01  # of the samples of metrics
@@ -38,9 +46,7 @@ def metric_samples(line: Timeline) -> Mapping[str, npt.NDArray[Any]]:
     blocks = [_metrics_of(line, rank, moments, rng) for rank in range(plan.layout.n_ranks)]
     joined = np.concatenate(blocks)
     joined = joined[rng.random(len(joined)) >= _LOST]
-    names = ("seconds", "rank", "rdma_tx_bytes", "rdma_rx_bytes", "nvlink_bytes")
-    names += ("gpu_utilization", "sm_activity")
-    return {name: joined[:, column] for column, name in enumerate(names)}
+    return {name: joined[:, column] for column, name in enumerate(_METRICS)}
 
 
 def _metrics_of(
@@ -78,9 +84,7 @@ def kernel_samples(line: Timeline) -> Mapping[str, npt.NDArray[Any]]:
     moments = _moments(line, _INTERVAL)
     blocks = [_kernel_of(line, rank, moments, rng) for rank in range(plan.layout.n_ranks)]
     joined = np.concatenate(blocks)
-    names = ("seconds", "rank", "activity", "d_seconds", "runq_wait_ms", "syscalls")
-    names += ("cuda_call_ms", "verbs_completions")
-    return {name: joined[:, column] for column, name in enumerate(names)}
+    return {name: joined[:, column] for column, name in enumerate(_KERNEL)}
 
 
 def _kernel_of(

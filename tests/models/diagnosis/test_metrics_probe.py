@@ -151,7 +151,7 @@ def channel(level: float, before: float, part: str = "runq_wait_ms") -> Channel:
     """Return 8 ranks with about 10, rank 5 with `level` in the last 3 minutes of 15."""
     times = np.arange(0, 901, 10)
     rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
-    values = 10.0 + 0.1 * rank
+    values = (10.0 + 0.1 * rank).astype(np.float64)
     odd = rank == 5
     values[odd] = np.where(time[odd] > 700, level, before)
     return Channel(RankSamples.of(rank, time * SECOND, {part: values}), part, "kernel", part)
