@@ -56,7 +56,7 @@ def measure_lateness(operations: Operations) -> dict[int, Lateness]:
     entries = operations.entries
     own = own_times(operations)
     starts = np.flatnonzero(np.diff(entries["rank"], prepend=-1))
-    ends = np.append(starts[1:], len(entries))
+    ends = starts + np.diff(starts, append=len(entries))
     measured = {}
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         lateness = _by_step(entries[start:end], own[start:end])

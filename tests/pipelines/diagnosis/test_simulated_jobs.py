@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN
 
 PARTS = ("flight", "logs", "stacks", "metrics", "kernel")
 
@@ -55,6 +57,12 @@ def test_a_healthy_job_shows_nothing(tmp_path: Path, capsys: Any) -> None:
     line = diagnose(tmp_path / "job", capsys)
     assert (line["kind"], line["rank"]) == ("none", None)
     assert {probe["state"] for probe in line["probes"].values()} == {"active"}
+
+
+def test_before_the_first_operation_nothing_is_known(tmp_path: Path, capsys: Any) -> None:
+    simulate(tmp_path / "job", "none")
+    begin = iso(JOB_BEGIN + 10**9)
+    assert diagnose(tmp_path / "job", capsys, "--at", begin)["kind"] == "none"
 
 
 def test_without_the_recorder_stacks_and_kernel_name_the_rank(tmp_path: Path, capsys: Any) -> None:
