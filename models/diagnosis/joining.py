@@ -45,6 +45,8 @@ def join(
     votes = [] if any(finding.of_program for finding in heard) else _votes(heard, ranks)
     first = votes[0] if votes and _is_named(votes, ranks) else None
     others = votes if first is None else votes[1:]
+    if first is None and votes:
+        first = _machine_vote(heard, others, ranks)
     causes = _causes(heard, first)
     return Diagnosis(
         kind=kind,
@@ -140,6 +142,35 @@ def _is_named(votes: Sequence[_Vote], ranks: Ranks) -> bool:
     others = [vote for vote in votes[1:] if machine is None or _machine(vote, ranks) != machine]
     lead = first.weight - max((vote.weight for vote in others), default=0.0)
     return first.weight >= CERTAIN and lead >= HALF
+
+
+def _machine_vote(
+    findings: Sequence[Finding], votes: Sequence[_Vote], ranks: Ranks
+) -> _Vote | None:
+    """Return the machine on which several ranks are accused together, None if that is no name.
+
+    A finding gives a machine what it gives its ranks, at most as much as a name needs.
+    """
+    alive = {vote.rank for vote in votes}
+    weights: dict[str, float] = {}
+    reasons: dict[str, list[Candidate]] = {}
+    for finding in findings:
+        sums: dict[str, float] = {}
+        for candidate in finding.candidates:
+            machine = candidate.machine or ranks.machine(candidate.rank)
+            if machine is not None and (candidate.rank is None or candidate.rank in alive):
+                sums[machine] = sums.get(machine, 0.0) + candidate.weight
+                reasons.setdefault(machine, []).append(candidate)
+        for machine, weight in sums.items():
+            weights[machine] = weights.get(machine, 0.0) + min(CERTAIN, weight)
+    ordered = sorted(weights, key=lambda machine: -weights[machine])
+    lead = (
+        weights[ordered[0]] - (weights[ordered[1]] if len(ordered) > 1 else 0.0) if ordered else 0
+    )
+    if not ordered or weights[ordered[0]] < CERTAIN - 1e-9 or lead < HALF:
+        return None
+    machine = ordered[0]
+    return _Vote(None, machine, weights[machine], tuple(reasons[machine]))
 
 
 def _causes(findings: Sequence[Finding], first: _Vote | None) -> list[str]:

@@ -16,8 +16,8 @@ from forewarn.features.diagnosis.operations import Operations
 __all__ = ["Lateness", "measure_lateness", "own_times"]
 
 _FEWEST_STEPS = 5
-_REPEATS = 0.99  # of a step's operations come again in the next one
-_MOST_PERIODS = 64  # tried
+_REPEATS = 0.75  # of the steps have the usual number of operations
+_MOST_STEPS = 40  # the last ones: what was before a rank became slow says nothing of it
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ def measure_lateness(operations: Operations) -> dict[int, Lateness]:
     entries = operations.entries
     own = own_times(operations)
     starts = np.flatnonzero(np.diff(entries["rank"], prepend=-1))
-    ends = np.append(starts[1:], len(entries))
+    ends = starts + np.diff(starts, append=len(entries))
     measured = {}
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         lateness = _by_step(entries[start:end], own[start:end])
@@ -110,27 +110,36 @@ def _ends(operations: Operations, entered: IntArray) -> IntArray:
 
 def _by_step(rows: npt.NDArray[np.void], own: FloatArray) -> Lateness | None:
     """Add up a rank's own time by step; None where too few steps are recorded."""
-    period = _period(rows)
-    if period is None or (len(rows) - 1) // period < _FEWEST_STEPS:
+    begins, length = _steps(rows)
+    if len(begins) < _FEWEST_STEPS:
         return None
-    n_steps = (len(rows) - 1) // period
-    first = len(rows) - n_steps * period
-    sums = own[first:].reshape(n_steps, period).sum(axis=1)
-    begin = rows["created"][first::period].astype(np.int64)
+    begins = begins[-_MOST_STEPS:]
+    sums = own[begins[:, None] + np.arange(1, length + 1)].sum(axis=1)
+    begin = rows["created"][begins].astype(np.int64)
     known = np.isfinite(sums)
     if known.sum() < _FEWEST_STEPS:
         return None
-    step = float(np.median(np.diff(begin))) / 1e9
+    ends = rows["created"][begins + length]
+    step = float(np.median(ends - begin)) / 1e9
     return Lateness(int(rows["rank"][0]), sums[known], begin[known], step)
 
 
-def _period(rows: npt.NDArray[np.void]) -> int | None:
-    """Return after how many operations the same ones come again, None if they do not."""
+def _steps(rows: npt.NDArray[np.void]) -> tuple[IntArray, int]:
+    """Return where steps begin that have the usual number of operations, and that number.
+
+    A step lasts from an operation that comes once in it to the next one. A barrier of a checkpoint
+    makes a step longer, which is left out then.
+    """
     codes = rows["group"].astype(np.int64) << 40 | rows["name"].astype(np.int64) << 20
     codes |= rows["signature"]
-    for distance in (len(codes) - 1 - np.flatnonzero(codes[:-1] == codes[-1])[::-1])[
-        :_MOST_PERIODS
-    ]:
-        if np.mean(codes[distance:] == codes[:-distance]) >= _REPEATS:
-            return int(distance)
-    return None
+    best = np.zeros(0, dtype=np.int64), 0
+    for code in np.unique(codes):
+        places = np.flatnonzero(codes == code)
+        gaps = np.diff(places)
+        if len(gaps) < _FEWEST_STEPS:
+            continue
+        usual = int(np.bincount(gaps).argmax())
+        regular = gaps == usual
+        if usual > best[1] and np.mean(regular) >= _REPEATS and regular.sum() >= _FEWEST_STEPS:
+            best = places[:-1][regular], usual
+    return best

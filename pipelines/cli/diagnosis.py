@@ -12,11 +12,14 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_group,
     add_json,
+    add_out,
+    add_seed,
+    integer_at_least,
     moment,
 )
 from forewarn.pipelines.runtime.terminal import say
 
-__all__ = ["add_diagnose"]
+__all__ = ["add_diagnose", "add_simulate_job"]
 
 
 def add_diagnose(commands: Commands) -> None:
@@ -128,4 +131,45 @@ def _nodes(args: argparse.Namespace) -> int:
     else:
         for words in checked.words():
             say(words)
+    return 0
+
+
+def add_simulate_job(kinds: Commands) -> None:
+    """Add `forewarn simulate job`."""
+    command = add_command(
+        kinds,
+        "job",
+        _simulate_job,
+        "simulate the folder of a training job, with a fault or without, and write what is true",
+        "forewarn simulate job --out /tmp/job --ranks 64 --fault loader --seed 1",
+    )
+    add_out(command)
+    command.add_argument(
+        "--ranks", type=integer_at_least(4, 4096), default=8, metavar="N", help="a multiple of 4"
+    )
+    command.add_argument("--fault", type=_fault, default="none", metavar="KIND", help=_FAULTS)
+    add_seed(command)
+
+
+_FAULTS = (
+    "loader, machine, collective, deadlock, sigstop, dstate (hangs), sigkill, exception (crashes), "
+    "slow, jitter, none"
+)
+
+
+def _fault(text: str) -> str:
+    from forewarn.evaluation.simulation.jobs.plan import FAULTS
+
+    if text not in FAULTS:
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected one of {', '.join(FAULTS)}")
+    return text
+
+
+def _simulate_job(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
+
+    if args.ranks % 4:
+        raise OptionsError(f"--ranks is {args.ranks}, expected a multiple of 4.")
+    simulate_job_to(args.out, args.ranks, args.fault, args.seed)
+    say(f"wrote {args.out} and {args.out}/truth.json")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from forewarn.pipelines.cli.diagnosis import add_simulate_job
 from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
@@ -61,6 +62,7 @@ def add_simulate(commands: Commands) -> None:
     add_out(command)
     _fleet_options(command, 500, 45)
     _add_incidents(kinds)
+    add_simulate_job(kinds)
 
 
 def _simulate_fleet(args: argparse.Namespace) -> int:

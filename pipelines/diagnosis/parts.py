@@ -8,8 +8,12 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.pipelines.diagnosis.exits import read_exits
 from forewarn.pipelines.diagnosis.flight import read_flight
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.kernel import read_kernel
 from forewarn.pipelines.diagnosis.logs import read_logs
+from forewarn.pipelines.diagnosis.metrics import read_metrics
 from forewarn.pipelines.diagnosis.part import Part
+from forewarn.pipelines.diagnosis.profiles import read_profiles
+from forewarn.pipelines.diagnosis.stacks import read_stacks
 
 __all__ = ["READERS"]
 
@@ -19,4 +23,8 @@ READERS: Mapping[str, Reader] = {
     "exits": read_exits,
     "logs": read_logs,
     "flight": read_flight,
+    "stacks": read_stacks,
+    "metrics": read_metrics,
+    "kernel": read_kernel,
+    "profiles": read_profiles,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,7 @@ def diagnose(
     events: Path | None = None,
     at_risk: Path | None = None,
     patterns: Sequence[Path] = (),
+    without: Collection[str] = (),
 ) -> Diagnosed:
     """Say what is wrong with a job, from its folder and what its machines reported.
 
@@ -107,6 +108,8 @@ def diagnose(
         Lists of `forewarn score`.
     patterns : sequence of Path
         What a site changes of the knowledge base of log lines.
+    without : collection of str
+        Parts that are not to be read.
 
     Raises
     ------
@@ -118,7 +121,7 @@ def diagnose(
     started = time.perf_counter()
     folder = JobFolder.open(job, patterns)
     listed = folder.ranks()
-    parts = dict(_read(folder, listed))
+    parts = dict(_read(folder, listed, without))
     ranks = _all_ranks(folder, listed, parts)
     beside = dict(_beside(events, at_risk))
     case = Case(ranks, _moment(folder, parts, at), parts | beside)
@@ -126,9 +129,10 @@ def diagnose(
     return Diagnosed(folder.name, case, diagnosis, time.perf_counter() - started)
 
 
-def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
+def _read(folder: JobFolder, listed: Ranks, without: Collection[str]) -> Iterator[tuple[str, Part]]:
     for name, read in READERS.items():
-        part = read(folder, listed) if folder.part(name) is not None else None
+        is_read = name not in without and folder.part(name) is not None
+        part = read(folder, listed) if is_read else None
         if part is not None:
             yield name, part
 

@@ -160,3 +160,16 @@ def test_a_restart_closes_what_it_cut_off() -> None:
 def test_a_phase_makes_a_hang_none() -> None:
     quiet = join([finding("a", (3, CERTAIN))], IDLE, phases((0, None)), ranks=RANKS, at=10 * MINUTE)
     assert (quiet.kind, quiet.rank) == ("none", None)
+
+
+def test_ranks_of_one_machine_that_are_accused_together_name_it() -> None:
+    diagnosis = verdict(finding("a", (2, HALF), (3, HALF)))
+    assert (diagnosis.rank, diagnosis.machine) == (None, "m1")
+    assert [candidate.rank for candidate in diagnosis.also] == [2, 3]
+    assert verdict(finding("a", (2, HALF), (3, HALF)), finding("b", (5, CERTAIN))).machine != "m1"
+
+
+def test_many_signs_of_one_finding_are_no_more_than_a_name() -> None:
+    several = finding("a", *((rank, HALF) for rank in (0, 1)))
+    both = verdict(several, finding("b", (2, HALF), (3, HALF)))
+    assert (both.rank, both.machine) == (None, None)

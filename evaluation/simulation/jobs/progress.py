@@ -1,0 +1,60 @@
+"""How far each rank of a simulated job is at any moment: seconds by activity, and bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
+
+__all__ = ["activity_at", "cumulated"]
+
+FloatArray = npt.NDArray[np.float64]
+_SECONDS = [activity for activity in Activity if activity < Activity.RDMA]
+
+
+def cumulated(line: Timeline, rank: int, moments: FloatArray) -> FloatArray:
+    """Return what a rank has spent on each activity at some moments.
+
+    Parameters
+    ----------
+    line : Timeline
+    rank : int
+    moments : ndarray of shape (n,)
+        Seconds, ascending.
+
+    Returns
+    -------
+    ndarray of shape (n, 12)
+        Between two marks it grows evenly. A rank that is stuck goes on in what it is stuck in.
+    """
+    now = np.array([mark[0][rank] for mark in line.marks])
+    spent = np.array([mark[1][rank] for mark in line.marks])
+    known = np.isfinite(now)
+    now, spent = now[known], spent[known]
+    stuck = line.stuck_at[rank]
+    if np.isfinite(stuck):
+        later = max(float(moments[-1]), stuck) + 1.0
+        final = line.spent[rank].copy()
+        after = final.copy()
+        after[line.stuck_in[rank]] += later - stuck
+        now = np.concatenate([now, [stuck, later]])
+        spent = np.concatenate([spent, [final, after]])
+    columns = [np.interp(moments, now, spent[:, column]) for column in range(spent.shape[1])]
+    return np.stack(columns, axis=1)
+
+
+def activity_at(
+    line: Timeline, rank: int, moment: float, rng: np.random.Generator
+) -> tuple[Activity, bool]:
+    """Return what a rank does at a moment, and whether it is stuck in it.
+
+    While it is not, an activity is drawn by its share in the two seconds around.
+    """
+    if line.stuck_at[rank] <= moment:
+        return Activity(int(line.stuck_in[rank])), True
+    around = cumulated(line, rank, np.array([moment - 1.0, moment + 1.0]))
+    shares = np.diff(around, axis=0)[0, : len(_SECONDS)].clip(0.0)
+    if not shares.sum():
+        return Activity.COMPUTE, False
+    return _SECONDS[int(rng.choice(len(_SECONDS), p=shares / shares.sum()))], False

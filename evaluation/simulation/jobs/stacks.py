@@ -1,0 +1,133 @@
+"""Stacks of the ranks of a simulated job, as py-spy would print them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from forewarn.evaluation.simulation.jobs.progress import activity_at
+from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
+
+__all__ = ["folded_profile", "sampled_stacks"]
+
+Call = tuple[str, str, int]
+_TORCH = "/usr/lib/python3/dist-packages/torch"
+_TRAIN: tuple[Call, ...] = (("train", "train.py", 311), ("<module>", "train.py", 402))
+_COMPUTE: tuple[Call, ...] = (
+    ("forward", f"{_TORCH}/nn/modules/linear.py", 125),
+    ("_engine_run_backward", f"{_TORCH}/autograd/graph.py", 823),
+    ("forward", f"{_TORCH}/nn/modules/activation.py", 734),
+    ("step", f"{_TORCH}/optim/adamw.py", 232),
+)
+_LOAD: tuple[Call, ...] = (
+    ("wait", "/usr/lib/python3.11/threading.py", 327),
+    ("get", "/usr/lib/python3.11/queue.py", 180),
+    ("_try_get_data", f"{_TORCH}/utils/data/dataloader.py", 1251),
+    ("__next__", f"{_TORCH}/utils/data/dataloader.py", 701),
+)
+_SAVE: tuple[Call, ...] = (
+    ("write", f"{_TORCH}/serialization.py", 944),
+    ("save", f"{_TORCH}/serialization.py", 850),
+    ("save_checkpoint", "train.py", 210),
+)
+_READ: tuple[Call, ...] = (
+    ("read", "dataset.py", 77),
+    ("__getitem__", "dataset.py", 58),
+)
+_DEVICE: tuple[Call, ...] = (("synchronize", f"{_TORCH}/cuda/__init__.py", 985),)
+_SELF: dict[Activity, tuple[Call, ...]] = {
+    Activity.LOAD: _LOAD,
+    Activity.SAVE: _SAVE,
+    Activity.SLEEP: _READ,
+    Activity.DEVICE: _DEVICE,
+    Activity.PAUSE: (("collect", "gc_hook.py", 12),),
+    Activity.COMPILE: (("compile", f"{_TORCH}/_inductor/compile_fx.py", 1500),),
+}
+
+
+def sampled_stacks(line: Timeline, moments: list[float]) -> Iterator[tuple[int, int, list[Any]]]:
+    """Yield number of the sample, rank, and its threads; a process that is gone has none.
+
+    Parameters
+    ----------
+    line : Timeline
+    moments : list of float
+        Seconds.
+    """
+    rng = np.random.default_rng([line.plan.seed, 13])
+    for number, moment in enumerate(moments):
+        for rank in range(line.plan.layout.n_ranks):
+            activity, is_stuck = activity_at(line, rank, moment, rng)
+            if activity is not Activity.GONE:
+                draw = int(rng.integers(len(_COMPUTE)))
+                calls = _calls(line, rank, activity, is_stuck, draw)
+                yield number, rank, _threads(rank, calls)
+
+
+def _calls(
+    line: Timeline, rank: int, activity: Activity, is_stuck: bool, draw: int
+) -> tuple[Call, ...]:
+    if activity is Activity.WAIT:
+        return (*_wait(line, rank, is_stuck, draw), *_TRAIN)
+    if activity is Activity.STOPPED:
+        draw = line.plan.seed % len(_COMPUTE)
+    return (*_SELF.get(activity, _COMPUTE[draw : draw + 1]), *_TRAIN)
+
+
+def _wait(line: Timeline, rank: int, is_stuck: bool, draw: int) -> tuple[Call, ...]:
+    """Return where a rank waits: in what it is stuck in, or in any of its collectives."""
+    name = "all_reduce"
+    if is_stuck:
+        stuck = [m for m in line.meetings if m.entered[rank] == line.stuck_at[rank]]
+        name = stuck[-1].name(rank).partition(" ")[0] if stuck else name
+    elif draw % 2:
+        name = "barrier"
+    library = f"{_TORCH}/distributed/distributed_c10d.py"
+    lines = {"all_reduce": 2810, "broadcast": 2714, "barrier": 4551, "send": 2390, "recv": 2430}
+    return ((name, library, lines[name]), ("wrapper", f"{_TORCH}/distributed/c10d_logger.py", 83))
+
+
+def _threads(rank: int, calls: tuple[Call, ...]) -> list[Any]:
+    pid = 4000 + rank
+    frames = [
+        {"name": name, "filename": file, "short_filename": file.rpartition("/")[2], "line": number}
+        for name, file, number in calls
+    ]
+    helper = {"name": "_bootstrap", "filename": "/usr/lib/python3.11/threading.py", "line": 1002}
+    main = {"pid": pid, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": pid}
+    return [
+        {**main, "active": True, "owns_gil": False, "frames": frames},
+        {**main, "thread_name": "Thread-1", "os_thread_id": pid + 9000, "frames": [helper]},
+    ]
+
+
+_EXTRA = {
+    "gc": ("on", "train;step;gc_collect_main"),
+    "lock": ("off", "train;step;queue_get;__futex_abstimed_wait;futex_wait"),
+    "memory": ("on", "train;step;memcpy;asm_exc_page_fault;do_numa_page;migrate_pages"),
+    "loader": ("off", "train;_try_get_data;poll;do_sys_poll"),
+    "checkpoint": ("off", "train;save_checkpoint;write;ext4_file_write_iter"),
+    "neighbour": ("off", "train;step;irqentry_exit;preempt_schedule_irq"),
+}
+
+
+def folded_profile(line: Timeline, rank: int, clock: str, is_slow: bool) -> str:
+    """Return collapsed stacks of a rank, in a slow span or a normal one, on or off the CPU."""
+    plan = line.plan
+    rng = np.random.default_rng([plan.seed, rank, int(is_slow), int(clock == "on"), 17])
+    paused = plan.share / (1.0 + plan.share) if is_slow and plan.fault == "jitter" else 0.0
+    base = {
+        "on": {"train;forward;linear": 40, "train;backward;run": 45, "train;adamw": 6},
+        "off": {"train;all_reduce;wait": 30, "train;_try_get_data;poll": 3, "train;futex_wait": 2},
+    }[clock]
+    counts = {stack: float(weight) for stack, weight in base.items()}
+    if rank == plan.rank and paused and _EXTRA[plan.cause][0] == clock:
+        stack = _EXTRA[plan.cause][1]
+        counts[stack] = counts.get(stack, 0.0) + sum(counts.values()) * paused
+    elif paused and clock == "off":
+        counts["train;all_reduce;wait"] += 100 * paused
+    scale = 20 if clock == "on" else 2000
+    drawn = {stack: int(rng.poisson(weight * scale)) for stack, weight in counts.items()}
+    return "".join(f"{stack} {count}\n" for stack, count in drawn.items() if count)

@@ -1,0 +1,123 @@
+"""Stacks of a rank's main thread, as `py-spy dump --json` writes them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from forewarn.features.errors import InputError
+
+__all__ = ["BrokenStackError", "Frame", "Stack", "main_stack", "wait_of"]
+
+_MOST_FRAMES = 512
+_INNERMOST = 12  # frames in which the name of a wait is looked for
+
+# Functions that wait for other ranks, if their file is one of a library of collectives.
+_LIBRARIES = re.compile(
+    r"torch/distributed/|torch/_C|c10d|nccl|gloo|p2p_communication|deepspeed/comm|"
+    r"distributed_c10d|megatron/core/(pipeline_parallel|tensor_parallel|distributed)",
+    re.IGNORECASE,
+)
+_RECEIVES = re.compile(r"_?(i?recv\w*|batch_isend_irecv|send_\w*recv\w*|recv_\w+)", re.IGNORECASE)
+_BARRIERS = re.compile(r"\w*barrier\w*", re.IGNORECASE)
+_COLLECTIVES = re.compile(
+    r"_?(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|reduce|gather|scatter|"
+    r"i?send|wait|synchronize|_coalescing_manager)\w*",
+    re.IGNORECASE,
+)
+_DEVICE_WAITS = re.compile(r"(_?cuda_?)?synchronize|wait_event|wait_stream")
+_DEVICE_FILES = re.compile(r"torch/(cuda|accelerator)/")
+
+
+class BrokenStackError(InputError):
+    """A stack that cannot be used."""
+
+
+class Frame(NamedTuple):
+    """A call.
+
+    Attributes
+    ----------
+    name : str
+    file : str
+    line : int
+    """
+
+    name: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.file.rpartition('/')[2]}:{self.line})"
+
+
+Stack = tuple[Frame, ...]  # the innermost call first
+
+
+class _Call(msgspec.Struct, gc=False):
+    name: str
+    filename: str = ""
+    line: int = 0
+
+
+class _Thread(msgspec.Struct, gc=False):
+    frames: list[_Call]
+    pid: int = 0
+    os_thread_id: int | None = None
+    thread_name: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(list[_Thread])
+
+
+def main_stack(data: bytes) -> Stack:
+    """Return the stack of the main thread.
+
+    Parameters
+    ----------
+    data : bytes
+        A list of threads, each with its frames, the innermost first.
+
+    Raises
+    ------
+    BrokenStackError
+        If it is none, or no thread has a frame.
+    """
+    try:
+        threads = _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BrokenStackError(f"is cut off or no stack: {error}") from None
+    threads = [thread for thread in threads if thread.frames]
+    if not threads:
+        raise BrokenStackError("holds no frame")
+    main = max(threads, key=_is_main)
+    calls = main.frames[:_MOST_FRAMES]
+    return tuple(Frame(call.name, call.filename, call.line) for call in calls)
+
+
+def _is_main(thread: _Thread) -> tuple[bool, bool]:
+    return thread.thread_name == "MainThread", thread.os_thread_id == thread.pid > 0
+
+
+def wait_of(stack: Stack) -> str | None:
+    """Say what a stack waits for other ranks in: `recv`, `barrier`, `collective` or `device`.
+
+    None where it is in none of these: in the program itself, the loader, a file.
+
+    Examples
+    --------
+    >>> wait_of((Frame("wait", "threading.py", 320), Frame("get", "queue.py", 171))) is None
+    True
+    >>> wait_of((Frame("barrier", "torch/distributed/distributed_c10d.py", 4000),))
+    'barrier'
+    """
+    calls = [call for call in stack[:_INNERMOST] if _LIBRARIES.search(call.file)]
+    for pattern, word in ((_RECEIVES, "recv"), (_BARRIERS, "barrier"), (_COLLECTIVES, "")):
+        if any(pattern.fullmatch(call.name) for call in calls):
+            return word or "collective"
+    inner: Any = stack[:2]
+    if any(_DEVICE_FILES.search(call.file) and _DEVICE_WAITS.match(call.name) for call in inner):
+        return "device"
+    return None

@@ -1,0 +1,70 @@
+"""`kernel/`: what the kernel, or eBPF tools, say of the processes of the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.blocked_ranks import busy_without_result, sleep_finding
+from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
+from forewarn.pipelines.diagnosis.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.metrics import metrics_until, traffic_channels
+from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.diagnosis.rank_tables import read_samples
+
+__all__ = ["KernelPart", "read_kernel"]
+
+_NUMBERS = ("d_seconds", "runq_wait_ms", "syscalls", "cuda_call_ms", "verbs_completions")
+
+# What peers share, with the difference that matters at least.
+_SHARED = {
+    "runq_wait_ms": ("run-queue wait in ms", 10.0),
+    "syscalls": ("system calls an interval", 100.0),
+    "cuda_call_ms": ("time in CUDA calls in ms", 10.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPart:
+    """Samples of the processes of all ranks."""
+
+    samples: RankSamples
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks with a sample."""
+        return frozenset(self.samples.rank.tolist())
+
+    @property
+    def last(self) -> int | None:
+        """Time of the last sample."""
+        return int(self.samples.time.max()) if len(self.samples.time) else None
+
+    def judge(self, case: Case) -> Judged:
+        """Say who sleeps in the kernel, works without result, or differs from its peers."""
+        samples, metrics = self.samples.between(0, case.at), metrics_until(case)
+        if not len(samples.rank):
+            return Judged(blind=("kernel: no sample before the verdict",))
+        channels = [
+            Channel(samples, name, "kernel", says, least) for name, (says, least) in _SHARED.items()
+        ]
+        findings = (
+            sleep_finding(samples, case.ranks, case.at),
+            busy_without_result(samples, metrics, case.ranks, case.at),
+            deviation_finding([*channels, *traffic_channels(metrics)], case.ranks, case.at),
+        )
+        return Judged(findings=tuple(finding for finding in findings if finding is not None))
+
+
+def read_kernel(folder: JobFolder, _: Ranks) -> KernelPart | None:
+    """Read what the kernel says of a job's processes; None if there is no sample.
+
+    Raises
+    ------
+    JobFolderError, RecordsError
+        If a table cannot be used.
+    """
+    path = folder.part("kernel")
+    samples = None if path is None else read_samples(path, _NUMBERS, state="state")
+    return None if samples is None or not len(samples.rank) else KernelPart(samples)

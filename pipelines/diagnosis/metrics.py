@@ -1,0 +1,80 @@
+"""`metrics/`: GPU and network metrics of the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.metrics_probe import idle_gpus, metrics_probe
+from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
+from forewarn.pipelines.diagnosis.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.diagnosis.rank_tables import read_samples
+
+__all__ = ["MetricsPart", "metrics_until", "read_metrics", "traffic_channels"]
+
+_COUNTERS = ("rdma_tx_bytes", "rdma_rx_bytes", "nvlink_bytes")
+_GAUGES = ("gpu_utilization", "sm_activity")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPart:
+    """The metrics of all ranks, as they were sampled."""
+
+    samples: RankSamples
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks with a sample."""
+        return frozenset(self.samples.rank.tolist())
+
+    @property
+    def last(self) -> int | None:
+        """Time of the last sample."""
+        return int(self.samples.time.max()) if len(self.samples.time) else None
+
+    def judge(self, case: Case) -> Judged:
+        """Say whether bytes move, whose GPU is idle, and who moves fewer than its peers."""
+        samples = metrics_until(case)
+        if not len(samples.rank):
+            return Judged(blind=("metrics: no sample before the verdict",))
+        probe = metrics_probe(samples, len(case.ranks.table), case.at)
+        findings = [idle_gpus(samples, case.ranks, probe.since, case.at)]
+        if "kernel" not in case.parts:
+            findings.append(deviation_finding(traffic_channels(samples), case.ranks, case.at))
+        return Judged(probe, tuple(finding for finding in findings if finding is not None))
+
+
+def metrics_until(case: Case) -> RankSamples:
+    """Return the metrics of a case up to its moment; none where none were read."""
+    part = case.parts.get("metrics")
+    if isinstance(part, MetricsPart):
+        return part.samples.between(0, case.at)
+    none = np.zeros(0, np.int64)
+    return RankSamples(none, none, {})
+
+
+def traffic_channels(samples: RankSamples) -> list[Channel]:
+    """Return the bytes that each rank moves by NVLink and RDMA, to compare them with its peers'."""
+    nvlink = samples.rates("nvlink_bytes")
+    rdma = samples.rates("rdma_tx_bytes", "rdma_rx_bytes")
+    return [
+        Channel(nvlink, "rate", "metrics", "NVLink traffic in bytes/s"),
+        Channel(rdma, "rate", "metrics", "RDMA traffic in bytes/s"),
+    ]
+
+
+def read_metrics(folder: JobFolder, _: Ranks) -> MetricsPart | None:
+    """Read the metrics of a job; None if there is no sample.
+
+    Raises
+    ------
+    JobFolderError, RecordsError
+        If a table cannot be used.
+    """
+    path = folder.part("metrics")
+    samples = None if path is None else read_samples(path, (*_COUNTERS, *_GAUGES))
+    return None if samples is None or not len(samples.rank) else MetricsPart(samples)

@@ -1,0 +1,106 @@
+"""`stacks/TIME/RANK.json`: samples of the stacks of all ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks
+from forewarn.features.diagnosis.stack_sample import BrokenStackError, Stack, main_stack
+from forewarn.models.diagnosis.stack_probe import StackRound, odd_stacks, stack_probe
+from forewarn.pipelines.diagnosis.job_folder import JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.storage.regular_files import require_regular
+
+__all__ = ["StacksPart", "read_stacks"]
+
+_COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d(?:\.\d{1,9})?)Z?")
+_LARGEST = 16 * 2**20
+_MOST_NOTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StacksPart:
+    """The samples, in the order of their times.
+
+    Attributes
+    ----------
+    rounds : tuple of StackRound
+    notes : tuple of str
+        What could not be used, and why.
+    """
+
+    rounds: tuple[StackRound, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks of which a stack was taken."""
+        return frozenset(rank for sample in self.rounds for rank in sample.stacks)
+
+    @property
+    def last(self) -> int | None:
+        """Time of the last sample."""
+        return self.rounds[-1].time if self.rounds else None
+
+    def judge(self, case: Case) -> Judged:
+        """Say whether the stacks change, and whose is not where the others wait."""
+        rounds = [sample for sample in self.rounds if sample.time <= case.at]
+        probe = stack_probe(rounds, len(case.ranks.table), case.at)
+        if probe.state == "blind":
+            return Judged(probe, blind=self.notes)
+        finding = odd_stacks(rounds[-1].stacks, probe.since)
+        return Judged(probe, () if finding is None else (finding,), blind=self.notes)
+
+
+def read_stacks(folder: JobFolder, _: Ranks) -> StacksPart | None:
+    """Read all samples of a job; None if there is none.
+
+    Raises
+    ------
+    JobFolderError
+        If a folder is no time, or a file none of a rank.
+    """
+    path = folder.part("stacks")
+    if path is None or not path.is_dir():
+        return None
+    notes = list[str]()
+    rounds = [
+        StackRound(_time(sample), dict(_stacks(sample, notes)))
+        for sample in path.iterdir()
+        if sample.is_dir() and not sample.name.startswith(".")
+    ]
+    if not rounds:
+        return None
+    more = [f"stacks: {len(notes) - _MOST_NOTES} more"] if len(notes) > _MOST_NOTES else []
+    ordered = tuple(sorted(rounds, key=lambda sample: sample.time))
+    return StacksPart(ordered, (*notes[:_MOST_NOTES], *more))
+
+
+def _time(sample: Path) -> int:
+    """Return the time that a folder's name tells: ISO 8601, with or without separators."""
+    match = _COMPACT.fullmatch(sample.name)
+    text = "{}-{}-{}T{}:{}:{}Z".format(*match.groups()) if match else sample.name
+    try:
+        return parse_moment(text)
+    except ValueError:
+        raise JobFolderError(
+            f"{sample}: its name is no time, expected such as 2026-11-22T08:30:00Z."
+        ) from None
+
+
+def _stacks(sample: Path, notes: list[str]) -> Iterator[tuple[int, Stack]]:
+    for file in sorted(sample.glob("*.json")):
+        name = file.stem
+        if not (name.isascii() and name.isdecimal() and len(name) < 8 and int(name) < MOST_RANKS):
+            raise JobFolderError(f"{file}: its name is no rank, expected such as 12.json.")
+        require_regular(file, JobFolderError)
+        try:
+            if file.stat().st_size > _LARGEST:
+                raise BrokenStackError(f"has over {_LARGEST} bytes, expected a stack")
+            yield int(name), main_stack(file.read_bytes())
+        except BrokenStackError as error:
+            notes.append(f"stacks: {sample.name}/{file.name} {error}")

@@ -1,0 +1,189 @@
+"""`forewarn simulate job`: writes the folder of a simulated job, and what is true of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.evaluation.simulation.jobs.dumps import flight_dumps
+from forewarn.evaluation.simulation.jobs.journal import exit_rows, log_lines
+from forewarn.evaluation.simulation.jobs.plan import JobPlan, draw_plan
+from forewarn.evaluation.simulation.jobs.samples import kernel_samples, metric_samples
+from forewarn.evaluation.simulation.jobs.stacks import folded_profile, sampled_stacks
+from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, run_job
+from forewarn.pipelines.diagnosis.job_folder import JobFolderError
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
+
+__all__ = ["JOB_BEGIN", "simulate_job_to", "write_job"]
+
+JOB_BEGIN = 1_795_296_000 * 10**9
+_ROUNDS, _APART = 6, 30.0  # samples of stacks
+_PROFILED = 64  # ranks at most
+_STATES = {Activity.SLEEP: "D", Activity.STOPPED: "T", Activity.LOAD: "S", Activity.SAVE: "S"}
+
+
+def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str, Any]:
+    """Draw a job, run it, write its folder, and return its truth.
+
+    Parameters
+    ----------
+    out : Path
+        Written as a whole.
+    n_ranks : int
+        A multiple of 4.
+    fault : str
+    seed : int
+
+    Raises
+    ------
+    JobFolderError
+        If there is something at `out`.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise JobFolderError(f"{out}: is there already, expected a folder to be made.")
+    remove_leftovers(out.parent)
+    folder = temporary_beside(out)
+    try:
+        truth = write_job(run_job(draw_plan(n_ranks, fault, seed)), folder)
+        folder.replace(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return truth
+
+
+def write_job(line: Timeline, folder: Path) -> dict[str, Any]:
+    """Write all parts of a job and `truth.json`."""
+    plan = line.plan
+    folder.mkdir(parents=True, exist_ok=True)
+    writers: tuple[Callable[[Timeline, Path], None], ...] = (
+        _write_ranks,
+        _write_flight,
+        _write_logs,
+        _write_stacks,
+        _write_metrics,
+        _write_kernel,
+        _write_profiles,
+    )
+    with progress_bar(len(writers), "simulating a job", "part") as bar:
+        for write in writers:
+            write(line, folder)
+            bar.update()
+    truth = _truth(plan)
+    (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+    return truth
+
+
+def _truth(plan: JobPlan) -> dict[str, Any]:
+    truth = plan.truth()
+    since = truth.pop("since_seconds")
+    moment = None if since is None else iso(JOB_BEGIN + round(plan.since * 1e9))
+    end = iso(JOB_BEGIN + round(plan.end * 1e9))
+    return {**truth, "since": moment, "end": end, "ranks": plan.layout.n_ranks, "seed": plan.seed}
+
+
+def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
+    """Return a writer of moments by the clock of a rank's machine."""
+    ahead = plan.skew[rank // plan.layout.per_machine]
+
+    def stamp(seconds: float) -> str:
+        milliseconds = round((seconds + ahead) * 1000)
+        return iso(JOB_BEGIN + milliseconds * 10**6)[:23].rstrip("Z").replace("T", " ")
+
+    return stamp
+
+
+def _write_ranks(line: Timeline, folder: Path) -> None:
+    layout = line.plan.layout
+    tp, pp, dp = (layout.axis(axis) for axis in ("tp", "pp", "dp"))
+    rows = [
+        f"{rank},{layout.machine(rank)},{rank % layout.per_machine},{','.join(map(str, axes))}"
+        for rank, axes in enumerate(zip(tp, pp, dp, strict=True))
+    ]
+    text = "rank,machine,local_rank,tp,pp,dp\n" + "\n".join(rows) + "\n"
+    (folder / "ranks.csv").write_text(text)
+    ends = exit_rows(line)
+    if ends:
+        rows = [f"{rank},{code},{_stamp(line.plan, rank)(when)}" for rank, code, when in ends]
+        (folder / "exits.csv").write_text("rank,exit_code,timestamp\n" + "\n".join(rows) + "\n")
+
+
+def _write_flight(line: Timeline, folder: Path) -> None:
+    (folder / "flight").mkdir()
+    for name, data in flight_dumps(line, JOB_BEGIN):
+        (folder / "flight" / name).write_bytes(data)
+
+
+def _write_logs(line: Timeline, folder: Path) -> None:
+    (folder / "logs").mkdir()
+    for rank in range(line.plan.layout.n_ranks):
+        text = log_lines(line, rank, _stamp(line.plan, rank))
+        (folder / "logs" / f"{rank}.log").write_text(text)
+
+
+def _write_stacks(line: Timeline, folder: Path) -> None:
+    end = line.plan.end - 1.0
+    moments = [end - _APART * number for number in reversed(range(_ROUNDS))]
+    moments = [moment for moment in moments if moment > 0.0]
+    names = [iso(JOB_BEGIN + round(moment) * 10**9) for moment in moments]
+    for name in names:
+        (folder / "stacks" / name).mkdir(parents=True)
+    for number, rank, threads in sampled_stacks(line, moments):
+        file = folder / "stacks" / names[number] / f"{rank}.json"
+        file.write_bytes(msgspec.json.encode(threads))
+
+
+def _times(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
+    return pa.array(JOB_BEGIN + np.round(seconds * 1e9).astype(np.int64)).cast(
+        pa.timestamp("ns", "UTC")
+    )
+
+
+def _write_metrics(line: Timeline, folder: Path) -> None:
+    columns = dict(metric_samples(line))
+    rank = columns.pop("rank").astype(np.int64)
+    times = _times(columns.pop("seconds"))
+    machines = [line.plan.layout.machine(number) for number in range(line.plan.layout.n_ranks)]
+    table = {"timestamp": times, "machine": np.array(machines)[rank], "rank": rank, **columns}
+    (folder / "metrics").mkdir()
+    pq.write_table(pa.table(table), folder / "metrics" / "part.parquet")
+
+
+def _write_kernel(line: Timeline, folder: Path) -> None:
+    columns = dict(kernel_samples(line))
+    rank = columns.pop("rank").astype(np.int64)
+    times, activity = _times(columns.pop("seconds")), columns.pop("activity").astype(int)
+    state = [_STATES.get(Activity(number), "R") for number in activity.tolist()]
+    if line.plan.fault == "machine" and line.plan.shows_work:
+        stuck = activity == Activity.DEVICE
+        state = ["D" if is_stuck else letter for letter, is_stuck in zip(state, stuck, strict=True)]
+    if line.plan.is_silent:  # a site without eBPF tools
+        for name in ("cuda_call_ms", "verbs_completions"):
+            columns[name] = np.full(len(rank), np.nan)
+    arrays = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
+    (folder / "kernel").mkdir()
+    table = pa.table({"timestamp": times, "rank": rank, "state": state, **arrays})
+    pq.write_table(table, folder / "kernel" / "part.parquet")
+
+
+def _write_profiles(line: Timeline, folder: Path) -> None:
+    """Write profiles where steps took longer at times, or somebody wanted to know."""
+    n = line.plan.layout.n_ranks
+    if line.plan.kind not in ("jitter", "slow", "none"):
+        return
+    others = [rank for rank in range(n) if rank != line.plan.rank][: _PROFILED - 1]
+    for span in ("normal", "slow"):
+        (folder / "profiles" / span).mkdir(parents=True)
+        for rank in (line.plan.rank, *others):
+            for clock in ("on", "off"):
+                file = folder / "profiles" / span / f"{rank}.{clock}.folded"
+                file.write_text(folded_profile(line, rank, clock, span == "slow"))

@@ -1,0 +1,143 @@
+"""`diagnose run` on simulated folders of 8 ranks, and what `simulate job` writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN
+
+PARTS = ("flight", "logs", "stacks", "metrics", "kernel")
+
+
+def simulate(out: Path, fault: str, seed: int = 1) -> dict[str, Any]:
+    options = ["--ranks", "8", "--fault", fault, "--seed", str(seed)]
+    assert main(["simulate", "job", "--out", str(out), *options]) == 0
+    truth: dict[str, Any] = json.loads((out / "truth.json").read_text())
+    return truth
+
+
+def diagnose(job: Path, capsys: Any, *options: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["diagnose", "run", "--job", str(job), "--json", *options]) == 0
+    line: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return line
+
+
+@pytest.mark.parametrize("fault", ["loader", "sigstop", "dstate", "collective", "sigkill"])
+def test_the_rank_is_named(tmp_path: Path, capsys: Any, fault: str) -> None:
+    truth = simulate(tmp_path / "job", fault)
+    line = diagnose(tmp_path / "job", capsys)
+    assert (line["kind"], line["rank"]) == (truth["kind"], truth["rank"])
+    assert line["machine"] == truth["machine"]
+
+
+def test_a_rank_that_became_slow_is_named_in_spite_of_its_past(tmp_path: Path, capsys: Any) -> None:
+    truth = simulate(tmp_path / "job", "slow")
+    line = diagnose(tmp_path / "job", capsys)
+    assert (line["kind"], line["rank"]) == ("slow", truth["rank"])
+
+
+def test_a_machine_whose_ranks_are_accused_together_is_named(tmp_path: Path, capsys: Any) -> None:
+    truth = simulate(tmp_path / "job", "machine")
+    line = diagnose(tmp_path / "job", capsys)
+    assert (line["kind"], line["rank"], line["machine"]) == ("hang", None, truth["machine"])
+
+
+def test_a_healthy_job_shows_nothing(tmp_path: Path, capsys: Any) -> None:
+    simulate(tmp_path / "job", "none")
+    line = diagnose(tmp_path / "job", capsys)
+    assert (line["kind"], line["rank"]) == ("none", None)
+    assert {probe["state"] for probe in line["probes"].values()} == {"active"}
+
+
+def test_before_the_first_operation_nothing_is_known(tmp_path: Path, capsys: Any) -> None:
+    simulate(tmp_path / "job", "none")
+    begin = iso(JOB_BEGIN + 10**9)
+    assert diagnose(tmp_path / "job", capsys, "--at", begin)["kind"] == "none"
+
+
+def test_without_the_recorder_stacks_and_kernel_name_the_rank(tmp_path: Path, capsys: Any) -> None:
+    truth = simulate(tmp_path / "job", "dstate")
+    shutil.rmtree(tmp_path / "job" / "flight")
+    line = diagnose(tmp_path / "job", capsys)
+    assert (line["kind"], line["rank"]) == ("hang", truth["rank"])
+    assert "flight" in line["blind"]
+
+
+def test_the_same_seed_writes_the_same_job(tmp_path: Path) -> None:
+    first, second = (simulate(tmp_path / name, "loader", 3) for name in ("a", "b"))
+    assert first == second
+    for file in sorted((tmp_path / "a").rglob("*.*")):
+        if file.is_file():
+            assert (
+                file.read_bytes()
+                == (tmp_path / "b" / file.relative_to(tmp_path / "a")).read_bytes()
+            )
+
+
+def test_all_parts_and_a_truth_are_written(tmp_path: Path) -> None:
+    truth = simulate(tmp_path / "job", "exception")
+    names = {path.name for path in (tmp_path / "job").iterdir()}
+    assert {*PARTS, "ranks.csv", "exits.csv", "truth.json"} <= names
+    assert truth["kind"] == "crash"
+    assert truth["seconds_lost"] > 30
+    assert truth["machine"] == f"node-{truth['rank'] // 2:04d}"
+
+
+def refused(arguments: list[str], capsys: Any) -> str:
+    capsys.readouterr()
+    assert main(arguments) == 2
+    error: str = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_simulation_never_writes_over_something(tmp_path: Path, capsys: Any) -> None:
+    simulate(tmp_path / "job", "none")
+    again = ["simulate", "job", "--out", str(tmp_path / "job")]
+    assert "is there already" in refused(again, capsys)
+    odd = ["simulate", "job", "--out", str(tmp_path / "odd"), "--ranks", "7"]
+    assert "expected a multiple of 4" in refused(odd, capsys)
+    assert not (tmp_path / "odd").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"rank": [0]}, "column `timestamp` is missing"),
+        ({"timestamp": ["2026-11-22T00:00:00Z"], "rank": ["x"]}, "expected a timestamp and whole"),
+        ({"timestamp": ["2026-11-22T00:00:00Z"], "rank": [-1]}, "expected ranks from 0"),
+        (
+            {"timestamp": ["2026-11-22T00:00:00Z"], "rank": [0], "gpu_utilization": ["x"]},
+            "expected numbers",
+        ),
+    ],
+)
+def test_tables_of_another_form_are_refused(
+    tmp_path: Path, capsys: Any, table: dict[str, list[Any]], message: str
+) -> None:
+    (tmp_path / "metrics").mkdir()
+    pq.write_table(pa.table(table), tmp_path / "metrics" / "part.parquet")
+    assert message in refused(["diagnose", "run", "--job", str(tmp_path)], capsys)
+
+
+def test_folders_and_files_that_are_no_samples_are_refused(tmp_path: Path, capsys: Any) -> None:
+    run = ["diagnose", "run", "--job", str(tmp_path)]
+    sample = tmp_path / "stacks" / "2026-11-22T00:00:00Z"
+    sample.mkdir(parents=True)
+    (sample / "a.json").write_text("[]")
+    assert "its name is no rank" in refused(run, capsys)
+    (sample / "a.json").rename(sample / "3.json")
+    line = diagnose(tmp_path, capsys)
+    assert any("3.json holds no frame" in text for text in line["blind"])
+    sample.rename(sample.with_name("yesterday"))
+    assert "its name is no time" in refused(run, capsys)

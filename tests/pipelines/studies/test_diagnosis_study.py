@@ -1,0 +1,17 @@
+"""`forewarn study diagnosis` by its door, on two jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from forewarn.pipelines.cli.main import main
+
+
+def test_the_study_counts_right_names_beside_simple_rules(capsys: Any) -> None:
+    options = ["--jobs", "1", "--ranks", "8", "--seed", "1", "--json"]
+    assert main(["study", "diagnosis", *options]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["methods"]["forewarn"] == {"jobs": 1, "right": 1.0, "wrong": 0.0}
+    assert {"oldest log line", "lowest completed number", "without flight"} <= {*figures["methods"]}
+    assert figures["false_hangs"]["job_days"] == 600 / 86_400
