@@ -4,78 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action, ActionState
+from forewarn.response.course import Call, Course, Watched
 from forewarn.response.killed_jobs import eviction_held_back
 from forewarn.response.machine import Machine, ServiceState
 from forewarn.response.pool import Pool
 from forewarn.response.settings import MINUTE
 from forewarn.response.step import DrainMode, Step
 
-__all__ = ["Call", "Course", "Watched", "orphans", "reconcile"]
+__all__ = ["orphans", "reconcile"]
 
 _SURE = Nanoseconds(15 * MINUTE)
 """A scheduler that did not answer may still do it so long after it was asked."""
-
-
-class Call(StrEnum):
-    """What is asked of the driver."""
-
-    APPLY = "apply"
-    UNDO = "undo"
-    EVICT = "evict"
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """An open action, and what is remembered of it.
-
-    Attributes
-    ----------
-    action : Action
-    controller, boot : str
-        Those of the scheduler and of the machine when it was read to hold; empty if it never was.
-    set_again : bool
-        It was lost once, and set again.
-    """
-
-    action: Action
-    controller: str = ""
-    boot: str = ""
-    set_again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What is done about an open action now.
-
-    Attributes
-    ----------
-    action : Action
-        As it was read; whoever changes it names its version.
-    state : ActionState
-        To come to; the same as that of the action where nothing changed.
-    call : Call or None
-        What is asked of the driver, after the state is written.
-    jobs : tuple of str
-        To be ended, for `EVICT`.
-    detail : str
-        In words.
-    holds : bool
-        It was read to hold: remember the life of the controller and of the machine.
-    set_again : bool
-        It is set for the second time; remember that.
-    """
-
-    action: Action
-    state: ActionState
-    call: Call | None = None
-    jobs: tuple[str, ...] = ()
-    detail: str = ""
-    holds: bool = False
-    set_again: bool = False
 
 
 def reconcile(

@@ -10,9 +10,9 @@ from forewarn.pipelines.incidents import action_rows, closing_rows, decision_row
 from forewarn.pipelines.incidents.entries import ActionChange
 from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
 from forewarn.response.action import Action, ActionState
+from forewarn.response.course import Watched
 from forewarn.response.decision import Decision
 from forewarn.response.override import Override
-from forewarn.response.reconcile import Watched
 from forewarn.response.situation import Approval
 
 __all__ = ["ActionLedger"]

@@ -17,7 +17,7 @@ from forewarn.pipelines.incidents.entries import ActionChange
 from forewarn.pipelines.incidents.tables import action_states as states
 from forewarn.pipelines.incidents.tables import actions
 from forewarn.response.action import ENDED, Action, ActionState
-from forewarn.response.reconcile import Watched
+from forewarn.response.course import Watched
 from forewarn.response.step import DrainMode, Step
 
 __all__ = [

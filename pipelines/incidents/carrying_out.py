@@ -10,9 +10,9 @@ from forewarn.pipelines.incidents.driver import Driver, DriverError, DriverTimeo
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.runtime.progress import note
 from forewarn.response.action import Action, ActionState
+from forewarn.response.course import Call, Course, Watched
 from forewarn.response.incident import IncidentState
 from forewarn.response.machine import Machine
-from forewarn.response.reconcile import Call, Course, Watched
 from forewarn.response.step import Step
 
 __all__ = ["begin", "follow", "take_off_marks"]

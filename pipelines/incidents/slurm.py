@@ -10,6 +10,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.driver import DriverError, DriverTimeoutError, Fleet
 from forewarn.pipelines.incidents.slurm_command import SlurmCommand
 from forewarn.pipelines.incidents.slurm_nodes import AVOIDED, SlurmNode, parse_nodes
+from forewarn.pipelines.incidents.slurm_reason import checks_of, cleaned, reason_of
 from forewarn.pipelines.incidents.slurm_tables import (
     controller_start,
     jobs_by_node,
@@ -20,33 +21,18 @@ from forewarn.pipelines.incidents.slurm_tables import (
 )
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.response.action import Action
-from forewarn.response.machine import OURS, Machine, ServiceState
+from forewarn.response.machine import Machine, ServiceState
 from forewarn.response.step import Step
 
-__all__ = ["Slurm", "reason_of"]
+__all__ = ["Slurm"]
 
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _JOB = re.compile(r"[0-9]{1,12}([_+][0-9]{1,12})?")
 _USERS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*")
-_LONGEST = 160  # characters of a reason or message
-_UNSAFE = re.compile(r"""[^ -~]|["'`$\\=]""")
 # A job that has ended, or waits already, is no longer on the machine.
 _GONE = re.compile(r"invalid job id|pending|complet", re.IGNORECASE)
 _CANNOT_HEAR = re.compile(r"invalid job id|pending|complet|presently disabled", re.IGNORECASE)
 _RUNNING = "running,completing,configuring,suspended,stopped,signaling,resizing,stage_out"
-
-
-def reason_of(action: Action, why: str) -> str:
-    """Return what a node's reason says while we hold it: our mark, the action and why.
-
-    Only printable ASCII is left of `why`, and no `=` or quote: the rules for sudo rely on it.
-    """
-    return f"{OURS}{action.id} {_clean(why)}".rstrip()
-
-
-def _checks_of(action: Action) -> str:
-    """Return the reason of a node that is reserved for the checks of an action."""
-    return f"{OURS}{action.id} checks"
 
 
 def _refuse_foreign(node: SlurmNode, reservation: str) -> None:
@@ -57,11 +43,6 @@ def _refuse_foreign(node: SlurmNode, reservation: str) -> None:
         raise DriverError(f"{node.name} has a reason of somebody else: {reason}")
     if node.closed and machine.action is None:
         raise DriverError(f"{node.name} was taken out of service by somebody else")
-
-
-def _clean(text: str) -> str:
-    words = " ".join(_UNSAFE.sub(" ", text).split())
-    return words.lstrip("- ")[:_LONGEST].rstrip()  # a message is an argument of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +114,7 @@ class Slurm:
             return
         if not (node.drained and node.action == action.id):
             self._update(node, "state=drain", f"reason={reason_of(action, why)}")
-        if reservation == _checks_of(action):
+        if reservation == checks_of(action):
             self._delete_reservation(action)
 
     def _avoid(self, node: SlurmNode) -> None:
@@ -221,7 +202,7 @@ class Slurm:
         DriverError
             If Slurm refused for another cause than that a job cannot be told.
         """
-        text = _clean(message)
+        text = cleaned(message)
         refusals = [
             self._refusal(_CANNOT_HEAR, "notify", job, text) for job in jobs if _JOB.fullmatch(job)
         ]
@@ -269,7 +250,7 @@ class Slurm:
         return maintenance_by_node(self._show("reservation", "-o"))
 
     def _has_reservation(self, action: Action) -> bool:
-        return self._reservations().get(action.machine) == _checks_of(action)
+        return self._reservations().get(action.machine) == checks_of(action)
 
     def _create_reservation(self, action: Action) -> None:
         if not _USERS.fullmatch(self.check_users):

@@ -9,9 +9,10 @@ import pytest
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import Action, ActionState
+from forewarn.response.course import Call, Course, Watched
 from forewarn.response.machine import Machine, ServiceState
 from forewarn.response.pool import Limits, Pool
-from forewarn.response.reconcile import Call, Course, Watched, orphans, reconcile
+from forewarn.response.reconcile import orphans, reconcile
 from forewarn.response.step import DrainMode, Step
 
 NOW = Nanoseconds(100 * DAY)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import Action, ActionState
 from forewarn.response.brakes import Stop, Vitals, brakes
+from forewarn.response.course import Call, Watched
 from forewarn.response.decide import action_of, decide
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.finding import Finding, FindingKind, Severity
@@ -27,7 +28,7 @@ from forewarn.response.limits import Held, held_back
 from forewarn.response.machine import Machine, ServiceState
 from forewarn.response.override import Override
 from forewarn.response.pool import Limits, Mode, Pool
-from forewarn.response.reconcile import Call, Watched, orphans, reconcile
+from forewarn.response.reconcile import orphans, reconcile
 from forewarn.response.release import Check, Way, release
 from forewarn.response.settings import ResponseSettings
 from forewarn.response.shared_incidents import shared_incidents

@@ -13,9 +13,10 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.evaluation.simulation.jobs.meeting import Meeting
 from forewarn.evaluation.simulation.jobs.plan import JobPlan
 
-__all__ = ["Activity", "Meeting", "Timeline", "run_job"]
+__all__ = ["Activity", "Timeline", "run_job"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -40,33 +41,6 @@ class Activity(IntEnum):
     GONE = 9
     RDMA = 10
     NVLINK = 11
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """An operation of all groups of an axis at once.
-
-    Attributes
-    ----------
-    axis : str
-        `tp`, `dp`, `pp` or `world`.
-    names : tuple of str
-        What each rank calls, such as `all_reduce`; one name stands for all.
-    entered, ended : ndarrays of shape (n_ranks,)
-        Seconds; infinite where a rank does not, NaN where it has no part in it.
-    broken : ndarray of shape (n_ranks,), bool
-        Whose device never begins it.
-    """
-
-    axis: str
-    names: tuple[str, ...]
-    entered: FloatArray
-    ended: FloatArray
-    broken: BoolArray
-
-    def name(self, rank: int) -> str:
-        """Return what a rank calls."""
-        return self.names[rank % len(self.names)]
 
 
 @dataclass(slots=True)
