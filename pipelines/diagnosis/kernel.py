@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.blocked_ranks import busy_without_result, sleep_finding
 from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.metrics import metrics_until, traffic_channels
 from forewarn.pipelines.diagnosis.part import Case, Judged
-from forewarn.pipelines.diagnosis.rank_tables import read_samples
+from forewarn.pipelines.diagnosis.rank_tables import SampledPart, read_samples
 
 __all__ = ["KernelPart", "read_kernel"]
 
@@ -26,20 +25,8 @@ _SHARED = {
 
 
 @dataclass(frozen=True, slots=True)
-class KernelPart:
+class KernelPart(SampledPart):
     """Samples of the processes of all ranks."""
-
-    samples: RankSamples
-
-    @property
-    def ranks(self) -> frozenset[int]:
-        """Ranks with a sample."""
-        return frozenset(self.samples.rank.tolist())
-
-    @property
-    def last(self) -> int | None:
-        """Time of the last sample."""
-        return int(self.samples.time.max()) if len(self.samples.time) else None
 
     def judge(self, case: Case) -> Judged:
         """Say who sleeps in the kernel, works without result, or differs from its peers."""

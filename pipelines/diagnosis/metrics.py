@@ -12,7 +12,7 @@ from forewarn.models.diagnosis.metrics_probe import idle_gpus, metrics_probe
 from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.part import Case, Judged
-from forewarn.pipelines.diagnosis.rank_tables import read_samples
+from forewarn.pipelines.diagnosis.rank_tables import SampledPart, read_samples
 
 __all__ = ["MetricsPart", "metrics_until", "read_metrics", "traffic_channels"]
 
@@ -21,20 +21,8 @@ _GAUGES = ("gpu_utilization", "sm_activity")
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsPart:
+class MetricsPart(SampledPart):
     """The metrics of all ranks, as they were sampled."""
-
-    samples: RankSamples
-
-    @property
-    def ranks(self) -> frozenset[int]:
-        """Ranks with a sample."""
-        return frozenset(self.samples.rank.tolist())
-
-    @property
-    def last(self) -> int | None:
-        """Time of the last sample."""
-        return int(self.samples.time.max()) if len(self.samples.time) else None
 
     def judge(self, case: Case) -> Judged:
         """Say whether bytes move, whose GPU is idle, and who moves fewer than its peers."""

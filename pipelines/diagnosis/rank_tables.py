@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,27 @@ from forewarn.features.records.timestamp_columns import as_nanoseconds
 from forewarn.pipelines.diagnosis.job_folder import JobFolderError
 from forewarn.pipelines.storage.parquet_files import read_parquet
 
-__all__ = ["read_samples"]
+__all__ = ["SampledPart", "read_samples"]
 
 FloatArray = npt.NDArray[np.float64]
 _NO_TIMES, _NO_VALUES = np.zeros(0, np.int64), np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledPart:
+    """A part that is a table of samples."""
+
+    samples: RankSamples
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks with a sample."""
+        return frozenset(self.samples.rank.tolist())
+
+    @property
+    def last(self) -> int | None:
+        """Time of the last sample."""
+        return int(self.samples.time.max()) if len(self.samples.time) else None
 
 
 def read_samples(folder: Path, channels: Sequence[str], state: str | None = None) -> RankSamples:
