@@ -69,7 +69,10 @@ def _for_suspects(nodes: Sequence[str], check: NodeCheck, met: set[Group]) -> li
     settled = proof.good | proof.bad | proof.unsteady
     suspects = [node for node in nodes if node not in settled or node in check.doubtful]
     ends = frozenset().union(*proof.links)
-    helpers = [node for node in _by_speed(nodes, check) if node in proof.good - ends]
+    sure = [node for node in _by_speed(nodes, check) if node in proof.good - check.doubtful]
+    # The end of a bad link is good, but who fails with it cannot be told from a second bad link
+    # until it has passed often enough; so it helps where nobody else is left.
+    helpers = sorted(sure, key=lambda node: node in ends)
     groups = _matched(suspects, helpers, met)
     busy = {node for group in groups for node in group}
     return groups + _among([node for node in suspects if node not in busy], met)

@@ -95,6 +95,14 @@ def test_the_example_of_dlrover() -> None:
     assert proved(check_of(nodes, tests).works) == ("12345", "6", [])
 
 
+def test_ends_of_bad_links_help_where_all_good_nodes_are_ends() -> None:
+    nodes = ["n0", "n1", "n2", "n3", "n4", "n5"]
+    links = frozenset({frozenset({"n0", "n1"}), frozenset({"n2", "n3"})})
+    truth = Truth(frozenset({"n4", "n5"}), links)
+    works = check_of(nodes, run_rounds(nodes, truth, pairs)).works
+    assert (works.bad, works.links) == (truth.bad, links)
+
+
 @st.composite
 def fleets(draw: st.DrawFn) -> tuple[list[str], Truth]:
     nodes = [f"n{number}" for number in range(draw(st.integers(4, 20)))]
