@@ -70,8 +70,8 @@ def title(column: str) -> str:
 
     Examples
     --------
-    >>> title("clock_sm"), title("smart_5_raw")
-    ('SM clock', 'smart_5_raw')
+    >>> title("clock_sm"), title("fan_speed")
+    ('SM clock', 'fan_speed')
     """
     return NOUNS.get(column, visible(column, limit=60))
 

@@ -87,7 +87,7 @@ def span_words(span: Nanoseconds) -> str:
 
     Examples
     --------
-    >>> span_words(Nanoseconds(7 * DAY)), span_words(Nanoseconds(12 * HOUR))
+    >>> span_words(Nanoseconds(7 * DAY)), span_words(Nanoseconds(DAY // 2))
     ('this week', 'in the last 12 h')
     """
     if span == 7 * DAY:

@@ -197,7 +197,8 @@ def test_failures_are_foreseen_far_better_than_by_chance(
 
 def test_lists_hold_what_the_contract_names(lists: Path) -> None:
     assert sorted(path.name for path in lists.iterdir()) == [f"date={day}" for day in LIST_DAYS]
-    files = {f"at_risk.{kind}" for kind in ("parquet", "csv", "json", "html")} | {"unscored.csv"}
+    files = {f"at_risk.{kind}" for kind in ("parquet", "csv", "json", "html")}
+    files |= {"unscored.csv", "summary.json"}
     wanted = {
         "rank", "gpu_serial", "probability", "flagged", "flagged_by", "reasons", "window_end",
         "model_version", "valid_until",

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -127,6 +128,7 @@ class World:
 
     def begin(self) -> None:
         remove(self.url)
+        self.settle()
         if not self.real:
             driver = file_driver(self.machines)
             for name in NAMES:
@@ -135,8 +137,20 @@ class World:
             driver.machines[NAMES[0]] = replace(driver.machines[NAMES[0]], jobs=("17",))
             driver.save()
 
+    def settle(self) -> None:
+        """Wait until Slurm has heard of all nodes: one that was resumed is silent for a moment."""
+        if self.real:
+            driver = ResponseSite.of(self.config).driver()
+            assert driver is not None
+            for _ in range(1200):
+                if all(m.state is not ServiceState.DOWN for m in driver.read().machines):
+                    return
+                time.sleep(0.05)
+            raise AssertionError("a node is silent for more than a minute")
+
     def call(self, minutes: float = 0) -> None:
         """Let time pass and call the loop; if it is killed, call it again, as cron would."""
+        self.settle()
         self.now = Nanoseconds(int(self.now + minutes * MINUTE))
         if not self._child(self._respond):
             assert self._child(self._respond)
@@ -200,6 +214,7 @@ class World:
             driver.save()
 
     def summary(self) -> dict[str, Any]:
+        self.settle()
         with Ledger.open(self.url) as ledger:
             lives = {
                 f"{i.machine} {a.step}": list(
