@@ -81,7 +81,7 @@ def counted_noun(column: str, n: float) -> str:
 
     Examples
     --------
-    >>> counted_noun("rows_remapped", 1), counted_noun("smart_5_raw", 2)
+    >>> counted_noun("rows_remapped", 1), counted_noun("fan_stops", 2)
     ('row remapped', '')
     """
     singular, plural = _COUNTED.get(column, ("", ""))
