@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from forewarn.models.diagnosis.hardware import HostEvent, hardware_finding, list_finding
 from forewarn.pipelines.diagnosis.part import Case, Judged
@@ -28,12 +29,15 @@ class EventsPart:
     ranks: frozenset[int] = frozenset()
     last: int | None = None
 
+    def rows(self, case: Case) -> list[dict[str, Any]]:
+        """Return what was said in the hour up to a case's moment."""
+        return self.events.grave_events(_machines(case), case.at - _EARLIER, case.at)
+
     def judge(self, case: Case) -> Judged:
         """Say which ranks run on a GPU that broke."""
-        rows = self.events.grave_events(_machines(case), case.at - _EARLIER, case.at)
         events = [
             HostEvent(row["machine_id"], row["gpu_serial"], row["xid"], parse_moment(row["time"]))
-            for row in rows
+            for row in self.rows(case)
         ]
         finding = hardware_finding(events, case.ranks)
         return Judged(findings=() if finding is None else (finding,))

@@ -16,8 +16,6 @@ from forewarn.pipelines.runtime.timestamps import parse_moment
 
 __all__ = ["event_signs"]
 
-_EARLIER = 60 * 60 * 10**9  # it covers a time-out of 30 minutes
-
 
 def event_signs(case: Case, matcher: LogMatcher) -> list[MachineSign]:
     """Return what hosts said in the hour up to a case's moment; nothing where that is not known.
@@ -31,9 +29,7 @@ def event_signs(case: Case, matcher: LogMatcher) -> list[MachineSign]:
     part = case.parts.get("events")
     if not isinstance(part, EventsPart):
         return []
-    machines = {row.machine for row in case.ranks.table.values() if row.machine}
-    rows = part.events.grave_events(machines, case.at - _EARLIER, case.at)
-    signs = (_sign(row, case.ranks, matcher) for row in rows)
+    signs = (_sign(row, case.ranks, matcher) for row in part.rows(case))
     return [sign for sign in signs if sign is not None]
 
 
