@@ -4,8 +4,8 @@
 
 The ledger holds a million findings of 20,000 GPUs (with --short a tenth), nearly all of
 incidents that are over. Readers ask for what a console shows: the open incidents, actions, the
-switch, one incident; now and then older ones, or those of one machine. The writer posts 1,000
-findings at a time, most of them repeats. First each of them pauses a second before the next
+switch, one incident; now and then the score, older ones, or those of one machine. The writer posts
+1,000 findings at a time, most of them repeats. First each of them pauses a second before the next
 request, as a console that refreshes itself does; then nobody pauses, which is as much as the server
 can do.
 Prints for each request median, p95 and the answers a second, and the CPU seconds of the server.
@@ -45,17 +45,25 @@ GPUS, PER_MACHINE, READERS, OPEN = 20_000, 8, 50, 1_000
 NOW = Nanoseconds(time.time_ns())
 TOKENS = f"reader:see={token_digest('see').hex()},writer:report={token_digest('report').hex()}"
 SERVE = """
-import os, sys
+import os, sys, time
+from functools import partial
 from pathlib import Path
 from forewarn.pipelines.incidents.access import parse_access
+from forewarn.pipelines.incidents.alert_book import AlertBook
 from forewarn.pipelines.incidents.api import serve_api
 from forewarn.pipelines.incidents.api_desk import Desk
 from forewarn.pipelines.incidents.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.response_score import score_of
+from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.serving.listener import Listener
+Path(sys.argv[2], "my.toml").touch()
 ledger = Ledger.open(sys.argv[1])
+site = ResponseSite.of(Path(sys.argv[2], "my.toml"))
+score = partial(score_of, site, ledger, book=AlertBook(ledger))
 switch = KillSwitch(Path(sys.argv[2], "stop"), ledger)
-desk = Desk(ledger, parse_access(os.environ["FOREWARN_RESPOND_TOKENS"]), switch, dict)
+access = parse_access(os.environ["FOREWARN_RESPOND_TOKENS"])
+desk = Desk(ledger, access, switch, lambda: score(now=time.time_ns()))
 serve_api(desk, Listener("respond", "127.0.0.1", int(sys.argv[3])))
 """
 
@@ -168,6 +176,7 @@ def _paths(newest: int, seed: int) -> Iterator[str]:
             yield "/v1/switch"
             yield f"/v1/incidents/{draw.randrange(1, newest)}"
         yield f"/v1/incidents?before={draw.randrange(200, newest)}"
+        yield "/v1/score"
         yield f"/v1/incidents?machine=node-{draw.randrange(GPUS // PER_MACHINE):05}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.time_units import DAY, Nanoseconds
@@ -11,7 +12,10 @@ from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.override import Override
 from forewarn.response.settings import ResponseSettings
 
-__all__ = ["Brake", "Freeze", "Stop", "Vitals", "brakes", "dead_man"]
+__all__ = ["SIGNS", "Brake", "Freeze", "Stop", "Vitals", "brakes", "dead_man"]
+
+SIGNS: Final = ("list", "loop", "drift")
+"""What `dead_man` looks for."""
 
 _BY_MODEL = frozenset({FindingKind.AT_RISK, FindingKind.VERDICT})
 
@@ -81,6 +85,8 @@ class Vitals:
         Of the lists before it, as their median.
     drifted : tuple of str
         Inputs that are no longer what the model has learned from.
+    drifted_at : int or None
+        When that was seen; None if nobody knows.
     policy_since : int or None
         When this policy was first used; None if it is not known.
     models_since : mapping of str to int
@@ -95,6 +101,7 @@ class Vitals:
     list_length: int | None = None
     usual_length: float | None = None
     drifted: tuple[str, ...] = ()
+    drifted_at: Nanoseconds | None = None
     policy_since: Nanoseconds | None = None
     models_since: Mapping[str, Nanoseconds] = field(default_factory=dict)
     freezes: Sequence[Freeze] = ()
@@ -114,21 +121,31 @@ def brakes(vitals: Vitals, *, settings: ResponseSettings, now: Nanoseconds) -> t
         *_new_policy(vitals, settings, now),
         *_new_models(vitals, settings, now),
         *_long_list(vitals, settings),
-        *_drifted(vitals),
+        *_drifted(vitals, settings, now),
     )
 
 
-def dead_man(vitals: Vitals, *, settings: ResponseSettings, now: Nanoseconds) -> tuple[str, ...]:
-    """Return what has stopped without a word: no list or no loop came. Each is an alert."""
+def dead_man(vitals: Vitals, *, settings: ResponseSettings, now: Nanoseconds) -> dict[str, str]:
+    """Return what has stopped without a word: no list, loop or report of drift came.
+
+    Each is an alert, by what it is about.
+    """
     signs = (
         ("list", vitals.last_list, settings.list_every),
         ("loop", vitals.last_loop, settings.loop_every),
     )
-    return tuple(
-        f"no {name} came {'so far' if last is None else f'for more than {_words(every)}'}"
+    troubles = {
+        name: f"no {name} came {'so far' if last is None else f'for more than {_words(every)}'}"
         for name, last, every in signs
         if last is None or now - last > every
-    )
+    }
+    end = _drift_end(vitals, settings)
+    if vitals.drifted and end is not None and end <= now:
+        troubles["drift"] = (
+            f"no report of drift came for more than {_words(settings.drift_every)}: the last said "
+            f"{_some(vitals.drifted)}, and holds predictions back no longer"
+        )
+    return troubles
 
 
 def _words(span: int) -> str:
@@ -178,8 +195,19 @@ def _long_list(vitals: Vitals, settings: ResponseSettings) -> Iterable[Brake]:
         yield Brake(words, None, model="")
 
 
-def _drifted(vitals: Vitals) -> Iterable[Brake]:
-    if vitals.drifted:
-        names = ", ".join(vitals.drifted[:3])
-        more = f" and {len(vitals.drifted) - 3} more" if len(vitals.drifted) > 3 else ""
-        yield Brake(f"the inputs of the model have drifted: {names}{more}", None, model="")
+def _drifted(vitals: Vitals, settings: ResponseSettings, now: Nanoseconds) -> Iterable[Brake]:
+    """Yield that inputs have moved, until the report is too old; one without a time never is."""
+    end = _drift_end(vitals, settings)
+    if vitals.drifted and (end is None or now < end):
+        words = f"the inputs of the model have drifted: {_some(vitals.drifted)}"
+        yield Brake(words, end, model="")
+
+
+def _drift_end(vitals: Vitals, settings: ResponseSettings) -> Nanoseconds | None:
+    at = vitals.drifted_at
+    return None if at is None else Nanoseconds(at + settings.drift_every)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

@@ -18,7 +18,8 @@ class ServiceState(StrEnum):
     """Whether a machine takes jobs.
 
     `DRAINING` takes no new ones and still has some; `DRAINED` has none; `DOWN` does not answer, or
-    was set so; `UNKNOWN` is what a controller says of a machine after its own restart.
+    was set so; `UNKNOWN` is what a controller says of a machine after its own restart, and of one
+    that has not answered it since it was given back.
     """
 
     IN_SERVICE = "in_service"

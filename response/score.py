@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -121,7 +122,8 @@ def score(
     judged = [alert for alert in left if alert.outcome in _JUDGED]
     saved = _hours_saved(alerts, judged, costs, resampling)
     isolated = _hours_isolated(alerts, now, resampling)
-    missed = [failure for failure in failures if not _announced(failure, alerts)]
+    by_machine = _by_machine(alerts)
+    missed = [f for f in failures if not _announced(f, by_machine.get(f.machine, ()))]
     return Score(
         precision=figure(_precision(judged, resampling), _UNKNOWN),
         apparent_precision=_apparent(alerts, resampling),
@@ -180,10 +182,17 @@ def _days_to_answer(left_alone: int, judged: int, days: float) -> float | None:
 # --- failures and minutes -------------------------------------------------------------------------
 
 
+def _by_machine(alerts: Sequence[Alert]) -> dict[str, list[Alert]]:
+    groups: dict[str, list[Alert]] = defaultdict(list)
+    for alert in alerts:
+        groups[alert.machine].append(alert)
+    return groups
+
+
 def _announced(failure: Failure, alerts: Sequence[Alert]) -> bool:
+    """Tell whether an alert of its machine announced a failure."""
     return any(
-        alert.machine == failure.machine
-        and alert.at < failure.at <= alert.horizon
+        alert.at < failure.at <= alert.horizon
         and (not failure.gpu_serial or alert.gpu_serial in (None, failure.gpu_serial))
         for alert in alerts
     )

@@ -17,6 +17,7 @@ _SKEW: Final = Nanoseconds(10**9)
 _AHEAD: Final = Nanoseconds(5 * MINUTE)
 _REST: Final = Nanoseconds(7 * DAY)
 _LIST_EVERY: Final = Nanoseconds(26 * HOUR)
+_DRIFT_EVERY: Final = Nanoseconds(7 * DAY)
 _LOOP_EVERY: Final = Nanoseconds(15 * MINUTE)
 
 
@@ -56,6 +57,8 @@ class ResponseSettings:
         How long a new policy, and what a new model says, is only observed.
     list_every, loop_every : int
         A list or a loop later than this raises an alert.
+    drift_every : int
+        A report of drift that is older brakes no longer, and raises an alert.
     keep : bool
         A machine that was taken out for a prediction that did not come true stays out, and a
         person gives it back.
@@ -83,6 +86,7 @@ class ResponseSettings:
     first_day: Nanoseconds = DAY
     list_every: Nanoseconds = _LIST_EVERY
     loop_every: Nanoseconds = _LOOP_EVERY
+    drift_every: Nanoseconds = _DRIFT_EVERY
     keep: bool = False
     known_late: Nanoseconds = DAY
     least_load: float = 0.8

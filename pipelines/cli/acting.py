@@ -83,8 +83,15 @@ def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, s
     if args.json:
         print(json.dumps({"incident": incident, "changed": changed}))
     else:
-        say(done if changed else same)
+        say(f"incident {incident}: {done if changed else same}")
     return 0
+
+
+def _act(args: argparse.Namespace, act: Callable[[Person], bool], done: str, same: str) -> int:
+    """Let the user do something about an incident, and say what came of it."""
+    with _opened(args) as (_, ledger):
+        changed = act(_person(ledger, args))
+    return _report(args, args.incident, changed, done, same)
 
 
 # --- looking --------------------------------------------------------------------------------------
@@ -144,10 +151,8 @@ def add_approve(commands: Commands) -> None:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    with _opened(args) as (_, ledger):
-        changed = _person(ledger, args).approve(args.incident)
-    done = f"incident {args.incident}: approved, the next `forewarn respond` does it"
-    return _report(args, args.incident, changed, done, f"incident {args.incident}: approved before")
+    done = "approved, the next `forewarn respond` does it"
+    return _act(args, lambda person: person.approve(args.incident), done, "approved before")
 
 
 def add_drain(commands: Commands) -> None:
@@ -173,11 +178,8 @@ def _drain(args: argparse.Namespace) -> int:
 
     with _opened(args) as (_, ledger):
         number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
-    done = (
-        f"incident {number}: the next `forewarn respond` asks to drain {args.machine}, if the "
-        "limits let it"
-    )
-    return _report(args, number, new, done, f"incident {number}: asked for already")
+    done = f"the next `forewarn respond` asks to drain {args.machine}, if the limits let it"
+    return _report(args, number, new, done, "asked for already")
 
 
 def add_undo(commands: Commands) -> None:
@@ -193,10 +195,8 @@ def add_undo(commands: Commands) -> None:
 
 
 def _undo(args: argparse.Namespace) -> int:
-    with _opened(args) as (_, ledger):
-        changed = _person(ledger, args).undo(args.incident)
-    done = f"incident {args.incident}: overridden, the next `forewarn respond` takes it back"
-    return _report(args, args.incident, changed, done, f"incident {args.incident}: undone before")
+    done = "overridden, the next `forewarn respond` takes it back"
+    return _act(args, lambda person: person.undo(args.incident), done, "undone before")
 
 
 def add_ack(commands: Commands) -> None:
@@ -206,10 +206,7 @@ def add_ack(commands: Commands) -> None:
 
 
 def _ack(args: argparse.Namespace) -> int:
-    with _opened(args) as (_, ledger):
-        changed = _person(ledger, args).acknowledge(args.incident)
-    done = f"incident {args.incident}: yours"
-    return _report(args, args.incident, changed, done, f"incident {args.incident}: taken before")
+    return _act(args, lambda person: person.acknowledge(args.incident), "yours", "taken before")
 
 
 def add_outcome(commands: Commands) -> None:
@@ -229,12 +226,13 @@ def add_outcome(commands: Commands) -> None:
 def _outcome(args: argparse.Namespace) -> int:
     from forewarn.response.incident import Outcome
 
-    with _opened(args) as (_, ledger):
-        changed = _person(ledger, args).record_outcome(
-            args.incident, Outcome(args.outcome), args.failed_at
-        )
-    done = f"incident {args.incident}: {args.outcome}"
-    return _report(args, args.incident, changed, done, f"{done}, as before")
+    outcome, failed_at = Outcome(args.outcome), args.failed_at
+    return _act(
+        args,
+        lambda person: person.record_outcome(args.incident, outcome, failed_at),
+        args.outcome,
+        f"{args.outcome}, as before",
+    )
 
 
 # --- the kill switch ------------------------------------------------------------------------------

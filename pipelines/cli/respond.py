@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,11 +147,13 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
 
 
 def _desk(site: ResponseSite, ledger: Ledger) -> Desk:
+    from forewarn.pipelines.incidents.alert_book import AlertBook
     from forewarn.pipelines.incidents.api_desk import Desk
     from forewarn.pipelines.incidents.response_score import score_of
 
-    access = site.access(os.environ)
-    return Desk(ledger, access, site.switch(ledger), lambda: score_of(site, ledger, now=_now()))
+    access, book = site.access(os.environ), AlertBook(ledger)
+    score = partial(score_of, site, ledger, book=book)
+    return Desk(ledger, access, site.switch(ledger), lambda: score(now=_now()))
 
 
 def _new_token(text: str) -> int:

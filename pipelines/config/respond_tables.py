@@ -70,6 +70,7 @@ class RespondTable(StrictTable):
     many: Annotated[int, Field(ge=2, le=10**9, strict=True)] = 3
     max_age: Duration = parse_duration("24h")
     list_every: Duration = parse_duration("26h")
+    drift_every: Duration = parse_duration("7d")
     known_late: Duration = parse_duration("1d")
     refill: Duration = parse_duration("1d")
     fleet_rate: Count = 10

@@ -10,6 +10,7 @@ from forewarn.pipelines.incidents import action_rows, closing_rows, decision_row
 from forewarn.pipelines.incidents.entries import ActionChange
 from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
 from forewarn.response.action import Action, ActionState
+from forewarn.response.alert import Moments
 from forewarn.response.course import Watched
 from forewarn.response.decision import Decision
 from forewarn.response.override import Override
@@ -39,6 +40,11 @@ class ActionLedger:
         """Return the decisions about an incident, oldest first."""
         with self.database.reading() as connection:
             return decision_rows.decisions_of(connection, incident)
+
+    def decisions_by_incident(self, incidents: Sequence[int]) -> dict[int, list[Decision]]:
+        """Return the decisions about each incident that has any, oldest first."""
+        with self.database.reading() as connection:
+            return decision_rows.of_incidents(connection, incidents)
 
     def approve(
         self, incident: int, decision_at: Nanoseconds, *, now: Nanoseconds, who: str
@@ -154,6 +160,11 @@ class ActionLedger:
         """Return what became of an action, oldest first."""
         with self.database.reading() as connection:
             return action_rows.changes(connection, number)
+
+    def first_moments(self, numbers: Sequence[int]) -> Moments:
+        """Return when each action first came to which state."""
+        with self.database.reading() as connection:
+            return action_rows.first_moments(connection, numbers)
 
     def overrides(self, since: Nanoseconds) -> list[Override]:
         """Return what somebody undid since a moment, oldest first."""

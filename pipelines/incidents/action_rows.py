@@ -25,6 +25,7 @@ __all__ = [
     "add",
     "advance",
     "changes",
+    "first_moments",
     "of_incidents",
     "open_actions",
     "recent",
@@ -198,6 +199,19 @@ def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, 
         for row in _selected(connection, actions.c.incident.in_(chunk)):
             by_incident[row.incident].append(row)
     return {incident: tuple(rows) for incident, rows in by_incident.items()}
+
+
+def first_moments(
+    connection: Connection, numbers: Sequence[int]
+) -> dict[int, dict[ActionState, Nanoseconds]]:
+    """Return when each action first came to which state, nanoseconds since 1970 UTC."""
+    moments: dict[int, dict[ActionState, Nanoseconds]] = defaultdict(dict)
+    for chunk in chunks(numbers):
+        query = select(states.c.action, states.c.state, states.c.at)
+        query = query.where(states.c.action.in_(chunk)).order_by(states.c.action, states.c.version)
+        for action, state, at in connection.execute(query):
+            moments[action].setdefault(ActionState(state), Nanoseconds(at))
+    return dict(moments)
 
 
 def changes(connection: Connection, number: int) -> list[ActionChange]:

@@ -41,6 +41,13 @@ class Audit:
             values = {"at": now, "who": who, "act": act, "target": target, "detail": detail}
             connection.execute(insert(notes).values(**values))
 
+    def last_words(self, act: str, target: str) -> str:
+        """Return what was noted last of an act and its target; empty if nothing was."""
+        same = (notes.c.act == act) & (notes.c.target == target)
+        query = select(notes.c.detail).where(same).order_by(notes.c.id.desc()).limit(1)
+        with self.database.reading() as connection:
+            return connection.scalar(query) or ""
+
     def notes(self, limit: int = 100) -> list[Note]:
         """Return what was done last, newest first."""
         with self.database.reading() as connection:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import decision_rows
+from forewarn.pipelines.incidents.chunks import chunks
 from forewarn.pipelines.incidents.entries import ConfirmedFailure
 from forewarn.pipelines.incidents.tables import (
     acknowledgements,
@@ -24,7 +25,7 @@ from forewarn.response.action import ActionState
 from forewarn.response.incident import IncidentState, Outcome
 from forewarn.response.override import Override
 
-__all__ = ["acknowledge", "add_outcome", "confirmed", "overrides"]
+__all__ = ["acknowledge", "add_outcome", "changed_after", "confirmed", "failure_times", "overrides"]
 
 
 def add_outcome(
@@ -48,6 +49,28 @@ def add_outcome(
     times = {"failed_at": failed_at, "known_at": known_at}
     versions = decision_rows.because(connection, incident)
     connection.execute(insert(outcomes).values(**values, **times, **versions))
+
+
+def changed_after(connection: Connection, number: int) -> tuple[int, list[int]]:
+    """Return the number of the newest outcome, and the incidents with one after a number."""
+    rows = connection.execute(
+        select(outcomes.c.id, outcomes.c.incident).where(outcomes.c.id > number)
+    ).all()
+    return max([number, *(row.id for row in rows)]), [row.incident for row in rows]
+
+
+def failure_times(connection: Connection, incidents_of: Sequence[int]) -> dict[int, Nanoseconds]:
+    """Return when it failed, by the newest outcome of each incident that confirms a failure."""
+    times: dict[int, Nanoseconds] = {}
+    for chunk in chunks(incidents_of):
+        newest = select(func.max(outcomes.c.id)).where(outcomes.c.incident.in_(chunk))
+        query = select(outcomes).where(outcomes.c.id.in_(newest.group_by(outcomes.c.incident)))
+        times |= {
+            row.incident: row.failed_at or row.at
+            for row in connection.execute(query)
+            if row.outcome == Outcome.CONFIRMED.value
+        }
+    return times
 
 
 def confirmed(connection: Connection) -> list[ConfirmedFailure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,16 @@ from forewarn.response.finding import Severity
 from forewarn.response.situation import Approval
 from forewarn.response.step import DrainMode, Step
 
-__all__ = ["ApprovalError", "add", "approvals_of", "approve", "because", "decisions_of", "last_of"]
+__all__ = [
+    "ApprovalError",
+    "add",
+    "approvals_of",
+    "approve",
+    "because",
+    "decisions_of",
+    "last_of",
+    "of_incidents",
+]
 
 
 class ApprovalError(InputError):
@@ -74,6 +84,16 @@ def decisions_of(connection: Connection, incident: int) -> list[Decision]:
     """Return all decisions of an incident, oldest first."""
     query = select(decisions).where(decisions.c.incident == incident).order_by(decisions.c.id)
     return [_decision_of(row) for row in connection.execute(query)]
+
+
+def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, list[Decision]]:
+    """Return all decisions of each incident that has any, oldest first."""
+    by_incident: dict[int, list[Decision]] = defaultdict(list)
+    for chunk in chunks(incidents):
+        query = select(decisions).where(decisions.c.incident.in_(chunk)).order_by(decisions.c.id)
+        for row in connection.execute(query):
+            by_incident[row.incident].append(_decision_of(row))
+    return dict(by_incident)
 
 
 def _decision_of(row: Row[Any]) -> Decision:

@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.records.table import RecordsError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.parquet_files import read_columns
 from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.past import PastFinding
 from forewarn.response.policy import Policy
@@ -69,13 +68,7 @@ def read_events(records: Path, *, since: str = "") -> pa.Table:
 
 
 def _read(path: Path) -> pa.Table:
-    file = open_parquet(path)
-    try:
-        rows = file.read(columns=list(_COLUMNS)).select(list(_COLUMNS))
-        table = rows.cast(pa.schema(list(_COLUMNS.items())))
-    except (pa.ArrowException, KeyError, OSError) as error:
-        detail = (str(error).splitlines() or [""])[0][:100]
-        raise RecordsError(f"{path}: cannot be used as events ({detail}).") from None
+    table = read_columns(path, _COLUMNS, "events")
     for name in ("timestamp", "known_at"):
         column = table[name].cast(pa.int64())
         table = table.set_column(table.schema.get_field_index(name), name, column)

@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "newest_numbers",
     "open_for",
+    "opened_since",
     "settle",
     "share",
     "state_of",
@@ -64,6 +65,12 @@ def newest_numbers(
     if before is not None:
         query = query.where(incidents.c.id < before)
     return list(connection.scalars(query.order_by(incidents.c.id.desc()).limit(limit)))
+
+
+def opened_since(connection: Connection, since: Nanoseconds) -> list[int]:
+    """Return the numbers of the incidents that were opened since a moment, newest first."""
+    query = select(incidents.c.id).where(incidents.c.opened_at >= since)
+    return list(connection.scalars(query.order_by(incidents.c.id.desc())))
 
 
 def _state() -> ColumnElement[str]:

@@ -140,6 +140,16 @@ class Ledger(ActionLedger, Audit):
         with self.database.reading() as connection:
             return next(iter(incident_rows.load(connection, [number])), None)
 
+    def by_number(self, numbers: Sequence[int]) -> list[Incident]:
+        """Return the incidents of some numbers, in their order."""
+        with self.database.reading() as connection:
+            return incident_rows.load(connection, numbers)
+
+    def opened_since(self, since: Nanoseconds) -> list[int]:
+        """Return the numbers of the incidents that were opened since a moment, newest first."""
+        with self.database.reading() as connection:
+            return incident_rows.opened_since(connection, since)
+
     def incidents(
         self,
         *,
@@ -224,6 +234,16 @@ class Ledger(ActionLedger, Audit):
                 failed_at=failed_at,
                 known_at=known_at,
             )
+
+    def outcomes_after(self, number: int) -> tuple[int, list[int]]:
+        """Return the number of the newest outcome, and the incidents with one after a number."""
+        with self.database.reading() as connection:
+            return closing_rows.changed_after(connection, number)
+
+    def failure_times(self, incidents: Sequence[int]) -> dict[int, Nanoseconds]:
+        """Return when it failed, of each incident whose outcome is a failure."""
+        with self.database.reading() as connection:
+            return closing_rows.failure_times(connection, incidents)
 
     def confirmed_failures(self) -> list[ConfirmedFailure]:
         """Return the failures that outcomes confirm: retraining may learn from them."""

@@ -150,7 +150,7 @@ def _texts(records: Records, name: str, rows: np.ndarray) -> list[str | None]:
 
 def _xids(records: Records, places: Places, policy: Policy) -> Iterator[PastFinding]:
     """Yield the findings of the column `xid`, if it was read; a record is known at its end."""
-    if _XID not in records.columns:
+    if _XID not in records.columns.names:
         return
     rows = np.arange(len(records))
     codes = np.nan_to_num(records.numbers(_XID, rows))

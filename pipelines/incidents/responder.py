@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
@@ -20,7 +20,7 @@ from forewarn.pipelines.incidents.vitals import read_vitals
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.response.action import Action
-from forewarn.response.brakes import brakes, dead_man
+from forewarn.response.brakes import SIGNS, brakes, dead_man
 from forewarn.response.by_hand import decide_by_hand
 from forewarn.response.decide import action_of, decide
 from forewarn.response.decision import Decision, Ruling
@@ -34,6 +34,8 @@ from forewarn.response.shared_incidents import shared_incidents
 from forewarn.response.situation import Situation, by_machine
 
 __all__ = ["Decided", "Responder"]
+
+_ALERT = "alert"  # act of a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,6 @@ class Responder:
     driver: Driver | None
     clock: Clock = field(default_factory=SystemClock)
     warn: Callable[[str, str], None] = alert
-    _warned: set[str] = field(default_factory=set, init=False)
 
     def once(self) -> list[Decided]:
         """Take findings, look after what was begun, decide, act, and look again.
@@ -137,7 +138,7 @@ class Responder:
         vitals = read_vitals(
             self.site, self.ledger, self.policy, incidents, gathered, overrides=overrides, now=now
         )
-        self._warn(dead_man(vitals, settings=settings, now=now))
+        self._warn(dead_man(vitals, settings=settings, now=now), now)
         return Situation(
             now=now,
             fleet={machine.name: machine for machine in fleet.machines},
@@ -158,12 +159,18 @@ class Responder:
         actions = {action.id: action for action in (*recent, *self.ledger.open_actions())}
         return [actions[number] for number in sorted(actions)]
 
-    def _warn(self, troubles: Sequence[str]) -> None:
-        """Raise an alert about each trouble, and again once it has been over."""
-        for words in troubles:
-            if words not in self._warned:
+    def _warn(self, troubles: Mapping[str, str], now: Nanoseconds) -> None:
+        """Raise an alert about each trouble, and again once it has changed or has been over.
+
+        The ledger remembers it: with `--once` each call is another process.
+        """
+        for about in SIGNS:
+            words = troubles.get(about, "")
+            if words == self.ledger.last_words(_ALERT, about):
+                continue
+            if words:
                 self.warn("respond", words)
-        self._warned = set(troubles)
+            self.ledger.note(now=now, who="forewarn", act=_ALERT, target=about, detail=words)
 
     # --- looking after what was begun -------------------------------------------------------------
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.config.respond_tables import CostsTable
+from forewarn.pipelines.incidents.alert_book import AlertBook
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.past_failures import read_failures
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.response.action import ActionState
-from forewarn.response.alert import Alert, alert_of
-from forewarn.response.incident import Incident
+from forewarn.response.alert import Alert
 from forewarn.response.resampling import Figure
 from forewarn.response.score import Costs, Failure, Score, score
 
 __all__ = ["costs_of", "score_of", "score_text"]
 
-_PAGE: Final = 1000
+_SPAN: Final = 365 * DAY
 
 
 def costs_of(table: CostsTable) -> Costs:
@@ -29,54 +27,38 @@ def costs_of(table: CostsTable) -> Costs:
     return Costs(**values)
 
 
-def score_of(site: ResponseSite, ledger: Ledger, *, now: Nanoseconds) -> dict[str, Any]:
-    """Return what acting came to since the first incident, as JSON can hold it."""
-    incidents = [incident for incident in _incidents(ledger) if incident.findings]
-    since = min((incident.opened_at for incident in incidents), default=now)
-    confirmed = {f.incident: f.failed_at for f in ledger.confirmed_failures()}
-    alerts = [_alert(ledger, incident, confirmed) for incident in incidents]
-    result = score(
-        alerts,
-        _failures(site, ledger, incidents, since, now),
-        costs=costs_of(site.table.costs),
-        since=since,
-        now=now,
-    )
-    return {"since": iso(since), "until": iso(now), "incidents": len(incidents), **_line(result)}
+def score_of(
+    site: ResponseSite, ledger: Ledger, *, now: Nanoseconds, book: AlertBook | None = None
+) -> dict[str, Any]:
+    """Return what acting came to in the last year, as JSON can hold it.
 
-
-def _incidents(ledger: Ledger) -> Iterator[Incident]:
-    """Yield all incidents, newest first."""
-    before = None
-    while page := ledger.incidents(before=before, limit=_PAGE):
-        yield from page
-        before = page[-1].id
-
-
-def _alert(ledger: Ledger, incident: Incident, confirmed: Mapping[int, Nanoseconds]) -> Alert:
-    moments: dict[int, dict[ActionState, Nanoseconds]] = defaultdict(dict)
-    for action in incident.actions:
-        for change in ledger.action_states(action.id):
-            moments[action.id].setdefault(change.state, change.at)
-    return alert_of(
-        incident,
-        ledger.decisions(incident.id),
-        moments,
-        failed_at=confirmed.get(incident.id),
-        gpus=max((action.gpus for action in incident.actions), default=0),
-        job_gpus=max((action.job_gpus for action in incident.actions), default=0),
-    )
+    Parameters
+    ----------
+    site : ResponseSite
+    ledger : Ledger
+    now : int
+        Nanoseconds since 1970 UTC.
+    book : AlertBook, optional
+        Of this ledger, by whoever asks again and again.
+    """
+    entries = (book or AlertBook(ledger)).look(Nanoseconds(now - _SPAN))
+    since = min((entry.opened_at for entry in entries), default=now)
+    alerts = [entry.alert for entry in entries]
+    failures = _failures(site, ledger, alerts, since, now)
+    costs = costs_of(site.table.costs)
+    result = score(alerts, failures, costs=costs, since=since, now=now)
+    return {"since": iso(since), "until": iso(now), "incidents": len(alerts), **_line(result)}
 
 
 def _failures(
     site: ResponseSite,
     ledger: Ledger,
-    incidents: list[Incident],
+    alerts: Sequence[Alert],
     since: Nanoseconds,
     now: Nanoseconds,
 ) -> list[Failure]:
     """Return the failures of the table, and those that only the ledger knows."""
-    machine_of = {i.gpu_serial: i.machine for i in incidents if i.gpu_serial is not None}
+    machine_of = {a.gpu_serial: a.machine for a in alerts if a.gpu_serial is not None}
     rows = read_failures(site.failures, machine_of) if site.failures.exists() else []
     failures = {
         (f.machine, f.failed_at): Failure(f.machine, f.failed_at, f.gpu_serial) for f in rows

@@ -113,6 +113,7 @@ class ResponseSite:
             overrides_a_day=table.overrides,
             first_day=Nanoseconds(table.first_day),
             list_every=Nanoseconds(table.list_every),
+            drift_every=Nanoseconds(table.drift_every),
             keep=table.release == "keep",
             loop_every=Nanoseconds(max(_LOOP_EVERY, 3 * table.every)),
         )

@@ -21,7 +21,6 @@ from forewarn.pipelines.incidents.slurm_tables import (
 )
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.response.action import Action
-from forewarn.response.machine import Machine, ServiceState
 from forewarn.response.step import Step
 
 __all__ = ["Slurm"]
@@ -36,13 +35,16 @@ _RUNNING = "running,completing,configuring,suspended,stopped,signaling,resizing,
 
 
 def _refuse_foreign(node: SlurmNode, reservation: str) -> None:
-    """Refuse a node that somebody else has taken out of service, or marked with a reason."""
-    reason = node.reason or reservation
-    machine = Machine(node.name, ServiceState.DRAINED, reason)
-    if reason and machine.action is None:
-        raise DriverError(f"{node.name} has a reason of somebody else: {reason}")
-    if node.closed and machine.action is None:
-        raise DriverError(f"{node.name} was taken out of service by somebody else")
+    """Refuse a node that somebody else has taken out of service.
+
+    The reason of one that is in service says nothing: Slurm 24.11 may keep it when it is resumed.
+    """
+    machine = node.machine(pools={}, reservation=reservation)
+    if machine.action is not None or not (node.closed or reservation):
+        return
+    if machine.reason:
+        raise DriverError(f"{node.name} has a reason of somebody else: {machine.reason}")
+    raise DriverError(f"{node.name} was taken out of service by somebody else")
 
 
 @dataclass(frozen=True, slots=True)

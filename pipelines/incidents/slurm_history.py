@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _FIELDS = "NodeName,Start,End,State,User,Reason"
+_EVENT = re.compile(r"[^|]*\|\d{4}-\d\d-\d\dT[\d:]+\|(\d{4}-\d\d-\d\dT[\d:]+|Unknown)\|")
 _SAME = 60 * 10**9  # an outage that goes on under another reason within a minute is the same
 _LONGEST = 500  # characters of a reason
 _GPU = re.compile(r"\bgpu\W{0,3}(?:id|index|no\.?)?\W{0,3}(\d{1,2})\b", re.IGNORECASE)
@@ -106,7 +107,8 @@ def read_outages(command: SlurmCommand, *, since: Nanoseconds) -> list[Outage]:
 def parse_events(text: str) -> list[Outage]:
     """Read lines of `NodeName|Start|End|State|User|Reason`, made in UTC; by node and time.
 
-    Slurm begins a new event when the reason changes; here that is one outage.
+    Slurm begins a new event when the reason changes; here that is one outage. A reason of several
+    lines continues on lines that are no events; only the first line of it is read.
 
     Raises
     ------
@@ -114,7 +116,9 @@ def parse_events(text: str) -> list[Outage]:
         If a line has too few fields or a time that is none.
     """
     events = []
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines()):
+        if number and not _EVENT.match(line):
+            continue
         fields = line.split("|", 5)
         if len(fields) < 6:
             raise ValueError(f"sacctmgr prints {line[:100]!r}, expected {_FIELDS}")

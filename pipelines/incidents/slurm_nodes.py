@@ -26,11 +26,15 @@ _REASON = re.compile(r" Reason=(.*?) \[([^\s\[\]@]*)@(\S+?)\](?: |$)", re.DOTALL
 _GPU = re.compile(r"gpu(?::[^:,()]+)*?(?::(\d+))?(?:\([^)]*\))?", re.ASCII)
 _FEATURE = re.compile(r"(forewarn|rack|switch)[=_:](.+)")
 
+_SILENT = "Not responding"  # what Slurm says of a node that went down; behind a reason with " : "
+
 _DOWN = frozenset({"DOWN", "ERROR", "INVAL", "INVALID_REG"})
 _CLOSED = frozenset({
     *("DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "MAINTENANCE"),
     *("REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
 })  # fmt: skip
+# Of these a node has its reason; a reservation for maintenance gives it none.
+_WITH_REASON = _DOWN | (_CLOSED - {"MAINT", "MAINTENANCE"})
 _BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING", "ALLOC", "MIX", "COMP", "DRAINING"})
 _OPEN = frozenset({
     *("IDLE", "ALLOCATED", "MIXED", "RESERVED", "PLANNED", "COMPLETING", "ALLOC", "MIX", "COMP"),
@@ -118,11 +122,12 @@ class SlurmNode:
         labels = self._labels()
         state = self._state(bool(running), bool(reservation))
         marks = "" if self.drained or self.down or not reservation else reservation
+        standing = self._standing_reason()
         out = state is not ServiceState.IN_SERVICE
         return Machine(
             name=self.name,
             state=state,
-            reason=(marks or self._standing_reason()) if out else "",
+            reason=(marks or standing) if out else "",
             jobs=running,
             gpus=self.gpus,
             avoided=self.avoided,
@@ -131,15 +136,21 @@ class SlurmNode:
             switch=labels.get("switch", switch),
             labels=labels,
             boot=self.boot,
-            reason_by="" if marks or not out else self.reason_by,
-            reason_at=None if marks or not out else self.reason_at,
+            reason_by=self.reason_by if standing and not marks else "",
+            reason_at=self.reason_at if standing and not marks else None,
         )
 
     def _standing_reason(self) -> str:
-        """Return the reason, unless it is ours and its drain is gone: then it says nothing.
+        """Return the reason of what has the node out of service now; empty if there is none.
 
-        A node that went down while it was drained keeps our reason when the drain is taken back.
+        A node that was resumed may keep its reason (in Slurm 24.11 without slurmdbd until the next
+        one is set), and that says nothing then: neither when it is in service, nor as the begin of
+        the reason for which it goes down later.
         """
+        if self.flags.isdisjoint(_WITH_REASON):
+            return ""
+        if not self.drained and self.reason.endswith(f" : {_SILENT}"):
+            return _SILENT
         return "" if self.reason.startswith(OURS) and not self.drained else self.reason
 
     def _state(self, has_jobs: bool, reserved: bool) -> ServiceState:
@@ -150,8 +161,9 @@ class SlurmNode:
         if reserved or self.closed:
             busy = has_jobs or not self.flags.isdisjoint(_BUSY)
             return ServiceState.DRAINING if busy else ServiceState.DRAINED
+        # So is each node for a moment after it was resumed; one that stays so Slurm sets down.
         silent = "NOT_RESPONDING" in self.flags
-        return ServiceState.DOWN if silent else ServiceState.IN_SERVICE
+        return ServiceState.UNKNOWN if silent else ServiceState.IN_SERVICE
 
     def _labels(self) -> dict[str, str]:
         """Return features as labels: `rack=r7`, `rack_r7` and `rack:r7` say the same."""

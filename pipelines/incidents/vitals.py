@@ -32,7 +32,7 @@ def read_vitals(
     off = site.switch(ledger).off()
     findings = [finding for incident in incidents for finding in incident.findings]
     versions = sorted({finding.model_version for finding in findings if finding.model_version})
-    lengths = gathered.list_lengths
+    lengths, drift = gathered.list_lengths, read_drift(site.records)
     return Vitals(
         stop=None if off is None else Stop(off.who, off.at, off.why),
         overrides=overrides,
@@ -40,7 +40,8 @@ def read_vitals(
         usual_length=_usual(lengths[:-1]),
         policy_since=ledger.first_seen("policy", policy.version, now),
         models_since={name: ledger.first_seen("model", name, now) for name in versions},
-        drifted=read_drift(site.records),
+        drifted=drift.drifted,
+        drifted_at=drift.at,
         freezes=[Freeze(start, end, "configured") for start, end in site.table.frozen],
         # Where there are no lists at all, and in the first call, nothing has gone missing.
         last_list=gathered.last_list if site.lists.is_dir() else now,

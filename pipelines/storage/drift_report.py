@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.atomic_files import replacing
 
-__all__ = ["read_drift", "write_drift"]
+__all__ = ["DriftReport", "read_drift", "write_drift"]
 
 _NAME = "drift.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """Inputs that had moved at a retraining.
+
+    Attributes
+    ----------
+    drifted : tuple of str
+        Names of columns, or of the scores.
+    at : int or None
+        Moment of the retraining, nanoseconds since 1970 UTC; None if nobody can say.
+    """
+
+    drifted: tuple[str, ...] = ()
+    at: Nanoseconds | None = None
 
 
 def write_drift(records: Path, at: Nanoseconds, drifted: Iterable[str]) -> None:
@@ -28,25 +45,25 @@ def write_drift(records: Path, at: Nanoseconds, drifted: Iterable[str]) -> None:
     """
     path = records / _NAME
     before = _load(path)
-    if before is not None and before[0] > at:
+    if before is not None and before.at is not None and before.at > at:
         return
     with replacing(path) as temporary:
         report = {"at": iso(at), "drifted": sorted(drifted)}
         temporary.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def read_drift(records: Path) -> tuple[str, ...]:
-    """Return the inputs that have moved; a report that cannot be read is no good news."""
+def read_drift(records: Path) -> DriftReport:
+    """Return which inputs have moved; a report that cannot be read is no good news."""
     path = records / _NAME
     if not path.exists():
-        return ()
-    report = _load(path)
-    return (f"{_NAME} cannot be read",) if report is None else report[1]
+        return DriftReport()
+    return _load(path) or DriftReport((f"{_NAME} cannot be read",))
 
 
-def _load(path: Path) -> tuple[int, tuple[str, ...]] | None:
+def _load(path: Path) -> DriftReport | None:
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-        return parse_moment(report["at"]), tuple(str(name) for name in report["drifted"])
+        at = Nanoseconds(parse_moment(report["at"]))
+        return DriftReport(tuple(str(name) for name in report["drifted"]), at)
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

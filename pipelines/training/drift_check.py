@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -92,9 +93,11 @@ def moved_columns(drifts: Mapping[str, Drift], gate: GateTable) -> dict[str, Dri
 
 def report_drift(job: Job, moment: int, drifts: Mapping[str, Drift]) -> None:
     """Tell those who act on predictions; a folder that cannot be written to is said."""
-    moved = moved_columns(drifts, job.settings.gate)
+    moved, folder = moved_columns(drifts, job.settings.gate), job.store.folder
+    if not isinstance(folder, Path):  # nobody who acts looks into an object store
+        return
     try:
-        write_drift(job.store.folder, Nanoseconds(moment), moved)
+        write_drift(folder, Nanoseconds(moment), moved)
     except OSError as error:
         note(f"what has drifted is not written beside the records: {error}")
 

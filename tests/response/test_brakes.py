@@ -67,6 +67,16 @@ def test_drifted_inputs_brake_predictions() -> None:
     assert brake == Brake(words, None, model="")
 
 
+def test_a_report_of_drift_that_is_too_old_brakes_no_longer_and_says_so() -> None:
+    alive = Vitals(last_list=NOW, last_loop=NOW, drifted=("a",), drifted_at=ago(7 * DAY - 1))
+    (brake,) = brakes(alive, settings=SETTINGS, now=NOW)
+    assert brake.until == NOW + 1
+    assert dead_man(alive, settings=SETTINGS, now=NOW) == {}
+    assert brakes(alive, settings=SETTINGS, now=brake.until) == ()
+    (words,) = dead_man(alive, settings=SETTINGS, now=brake.until).values()
+    assert words.startswith("no report of drift came for more than 7 days: the last said a,")
+
+
 def test_a_freeze_brakes_from_its_start_up_to_its_end() -> None:
     freeze = Freeze(ago(HOUR), Nanoseconds(NOW + HOUR), "the demonstration")
     assert pulled(freezes=[freeze]) == (Brake("freeze: the demonstration", freeze.end),)
@@ -77,12 +87,12 @@ def test_a_freeze_brakes_from_its_start_up_to_its_end() -> None:
 
 def test_a_list_or_a_loop_that_does_not_come_is_an_alert() -> None:
     alive = Vitals(last_list=ago(26 * HOUR), last_loop=ago(HOUR // 4))
-    assert dead_man(alive, settings=SETTINGS, now=NOW) == ()
+    assert dead_man(alive, settings=SETTINGS, now=NOW) == {}
     late = Vitals(last_list=ago(27 * HOUR), last_loop=None)
-    assert dead_man(late, settings=SETTINGS, now=NOW) == (
-        "no list came for more than 26 h",
-        "no loop came so far",
-    )
+    assert dead_man(late, settings=SETTINGS, now=NOW) == {
+        "list": "no list came for more than 26 h",
+        "loop": "no loop came so far",
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.response.actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import Action, ActionState
@@ -16,20 +17,7 @@ from forewarn.response.pool import Limits, Pool
 from forewarn.response.step import DrainMode, Step
 
 NOW = Nanoseconds(100 * DAY)
-DRAIN = Action(
-    id=0,
-    incident=1,
-    machine="n0",
-    pool="train",
-    rack=None,
-    job=None,
-    cause="xid 79",
-    step=Step.DRAIN,
-    mode=DrainMode.FINISH,
-    at=NOW,
-    valid_until=Nanoseconds(NOW + DAY),
-    changed_at=NOW,
-)
+DRAIN = drain(NOW, Nanoseconds(NOW + DAY), id=0)
 LOOSE = Limits(share=1.0, rack=100, job=100, cause=100, fleet_rate=100, killed_jobs=100)
 
 

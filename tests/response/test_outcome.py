@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.response.actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import Action, ActionState
@@ -15,7 +16,7 @@ from forewarn.response.incident import Incident, Outcome
 from forewarn.response.outcome import Judgement, Proof, ProofKind, Service, judge
 from forewarn.response.release import Check, Release, Way, release
 from forewarn.response.settings import ResponseSettings
-from forewarn.response.step import DrainMode, Step
+from forewarn.response.step import Step
 
 START = Nanoseconds(100 * DAY)
 END = Nanoseconds(START + DAY)
@@ -32,18 +33,10 @@ AT_RISK = Finding(
     gpu_serial="G1",
 )
 XID = replace(AT_RISK, source="records", id="2", kind=FindingKind.XID, cause="xid 79")
-DRAIN = Action(
-    id=17,
-    incident=1,
-    machine="n0",
-    pool="train",
-    rack=None,
-    job=None,
+DRAIN = drain(
+    START,
+    END,
     cause="at_risk",
-    step=Step.DRAIN,
-    mode=DrainMode.FINISH,
-    at=START,
-    valid_until=END,
     changed_at=Nanoseconds(START + HOUR),
     state=ActionState.DRAINED,
 )

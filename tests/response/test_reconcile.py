@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.response.actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import Action, ActionState
@@ -16,18 +17,9 @@ from forewarn.response.reconcile import orphans, reconcile
 from forewarn.response.step import DrainMode, Step
 
 NOW = Nanoseconds(100 * DAY)
-DRAIN = Action(
-    id=17,
-    incident=1,
-    machine="n0",
-    pool="train",
-    rack=None,
-    job=None,
-    cause="xid 79",
-    step=Step.DRAIN,
-    mode=DrainMode.FINISH,
-    at=Nanoseconds(NOW - HOUR),
-    valid_until=Nanoseconds(NOW + HOUR),
+DRAIN = drain(
+    Nanoseconds(NOW - HOUR),
+    Nanoseconds(NOW + HOUR),
     changed_at=Nanoseconds(NOW - HOUR // 2),
     state=ActionState.HOLDING,
     jobs=1,

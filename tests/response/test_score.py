@@ -7,6 +7,7 @@ from math import comb
 from typing import Any
 
 import pytest
+from tests.response.actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import Action, ActionState
@@ -202,21 +203,7 @@ DECISION = Decision(
     findings=(("at_risk", "1"),),
     policy_version="p1",
 )
-ACTION = Action(
-    id=17,
-    incident=1,
-    machine="n0",
-    pool="train",
-    rack=None,
-    job=None,
-    cause="at_risk",
-    step=Step.DRAIN,
-    mode=DrainMode.FINISH,
-    at=START,
-    valid_until=Nanoseconds(START + DAY),
-    changed_at=START,
-    state=ActionState.RELEASED,
-)
+ACTION = drain(START, Nanoseconds(START + DAY), cause="at_risk", state=ActionState.RELEASED)
 
 
 def alert(*decisions: Decision, actions: tuple[Action, ...] = ()) -> Alert:

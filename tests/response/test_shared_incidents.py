@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.response.actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.action import Action, ActionState
+from forewarn.response.action import ActionState
 from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.incident import Incident
 from forewarn.response.machine import Machine, ServiceState
@@ -20,7 +21,6 @@ from forewarn.response.shared_incidents import (
     over_at,
     shared_incidents,
 )
-from forewarn.response.step import DrainMode, Step
 
 START = Nanoseconds(100 * DAY)
 SECOND = Nanoseconds(10**9)
@@ -191,21 +191,7 @@ def test_it_is_over_when_nothing_came_for_fifteen_minutes() -> None:
 
 
 def test_a_machine_that_is_out_for_its_own_sake_goes_on_by_itself() -> None:
-    drained = Action(
-        id=7,
-        incident=1,
-        machine="n0",
-        pool="train",
-        rack="r0",
-        job=None,
-        cause="xid 79",
-        step=Step.DRAIN,
-        mode=DrainMode.FINISH,
-        at=START,
-        valid_until=Nanoseconds(START + DAY),
-        changed_at=START,
-        state=ActionState.HOLDING,
-    )
+    drained = drain(START, Nanoseconds(START + DAY), id=7, rack="r0", state=ActionState.HOLDING)
     crash = [incident(number, 0) for number in range(5)]
     crash[0] = replace(crash[0], actions=(drained,))
     (event,) = events(crash, fleet(7))

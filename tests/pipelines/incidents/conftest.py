@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,7 +30,9 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def postgresql_server(require_program: Callable[[str, str], Path]) -> Iterator[Server]:
+def postgresql_server(
+    require_program: Callable[[str, str], Path], free_port: Callable[[], int]
+) -> Iterator[Server]:
     """A server of Debian's PostgreSQL on loopback; it refuses to run as root."""
     require_program("pg_ctlcluster", "postgresql")
     programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parts[-2]))
@@ -46,8 +47,7 @@ def postgresql_server(require_program: Callable[[str, str], Path]) -> Iterator[S
         with (folder / "log").open("a") as log:
             subprocess.run(command, check=True, cwd=folder, stdout=log, stderr=log)
 
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        server = Server(port=unused.getsockname()[1])
+    server = Server(port=free_port())
     run("initdb", "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8")
     # No test cuts the power, so nothing has to reach the disk.
     options = f"-p {server.port} -k {folder} -c listen_addresses={server.host} -c fsync=off"

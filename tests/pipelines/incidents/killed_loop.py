@@ -143,7 +143,7 @@ class World:
             driver = ResponseSite.of(self.config).driver()
             assert driver is not None
             for _ in range(1200):
-                if all(m.state is not ServiceState.DOWN for m in driver.read().machines):
+                if all(m.state is not ServiceState.UNKNOWN for m in driver.read().machines):
                     return
                 time.sleep(0.05)
             raise AssertionError("a node is silent for more than a minute")

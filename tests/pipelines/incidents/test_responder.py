@@ -430,15 +430,34 @@ def test_drifted_inputs_hold_back_what_nothing_but_a_model_says(tmp_path: Path) 
         assert decided["m5"].ruling is Ruling.ACT
         # A retraining as of an earlier moment knows less; the next one lifts the brake.
         write_drift(room.responder.site.records, Nanoseconds(START - DAY), [])
-        assert read_drift(room.responder.site.records) == ("power_draw",)
+        assert read_drift(room.responder.site.records).drifted == ("power_draw",)
         write_drift(room.responder.site.records, Nanoseconds(START + DAY), [])
         decided = {item.incident.machine: item.decision for item in room.once(1)}
         assert decided["m0"].ruling is Ruling.ACT
 
 
 def test_a_report_of_drift_that_cannot_be_read_is_no_good_news(tmp_path: Path) -> None:
-    assert read_drift(tmp_path) == ()
+    assert read_drift(tmp_path).drifted == ()
     (tmp_path / "drift.json").write_text("nonsense")
-    assert read_drift(tmp_path) == ("drift.json cannot be read",)
+    assert read_drift(tmp_path).drifted == ("drift.json cannot be read",)
     write_drift(tmp_path, START, [])
-    assert read_drift(tmp_path) == ()
+    assert read_drift(tmp_path).drifted == ()
+
+
+def test_an_alert_is_raised_once_by_whichever_call_until_it_has_been_over(room: Room) -> None:
+    alerts: list[str] = []
+    lists = room.responder.site.lists
+    lists.mkdir()
+
+    def call() -> list[str]:
+        alerts.clear()
+        parts = (room.responder.site, room.ledger, room.responder.policy, room.driver, room.clock)
+        Responder(*parts, warn=lambda _, words: alerts.append(words)).once()  # as a new process
+        return alerts
+
+    assert call() == ["no list came so far"]
+    assert call() == []
+    lists.rmdir()  # nobody makes lists any more
+    assert call() == []
+    lists.mkdir()
+    assert call() == ["no list came so far"]

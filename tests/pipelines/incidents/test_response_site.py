@@ -30,7 +30,10 @@ def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
     assert site.pools["train"].limits.avoided == 0.1
 
 
-@pytest.mark.parametrize("name", ["settle", "quiet", "many", "max_age", "known_late", "list_every"])
+@pytest.mark.parametrize(
+    "name",
+    ["settle", "quiet", "many", "max_age", "known_late", "list_every", "drift_every"],
+)
 def test_a_site_that_sets_nothing_has_what_the_core_assumes(tmp_path: Path, name: str) -> None:
     (tmp_path / "my.toml").write_text("")
     core = ResponseSite.of(tmp_path / "my.toml").core

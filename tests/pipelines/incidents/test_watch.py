@@ -127,12 +127,6 @@ def desk(tmp_path: Path) -> Iterator[Callable[[], Desk]]:
     api.ledger.close()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port: int = unused.getsockname()[1]
-        return port
-
-
 def _until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not holds():
@@ -148,9 +142,12 @@ def _healthy(port: int) -> bool:
 
 
 def test_an_api_that_ends_is_said_and_started_again(
-    desk: Callable[[], Desk], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    desk: Callable[[], Desk],
+    free_port: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    port, alerts = _free_port(), list[str]()
+    port, alerts = free_port(), list[str]()
     served = ServedApi(
         desk, Listener("respond", "127.0.0.1", port), lambda _, words: alerts.append(words)
     )

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +268,9 @@ def test_all_bodies_together_hold_so_much_memory_and_no_more(api: Api) -> None:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+def address(
+    tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
+) -> Iterator[tuple[str, int]]:
     api = api_of(tmp_path_factory.mktemp("served"))
     servers: list[uvicorn.Server] = []
 
@@ -279,8 +281,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
             servers.append(super().server(*args, **options))
             return servers[0]
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    port = free_port()
     listener = Watched("respond", "127.0.0.1", port)
     thread = threading.Thread(target=serve_api, args=(api.desk, listener))
     thread.start()

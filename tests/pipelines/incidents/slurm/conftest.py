@@ -245,8 +245,8 @@ def slurm(cluster: Cluster) -> Iterator[Cluster]:
     cluster.until(lambda: cluster.call("squeue", "-h") == "", "jobs")
     for node in NODES:
         state = cluster.line(node)
-        if "DOWN" in state or "DRAIN" in state or "Reason" in state:
-            cluster.call("scontrol", "update", f"nodename={node}", "state=resume", "reason=")
+        if "DOWN" in state or "DRAIN" in state:
+            cluster.call("scontrol", "update", f"nodename={node}", "state=resume")
     cluster.until(lambda: cluster.states() == {"idle"}, "nodes")
 
 

@@ -73,6 +73,28 @@ def test_a_drain_of_somebody_else_is_left_alone(slurm: Any, drain: Drain) -> Non
         slurm.update("node-00004", "state=resume")
 
 
+@dataclass(frozen=True, slots=True)
+class KeepingReasons(SlurmCommand):
+    """Answers as Slurm 24.11 does: a node keeps its last reason when it is back in service."""
+
+    def ask(self, *command: str) -> str:
+        answer = SlurmCommand.ask(self, *command)
+        if command[:3] != ("scontrol", "show", "node") or "Reason=" in answer:
+            return answer
+        return f"{answer.rstrip()} Reason=Tom: DIMM [tom@2026-11-22T03:00:08] \n"
+
+
+def test_a_node_that_somebody_gave_back_is_ours_to_drain_again(slurm: Any, drain: Drain) -> None:
+    slurm.update("node-00004", "state=drain", "reason=Tom: DIMM")
+    slurm.update("node-00004", "state=resume")
+    driver: Slurm = replace(slurm.driver, command=KeepingReasons(str(slurm.conf)))
+    driver.apply(drain("node-00004", step=Step.AVOID), why=WHY)
+    driver.apply(drain("node-00004"), why=WHY)
+    machine = slurm.machine("node-00004")
+    assert (machine.action, machine.avoided) == (17, True)
+    driver.undo(drain("node-00004", step=Step.AVOID))
+
+
 def test_who_undoes_us_is_seen(slurm: Any, drain: Drain) -> None:
     slurm.driver.apply(drain("node-00005"), why=WHY)
     before = slurm.driver.read()

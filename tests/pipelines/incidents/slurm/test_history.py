@@ -64,6 +64,12 @@ def test_reasons_become_failures_by_what_they_say() -> None:
     assert failures_of(parse_events(EVENTS), lambda _: None) == []
 
 
+def test_only_the_first_line_of_a_reason_is_read() -> None:
+    more = "lines | of | GPU | 1 | and | more\n\nn2|2026-11-22T04:00:00|Unknown|DOWN|root(0)|x\n"
+    first, second = parse_events(f"n1|2026-11-22T03:33:12|Unknown|DRAIN|root(0)|two\n{more}")
+    assert (first.machine, first.reasons, second.machine) == ("n1", ("two",), "n2")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -63,8 +63,8 @@ def state_of(text: str, jobs: tuple[str, ...] = ()) -> ServiceState:
         ("DOWN*+DRAIN", ServiceState.DOWN),
         ("DOWN+DRAIN+NOT_RESPONDING", ServiceState.DOWN),
         ("IDLE+DRAIN+INVALID_REG", ServiceState.DOWN),
-        ("IDLE+NOT_RESPONDING", ServiceState.DOWN),
-        ("IDLE*", ServiceState.DOWN),
+        ("IDLE+NOT_RESPONDING", ServiceState.UNKNOWN),
+        ("IDLE*", ServiceState.UNKNOWN),
         ("UNKNOWN", ServiceState.UNKNOWN),
         ("UNKNOWN+DRAIN", ServiceState.UNKNOWN),
         ("UNKNOWN*", ServiceState.UNKNOWN),
@@ -124,6 +124,22 @@ def test_our_reason_without_its_drain_says_nothing() -> None:
     assert node("DOWN+DRAIN", reason=reason).machine(pools={}).action == 17
     assert node("DOWN", reason=reason).machine(pools={}).reason == ""
     assert node("IDLE", reason=reason).machine(pools={}).action is None
+
+
+@pytest.mark.parametrize("state", ["IDLE+NOT_RESPONDING", "UNKNOWN", "IDLE+MAINTENANCE"])
+def test_the_reason_of_an_outage_that_is_over_says_nothing(state: str) -> None:
+    reason = " Reason=Tom: Xid 79 [tom@2026-11-22T03:00:08]"  # as Slurm 24.11 keeps it
+    machine = node(state, reason=reason).machine(pools={})
+    assert machine.out
+    assert (machine.reason, machine.reason_by, machine.reason_at) == ("", "", None)
+
+
+def test_what_slurm_adds_to_such_a_reason_is_the_reason_of_a_node_that_is_down() -> None:
+    reason = " Reason=Tom: Xid 79 : Not responding [slurm@2026-11-22T03:00:08]"
+    machine = node("DOWN+NOT_RESPONDING", reason=reason).machine(pools={})
+    assert (machine.reason, machine.reason_by) == ("Not responding", "slurm")
+    drained = node("DOWN+DRAIN+NOT_RESPONDING", reason=reason).machine(pools={})
+    assert drained.reason == "Tom: Xid 79 : Not responding"
 
 
 def test_features_become_labels() -> None:

@@ -143,11 +143,14 @@ def test_who_resumes_a_node_wins_and_it_is_not_drained_again(site: Site) -> None
     site.respond()
     site.slurm.update("node-00007", "state=resume")
     site.respond()
+    # A node that was resumed is "not responding" until it has answered the controller's ping.
+    site.slurm.until(lambda: not site.node("node-00007").out, "back")
+    site.respond()
     assert site.states() == [ActionState.OVERRIDDEN]
     site.notice("node-00007", minutes_ago=19)
     assert "overridden" in site.respond()["node-00007"]["held_back"]
-    # A node that was resumed is "not responding" until it has answered the controller's ping.
-    site.slurm.until(lambda: not site.node("node-00007").out, "back")
+    kinds = {finding.kind for i in site.ledger.incidents() for finding in i.findings}
+    assert kinds == {FindingKind.AT_RISK}  # nobody took it out meanwhile
 
 
 def test_a_new_configuration_is_no_override_of_the_only_node_that_is_avoided(site: Site) -> None:
