@@ -92,6 +92,7 @@ class Listener:
             app,
             http=bounded(bounds, refused),
             ws="none",
+            log_config=None,  # its own would close handlers that others have set up
             log_level="warning",
             access_log=False,
             ssl_certfile=self.certificate or None,

@@ -69,7 +69,7 @@ def server() -> Iterator[tuple[Collector, str]]:
         Bodies(LIMIT),
     )
     collector.intake.start()
-    config = uvicorn.Config(collector.app(), port=0, log_level="critical")
+    config = uvicorn.Config(collector.app(), port=0, log_config=None)
     bound = config.bind_socket()
     service = uvicorn.Server(config)
     thread = threading.Thread(target=service.run, kwargs={"sockets": [bound]})
