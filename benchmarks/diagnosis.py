@@ -150,6 +150,8 @@ def measure(folder: Path, ranks: int, form: str) -> None:
         f"{cpu:.1f} s, peak {peak:.0f} MiB, kind {verdict['kind']}, rank {verdict['rank']} "
         f"(true: {STOPPED})"
     )
+    if verdict["rank"] != STOPPED:
+        raise SystemExit(f"rank {STOPPED} stopped, the verdict names {verdict['rank']}")
     if form == "json":
         plain, plain_cpu = plain_json(job)
         print(

@@ -61,6 +61,25 @@ class Operations:
             entries[name][entries[name] > at] = 0
         return replace(self, entries=entries)
 
+    def by_one_clock(self, ahead: Mapping[int, int]) -> Operations:
+        """Return the operations with the times of each rank as a clock of all would have them.
+
+        Parameters
+        ----------
+        ahead : mapping of int to int
+            By rank, nanoseconds; a rank that is left out keeps its times.
+        """
+        size = max(ahead, default=-1) + 1
+        if not any(ahead.values()):
+            return self
+        offsets = np.zeros(max(size, int(self.entries["rank"].max(initial=0)) + 1), dtype=np.int64)
+        offsets[list(ahead)] = list(ahead.values())
+        entries = self.entries.copy()
+        for name in _TIMES:
+            known = entries[name] > 0
+            entries[name][known] -= offsets[entries["rank"][known]]
+        return replace(self, entries=entries)
+
     def without(self, ranks: frozenset[int]) -> Operations:
         """Return the operations of the other ranks."""
         if not ranks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from forewarn.features.errors import InputError
 
@@ -59,6 +59,15 @@ class Ranks:
 
     table: Mapping[int, Rank]
     listed: bool = True
+    _alike: dict[tuple[int | None, ...], list[int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        """Sort the ranks by what work they do: of thousands each is asked for its peers."""
+        for number, row in sorted(self.table.items()):
+            self._alike.setdefault((row.tp, row.pp), []).append(number)
+            self._alike.setdefault((row.pp,), []).append(number)
 
     def machine(self, rank: int | None) -> str | None:
         """Return the machine of a rank, None where nobody knows."""
@@ -91,11 +100,27 @@ class Ranks:
         (0, 1, 2)
         """
         row = self.table[rank]
-        rows = sorted(self.table.values(), key=lambda other: other.number)
-        alike = [other for other in rows if (other.tp, other.pp) == (row.tp, row.pp)]
+        alike = self._alike[row.tp, row.pp]
         if len(alike) < _FEWEST_PEERS:
-            alike = [other for other in rows if other.pp == row.pp]
-        return tuple(other.number for other in alike if other.number != rank)
+            alike = self._alike[(row.pp,)]
+        return tuple(number for number in alike if number != rank)
+
+    def stages(self, rank: int) -> tuple[int, ...]:
+        """Return the other stages of a rank's pipeline: those that differ from it in pp only.
+
+        Examples
+        --------
+        >>> Ranks({n: Rank(n, tp=n % 2, pp=n // 2, dp=0) for n in range(6)}).stages(3)
+        (1, 5)
+        """
+        row = self.table[rank]
+        if row.pp is None:
+            return ()
+        return tuple(
+            number
+            for number, other in sorted(self.table.items())
+            if (other.tp, other.dp) == (row.tp, row.dp) and other.pp != row.pp
+        )
 
     def may_join(self, rank: int, members: Iterable[int], use: str) -> bool:
         """Say whether a rank may be a member of a group of which only some members are known.

@@ -1,4 +1,4 @@
-"""Ranks that hang below the program: in uninterruptible sleep, or on a device without result."""
+"""Ranks that hang below the program: asleep in the kernel, stopped, or on a silent device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forewarn.features.diagnosis.ranks import Ranks, rank_list
 from forewarn.models.diagnosis.metrics_probe import sm_percent
 from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Evidence, Finding
 
-__all__ = ["busy_without_result", "sleep_finding", "sleeping_ranks"]
+__all__ = ["busy_without_result", "sleep_finding", "sleeping_ranks", "stop_finding"]
 
 _SECOND = 1_000_000_000
 _LIMIT = 5.0  # seconds in state D (Baidu 4.3)
@@ -39,15 +39,22 @@ def sleeping_ranks(kernel: RankSamples, at: int) -> dict[int, tuple[int, float]]
     >>> sleeping_ranks(RankSamples.of(np.zeros(4, np.int64), time, values), 12 * 10**9)
     {0: (3000000000, 9.0)}
     """
-    sleeping = {}
+    return _lasting(kernel, at, "in_d", "d_seconds")
+
+
+def _lasting(
+    kernel: RankSamples, at: int, state: str, measured: str
+) -> dict[int, tuple[int, float]]:
+    """Return who is in a state for over 5 s, since when, and for how many seconds."""
+    lasting = {}
     for rank, rows in kernel.by_rank():
         time = kernel.time[rows]
         if time[-1] < at - _MINUTE:
             continue
-        seconds = _sleep_at_end(time, *(_channel(kernel, n, rows) for n in ("in_d", "d_seconds")))
+        seconds = _sleep_at_end(time, *(_channel(kernel, n, rows) for n in (state, measured)))
         if seconds > _LIMIT:
-            sleeping[rank] = (int(time[-1]) - round(seconds * _SECOND), seconds)
-    return sleeping
+            lasting[rank] = (int(time[-1]) - round(seconds * _SECOND), seconds)
+    return lasting
 
 
 def _channel(samples: RankSamples, name: str, rows: slice) -> npt.NDArray[np.float64]:
@@ -58,7 +65,7 @@ def _channel(samples: RankSamples, name: str, rows: slice) -> npt.NDArray[np.flo
 def _sleep_at_end(
     time: npt.NDArray[np.int64], in_d: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]
 ) -> float:
-    """Add up the seconds of the last intervals that were spent in state D without a break."""
+    """Add up the seconds of the last intervals that were spent in a state without a break."""
     usual = float(np.median(np.diff(time))) / _SECOND if len(time) > 1 else 0.0
     spans = np.diff(time, prepend=time[0]) / _SECOND
     spans[0] = usual
@@ -85,19 +92,48 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     at : int
         Nanoseconds since 1970 UTC.
     """
-    sleeping = sleeping_ranks(kernel, at)
-    if not sleeping:
+    says = "is in state D", "is in uninterruptible sleep"
+    shared = "are in state D: storage or a network that all use"
+    return _state_finding(sleeping_ranks(kernel, at), kernel, ranks, says, shared)
+
+
+def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
+    """Return whose process is stopped for over 5 s; where many are, somebody suspended the job.
+
+    Parameters
+    ----------
+    kernel : RankSamples
+        Channel `is_stopped`, 1 for state T, of each interval; not after `at`.
+    ranks : Ranks
+        Tell who runs on the same machine.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    says = "is in state T", "is stopped, by SIGSTOP or a debugger,"
+    shared = "are in state T: somebody suspended them together"
+    return _state_finding(_lasting(kernel, at, "is_stopped", ""), kernel, ranks, says, shared)
+
+
+def _state_finding(
+    blocked: dict[int, tuple[int, float]],
+    kernel: RankSamples,
+    ranks: Ranks,
+    says: tuple[str, str],
+    shared: str,
+) -> Finding | None:
+    """Return who is in a state, as a candidate where few are."""
+    if not blocked:
         return None
     evidence = tuple(
-        Evidence("kernel", f"rank {rank} is in state D for {seconds:.0f} s", rank, since)
-        for rank, (since, seconds) in list(sleeping.items())[:8]
+        Evidence("kernel", f"rank {rank} {says[0]} for {seconds:.0f} s", rank, since)
+        for rank, (since, seconds) in list(blocked.items())[:8]
     )
-    if not _are_few(list(sleeping), kernel, ranks):
-        cause = f"{rank_list(sorted(sleeping))} are in state D: storage or a network that all use"
+    if not _are_few(list(blocked), kernel, ranks):
+        cause = f"{rank_list(sorted(blocked))} {shared}"
         return Finding("kernel", "none", cause, evidence=evidence)
     candidates = tuple(
-        Candidate(rank, f"is in uninterruptible sleep for {seconds:.0f} s", HALF, since)
-        for rank, (since, seconds) in sorted(sleeping.items(), key=lambda item: -item[1][1])
+        Candidate(rank, f"{says[1]} for {seconds:.0f} s", HALF, since)
+        for rank, (since, seconds) in sorted(blocked.items(), key=lambda item: -item[1][1])
     )
     cause = f"rank {candidates[0].rank} {candidates[0].why}"
     return Finding("kernel", "none", cause, candidates, evidence=evidence)

@@ -67,6 +67,7 @@ def first_cause(
         tuple(candidates),
         waiting=frozenset(split.waited) - {candidate.rank for candidate in candidates},
         evidence=tuple(_evidence(ends, split, machine_signs, moment)),
+        after_hang=not (hardware or split.roots),
     )
 
 
@@ -209,7 +210,7 @@ def _evidence(
         code = codes[rank]
         ended = "no exit code is known" if code is None else f"exit code {code}"
         items.append(Evidence("exits", f"rank {rank} wrote no error, {ended}", rank))
-    hardware = [s for s in machine_signs if s.is_near(moment)]
+    hardware = [s for s in machine_signs if s.is_near(moment) and s.is_of_hardware]
     return items + [
         Evidence(s.sign.source, f"{s.machine}: {s.sign.says}: {s.sign.line}", s.rank, s.sign.time)
         for s in hardware

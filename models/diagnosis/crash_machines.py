@@ -36,6 +36,12 @@ class MachineSign:
         time = self.sign.time
         return time is None or moment is None or moment - _BEFORE <= time <= moment + _AFTER
 
+    @property
+    def is_of_hardware(self) -> bool:
+        """Whether it tells of the machine rather than of a program, such as a launcher, on it."""
+        hardware = self.sign.scope in ("gpu", "node", "fabric", "storage")
+        return hardware and self.sign.role in ("root", "confirmation")
+
 
 def machine_candidates(
     signs: Sequence[MachineSign], ends: Sequence[RankEnd], moment: int | None

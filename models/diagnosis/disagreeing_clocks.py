@@ -8,13 +8,25 @@ import numpy.typing as npt
 from forewarn.features.diagnosis.operations import Operations
 from forewarn.features.diagnosis.recorder_dump import COMPLETED
 
-__all__ = ["disagreeing_ranks"]
+__all__ = ["disagreeing_ranks", "needs_clocks"]
 
 _TOLERANCE = 1_000_000  # nanoseconds
 _OFTEN = 0.1  # of a rank's collectives: those within a machine show nothing
 _HAS_ENDS = 0.9  # of the operations: then a rank's own clock is enough
 
 IntArray = npt.NDArray[np.int64]
+
+
+def needs_clocks(operations: Operations) -> bool:
+    """Say whether operations have no ends of their own, so that those of others have to do.
+
+    Parameters
+    ----------
+    operations : Operations
+    """
+    entries = operations.entries
+    done = entries["state"] == COMPLETED
+    return bool(done.any()) and float(np.mean(entries["completed"][done] > 0)) < _HAS_ENDS
 
 
 def disagreeing_ranks(operations: Operations) -> frozenset[int]:
@@ -27,11 +39,9 @@ def disagreeing_ranks(operations: Operations) -> frozenset[int]:
     Parameters
     ----------
     operations : Operations
+        Without ends of their own.
     """
     entries = operations.entries
-    done = entries["state"] == COMPLETED
-    if not done.any() or np.mean(entries["completed"][done] > 0) >= _HAS_ENDS:
-        return frozenset()
     following = _following(entries)
     usable = np.flatnonzero(~entries["is_p2p"] & (following > 0))
     rows = entries[usable]

@@ -57,7 +57,8 @@ def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
     """Return the phase that explains why a job stands still at a moment, None if none does.
 
     A phase lasts until its end, but no longer than 3 times the longest of its kind that this job
-    has finished, and 120 minutes before it has finished any. A restart ends all phases that began
+    has finished, and 120 minutes before it has finished any. The first step is over once any part
+    tells that one was made. A restart ends all phases that began
     before it: one that was cut off is neither open nor finished.
 
     Parameters
@@ -70,11 +71,19 @@ def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
     past = [phase for phase in phases if phase.begin <= at]
     restarts = [phase.begin for phase in past if phase.kind == "restart"]
     for phase in sorted(past, key=lambda phase: -phase.begin):
-        is_cut = any(phase.begin < moment for moment in restarts)
+        is_cut = any(phase.begin < moment for moment in restarts) or _is_made(phase, past, at)
         is_open = phase.end is None or phase.end > at
         if is_open and not is_cut and at - phase.begin <= _limit(phase, past):
             return phase
     return None
+
+
+def _is_made(phase: Phase, past: Sequence[Phase], at: int) -> bool:
+    """Say whether a first step is over, though its own part does not know it."""
+    return phase.kind == "first step" and any(
+        other.kind == "first step" and other.end is not None and phase.begin < other.end <= at
+        for other in past
+    )
 
 
 def _limit(phase: Phase, past: Sequence[Phase]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.hang import hang_since, quiet_phase
@@ -12,6 +12,8 @@ from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Diagnosis, Finding, Kind
 
 __all__ = ["join"]
+
+_AS_MUCH = 0.9  # of the first candidate's weight
 
 
 def join(
@@ -41,7 +43,7 @@ def join(
         What cannot be used.
     """
     kind, began, detected = _kind(findings, probes, phases, at)
-    heard = _heard(kind, findings)
+    heard = _heard(kind, findings, began)
     votes = [] if any(finding.of_program for finding in heard) else _votes(heard, ranks)
     first = votes[0] if votes and _is_named(votes, ranks) else None
     others = votes if first is None else votes[1:]
@@ -70,21 +72,36 @@ def _kind(
     if "crash" in kinds:
         return "crash", None, at
     hang = hang_since(probes, at)
-    if hang is not None and quiet_phase(phases, at) is None:
+    if hang is not None and quiet_phase(_relevant(phases, probes), at) is None:
         return "hang", *hang
     lesser: tuple[Kind, ...] = ("slow", "jitter")
     return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
 
 
-def _heard(kind: Kind, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings that speak for a verdict; a crash that names nobody may end a hang."""
-    heard = [finding for finding in findings if finding.kind == kind]
+def _relevant(phases: Sequence[Phase], probes: Sequence[Probe]) -> list[Phase]:
+    """Return the phases that count; where stacks show what ranks do, nobody has to guess."""
+    is_seen = any(probe.name == "stack" and probe.state != "blind" for probe in probes)
+    return [phase for phase in phases if phase.kind != "pause" or not is_seen]
+
+
+def _heard(kind: Kind, findings: Sequence[Finding], began: int | None) -> list[Finding]:
+    """Return the findings that speak for a verdict; a crash may be the end of a hang.
+
+    Where no rank failed by itself, all have waited, also the one that began it: that a rank ran
+    into a time-out says nothing for it then.
+    """
+    heard = [f for f in findings if f.kind == kind and not _is_outdated(f, began)]
     if kind == "none":
         return []
     supporting = [finding for finding in findings if finding.kind == "none"]
-    if kind == "crash" and not any(finding.candidates for finding in heard):
+    if kind == "crash" and all(f.after_hang or not f.candidates for f in heard):
+        heard = [replace(finding, waiting=frozenset()) for finding in heard]
         heard += [finding for finding in findings if finding.kind == "hang"]
     return heard + supporting
+
+
+def _is_outdated(finding: Finding, began: int | None) -> bool:
+    return finding.taken is not None and began is not None and finding.taken < began
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +153,13 @@ def _vote(rank: int | None, machine: str | None, candidates: Sequence[Candidate]
 
 
 def _is_named(votes: Sequence[_Vote], ranks: Ranks) -> bool:
-    """Say whether the first candidate is far enough ahead of the next on another machine."""
+    """Say whether the first candidate is far enough ahead of the next on another machine.
+
+    Where another rank of its machine is accused as much, the machine is to be named, no rank.
+    """
     first = votes[0]
+    if len(votes) > 1 and votes[1].weight > _AS_MUCH * first.weight:
+        return False
     machine = _machine(first, ranks)
     others = [vote for vote in votes[1:] if machine is None or _machine(vote, ranks) != machine]
     lead = first.weight - max((vote.weight for vote in others), default=0.0)

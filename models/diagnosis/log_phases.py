@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from forewarn.models.diagnosis.phases import Phase
 
-__all__ = ["PhaseLine", "first_step_phase", "logged_phases"]
+__all__ = ["PhaseLine", "first_step_phase", "logged_phases", "pauses"]
 
+_LONGER = 5  # times the usual time between two marks is a pause
+_SHORTEST = 60 * 10**9
 _TOGETHER = 5 * 60 * 10**9  # within it the beginnings that ranks write are those of one phase
 
 
@@ -70,6 +74,36 @@ def _of_kind(
     if begin is not None and (last_step is None or last_step <= begin):
         phases.append(Phase(kind, begin, None))
     return phases
+
+
+def pauses(marks: Sequence[int], at: int) -> list[Phase]:
+    """Return the spans in which no rank wrote, though this job writes more often.
+
+    The last one is open, and only there if the job has come out of others: they tell how long it
+    may last.
+
+    Parameters
+    ----------
+    marks : sequence of int
+        Times of lines of all ranks since the first step, in any order; nanoseconds since 1970 UTC.
+    at : int
+        What is later does not count.
+
+    Examples
+    --------
+    >>> seconds = [0, 10, 20, 30, 40, 140, 150, 160, 170]
+    >>> marks = [second * 10**9 for second in seconds]
+    >>> [(p.begin // 10**9, p.end and p.end // 10**9) for p in pauses(marks, 300 * 10**9)]
+    [(40, 140), (170, None)]
+    """
+    times = sorted(mark for mark in marks if mark <= at)
+    spans = list(itertools.pairwise(times))
+    if not spans:
+        return []
+    usual = statistics.median(end - begin for begin, end in spans)
+    least = max(_SHORTEST, _LONGER * usual)
+    past = [Phase("pause", begin, end) for begin, end in spans if end - begin >= least]
+    return [*past, Phase("pause", times[-1], None)] if past else []
 
 
 def first_step_phase(start: int | None, first_steps: Sequence[int], at: int) -> list[Phase]:

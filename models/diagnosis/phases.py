@@ -15,13 +15,14 @@ class Phase:
     Attributes
     ----------
     kind : str
-        `restart` is a moment: it ends all phases that began before it.
+        `restart` is a moment: it ends all phases that began before it. `pause`: the job stood
+        still, nobody wrote down why, and it went on by itself.
     begin : int
         Nanoseconds since 1970 UTC.
     end : int or None
         None while it lasts.
     """
 
-    kind: Literal["first step", "checkpoint", "evaluation", "restart"]
+    kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause"]
     begin: int
     end: int | None

@@ -20,6 +20,7 @@ _SPREADS = 6.0
 _MAD = 1.4826
 _FEWEST = 3  # ranks that can be compared
 _AGREE = 2  # channels that make a verdict of their own
+_FEW = 0.125  # of the ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class _Deviation:
 def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding | None:
     """Return who differs by twice from its peers and from its own past.
 
-    One channel is a sign; where two agree on a rank, that rank is slow.
+    One channel is a sign; where two of different kinds agree on a rank, that rank is slow. What
+    over an eighth of the ranks show in a channel is no sign of one: a checkpoint looks like that.
 
     Parameters
     ----------
@@ -76,13 +78,19 @@ def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding
     at : int
         Nanoseconds since 1970 UTC; the last 3 minutes are compared.
     """
-    deviations = [each for channel in channels for each in _deviations(channel, ranks, at)]
+    few = max(1, int(_FEW * len(ranks.table)))
+    by_channel = [_deviations(channel, ranks, at) for channel in channels]
+    deviations = [each for several in by_channel if len(several) <= few for each in several]
     if not deviations:
         return None
     by_rank: dict[int, list[_Deviation]] = {}
     for deviation in deviations:
         by_rank.setdefault(deviation.rank, []).append(deviation)
-    agreed = {rank for rank, several in by_rank.items() if len(several) >= _AGREE}
+    agreed = {
+        rank
+        for rank, several in by_rank.items()
+        if len({_kind_of(each.channel) for each in several}) >= _AGREE
+    }
     candidates = sorted(
         (_candidate(rank, several, rank in agreed) for rank, several in by_rank.items()),
         key=lambda candidate: -candidate.weight,
@@ -91,6 +99,11 @@ def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding
     kind: Kind = "slow" if agreed else "none"
     cause = f"rank {candidates[0].rank} {candidates[0].why}" if agreed else ""
     return Finding("deviation", kind, cause, tuple(candidates), evidence=evidence)
+
+
+def _kind_of(channel: Channel) -> str:
+    """Return what a channel tells of: bytes by any link fall together when steps are longer."""
+    return "traffic" if channel.name == "rate" else channel.name
 
 
 def _candidate(rank: int, several: list[_Deviation], is_agreed: bool) -> Candidate:

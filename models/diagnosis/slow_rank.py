@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.diagnosis.ranks import Ranks, rank_list
 from forewarn.models.diagnosis.lateness import Lateness
 from forewarn.models.diagnosis.verdict import CERTAIN, Candidate, Evidence, Finding
 
@@ -30,7 +30,13 @@ class _Excess:
     since: int
 
 
-def slow_finding(lateness: Mapping[int, Lateness], ranks: Ranks) -> Finding | None:
+def slow_finding(
+    lateness: Mapping[int, Lateness],
+    ranks: Ranks,
+    *,
+    unsure: Mapping[int, float] | None = None,
+    unseen: Mapping[int, frozenset[int]] | None = None,
+) -> Finding | None:
     """Name the rank that is later of its own than its peers by 5 % of a step, step after step.
 
     Parameters
@@ -38,6 +44,10 @@ def slow_finding(lateness: Mapping[int, Lateness], ranks: Ranks) -> Finding | No
     lateness : mapping of int to Lateness
         By rank.
     ranks : Ranks
+    unsure : mapping of int to float, optional
+        Seconds by which the clock of a rank may be off: twice that is no lateness.
+    unseen : mapping of int to frozenset of int, optional
+        Ranks without a dump for which a rank may have waited: these are as suspect as it is.
 
     Returns
     -------
@@ -51,6 +61,7 @@ def slow_finding(lateness: Mapping[int, Lateness], ranks: Ranks) -> Finding | No
         excess
         for rank in sorted(lateness)
         if (excess := _excess(lateness[rank], medians, ranks)) is not None
+        and excess.seconds > 2 * (unsure or {}).get(rank, 0.0)
     ]
     excesses.sort(key=lambda excess: -excess.seconds)
     if not excesses:
@@ -65,7 +76,7 @@ def slow_finding(lateness: Mapping[int, Lateness], ranks: Ranks) -> Finding | No
         "lateness",
         "slow",
         cause,
-        tuple(_candidate(excess, top) for excess in excesses),
+        _candidates(excesses, unseen or {}),
         evidence=tuple(_evidence(excess) for excess in excesses),
     )
 
@@ -91,9 +102,23 @@ def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) 
     return int(late.begin[first[0]])
 
 
-def _candidate(excess: _Excess, top: _Excess) -> Candidate:
-    why = f"{excess.seconds:.3f} s a step later than its peers, of its own"
-    return Candidate(excess.rank, why, CERTAIN * excess.seconds / top.seconds, excess.since)
+def _candidates(
+    excesses: list[_Excess], unseen: Mapping[int, frozenset[int]]
+) -> tuple[Candidate, ...]:
+    """Return who is late, and whom they may have waited for; they share the weight."""
+    late = {excess.rank for excess in excesses}
+    candidates: dict[int, Candidate] = {}
+    for excess in excesses:
+        others = sorted(unseen.get(excess.rank, frozenset()) - late)
+        weight = CERTAIN * excess.seconds / excesses[0].seconds / (1 + len(others))
+        why = f"{excess.seconds:.3f} s a step later than its peers, of its own"
+        if others:
+            why = f"{why} or since it waited for {rank_list(others)} without a dump"
+        candidates[excess.rank] = Candidate(excess.rank, why, weight, excess.since)
+        for rank in others:
+            why = f"left no dump, and rank {excess.rank}, which is late, may have waited for it"
+            candidates.setdefault(rank, Candidate(rank, why, weight, excess.since))
+    return tuple(candidates.values())
 
 
 def _evidence(excess: _Excess) -> Evidence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from forewarn.features.diagnosis.ranks import rank_list
@@ -12,12 +12,13 @@ from forewarn.features.diagnosis.stack_sample import Stack, wait_of
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.verdict import HALF, Candidate, Evidence, Finding
 
-__all__ = ["StackRound", "odd_stacks", "stack_probe"]
+__all__ = ["StackRound", "odd_in_round", "odd_stacks", "stack_probe"]
 
 _SECOND = 1_000_000_000
 _ROUNDS, _SPAN = 5, 4 * 30 * _SECOND  # samples in the same frames (Baidu 4.1)
 _SLACK = 5 * _SECOND  # an agent takes its samples a little early, or late
 _STALE = 5 * 60 * _SECOND
+_LONGEST_WAIT = 30 * 60 * _SECOND  # the time-out of Megatron; a stand-still lasts no longer
 _COVERED = 0.5  # of the ranks, for the others to be told by them
 _FEW = 0.125  # of the ranks may be elsewhere, one at least
 _SHOWN, _MOST = 5, 32  # innermost frames of a stack in a sentence, and in details
@@ -96,6 +97,29 @@ def _sure(same: Sequence[StackRound]) -> int:
     )
 
 
+def odd_in_round(
+    rounds: Sequence[StackRound], n_ranks: int, at: int, since: int | None
+) -> Finding | None:
+    """Return whose stack is odd in the last sample, which is to be after a stand-still began.
+
+    Parameters
+    ----------
+    rounds : sequence of StackRound
+        In the order of their times, not after `at`.
+    n_ranks : int
+        Of the job; less than half of them tell nothing.
+    at : int
+        Nanoseconds since 1970 UTC; what is older than half an hour tells nothing.
+    since : int or None
+        When they stood so first.
+    """
+    last = rounds[-1] if rounds else None
+    if last is None or at - last.time > _LONGEST_WAIT or len(last.stacks) < _COVERED * n_ranks:
+        return None
+    finding = odd_stacks(last.stacks, since)
+    return None if finding is None else replace(finding, taken=last.time)
+
+
 def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None:
     """Return whose stack is outside the waits in which the others are.
 
@@ -119,6 +143,8 @@ def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None
         outside = _unlike_most({rank: stacks[rank] for rank in outside})
     if not outside and not inside:
         return None
+    if not outside:
+        outside = _in_another(stacks, waits)
     few = len(outside) <= max(1, _FEW * len(stacks))
     weight = HALF / len(outside) if outside and few else 0.0
     candidates = tuple(
@@ -133,6 +159,15 @@ def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None
         _evidence(rank, usual, stacks, since) for rank in outside[:_SHOWN] if few or usual is None
     )
     return Finding("stacks", "hang", cause, candidates, waiting, evidence)
+
+
+def _in_another(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:
+    """Return who is in another collective than most ranks of the job."""
+    names = {rank: stacks[rank][0].name for rank, wait in waits.items() if wait == "collective"}
+    if not names:
+        return []
+    usual, count = Counter(names.values()).most_common(1)[0]
+    return [rank for rank in sorted(names) if 2 * count > len(stacks) and names[rank] != usual]
 
 
 def _unlike_most(stacks: Mapping[int, Stack]) -> list[int]:

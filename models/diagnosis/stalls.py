@@ -13,7 +13,7 @@ from forewarn.features.diagnosis.operations import Operations
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.diagnosis.recorder_dump import COMPLETED, STARTED
 
-__all__ = ["Stall", "find_stalls"]
+__all__ = ["Stall", "find_stalls", "silent_members"]
 
 _PAIR = re.compile(r"(?:.*:)?(send|recv) (\d+)(?:->|<-)(\d+)")
 
@@ -153,13 +153,22 @@ def _collective_stall(
         since=int(rows["created"].min()),
         waiting=tuple(waiting),
         absent=tuple(sorted(late)),
-        silent=() if late else _silent(operations, group, ranks),
+        silent=() if late else silent_members(operations, group, ranks),
         variants=_variants(operations, rows),
     )
 
 
-def _silent(operations: Operations, group: int, ranks: Ranks) -> tuple[int, ...]:
-    """Return the ranks without a dump that are, or may be, members of a group."""
+def silent_members(operations: Operations, group: int, ranks: Ranks) -> tuple[int, ...]:
+    """Return the ranks without a dump that are, or may be, members of a group.
+
+    Parameters
+    ----------
+    operations : Operations
+    group : int
+        Its number there.
+    ranks : Ranks
+        All of the job.
+    """
     members, use = operations.members[group], operations.descriptions[group]
     if group in operations.described:
         return tuple(rank for rank in members if rank not in operations.ranks)

@@ -89,6 +89,12 @@ class Finding:
     evidence : tuple of Evidence
     of_program : bool
         It is a mistake of the program: no machine is to be named, whatever else speaks for one.
+    after_hang : bool
+        Of a crash: no rank failed by itself, they waited until a time-out or were asked to end. Who
+        began the stand-still before it is told by what was saved of that.
+    taken : int or None
+        When somebody looked, if that was a single moment: what was before a hang tells nothing of
+        it. Nanoseconds since 1970 UTC.
     """
 
     finder: str
@@ -98,6 +104,8 @@ class Finding:
     waiting: frozenset[int] = frozenset()
     evidence: tuple[Evidence, ...] = ()
     of_program: bool = False
+    after_hang: bool = False
+    taken: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

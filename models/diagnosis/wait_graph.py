@@ -22,7 +22,8 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     A rank waits for the members that have not entered its oldest unfinished operation, and, where
     all of them have that left a dump, for those without one. Ranks that are waited for and wait
     for nobody are candidates, over however many hops. A mismatch names who does something else;
-    where ranks wait for each other in a circle and for nobody else, the program is at fault.
+    where ranks wait for each other in a circle and for nobody else, the program is at fault, unless
+    there is an origin besides. A rank without a dump is none then: it may be in a circle, too.
 
     Parameters
     ----------
@@ -41,8 +42,10 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     if odd:
         return _mismatch(odd, waiting, evidence)
     sinks, circles = _ends(stalls)
-    candidates = _origins(stalls, sinks) or _stuck(stalls)
-    if circles and not candidates:
+    stuck = _stuck(stalls)
+    candidates = _origins(stalls, sinks, is_stuck=bool(stuck)) or stuck
+    absent = {rank for stall in stalls for rank in stall.absent}
+    if circles and not absent.intersection(sinks):
         return _deadlock(circles, waiting, evidence)
     cause = candidates[0].why if len(candidates) == 1 else ""
     of_them = frozenset(c.rank for c in candidates if c.rank is not None)
@@ -127,8 +130,14 @@ def _by_part(
     return sorted(sinks), [group for group in members.values() if len(group) > 1]
 
 
-def _origins(stalls: Sequence[Stall], sinks: Sequence[int]) -> tuple[Candidate, ...]:
-    """Return who is waited for and waits for nobody; whoever left no dump is less certain."""
+def _origins(
+    stalls: Sequence[Stall], sinks: Sequence[int], *, is_stuck: bool
+) -> tuple[Candidate, ...]:
+    """Return who is waited for and waits for nobody; whoever left no dump is less certain.
+
+    Where another operation does not end though all have entered it, that may be so of the one that
+    waits for a rank without a dump: it is a sign then.
+    """
     by_rank: dict[int, list[Stall]] = {rank: [] for rank in sinks}
     for stall in stalls:
         for rank in by_rank.keys() & (stall.absent or stall.silent):
@@ -139,7 +148,8 @@ def _origins(stalls: Sequence[Stall], sinks: Sequence[int]) -> tuple[Candidate, 
     for rank in (*sure, *sorted(silent)):
         waiters = {waiter for stall in by_rank[rank] for waiter in stall.waiting}
         since = min((stall.since for stall in by_rank[rank]), default=None)
-        weight = CERTAIN / len(sure) if rank in sure else _silent_weight(sure, silent)
+        is_doubtful = bool(sure) or is_stuck
+        weight = CERTAIN / len(sure) if rank in sure else _silent_weight(silent, is_doubtful)
         dump = " and left no dump" if rank in silent else ""
         why = f"{rank_list(sorted(waiters))} waits for it, it waits for nobody{dump}"
         if len(waiters) > 1:
@@ -148,9 +158,9 @@ def _origins(stalls: Sequence[Stall], sinks: Sequence[int]) -> tuple[Candidate, 
     return tuple(candidates)
 
 
-def _silent_weight(sure: Sequence[int], silent: set[int]) -> float:
+def _silent_weight(silent: set[int], is_doubtful: bool) -> float:
     """Return the weight of a rank without a dump: it may itself wait for somebody."""
-    return SIGN if sure else CERTAIN / len(silent)
+    return SIGN if is_doubtful else CERTAIN / len(silent)
 
 
 def _stuck(stalls: Sequence[Stall]) -> tuple[Candidate, ...]:

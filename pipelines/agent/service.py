@@ -202,6 +202,8 @@ def _forever(agent: Agent, sender: Sender | None) -> int:
         threading.Thread(target=watched, args=(work, name), name=name, daemon=True)
         for work, name in ((agent.collect_on_schedule, "readings"), (sender.run, "sender"))
     ]
+    if agent.policy.jobs.folder is not None:
+        _follow_jobs(agent, agent.policy.jobs.folder)
     # First: a reading says that there was no Xid only where the log was read up to it.
     watched(agent.follow, "kernel log")
     for thread in threads:
@@ -211,6 +213,15 @@ def _forever(agent: Agent, sender: Sender | None) -> int:
         thread.join(timeout=seconds)
     agent.close()
     return 1 if failed else 0
+
+
+def _follow_jobs(agent: Agent, folder: Path) -> None:
+    """Save what training jobs show, beside everything else; a disk that hangs holds up no GPU."""
+    from forewarn.pipelines.agent.job_collector import JobCollector
+
+    policy = agent.policy
+    jobs = JobCollector(policy.jobs, folder, policy.machine_id, agent.clock, agent.say)
+    threading.Thread(target=jobs.run, args=(agent.stop,), name="jobs", daemon=True).start()
 
 
 def _where(error: Exception) -> str:

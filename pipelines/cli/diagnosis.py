@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from forewarn.pipelines.cli.options import (
     Commands,
     OptionsError,
+    Parser,
     add_command,
     add_group,
     add_json,
@@ -20,6 +22,8 @@ from forewarn.pipelines.cli.options import (
 from forewarn.pipelines.runtime.terminal import say
 
 __all__ = ["add_diagnose", "add_simulate_job"]
+
+_EVERY = 30 * 10**9  # nanoseconds
 
 
 def add_diagnose(commands: Commands) -> None:
@@ -41,6 +45,16 @@ def add_diagnose(commands: Commands) -> None:
         metavar="TIME",
         help="nothing later is read (default: the last time in any part)",
     )
+    _add_beside(command)
+    command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
+    add_json(command)
+    _add_watch(parts)
+    _add_nodes(parts)
+    _add_collect(parts)
+
+
+def _add_beside(command: Parser) -> None:
+    """Add what is known besides a job's folder."""
     command.add_argument(
         "--events", type=Path, metavar="RECORDS", help="what `collect` writes: Xids, lost GPUs"
     )
@@ -55,14 +69,10 @@ def add_diagnose(commands: Commands) -> None:
         metavar="FILE",
         help="what a site changes of the knowledge base of log lines, TOML; may be given again",
     )
-    command.add_argument("--html", type=Path, metavar="PAGE", help="page for people to write")
-    add_json(command)
-    _add_nodes(parts)
 
 
 def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.run import diagnose
-    from forewarn.pipelines.diagnosis.sentences import diagnosis_words
 
     line = diagnose(
         args.job,
@@ -75,11 +85,68 @@ def _run(args: argparse.Namespace) -> int:
         from forewarn.pipelines.diagnosis.page import write_page
 
         write_page(line, args.html)
-    if args.json:
-        print(json.dumps(line))
-    else:
-        for words in diagnosis_words(line):
-            say(words)
+    _print_verdict(line, args.json)
+    return 0
+
+
+def _print_verdict(line: dict[str, Any], as_json: bool) -> None:
+    from forewarn.pipelines.diagnosis.sentences import diagnosis_words
+
+    if as_json:
+        print(json.dumps(line), flush=True)
+        return
+    for words in diagnosis_words(line):
+        say(words)
+
+
+def _add_watch(parts: Commands) -> None:
+    command = add_command(
+        parts,
+        "watch",
+        _watch,
+        "look at the folders of running jobs again and again, and say each new verdict once",
+        "forewarn diagnose watch --jobs /shared/jobs --state /var/lib/forewarn/said.json --json",
+    )
+    command.add_argument(
+        "--jobs", type=Path, required=True, metavar="DIR", help="a folder a job in it, or one job's"
+    )
+    _add_beside(command)
+    command.add_argument(
+        "--every",
+        type=_duration,
+        default=_EVERY,
+        metavar="TIME",
+        help="between two looks (default: 30s)",
+    )
+    command.add_argument(
+        "--state", type=Path, metavar="FILE", help="keeps what was said over a restart"
+    )
+    command.add_argument("--once", action="store_true", help="look once, then end")
+    add_json(command)
+
+
+def _duration(text: str) -> int:
+    from forewarn.pipelines.config.toml_tables import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is {text!r}, {error}") from None
+
+
+def _watch(args: argparse.Namespace) -> int:
+    import signal
+    import threading
+
+    from forewarn.pipelines.diagnosis.watch import JobWatch
+
+    watch = JobWatch(args.jobs, args.events, args.at_risk, args.patterns, args.state)
+    stop = threading.Event()
+    if not args.once:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    for line in watch.look() if args.once else watch.run(args.every / 1e9, stop):
+        _print_verdict(line, args.json)
     return 0
 
 
@@ -131,6 +198,42 @@ def _nodes(args: argparse.Namespace) -> int:
     else:
         for words in checked.words():
             say(words)
+    return 0
+
+
+def _add_collect(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "collect",
+        _collect,
+        "save what the training jobs of this host show, for `diagnose run`; an agent whose policy "
+        "has `[jobs]` does the same",
+        "forewarn diagnose collect --policy agent.toml",
+    )
+    command.add_argument("--policy", type=Path, required=True, metavar="FILE", help="TOML")
+    command.add_argument("--once", action="store_true", help="look once, then end")
+
+
+def _collect(args: argparse.Namespace) -> int:
+    import signal
+    import threading
+
+    from forewarn.pipelines.agent.job_collector import JobCollector
+    from forewarn.pipelines.config.agent_policy import load_policy
+    from forewarn.pipelines.runtime.clock import SystemClock
+    from forewarn.pipelines.runtime.progress import note
+
+    policy = load_policy(args.policy)
+    if policy.jobs.folder is None:
+        raise OptionsError(f"{args.policy}: `jobs.folder` is missing, expected a folder.")
+    jobs = JobCollector(policy.jobs, policy.jobs.folder, policy.machine_id, SystemClock(), note)
+    if args.once:
+        say(f"{jobs.collect()} training processes; saved in {policy.jobs.folder}")
+        return 0
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    jobs.run(stop)
     return 0
 
 

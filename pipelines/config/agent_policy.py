@@ -21,7 +21,7 @@ from forewarn.pipelines.config.toml_tables import (
     read_toml,
 )
 
-__all__ = ["AgentPolicy", "Collection", "load_policy"]
+__all__ = ["AgentPolicy", "Collection", "JobsTable", "load_policy"]
 
 Source = Literal["gpu", "kernel_log", "proc"]
 
@@ -43,6 +43,39 @@ class Collection(StrictTable):
         """Tell whether an event of the kernel log makes a fault report."""
         reported = event["kind"] == "xid" and event.get("code") in self.report_xids
         return event["kind"] == "lost" or reported
+
+
+class JobsTable(StrictTable):
+    """What an agent saves of the training jobs of its host; only its own policy says so.
+
+    Attributes
+    ----------
+    folder : Path or None
+        In it a folder a job, for `forewarn diagnose`; shared by all hosts, or one of this host.
+        None: nothing is looked at.
+    every, ask_every : int
+        Nanoseconds between two looks, and between two questions to worker servers.
+    worker_port : int
+        Port on loopback of the worker server of local rank 0, the others follow; 0: none. Where a
+        process names a socket of its own, that is asked.
+    stacks : {"off", "server", "py-spy"}
+        How stacks are taken once another probe is idle.
+    py_spy : str
+        The program.
+    timeout : int
+        Nanoseconds of one question.
+    log_mib : int
+        Of a log that is copied; of a longer one the end is left.
+    """
+
+    folder: Path | None = None
+    every: Duration = parse_duration("10s")
+    ask_every: Duration = parse_duration("30s")
+    worker_port: Annotated[int, Field(ge=0, lt=65_536, strict=True)] = 0
+    stacks: Literal["off", "server", "py-spy"] = "off"
+    py_spy: Annotated[str, Field(min_length=1)] = "py-spy"
+    timeout: Duration = parse_duration("10s")
+    log_mib: Annotated[int, Field(gt=0, le=4096, strict=True)] = 64
 
 
 def _name_of_host() -> str:
@@ -70,6 +103,8 @@ class AgentPolicy(StrictTable):
         Where readings come from.
     collection : Collection
         Until the collector says otherwise.
+    jobs : JobsTable
+        What is saved of training jobs, for a diagnosis.
     """
 
     collector: str | None = None
@@ -80,6 +115,7 @@ class AgentPolicy(StrictTable):
     kernel_log: Path = Path("/dev/kmsg")
     gpu: Literal["auto", "nvml", "nvidia-smi"] = "auto"
     collection: Collection = Collection()
+    jobs: JobsTable = JobsTable()
 
     @field_validator("machine_id")
     @classmethod

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.diagnosis.operations import Operations, join_dumps
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks, rank_list
 from forewarn.features.diagnosis.recorder_dump import RecorderDump
+from forewarn.models.diagnosis.clock_bounds import Alignment, align_clocks
 from forewarn.models.diagnosis.collective_probe import collective_probe
-from forewarn.models.diagnosis.disagreeing_clocks import disagreeing_ranks
-from forewarn.models.diagnosis.lateness import measure_lateness
+from forewarn.models.diagnosis.disagreeing_clocks import disagreeing_ranks, needs_clocks
+from forewarn.models.diagnosis.lateness import Lateness, measure_lateness
+from forewarn.models.diagnosis.phases import Phase
+from forewarn.models.diagnosis.several_groups import several_groups
 from forewarn.models.diagnosis.slow_rank import slow_finding
 from forewarn.models.diagnosis.stalls import find_stalls
+from forewarn.models.diagnosis.unseen_waits import unseen_waits
+from forewarn.models.diagnosis.verdict import Finding
 from forewarn.models.diagnosis.wait_graph import wait_finding
 from forewarn.pipelines.diagnosis.dump_reading import FlightError, read_dumps
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.logs import LogsPart
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.storage.regular_files import require_regular
 
 __all__ = ["FlightPart", "read_flight"]
 
 _RANK = re.compile(r"(?:.*?[^0-9])?([0-9]{1,6})(?:\.[A-Za-z]+)?", re.DOTALL)
+_HALF = 0.5  # of the ranks: where more clocks disagree, none is believed
 _LARGEST = 2**30  # bytes of a dump; one of 2,000 entries has 1 MB
 
 
@@ -58,19 +65,53 @@ class FlightPart:
 
     def judge(self, case: Case) -> Judged:
         """Build the wait graph, measure lateness, and say whether operations end."""
-        operations = self.operations.until(case.at)
+        logs = case.parts.get("logs")
+        ahead = logs.clocks_ahead(case) if isinstance(logs, LogsPart) else {}
+        operations = self.operations.by_one_clock(ahead).until(case.at)
         probe = collective_probe(operations, case.at)
         waits = wait_finding(find_stalls(operations, case.ranks))
-        unclear = disagreeing_ranks(operations)
-        late = slow_finding(measure_lateness(operations.without(unclear)), case.ranks)
-        findings = tuple(finding for finding in (waits, late) if finding is not None)
-        return Judged(probe, findings, blind=(*self.notes, *_clock_note(unclear)))
+        late, lateness, clock_notes = _late(operations, case.ranks)
+        every = (waits, several_groups(operations), late)
+        findings = tuple(finding for finding in every if finding is not None)
+        notes = (*self.notes, *clock_notes)
+        return Judged(probe, findings, _first_step(lateness.values()), notes)
 
 
-def _clock_note(unclear: frozenset[int]) -> tuple[str, ...]:
-    if not unclear:
-        return ()
-    return (f"flight: clocks disagree, the lateness of {rank_list(sorted(unclear))} is unknown",)
+def _first_step(lateness: Iterable[Lateness]) -> tuple[Phase, ...]:
+    """Return that the first step is over, where operations repeat themselves step by step."""
+    begins = [int(late.begin[-1]) for late in lateness]
+    return (Phase("first step", min(begins), max(begins)),) if begins else ()
+
+
+def _late(
+    operations: Operations, ranks: Ranks
+) -> tuple[Finding | None, Mapping[int, Lateness], tuple[str, ...]]:
+    """Say who is late of its own, by which figures, and what clocks that disagree leave open."""
+    if not needs_clocks(operations):
+        lateness = measure_lateness(operations)
+        return slow_finding(lateness, ranks), lateness, ()
+    alignment = align_clocks(operations, ranks)
+    timed = operations if alignment is None else alignment.operations
+    unclear = disagreeing_ranks(timed)
+    usable = timed.without(unclear)
+    lateness = measure_lateness(usable)
+    unsure = {} if alignment is None else alignment.unsure
+    unseen = unseen_waits(usable, ranks)
+    is_trusted = len(unclear) <= _HALF * len(operations.ranks)
+    finding = slow_finding(lateness, ranks, unsure=unsure, unseen=unseen) if is_trusted else None
+    return finding, lateness, tuple(_clock_notes(unclear, alignment))
+
+
+def _clock_notes(unclear: frozenset[int], alignment: Alignment | None) -> Iterator[str]:
+    if unclear:
+        who = rank_list(sorted(unclear))
+        yield f"flight: clocks disagree, the lateness of {who} is unknown"
+    if alignment is not None:
+        least = 2 * max(alignment.unsure.values(), default=0.0)
+        yield (
+            f"flight: clocks of machines are {alignment.apart:.3f} s apart, and were compared by "
+            f"their collectives; who is late by less than {least:.3f} s is unknown"
+        )
 
 
 def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.blocked_ranks import busy_without_result, sleep_finding
+from forewarn.models.diagnosis.blocked_ranks import busy_without_result, sleep_finding, stop_finding
 from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.metrics import metrics_until, traffic_channels
@@ -29,7 +29,7 @@ class KernelPart(SampledPart):
     """Samples of the processes of all ranks."""
 
     def judge(self, case: Case) -> Judged:
-        """Say who sleeps in the kernel, works without result, or differs from its peers."""
+        """Say who sleeps in the kernel, is stopped, works without result, or differs from peers."""
         samples, metrics = self.samples.between(0, case.at), metrics_until(case)
         if not len(samples.rank):
             return Judged(blind=("kernel: no sample before the verdict",))
@@ -38,6 +38,7 @@ class KernelPart(SampledPart):
         ]
         findings = (
             sleep_finding(samples, case.ranks, case.at),
+            stop_finding(samples, case.ranks, case.at),
             busy_without_result(samples, metrics, case.ranks, case.at),
             deviation_finding([*channels, *traffic_channels(metrics)], case.ranks, case.at),
         )

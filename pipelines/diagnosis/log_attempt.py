@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_matcher import LogMatcher
@@ -19,6 +19,9 @@ from forewarn.pipelines.diagnosis.log_reading import ReadLog
 __all__ = ["Attempt", "attempt_at"]
 
 _MINUTE = 60 * 10**9
+# How a launcher says that a process ended: it tells nothing of the machine, and may have been the
+# launcher itself that killed it. `exits.csv` says the same with times.
+_EXIT = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID")
 _KILLED = re.compile(r"[Kk]illed process (\d{1,10})\b")
 
 
@@ -40,6 +43,14 @@ class Attempt:
     at: int
     start: int | None
     number: int
+    _by_rank: dict[int | None, list[ReadLog]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        """Sort the logs by rank."""
+        for log in self.logs:
+            self._by_rank.setdefault(log.file.rank, []).append(log)
 
     @property
     def since(self) -> int | None:
@@ -48,7 +59,7 @@ class Attempt:
 
     def of_rank(self, rank: int) -> list[ReadLog]:
         """Return the logs of a rank."""
-        return [log for log in self.logs if log.file.rank == rank]
+        return self._by_rank.get(rank, [])
 
     def hits(self, scan: LogScan) -> Iterator[LogHit]:
         """Yield what patterns know of this attempt, up to the moment."""
@@ -69,6 +80,12 @@ class Attempt:
             known = [moment for moment in (time, before) if moment is not None]
             writes[log.file.rank] = max(known, default=None)
         return writes
+
+    def marks(self, since: int | None) -> list[int]:
+        """Return when any rank wrote, from a moment on; none where there is no such moment."""
+        scans = [log.scan for log in self.logs if log.file.rank is not None]
+        every = {mark for scan in scans if scan is not None for mark in (*scan.marks, scan.last)}
+        return [mark for mark in every if mark is not None and since is not None and mark >= since]
 
     def last_step(self, rank: int | None = None) -> int | None:
         """Return when the last step was written down, by a rank or by any."""
@@ -141,7 +158,10 @@ class Attempt:
         return reports
 
     def machine_signs(self, ranks: Ranks) -> list[MachineSign]:
-        """Return what the logs of machines say, such as those of their kernels."""
+        """Return what the logs of machines say, such as those of their kernels.
+
+        That a launcher saw a process end is left out.
+        """
         named = {row.machine for row in ranks.table.values()} - {None}
         alone = next(iter(named)) if len(named) == 1 else None
         signs = []
@@ -150,6 +170,8 @@ class Attempt:
             if log.file.rank is not None or log.scan is None or machine is None:
                 continue
             for hit in self.hits(log.scan):
+                if _EXIT.search(hit.line):
+                    continue
                 sign = replace(sign_of_line(hit.pattern, hit.line, hit.time), source="kernel")
                 signs.append(MachineSign(machine, sign, _rank_of_pid(hit.line, machine, ranks)))
         return signs

@@ -11,7 +11,7 @@ from forewarn.features.diagnosis.masked_text import masked_text
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash import first_cause
 from forewarn.models.diagnosis.crash_machines import hanging_machines
-from forewarn.models.diagnosis.log_phases import PhaseLine, first_step_phase, logged_phases
+from forewarn.models.diagnosis.log_phases import PhaseLine, first_step_phase, logged_phases, pauses
 from forewarn.models.diagnosis.log_probe import log_probe
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
@@ -68,6 +68,16 @@ class LogsPart:
             tuple(_blind(attempt.logs)),
         )
 
+    def clocks_ahead(self, case: Case) -> dict[int, int]:
+        """Return by how many nanoseconds the clock of each rank's machine is ahead, if known."""
+        offsets = attempt_at(self.logs, case.at).offsets(case.ranks)
+        machines = {rank: row.machine for rank, row in case.ranks.table.items()}
+        return {
+            rank: offsets[machine]
+            for rank, machine in machines.items()
+            if machine is not None and machine in offsets
+        }
+
     def _finding(self, case: Case, attempt: Attempt) -> Finding | None:
         exits = case.parts.get("exits")
         ends = attempt.ends(
@@ -115,6 +125,7 @@ def _phases(logs: Sequence[ReadLog], attempt: Attempt) -> Iterator[Phase]:
     """Yield the phases of all attempts, and the restarts that cut them off."""
     lines: dict[tuple[int, int], list[PhaseLine]] = {}
     restarts, first_steps = set[int](), []
+    current = {id(log) for log in attempt.logs}
     for log in logs:
         scan = log.scan
         if scan is None or log.file.rank is None:
@@ -122,7 +133,7 @@ def _phases(logs: Sequence[ReadLog], attempt: Attempt) -> Iterator[Phase]:
         if log.file.attempt and scan.marks:
             restarts.add(scan.marks[0])
         restarts.update(time for time in scan.starts if time is not None)
-        if log in attempt.logs:
+        if id(log) in current:
             first_steps += [time for _, time in scan.first_steps]
         for hit in scan.phases:
             if hit.time is not None and hit.time <= attempt.at and hit.pattern.phase is not None:
@@ -133,6 +144,7 @@ def _phases(logs: Sequence[ReadLog], attempt: Attempt) -> Iterator[Phase]:
         yield from logged_phases(group, attempt.last_step())
     yield from (Phase("restart", time, time) for time in sorted(restarts) if time <= attempt.at)
     yield from first_step_phase(attempt.start, first_steps, attempt.at)
+    yield from pauses(attempt.marks(min(first_steps, default=None)), attempt.at)
 
 
 def _blind(logs: Sequence[ReadLog]) -> Iterator[str]:

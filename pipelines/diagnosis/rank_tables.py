@@ -50,7 +50,7 @@ def read_samples(folder: Path, channels: Sequence[str], state: str | None = None
     channels : sequence of str
         Columns of numbers; one that is absent is empty.
     state : str, optional
-        A column of the states of processes; it becomes the channel `in_d`.
+        A column of the states of processes; it becomes the channels `in_d` and `is_stopped`.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def read_samples(folder: Path, channels: Sequence[str], state: str | None = None
     """
     files = [folder] if folder.is_file() else sorted(folder.rglob("*.parquet"))
     tables = [_samples(file, read_parquet(file), channels, state) for file in files]
-    names = [*channels, *(["in_d"] if state else [])]
+    names = [*channels, *(["in_d", "is_stopped"] if state else [])]
     return RankSamples.of(
         np.concatenate([_NO_TIMES, *(table.rank for table in tables)]),
         np.concatenate([_NO_TIMES, *(table.time for table in tables)]),
@@ -87,7 +87,8 @@ def _samples(
         )
     values = {name: _numbers(file, table, name) for name in channels}
     if state is not None:
-        values["in_d"] = _in_d(file, table, state)
+        values["in_d"] = _is_in_state(file, table, state, "D")
+        values["is_stopped"] = _is_in_state(file, table, state, "T", "t")
     return RankSamples(rank.to_numpy(), time.to_numpy(), values)
 
 
@@ -107,14 +108,15 @@ def _numbers(file: Path, table: pa.Table, name: str) -> FloatArray:
     return values
 
 
-def _in_d(file: Path, table: pa.Table, name: str) -> FloatArray:
-    """Return 1 where a process is in uninterruptible sleep, 0 where not, NaN where unknown."""
+def _is_in_state(file: Path, table: pa.Table, name: str, *letters: str) -> FloatArray:
+    """Return 1 where a process is in one of some states, 0 where not, NaN where unknown."""
     if name not in table.column_names or pa.types.is_null(table[name].type):
         return np.full(table.num_rows, np.nan)
     if not is_text(table[name].type):
         raise JobFolderError(
             f"{file}: column `{name}` is {table[name].type}, expected a letter such as D."
         )
-    is_d = pc.starts_with(table[name].cast(pa.string()), "D")
-    values: FloatArray = pc.fill_null(is_d.cast(pa.float64()), float("nan")).to_numpy()
+    first = pc.utf8_slice_codeunits(table[name].cast(pa.string()), 0, 1)
+    is_in = pc.if_else(pc.is_null(first), None, pc.is_in(first, pa.array(letters)))
+    values: FloatArray = pc.fill_null(is_in.cast(pa.float64()), float("nan")).to_numpy()
     return values

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks
 from forewarn.features.diagnosis.stack_sample import BrokenStackError, Stack, main_stack
-from forewarn.models.diagnosis.stack_probe import StackRound, odd_stacks, stack_probe
+from forewarn.models.diagnosis.stack_phases import stack_phases
+from forewarn.models.diagnosis.stack_probe import StackRound, odd_in_round, stack_probe
 from forewarn.pipelines.diagnosis.job_folder import JobFolder, JobFolderError
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
@@ -47,13 +48,16 @@ class StacksPart:
         return self.rounds[-1].time if self.rounds else None
 
     def judge(self, case: Case) -> Judged:
-        """Say whether the stacks change, and whose is not where the others wait."""
+        """Say whether the stacks change, whose is not where the others wait, and what phase it is.
+
+        A single sample shows the second, too, even if it cannot tell whether the job moves; stacks
+        that are too old for a probe tell no phase.
+        """
         rounds = [sample for sample in self.rounds if sample.time <= case.at]
         probe = stack_probe(rounds, len(case.ranks.table), case.at)
-        if probe.state == "blind":
-            return Judged(probe, blind=self.notes)
-        finding = odd_stacks(rounds[-1].stacks, probe.since)
-        return Judged(probe, () if finding is None else (finding,), blind=self.notes)
+        finding = odd_in_round(rounds, len(case.ranks.table), case.at, probe.since)
+        phases = () if probe.state == "blind" else tuple(stack_phases(rounds))
+        return Judged(probe, () if finding is None else (finding,), phases, self.notes)
 
 
 def read_stacks(folder: JobFolder, _: Ranks) -> StacksPart | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,11 @@ from forewarn.evaluation.simulation.jobs.dumps import flight_dumps
 from forewarn.evaluation.simulation.jobs.journal import exit_rows, log_lines
 from forewarn.evaluation.simulation.jobs.plan import JobPlan, draw_plan
 from forewarn.evaluation.simulation.jobs.samples import kernel_samples, metric_samples
-from forewarn.evaluation.simulation.jobs.stacks import folded_profile, sampled_stacks
+from forewarn.evaluation.simulation.jobs.stacks import (
+    folded_profile,
+    sampled_stacks,
+    stack_moments,
+)
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, run_job
 from forewarn.pipelines.diagnosis.job_folder import JobFolderError
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -27,7 +31,6 @@ from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_bes
 __all__ = ["JOB_BEGIN", "simulate_job_to", "write_job"]
 
 JOB_BEGIN = 1_795_296_000 * 10**9
-_ROUNDS, _APART = 6, 30.0  # samples of stacks
 _PROFILED = 64  # ranks at most
 _STATES = {Activity.SLEEP: "D", Activity.STOPPED: "T", Activity.LOAD: "S", Activity.SAVE: "S"}
 
@@ -78,7 +81,7 @@ def write_job(line: Timeline, folder: Path) -> dict[str, Any]:
         for write in writers:
             write(line, folder)
             bar.update()
-    truth = _truth(plan)
+    truth = _truth(plan) | {"checkpoints": list(_checkpoints(line))}
     (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return truth
 
@@ -89,6 +92,13 @@ def _truth(plan: JobPlan) -> dict[str, Any]:
     moment = None if since is None else iso(JOB_BEGIN + round(plan.since * 1e9))
     end = iso(JOB_BEGIN + round(plan.end * 1e9))
     return {**truth, "since": moment, "end": end, "ranks": plan.layout.n_ranks, "seed": plan.seed}
+
+
+def _checkpoints(line: Timeline) -> Iterator[tuple[str, str]]:
+    """Yield when checkpoints began and ended: a healthy job stands still in them."""
+    for begin, end in line.saves:
+        if np.isfinite(end).all():
+            yield iso(JOB_BEGIN + round(begin.min() * 1e9)), iso(JOB_BEGIN + round(end.max() * 1e9))
 
 
 def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
@@ -131,9 +141,7 @@ def _write_logs(line: Timeline, folder: Path) -> None:
 
 
 def _write_stacks(line: Timeline, folder: Path) -> None:
-    end = line.plan.end - 1.0
-    moments = [end - _APART * number for number in reversed(range(_ROUNDS))]
-    moments = [moment for moment in moments if moment > 0.0]
+    moments = stack_moments(line)
     names = [iso(JOB_BEGIN + round(moment) * 10**9) for moment in moments]
     for name in names:
         (folder / "stacks" / name).mkdir(parents=True)

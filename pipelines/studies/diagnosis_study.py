@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from forewarn.evaluation.simulation.jobs.plan import FAULTS
-from forewarn.features.diagnosis.recorder_dump import COMPLETED
-from forewarn.pipelines.diagnosis.flight import FlightPart
-from forewarn.pipelines.diagnosis.logs import LogsPart
-from forewarn.pipelines.diagnosis.part import Case
-from forewarn.pipelines.diagnosis.run import Diagnosed, diagnose
+from forewarn.models.diagnosis.verdict import Diagnosis
+from forewarn.pipelines.diagnosis.job_reading import JobReading, read_job
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
+from forewarn.pipelines.studies.simple_rules import simple_names
 
 __all__ = ["diagnosis_figures", "diagnosis_text"]
 
 _PARTS = ("logs", "flight", "stacks", "metrics", "kernel", "profiles", "exits")
 _LEAST_SECONDS, _LEAST_SHARE = 30.0, 0.05  # what a rank has to lose for a name to be wanted
-_WATCHED, _EVERY = 600, 60  # seconds of a healthy job that are looked at, and how often
+_WATCHED = 900  # seconds of a healthy job that are looked at
+_USUALLY, _OFTEN = 150, 30  # seconds between two looks, and while a checkpoint lasts
 _DAY = 86_400
+_SECOND = 10**9
+
+# After how many seconds a hang is looked at, and which part is taken away.
+_SOON = {"all parts": ((), (150, 165, 180)), "without flight": (("flight",), (300, 330))}
+_NO_SURPRISE = 3.0  # upper limit, at 95 %, of the mean of a count of 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +39,23 @@ class _Answer:
     Attributes
     ----------
     method, fault : str
+    ranks, seed : int
     is_due : bool
         The rank loses enough for a name to be wanted.
     is_right, is_wrong : bool
         Neither: nobody was named, or another kind.
+    says : str
+        What it came to.
     """
 
     method: str
     fault: str
+    ranks: int
+    seed: int
     is_due: bool
     is_right: bool
     is_wrong: bool
+    says: str
 
 
 def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str, Any]:
@@ -62,25 +72,40 @@ def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str,
     Returns
     -------
     dict
-        By method and by fault: jobs, the share named right and the share named wrong; and false
-        hangs a job and day, in how many job-days.
+        By method, fault and number of ranks: jobs, the share named right and the share named
+        wrong; the same of hangs some time after they began; false hangs a job and day, in how
+        many job-days; and the jobs in which we were not right.
     """
     faults = [fault for fault in FAULTS if fault != "none"]
     answers: list[_Answer] = []
     episodes = 0
     with progress_bar(2 * n_jobs, "simulated jobs", "job") as bar:
         for number in range(n_jobs):
-            size = sizes[number % len(sizes)]
-            answers += _faulty(size, faults[number % len(faults)], seed + number)
+            fault = faults[(number + number // len(sizes)) % len(faults)]
+            answers += _faulty(sizes[number % len(sizes)], fault, seed + number)
             bar.update()
-            episodes += _false_hangs(size, seed + number)
+            episodes += _false_hangs(sizes[number % len(sizes)], seed + number)
             bar.update()
+    return _figures(answers, episodes, n_jobs)
+
+
+def _figures(answers: Sequence[_Answer], episodes: int, n_jobs: int) -> dict[str, Any]:
+    ours = [answer for answer in answers if answer.method == "forewarn"]
+    is_soon = [" s after" in answer.method for answer in answers]
     days = n_jobs * _WATCHED / _DAY
     return {
         "jobs": n_jobs,
-        "methods": _table(answers, "method"),
-        "faults": _table([answer for answer in answers if answer.method == "forewarn"], "fault"),
-        "false_hangs": {"episodes": episodes, "job_days": days, "a_job_and_day": episodes / days},
+        "methods": _table([a for a, soon in zip(answers, is_soon, strict=True) if not soon]),
+        "faults": _table(ours, "fault"),
+        "ranks": _table(ours, "ranks"),
+        "soon": _table([a for a, soon in zip(answers, is_soon, strict=True) if soon]),
+        "false_hangs": {
+            "episodes": episodes,
+            "job_days": days,
+            "a_job_and_day": episodes / days,
+            "at_most": (episodes + _NO_SURPRISE * max(1.0, episodes**0.5)) / days,
+        },
+        "missed": [asdict(answer) for answer in ours if answer.is_due and not answer.is_right],
     }
 
 
@@ -88,82 +113,81 @@ def _faulty(size: int, fault: str, seed: int) -> Iterator[_Answer]:
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job"
         truth = simulate_job_to(job, size, fault, seed)
-        at = parse_moment(truth["end"])
-        whole = diagnose(job, at=at)
-        yield _answer("forewarn", truth, whole)
-        for part in _PARTS:
-            if (job / part).exists() or (job / f"{part}.csv").exists():
-                yield _answer(f"without {part}", truth, diagnose(job, at=at, without=(part,)))
-        if truth["kind"] in ("hang", "crash"):
-            for method, rank in _baselines(whole.case).items():
-                yield _named(method, truth, rank)
+        reading = read_job(job)
+    at = parse_moment(truth["end"])
+    case, verdict = reading.judge(at)
+    yield _answer("forewarn", truth, verdict)
+    for part in _PARTS:
+        if part in reading.parts:
+            less = reading.without((part,))
+            yield _answer(f"without {part}", truth, less.judge(at)[1])
+    if truth["kind"] == "hang":
+        yield from _soon(reading, truth, at)
+    if truth["kind"] in ("hang", "crash"):
+        for method, rank in simple_names(case, seed).items():
+            yield _named(method, truth, rank)
 
 
-def _answer(method: str, truth: Mapping[str, Any], diagnosed: Diagnosed) -> _Answer:
-    verdict = diagnosed.diagnosis
-    is_kind = verdict.kind == truth["kind"]
-    if truth["rank"] is None:
-        is_named = verdict.rank is not None or verdict.machine is not None
-        return _judged(method, truth, is_kind and not is_named, is_named)
-    right = verdict.rank == truth["rank"]
-    if truth["fault"] == "machine":
-        right = verdict.machine == truth["machine"]
+def _soon(reading: JobReading, truth: Mapping[str, Any], end: int) -> Iterator[_Answer]:
+    """Judge a hang some time after it began; one that nobody lets last so long is left out."""
+    began = parse_moment(truth["since"])
+    for name, (without, ages) in _SOON.items():
+        for age in ages:
+            if began + age * _SECOND <= end:
+                verdict = reading.without(without).judge(began + age * _SECOND)[1]
+                yield _answer(f"{name}, {age} s after", truth, verdict)
+
+
+def _answer(method: str, truth: Mapping[str, Any], verdict: Diagnosis) -> _Answer:
     is_named = verdict.rank is not None or verdict.machine is not None
-    return _judged(method, truth, is_kind and right, is_named and not right)
+    if truth["rank"] is None:
+        is_right = not is_named
+    elif truth["fault"] == "machine":
+        is_right = verdict.machine == truth["machine"]
+    else:
+        is_right = verdict.rank == truth["rank"]
+    says = f"{verdict.kind}, rank {verdict.rank}, {verdict.machine}: {verdict.cause}"
+    is_kind = verdict.kind == truth["kind"]
+    return _judged(method, truth, is_kind and is_right, is_named and not is_right, says)
 
 
 def _named(method: str, truth: Mapping[str, Any], rank: int | None) -> _Answer:
     right = rank is not None and rank == truth["rank"]
-    return _judged(method, truth, right, rank is not None and not right)
+    return _judged(method, truth, right, rank is not None and not right, f"rank {rank}")
 
 
-def _judged(method: str, truth: Mapping[str, Any], right: bool, wrong: bool) -> _Answer:
+def _judged(method: str, truth: Mapping[str, Any], right: bool, wrong: bool, says: str) -> _Answer:
     is_due = truth["seconds_lost"] > _LEAST_SECONDS or truth["share_of_step"] >= _LEAST_SHARE
-    return _Answer(method, truth["fault"], is_due, right, wrong)
-
-
-def _baselines(case: Case) -> dict[str, int | None]:
-    """Return whom simple rules name: the oldest log line, the lowest completed number."""
-    logs, flight = case.parts.get("logs"), case.parts.get("flight")
-    return {
-        "oldest log line": _oldest_line(logs) if isinstance(logs, LogsPart) else None,
-        "lowest completed number": _lowest(flight) if isinstance(flight, FlightPart) else None,
-    }
-
-
-def _oldest_line(logs: LogsPart) -> int | None:
-    times = [
-        (log.scan.last, log.file.rank)
-        for log in logs.logs
-        if log.scan is not None and log.scan.last is not None and log.file.rank is not None
-    ]
-    return min(times)[1] if times else None
-
-
-def _lowest(flight: FlightPart) -> int | None:
-    """Return the rank that has completed the fewest operations of any group, the first of many."""
-    entries = flight.operations.entries
-    done = entries[(entries["state"] == COMPLETED) & ~entries["is_p2p"]]
-    last = {
-        rank: int(done["seq"][done["rank"] == rank].max(initial=0))
-        for rank in np.unique(entries["rank"]).tolist()
-    }
-    return min(last, key=lambda rank: (last[rank], rank)) if last else None
+    job = truth["fault"], truth["ranks"], truth["seed"]
+    return _Answer(method, *job, is_due, right, wrong, says[:300])
 
 
 def _false_hangs(size: int, seed: int) -> int:
-    """Count the spans in which a healthy job is called hanging, looked at minute by minute."""
+    """Count the spans in which a healthy job is called hanging.
+
+    It is looked at every 150 s, and every 30 s and just before the end in checkpoints: only there
+    it stands still.
+    """
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job"
         truth = simulate_job_to(job, size, "none", seed)
-        end = parse_moment(truth["end"])
-        ages = range(_WATCHED - _EVERY, -1, -_EVERY)
-        kinds = [diagnose(job, at=end - age * 10**9).diagnosis.kind for age in ages]
+        reading = read_job(job)
+    kinds = [reading.judge(moment)[1].kind for moment in _moments(truth)]
     hangs = np.array([kind == "hang" for kind in kinds], dtype=np.int8)
     return int((np.diff(hangs, prepend=0) == 1).sum())
 
 
-def _table(answers: Sequence[_Answer], key: str) -> dict[str, dict[str, float]]:
+def _moments(truth: Mapping[str, Any]) -> list[int]:
+    end = parse_moment(truth["end"])
+    first = end - _WATCHED * _SECOND
+    moments = set(range(end, first, -_USUALLY * _SECOND))
+    for pause in truth["checkpoints"]:
+        begin, until = (parse_moment(text) for text in pause)
+        moments |= {*range(begin + 31 * _SECOND, until, _OFTEN * _SECOND), until - _SECOND}
+    return sorted(moment for moment in moments if first < moment <= end)
+
+
+def _table(answers: Sequence[_Answer], key: str = "method") -> dict[str, dict[str, float]]:
     table = {}
     for name in dict.fromkeys(getattr(answer, key) for answer in answers):
         rows = [each for each in answers if getattr(each, key) == name and each.is_due]
@@ -176,14 +200,18 @@ def _table(answers: Sequence[_Answer], key: str) -> dict[str, dict[str, float]]:
 
 def diagnosis_text(figures: Mapping[str, Any]) -> str:
     """Write the figures as a person reads them."""
-    lines = [f"{'':<26}{'jobs':>6}{'right':>8}{'wrong':>8}"]
-    for group in ("methods", "faults"):
+    lines = [f"{'':<28}{'jobs':>6}{'right':>8}{'wrong':>8}"]
+    for group, word in (("methods", ""), ("faults", ""), ("ranks", " ranks"), ("soon", "")):
         for name, row in figures[group].items():
-            lines.append(f"{name:<26}{row['jobs']:>6}{row['right']:>8.2f}{row['wrong']:>8.2f}")
+            text = f"{name}{word}"
+            lines.append(f"{text:<28}{row['jobs']:>6}{row['right']:>8.2f}{row['wrong']:>8.2f}")
         lines.append("")
     false = figures["false_hangs"]
     lines.append(
         f"false hangs: {false['episodes']} in {false['job_days']:.2f} job-days, "
-        f"{false['a_job_and_day']:.2f} a job and day"
+        f"{false['a_job_and_day']:.2f} a job and day (at most {false['at_most']:.2f}, at 95 %)"
     )
+    for missed in figures["missed"]:
+        job = f"{missed['fault']}, {missed['ranks']} ranks, seed {missed['seed']}"
+        lines.append(f"{'wrong' if missed['is_wrong'] else 'missed'}: {job}: {missed['says']}")
     return "\n".join(lines)

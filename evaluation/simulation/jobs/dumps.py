@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from forewarn.evaluation.simulation.jobs.layout import Layout
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
 
 __all__ = ["flight_dumps"]
 
+IntArray = npt.NDArray[np.int64]
 _AXES = ("world", "tp", "pp", "dp")
 _SIZES = {"all_reduce": [[4096, 4096]], "broadcast": [[4096, 4096]], "barrier": [[1]]}
 # How often a rank leaves no dump because of what it is stuck in: a process that does not run, or
@@ -32,6 +34,7 @@ def flight_dumps(line: Timeline, begin: int) -> Iterator[tuple[str, bytes]]:
     """
     plan = line.plan
     rng = np.random.default_rng([plan.seed, 11])
+    times = _times(line, begin)
     for rank in range(plan.layout.n_ranks):
         draw, cut = rng.random(2)
         silent = (
@@ -42,9 +45,9 @@ def flight_dumps(line: Timeline, begin: int) -> Iterator[tuple[str, bytes]]:
         if draw < plan.missing:
             if cut < 1 / 3:
                 continue
-            data = b"" if cut < 2 / 3 else _dump(line, rank, begin)[:-200]
+            data = b"" if cut < 2 / 3 else _dump(line, rank, times)[:-200]
         else:
-            data = _dump(line, rank, begin)
+            data = _dump(line, rank, times)
         yield (f"nccl_trace_rank_{rank}" if not plan.is_gloo else f"dump_{rank}.json"), data
 
 
@@ -52,9 +55,27 @@ def _is_stuck(line: Timeline, rank: int) -> bool:
     return bool(line.stuck_at[rank] <= line.plan.end)
 
 
-def _dump(line: Timeline, rank: int, begin: int) -> bytes:
+def _times(line: Timeline, begin: int) -> tuple[IntArray, IntArray]:
+    """Return when each rank entered and left each meeting, by its machine's clock.
+
+    Shapes (n_meetings, n_ranks), nanoseconds since 1970 UTC; -1 where a rank has no part in it, or
+    where it has not come, or not left, until the end.
+    """
     plan = line.plan
-    entries = list(_entries(line, rank, begin))
+    machine = np.arange(plan.layout.n_ranks) // plan.layout.per_machine
+    base = begin + np.round(np.array(plan.skew) * 1e9).astype(np.int64)[machine]
+    moments = []
+    for name in ("entered", "ended"):
+        seconds = np.array([getattr(meeting, name) for meeting in line.meetings])
+        known = seconds <= plan.end  # not so of NaN
+        nanoseconds = np.round(np.where(known, seconds, 0.0) * 1e9).astype(np.int64)
+        moments.append(np.where(known, base + nanoseconds, -1))
+    return moments[0], moments[1]
+
+
+def _dump(line: Timeline, rank: int, times: tuple[IntArray, IntArray]) -> bytes:
+    plan = line.plan
+    entries = list(_entries(line, rank, times))
     dump = {
         "version": "2.10",
         "comm_lib_version": "2.21.5",
@@ -95,38 +116,36 @@ def _status(entries: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     return status
 
 
-def _entries(line: Timeline, rank: int, begin: int) -> Iterator[dict[str, Any]]:
+def _entries(
+    line: Timeline, rank: int, times: tuple[IntArray, IntArray]
+) -> Iterator[dict[str, Any]]:
     """Yield what a rank entered until the end, the oldest first."""
     plan = line.plan
-    ahead = plan.skew[rank // plan.layout.per_machine]
     counts = dict.fromkeys(_AXES, 1000)
+    names = {axis: [_group_name(plan.layout, axis, rank), _use(axis)] for axis in _AXES}
+    library = "gloo" if plan.is_gloo else "nccl"
     number = 0
-    for meeting in line.meetings:
-        entered, ended = float(meeting.entered[rank]), float(meeting.ended[rank])
-        if np.isnan(entered):
+    columns = (column[:, rank].tolist() for column in times)
+    for meeting, entered, ended in zip(line.meetings, *columns, strict=True):
+        if entered < 0 or (meeting.axis == "pp" and plan.is_gloo):
             continue
         counts[meeting.axis] += 1
-        if entered > plan.end or (meeting.axis == "pp" and plan.is_gloo):
-            continue
         number += 1
-        is_done = ended <= plan.end
-        begun = not meeting.broken[rank] and not plan.is_gloo
-        base = begin + round(ahead * 1e9)
+        is_done = ended >= 0
+        begun = not plan.is_gloo and not meeting.broken[rank]
         name = meeting.name(rank)
         sizes = _SIZES.get(name, [[2048, 4096]])
         yield {
             "record_id": number,
             "pg_id": _AXES.index(meeting.axis) + (rank % 3 if plan.is_gloo else 0) * 4,
-            "process_group": [_group_name(plan.layout, meeting.axis, rank), _use(meeting.axis)],
+            "process_group": names[meeting.axis],
             "collective_seq_id": counts[meeting.axis] if meeting.axis != "pp" else 0,
             "p2p_seq_id": counts["pp"] if meeting.axis == "pp" else 0,
             "op_id": number,
-            "profiling_name": f"{'gloo' if plan.is_gloo else 'nccl'}:{name}",
-            "time_created_ns": base + round(entered * 1e9),
-            "time_discovered_started_ns": base + round(entered * 1e9) + 20_000 if begun else None,
-            "time_discovered_completed_ns": base + round(ended * 1e9)
-            if is_done and not plan.is_gloo
-            else None,
+            "profiling_name": f"{library}:{name}",
+            "time_created_ns": entered,
+            "time_discovered_started_ns": entered + 20_000 if begun else None,
+            "time_discovered_completed_ns": ended if is_done and not plan.is_gloo else None,
             "input_sizes": sizes,
             "input_dtypes": ["BFloat16"],
             "output_sizes": sizes,

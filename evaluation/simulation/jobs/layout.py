@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +44,7 @@ class Layout:
 
     def groups(self, name: str) -> IntArray:
         """Return the number of each rank's group of an axis; `world` has a single one."""
-        tp, pp, dp = (self.axis(axis) for axis in ("tp", "pp", "dp"))
-        if name == "world":
-            return np.zeros(self.n_ranks, dtype=np.int64)
-        if name == "tp":
-            return pp * self.dp + dp
-        return pp * self.tp + tp if name == "dp" else dp * self.tp + tp
+        return _groups(self, name)
 
     def members(self, name: str, group: int) -> list[int]:
         """Return the ranks of a group, in order."""
@@ -64,6 +60,19 @@ class Layout:
             np.arange(self.n_ranks) // self.per_machine == rank // self.per_machine
         )
         return same
+
+
+@lru_cache(maxsize=64)  # asked for once an operation
+def _groups(layout: Layout, name: str) -> IntArray:
+    tp, pp, dp = (layout.axis(axis) for axis in ("tp", "pp", "dp"))
+    if name == "world":
+        groups = np.zeros(layout.n_ranks, dtype=np.int64)
+    elif name == "tp":
+        groups = pp * layout.dp + dp
+    else:
+        groups = pp * layout.tp + tp if name == "dp" else dp * layout.tp + tp
+    groups.setflags(write=False)
+    return groups
 
 
 def draw_layout(n_ranks: int, rng: np.random.Generator) -> Layout:

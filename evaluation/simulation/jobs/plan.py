@@ -10,6 +10,8 @@ from forewarn.evaluation.simulation.jobs.layout import Layout, draw_layout
 
 __all__ = ["FAULTS", "JITTERS", "JobPlan", "draw_plan"]
 
+_MOST_PICKLED = 128  # ranks; to write the pickles of a thousand takes minutes
+
 # Each fault, and what a diagnosis should call it.
 FAULTS = {
     "loader": "hang",
@@ -158,7 +160,7 @@ def draw_plan(n_ranks: int, fault: str, seed: int) -> JobPlan:
         share=float(rng.uniform(0.03, 0.5) if fault == "slow" else rng.uniform(0.5, 2.0)),
         cause=_draw_cause(fault, rng),
         is_gloo=bool(rng.random() < 0.3),
-        is_pickled=bool(rng.random() < 0.5),
+        is_pickled=bool(rng.random() < 0.5) and n_ranks <= _MOST_PICKLED,
         missing=float(rng.choice([0.0, rng.uniform(0.0, 0.15)])),
         skew=_draw_skew(layout, rng),
         cadence=float(rng.choice([5.0, 10.0, 15.0, 30.0])),

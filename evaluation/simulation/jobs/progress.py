@@ -28,8 +28,8 @@ def cumulated(line: Timeline, rank: int, moments: FloatArray) -> FloatArray:
     ndarray of shape (n, 12)
         Between two marks it grows evenly. A rank that is stuck goes on in what it is stuck in.
     """
-    now = np.array([mark[0][rank] for mark in line.marks])
-    spent = np.array([mark[1][rank] for mark in line.marks])
+    marks, sums = line.history()
+    now, spent = marks[:, rank], sums[:, rank]
     known = np.isfinite(now)
     now, spent = now[known], spent[known]
     stuck = line.stuck_at[rank]

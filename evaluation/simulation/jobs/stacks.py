@@ -10,7 +10,7 @@ import numpy as np
 from forewarn.evaluation.simulation.jobs.progress import activity_at
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
 
-__all__ = ["folded_profile", "sampled_stacks"]
+__all__ = ["folded_profile", "sampled_stacks", "stack_moments"]
 
 Call = tuple[str, str, int]
 _TORCH = "/usr/lib/python3/dist-packages/torch"
@@ -45,6 +45,36 @@ _SELF: dict[Activity, tuple[Call, ...]] = {
     Activity.PAUSE: (("collect", "gc_hook.py", 12),),
     Activity.COMPILE: (("compile", f"{_TORCH}/_inductor/compile_fx.py", 1500),),
 }
+
+
+_ROUNDS, _APART = 6, 29.0  # samples at a time, as an agent takes them
+_QUIET = 30.0  # seconds that an operation lasts before an agent takes the first
+_WATCHED = 900.0  # seconds before the end in which it does
+
+
+def stack_moments(line: Timeline) -> list[float]:
+    """Return when stacks are taken: while an operation lasts for over 30 s, and before the end.
+
+    Seconds, ascending; whole ones, as folders of samples are named by them.
+    """
+    end = line.plan.end - 1.0
+    moments = {end - _APART * number for number in range(_ROUNDS)}
+    for begin, until in _quiet_spans(line):
+        first = begin + _QUIET
+        rounds = (first + _APART * number for number in range(_ROUNDS))
+        moments |= {moment for moment in rounds if moment < min(until, end)}
+    earliest = max(0.0, end - _WATCHED)
+    return sorted({float(np.ceil(moment)) for moment in moments if moment > earliest})
+
+
+def _quiet_spans(line: Timeline) -> Iterator[tuple[float, float]]:
+    """Yield the spans in which somebody waits for long: checkpoints, and the end of a hang."""
+    for begin, until in line.saves:
+        if np.isfinite(begin).any():
+            yield float(begin[np.isfinite(begin)].min()), float(until.max())
+    waits = line.stuck_at[np.isin(line.stuck_in, (int(Activity.WAIT), int(Activity.DEVICE)))]
+    if len(waits):
+        yield float(waits.min()), np.inf
 
 
 def sampled_stacks(line: Timeline, moments: list[float]) -> Iterator[tuple[int, int, list[Any]]]:

@@ -21,7 +21,8 @@ __all__ = ["Activity", "Timeline", "run_job"]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 _RING = 2000  # operations that a recorder holds
-_MOST_RECORDED = 400_000  # of all ranks
+_MOST_RECORDED = 200_000  # of all ranks
+_FEWEST = 200  # of each: a dozen steps
 _DP_BYTES, _TP_BYTES = 2e9, 4e9  # a step
 _PAUSES = 0.25  # of the steps of a rank that jitters
 
@@ -72,6 +73,14 @@ class Timeline:
     marks: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
     steps: list[FloatArray] = field(default_factory=list)
     saves: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
+    _history: tuple[FloatArray, FloatArray] | None = None
+
+    def history(self) -> tuple[FloatArray, FloatArray]:
+        """Return all marks: shapes (n_marks, n_ranks) and (n_marks, n_ranks, 12)."""
+        if self._history is None or len(self._history[0]) != len(self.marks):
+            now, spent = zip(*self.marks, strict=True)
+            self._history = np.array(now), np.array(spent)
+        return self._history
 
     def mark(self) -> None:
         """Note how far all are."""
@@ -151,7 +160,7 @@ _HALTS = {
 def run_job(plan: JobPlan) -> Timeline:
     """Run a job until everybody has passed its end, or stands still."""
     n = plan.layout.n_ranks
-    ring = min(_RING, max(60, _MOST_RECORDED // n))
+    ring = min(_RING, max(_FEWEST, _MOST_RECORDED // n))
     line = Timeline(
         plan,
         np.zeros(n),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from forewarn.features.diagnosis.ranks import Rank, Ranks
@@ -35,6 +37,13 @@ def finding(name: str, *votes: tuple[int, float], kind: Kind = "hang") -> Findin
 
 def verdict(*findings: Finding, at: int = 10 * MINUTE) -> Diagnosis:
     return join(findings, IDLE, (), ranks=RANKS, at=at)
+
+
+def test_ranks_of_a_machine_that_are_accused_alike_name_the_machine() -> None:
+    named = verdict(finding("a", (2, CERTAIN), (3, 0.95 * CERTAIN)))
+    assert (named.rank, named.machine) == (None, "m1")
+    named = verdict(finding("a", (2, CERTAIN), (3, HALF)))
+    assert (named.rank, named.machine) == (2, "m1")
 
 
 def test_one_sure_finding_names_a_rank_and_its_cause() -> None:
@@ -76,6 +85,27 @@ def test_a_crash_goes_before_a_hang_and_a_hang_before_a_slow_rank() -> None:
     assert verdict(*findings, finding("crash", (4, CERTAIN), kind="crash")).rank == 4
     ended = verdict(*findings, Finding("crash", "crash", "the time-out of a wait"))
     assert (ended.kind, ended.rank) == ("crash", 1)  # who began the hang that the time-out ended
+
+
+def test_who_timed_out_itself_may_have_begun_the_hang_before() -> None:
+    """After a wrong collective all ranks time out; the wait graph knows who differed."""
+    everybody = Finding("crash", "crash", "waited", waiting=frozenset(range(8)), after_hang=True)
+    graph = finding("wait graph", (4, CERTAIN))
+    assert verdict(everybody, graph).rank == 4
+    missing = replace(everybody, candidates=(Candidate(6, "wrote no error", CERTAIN),))
+    assert verdict(missing).rank == 6
+    waits = replace(graph, waiting=frozenset({6}))
+    assert verdict(missing, waits).rank == 4  # asked to end before its own time-out
+    deadlock = Finding("wait graph", "hang", "a deadlock", of_program=True)
+    assert (verdict(missing, deadlock).rank, verdict(missing, deadlock).also) == (None, ())
+    raised = finding("crash", (6, CERTAIN), kind="crash")
+    assert verdict(raised, waits).rank == 6
+
+
+def test_a_look_from_before_the_hang_tells_nothing_of_it() -> None:
+    looked = replace(finding("stacks", (3, CERTAIN)), taken=-1)
+    assert verdict(looked).rank is None
+    assert verdict(replace(looked, taken=1)).rank == 3
 
 
 def test_without_two_idle_probes_there_is_no_hang() -> None:

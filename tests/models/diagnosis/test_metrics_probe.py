@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from forewarn.models.diagnosis.blocked_ranks import (
     busy_without_result,
     sleep_finding,
     sleeping_ranks,
+    stop_finding,
 )
 from forewarn.models.diagnosis.metrics_probe import idle_gpus, metrics_probe
 from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
@@ -134,6 +137,23 @@ def test_where_many_sleep_it_is_what_they_share() -> None:
     assert "storage or a network" in finding.cause
 
 
+def _stopped(samples: RankSamples) -> RankSamples:
+    """Return samples of processes in state T where these are in state D."""
+    return replace(samples, values={"is_stopped": samples.values["in_d"]})
+
+
+def test_a_process_that_is_stopped_for_over_five_seconds_is_half_a_name() -> None:
+    samples = kernel({2: 100}, measured=False)
+    assert stop_finding(samples, RANKS, AT) is None
+    finding = stop_finding(_stopped(samples), RANKS, AT)
+    assert finding is not None
+    assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(2, 0.5, 100 * SECOND)]
+    together = kernel(dict.fromkeys(range(8), 100), measured=False)
+    suspended = stop_finding(_stopped(together), RANKS, AT)
+    assert suspended is not None
+    assert (suspended.candidates, "suspended" in suspended.cause) == ((), True)
+
+
 def test_work_without_result_in_state_d_is_a_root_cause() -> None:
     activity = np.array([0.1, 0.1, 0.97, 0.1, 0.1, 0.1, 0.1, 0.1])
     metrics = job(60, sm_activity=activity)
@@ -165,6 +185,21 @@ def test_two_channels_name_a_rank_and_one_is_a_sign() -> None:
     both = deviation_finding([channel(50.0, 10.0), channel(90.0, 10.0, "syscalls")], RANKS, at)
     assert both is not None
     assert (both.kind, both.candidates[0].rank, both.candidates[0].weight) == ("slow", 5, 1.0)
+
+
+def test_bytes_of_two_links_are_one_kind_and_what_many_show_is_none() -> None:
+    at = 900 * SECOND
+    traffic = deviation_finding(
+        [channel(50.0, 10.0, "rate"), channel(90.0, 10.0, "rate")], RANKS, at
+    )
+    assert traffic is not None
+    assert (traffic.kind, traffic.candidates[0].weight) == ("none", 0.25)
+    many = channel(50.0, 10.0)
+    copied = np.isin(many.samples.rank, (5, 6))
+    many.samples.values["runq_wait_ms"][copied] = np.tile(
+        many.samples.values["runq_wait_ms"][many.samples.rank == 5], 2
+    )
+    assert deviation_finding([many], RANKS, at) is None
 
 
 @pytest.mark.parametrize(("level", "before"), [(50.0, 50.0), (15.0, 10.0), (10.0, 50.0)])

@@ -11,7 +11,12 @@ from forewarn.features.diagnosis.stack_sample import (
     main_stack,
     wait_of,
 )
-from forewarn.models.diagnosis.stack_probe import StackRound, odd_stacks, stack_probe
+from forewarn.models.diagnosis.stack_probe import (
+    StackRound,
+    odd_in_round,
+    odd_stacks,
+    stack_probe,
+)
 
 SECOND = 10**9
 LIBRARY = "torch/distributed/distributed_c10d.py"
@@ -64,6 +69,16 @@ def test_whose_stack_is_outside_the_waits_is_a_sign_of_the_origin() -> None:
     assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(1, 0.5, 5)]
 
 
+def test_a_single_sample_shows_whose_stack_is_odd_for_half_an_hour() -> None:
+    sample = rounds(LOADER)
+    finding = odd_in_round(sample, 4, 1800 * SECOND, None)
+    assert finding is not None
+    assert ([c.rank for c in finding.candidates], finding.taken) == ([0], 0)
+    assert odd_in_round(sample, 4, 1801 * SECOND, None) is None
+    assert odd_in_round(sample, 9, SECOND, None) is None
+    assert odd_in_round([], 4, SECOND, None) is None
+
+
 def test_a_stack_in_recv_or_a_barrier_with_others_is_no_origin() -> None:
     finding = odd_stacks({0: REDUCE, 1: RECEIVE, 2: BARRIER, 3: BARRIER}, None)
     assert finding is not None
@@ -75,6 +90,16 @@ def test_alone_in_a_barrier_it_may_have_been_called_by_mistake() -> None:
     finding = odd_stacks({0: REDUCE, 1: REDUCE, 2: REDUCE, 3: BARRIER}, None)
     assert finding is not None
     assert finding.waiting == frozenset()
+
+
+def test_alone_in_another_collective_is_a_sign_and_two_kinds_of_many_are_none() -> None:
+    broadcast = (Frame("broadcast", LIBRARY, 2714), TRAIN)
+    finding = odd_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: REDUCE}, 5)
+    assert finding is not None
+    assert [(c.rank, c.weight) for c in finding.candidates] == [(1, 0.5)]
+    halves = odd_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: broadcast}, 5)
+    assert halves is not None
+    assert halves.candidates == ()
 
 
 def test_where_nobody_waits_and_all_differ_nobody_is_odd() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +55,24 @@ def test_a_circle_beside_an_origin_is_not_the_programs() -> None:
     assert finding is not None
     assert [candidate.rank for candidate in finding.candidates] == [2]
     assert not finding.of_program
+
+
+def test_a_rank_without_a_dump_is_no_origin_beside_a_circle() -> None:
+    """0 and 1 wait for each other; 2 waits for 3, which left no dump and may be in a circle."""
+    silent = replace(stall({2}, set(), 3), silent=(3,))
+    finding = wait_finding([stall({0}, {1}, 1), stall({1}, {0}, 2), silent])
+    assert finding is not None
+    assert (finding.candidates, finding.of_program) == ((), True)
+    alone = wait_finding([silent])
+    assert alone is not None
+    assert [candidate.rank for candidate in alone.candidates] == [3]
+
+
+def test_a_rank_without_a_dump_is_a_sign_where_another_operation_is_stuck() -> None:
+    silent = replace(stall({2}, set(), 3), silent=(3,))
+    finding = wait_finding([stall({0, 1}, set(), 1), silent])
+    assert finding is not None
+    assert [(c.rank, c.weight) for c in finding.candidates] == [(3, 0.25)]
 
 
 def test_an_operation_that_all_entered_names_nobody() -> None:

@@ -195,6 +195,20 @@ def test_the_ring_forgets_and_numbers_align(put_dump: Any, diagnose: Any) -> Non
     assert diagnose(job)["rank"] == 2
 
 
+def test_who_is_unfinished_in_several_groups_is_a_sign_where_an_operation_is_stuck(
+    put_dump: Any, diagnose: Any
+) -> None:
+    for rank in range(4):
+        more = [("tp", 7, 1.5, OPEN)] if rank == 2 else []
+        job = put_dump(rank, [("dp", 9, 1.0, OPEN), *more])
+    verdict = diagnose(job, 600.0)
+    assert (verdict["kind"], verdict["rank"]) == ("hang", None)
+    assert {each["rank"]: each["weight"] for each in verdict["also"]} == {
+        2: 0.5,
+        **dict.fromkeys((0, 1, 3), 0.25),
+    }
+
+
 def test_as_of_a_moment_nothing_later_is_known(put_dump: Any, diagnose: Any) -> None:
     rows = [("a", seq, 100.0 * seq) for seq in range(1, 20)]
     ended = OPEN | {"state": "completed", "time_discovered_completed_ns": None}
@@ -241,6 +255,72 @@ def test_a_clock_that_is_off_makes_no_rank_slow(
     verdict = diagnose(put_steps(put_dump, {2: seconds, 3: seconds}), None)
     assert (verdict["kind"], verdict["rank"]) == ("slow", 5)
     assert "flight: clocks disagree, the lateness of ranks 2, 3 is unknown" in verdict["blind"]
+
+
+def put_tight_steps(put_dump: Any, ahead: float, without: int | None = None) -> Path:
+    """Put 12 steps of 1 s of 8 ranks; rank 5 is late by 0.1 s, machine m1 ahead, a dump missing."""
+    for rank in set(range(8)) - {without}:
+        rows, skew = [], ahead if rank >= 4 else 0.0
+        for step in range(1, 13):
+            reduced = step + (0.9 if rank in (4, 5) else 0.8)  # the last of its tensor group
+            entered = step + (0.9 if rank == 5 else 0.8)
+            rows.append((f"tp{rank // 2}", step, entered + skew))
+            for bucket, moment in enumerate((reduced + 0.001, step + 0.902, step + 0.903)):
+                rows.append((f"dp{rank % 2}", 3 * step + bucket, moment + skew))
+        job: Path = put_dump(rank, rows)
+    put_ranks(job, 8)
+    return job
+
+
+@pytest.mark.parametrize("ahead", [0.0, 1.5, -1.5])
+def test_clocks_of_machines_are_compared_by_their_collectives(
+    put_dump: Any, diagnose: Any, ahead: float
+) -> None:
+    verdict = diagnose(put_tight_steps(put_dump, ahead), None)
+    assert (verdict["kind"], verdict["rank"], verdict["also"]) == ("slow", 5, [])
+    assert verdict["evidence"][0]["details"]["excess_seconds"] == pytest.approx(0.1, abs=0.003)
+    notes = [text for text in verdict["blind"] if "clocks of machines are 1.5" in text]
+    assert len(notes) == (1 if ahead else 0)
+
+
+def test_what_clocks_cannot_tell_is_no_lateness(put_dump: Any, diagnose: Any) -> None:
+    """A computation lies between all collectives of machines: clocks are known to 0.35 s."""
+    skewed = dict.fromkeys(range(4, 8), 2.0)
+    verdict = diagnose(put_steps(put_dump, skewed), None)
+    assert (verdict["kind"], verdict["rank"]) == ("none", None)
+    assert any("by less than 0.7" in text for text in verdict["blind"])
+
+
+@pytest.mark.parametrize("without", [4, 5])
+def test_the_partner_of_a_rank_without_a_dump_is_not_named_in_its_stead(
+    put_dump: Any, diagnose: Any, without: int
+) -> None:
+    verdict = diagnose(put_tight_steps(put_dump, 0.0, without), None)
+    assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("slow", None, "m1")
+    assert candidates(verdict) == [4, 5]
+
+
+def test_clocks_are_compared_by_the_steps_of_logs(put_dump: Any, diagnose: Any) -> None:
+    job = put_steps(put_dump, dict.fromkeys(range(4, 8), 2.0))
+    assert diagnose(job, None)["rank"] is None
+    (job / "logs").mkdir()
+    for rank in range(8):
+        clock = 1_795_296_000 + (2.0 if rank >= 4 else 0.0)
+        lines = [f"{clock + step * 0.5:.3f} step {step}\n" for step in range(1, 12)]
+        (job / "logs" / f"{rank}.log").write_text("".join(lines))
+    verdict = diagnose(job, None)
+    assert (verdict["kind"], verdict["rank"]) == ("slow", 5)
+    assert not [text for text in verdict["blind"] if text.startswith("flight")]
+
+
+def test_another_stage_without_a_dump_may_be_the_slow_one(put_dump: Any, diagnose: Any) -> None:
+    job = put_steps(put_dump)
+    stages = "".join(f"{r},m{r // 4},,{r % 2},0,{r // 2}\n" for r in range(8))
+    head = "rank,machine,local_rank,tp,pp,dp\n"
+    (job / "ranks.csv").write_text(head + stages + "8,m2,0,1,1,2\n")
+    verdict = diagnose(job, None)
+    assert (verdict["kind"], verdict["rank"]) == ("slow", None)
+    assert candidates(verdict) == [5, 8]
 
 
 def test_with_ends_of_operations_clocks_do_not_matter(put_dump: Any, diagnose: Any) -> None:

@@ -118,6 +118,25 @@ def test_after_a_hang_the_rank_without_an_error_is_named(job: Job, diagnosed: An
     assert (line["kind"], line["rank"]) == ("crash", 2)
 
 
+def test_whom_the_launcher_itself_killed_was_not_killed_by_the_machine(
+    job: Job, diagnosed: Any
+) -> None:
+    """A rank that is stopped does not heed SIGTERM; torchrun's own log then tells of a SIGKILL."""
+    for rank in range(4):
+        job.steps(rank, 20)
+    for rank in (0, 1, 3):
+        job.error(rank, f"RuntimeError: {GLOO} to complete", T0 + 225)
+    job.exits(*((rank, 1, T0 + 226) for rank in (0, 1, 3)), (2, -9, T0 + 256))
+    report = "  exitcode  : -9 (pid: 102)  (SIGKILL)\n  Signal 9 (SIGKILL) received by PID 102\n"
+    (job.folder / "logs" / "m1" / "torchrun.log").write_text(
+        f"Sending process 103 closing signal SIGTERM\nTraceback (most recent call last):\n{report}"
+    )
+    line = diagnosed(job)
+    assert (line["kind"], line["rank"]) == ("crash", 2)
+    assert line["cause"].startswith("3 ranks waited until their time-out")
+    assert [item for item in line["evidence"] if item["part"] == "kernel"] == []
+
+
 def test_the_oom_killer_names_the_process_that_it_killed(job: Job, diagnosed: Any) -> None:
     for rank in range(4):
         job.steps(rank, 20)

@@ -14,4 +14,6 @@ def test_the_study_counts_right_names_beside_simple_rules(capsys: Any) -> None:
     figures = json.loads(capsys.readouterr().out)
     assert figures["methods"]["forewarn"] == {"jobs": 1, "right": 1.0, "wrong": 0.0}
     assert {"oldest log line", "lowest completed number", "without flight"} <= {*figures["methods"]}
-    assert figures["false_hangs"]["job_days"] == 600 / 86_400
+    assert figures["soon"]["all parts, 180 s after"]["right"] == 1.0
+    assert figures["false_hangs"]["job_days"] == 900 / 86_400
+    assert figures["false_hangs"]["episodes"] == 0

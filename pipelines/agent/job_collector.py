@@ -1,0 +1,228 @@
+"""Saves what the jobs of this host show, before a time-out destroys it, as `diagnose` reads it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from forewarn.pipelines.agent.job_logs import LogCopies
+from forewarn.pipelines.agent.job_processes import JobProcess, find_processes
+from forewarn.pipelines.agent.job_samples import KernelSamples
+from forewarn.pipelines.agent.job_servers import ServerError, WorkerServers, oldest_unfinished
+from forewarn.pipelines.config.agent_policy import JobsTable
+from forewarn.pipelines.runtime.clock import Clock
+from forewarn.pipelines.runtime.timestamps import iso
+
+__all__ = ["JobCollector"]
+
+_SECOND = 10**9
+_OLD = 30 * _SECOND  # an operation that is older does not move
+_SILENCE = 8 * 60.0  # seconds without a line
+_APART = 29 * _SECOND  # between two samples of stacks: five of them within two minutes
+_SAMPLES = 60  # that are left of a job
+_AT_ONCE = 8  # processes that are asked at a time
+_COLUMNS = ("rank", "machine", "local_rank", "pid")
+
+
+@dataclass(slots=True)
+class _JobState:
+    due: int = 0
+    sampled: int = 0
+    is_idle: bool = False
+
+
+@dataclass(slots=True)
+class JobCollector:
+    """Follows all jobs of a host.
+
+    Parameters
+    ----------
+    policy : JobsTable
+    folder : Path
+        In it a folder a job.
+    machine : str
+    clock : Clock
+    say : callable
+        Takes a line for people.
+    proc : Path
+    """
+
+    policy: JobsTable
+    folder: Path
+    machine: str
+    clock: Clock
+    say: Callable[[str], None]
+    proc: Path = Path("/proc")
+    _jobs: dict[str, _JobState] = field(default_factory=dict)
+    _complaints: set[str] = field(default_factory=set)
+    _servers: WorkerServers = field(init=False)
+    _logs: LogCopies = field(init=False)
+    _samples: KernelSamples = field(init=False)
+
+    def __post_init__(self) -> None:
+        timeout = self.policy.timeout / _SECOND
+        self._servers = WorkerServers(self.policy.worker_port, timeout)
+        self._logs = LogCopies(self.machine, self.policy.log_mib << 20, self.proc)
+        self._samples = KernelSamples(self.machine, self.proc)
+
+    def run(self, stop: threading.Event) -> None:
+        """Collect again and again until an event."""
+        while not stop.is_set():
+            try:
+                self.collect()
+            except OSError as error:  # a disk that is full is no reason to watch no GPU
+                self._say_once(f"jobs are not collected: {error}")
+            self.clock.wait(self.pause(self.clock.now()), stop)
+
+    def pause(self, now: int) -> float:
+        """Return the seconds until the next look: no later than a question or a sample is due."""
+        due = [state.due for state in self._jobs.values()]
+        due += [state.sampled + _APART for state in self._jobs.values() if state.is_idle]
+        ahead = [moment - now for moment in due if moment > now]
+        return min([self.policy.every, *ahead]) / _SECOND
+
+    def collect(self) -> int:
+        """Look at all training processes of this host once; return how many there are."""
+        processes = find_processes(self.proc)
+        for job, several in groupby(processes, key=lambda process: process.job):
+            self._collect_job(job, list(several))
+        return len(processes)
+
+    def _collect_job(self, job: str, processes: Sequence[JobProcess]) -> None:
+        folder, now = self.folder / job, self.clock.now()
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        state = self._jobs.setdefault(job, _JobState())
+        _write_ranks(folder / "ranks.csv", processes, self.machine)
+        written = self._logs.copy(processes, folder / "logs")
+        is_silent = written is not None and now / _SECOND - written >= _SILENCE
+        for process in processes:
+            self._samples.take(process, now)
+        if now >= state.due:
+            oldest = self._ask_recorders(processes, folder)
+            state.is_idle = oldest is not None and now - oldest >= _OLD
+            # Again as soon as it would be too old: each second counts before the time-out.
+            old = now if oldest is None or state.is_idle else oldest - self.policy.ask_every + _OLD
+            state.due = self.policy.ask_every + min(now, old)
+            self._write_samples(job, folder)
+        if (state.is_idle or is_silent) and now - state.sampled >= _APART:
+            state.sampled = now
+            self._take_stacks(processes, folder, now)
+
+    def _write_samples(self, job: str, folder: Path) -> None:
+        try:
+            self._samples.write(job, folder / "kernel")
+        except ImportError:
+            self._say_once("samples of the kernel are left out: pyarrow is missing")
+
+    def _ask_recorders(self, processes: Sequence[JobProcess], folder: Path) -> int | None:
+        """Save what recorders hold; return when the oldest operation that lasts was entered."""
+        servers = [process for process in processes if self._servers.has(process)]
+        times = []
+        for process, dump in self._each(servers, self._servers.recorder):
+            times.append(oldest_unfinished(dump))
+            _write_json(folder / "flight" / f"rank_{process.rank}.json", dump)
+        return min((time for time in times if time is not None), default=None)
+
+    def _take_stacks(self, processes: Sequence[JobProcess], folder: Path, now: int) -> None:
+        if self.policy.stacks == "off":
+            return
+        take = self._servers.stacks if self.policy.stacks == "server" else self._spied
+        # Hosts of one job sample within the same half minute, and write into one folder.
+        name = iso(now // (30 * _SECOND) * 30 * _SECOND)
+        for process, threads in self._each(processes, take):
+            _write_json(folder / "stacks" / name / f"{process.rank}.json", threads)
+        for old in sorted((folder / "stacks").glob("*Z"))[:-_SAMPLES]:
+            for file in old.glob("*.json"):
+                file.unlink(missing_ok=True)
+            with suppress(OSError):
+                old.rmdir()
+
+    def _spied(self, process: JobProcess) -> list[dict[str, Any]]:
+        """Return the threads of a process, which goes on meanwhile.
+
+        A job that is looked at stands still anyway, and on a process in state D a py-spy that
+        stops it first would wait for as long as that lasts.
+        """
+        command = [self.policy.py_spy, "dump", "--nonblocking", "--json"]
+        command += ["--pid", str(process.pid)]
+        timeout = self.policy.timeout / _SECOND
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=timeout, check=True)
+            threads: list[dict[str, Any]] = json.loads(done.stdout)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise ServerError(f"py-spy: {error}") from None
+        return threads
+
+    def _each(
+        self, processes: Sequence[JobProcess], ask: Callable[[JobProcess], Any]
+    ) -> list[tuple[JobProcess, Any]]:
+        """Ask all processes side by side; who does not answer is left out, and named once."""
+
+        def answer(process: JobProcess) -> tuple[JobProcess, Any]:
+            try:
+                return process, ask(process)
+            except ServerError as error:
+                self._say_once(f"rank {process.rank} of {process.job}: {error}")
+                return process, None
+
+        if not processes:
+            return []
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return [pair for pair in pool.map(answer, processes) if pair[1] is not None]
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._complaints and len(self._complaints) < 1000:
+            self._complaints.add(text)
+            self.say(text)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(json.dumps(value, separators=(",", ":")), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _write_ranks(path: Path, processes: Sequence[JobProcess], machine: str) -> None:
+    """Bring the rows of this host into the table; those of other hosts stay as they are.
+
+    Two hosts that write at once lose the rows of one, which writes them again at its next look.
+    """
+    own = {
+        str(process.rank): dict(zip(_COLUMNS, map(_cell, _values(process, machine)), strict=True))
+        for process in processes
+    }
+    rows: dict[str, dict[str, str]] = {}
+    columns: Sequence[str] = _COLUMNS
+    with suppress(OSError), path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream, restval="")
+        rows = {row["rank"]: row for row in reader if row.get("rank")}
+        columns = list(dict.fromkeys((*_COLUMNS, *(reader.fieldnames or ()))))
+    gone = [rank for rank, row in rows.items() if row.get("machine") == machine]
+    merged = {rank: row for rank, row in rows.items() if rank not in gone or rank in own}
+    merged = {rank: {**merged.get(rank, {}), **row} for rank, row in {**merged, **own}.items()}
+    if merged == rows:
+        return
+    temporary = path.with_name(f".{path.name}.{machine}")
+    with temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(merged[rank] for rank in sorted(merged, key=int))
+    temporary.replace(path)
+
+
+def _values(process: JobProcess, machine: str) -> tuple[object, ...]:
+    return process.rank, machine, process.local_rank, process.pid
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,178 @@
+"""The parts of a job's folder, read once; they can be judged as of many moments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.joining import join
+from forewarn.models.diagnosis.verdict import Diagnosis
+from forewarn.pipelines.diagnosis.hardware import AtRiskPart, EventsPart
+from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.part import Case, Judged, Part
+from forewarn.pipelines.diagnosis.parts import READERS
+from forewarn.pipelines.storage.at_risk_prior import Prior
+from forewarn.pipelines.storage.host_events import HostEvents
+
+__all__ = ["JobReading", "read_job"]
+
+# Which other parts a part looks at; the rest judge by themselves.
+_HEARS = {
+    "exits": ("logs", "events"),
+    "flight": ("logs",),
+    "logs": ("exits", "events"),
+    "metrics": ("kernel",),
+    "kernel": ("metrics",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobReading:
+    """What a job's folder holds, and what is known besides it.
+
+    Attributes
+    ----------
+    folder : JobFolder
+    listed : Ranks
+        Of `ranks.csv`; empty without it.
+    parts, beside : mapping of str to Part
+        Parts of the folder, and `events` and `at_risk`.
+
+    What a part said of a moment is kept: without another part most of them say the same again.
+    """
+
+    folder: JobFolder
+    listed: Ranks
+    parts: Mapping[str, Part]
+    beside: Mapping[str, Part]
+    _judged: dict[tuple[object, ...], Judged] = field(default_factory=dict, repr=False)
+
+    def without(self, names: Collection[str]) -> JobReading:
+        """Return what would have been read of a folder that lacks some parts."""
+        parts = {name: part for name, part in self.parts.items() if name not in names}
+        return replace(self, parts=parts, _judged=self._judged if self.listed.listed else {})
+
+    def judge(self, at: int | None = None) -> tuple[Case, Diagnosis]:
+        """Say what is wrong with the job.
+
+        Parameters
+        ----------
+        at : int, optional
+            Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
+
+        Raises
+        ------
+        JobFolderError
+            If no part holds a time and `at` is None, or a part mentions a rank that `ranks.csv`
+            does not know.
+        """
+        ranks = _all_ranks(self.folder, self.listed, self.parts)
+        moment = _moment(self.folder, self.parts, at)
+        case = Case(ranks, moment, {**self.parts, **self.beside})
+        judged = {name: self._judgement(name, part, case) for name, part in case.parts.items()}
+        return case, _joined(self.folder, case, judged)
+
+    def _judgement(self, name: str, part: Part, case: Case) -> Judged:
+        heard = tuple(other in case.parts for other in _HEARS.get(name, ()))
+        key = name, case.at, heard
+        if key not in self._judged:
+            self._judged[key] = part.judge(case)
+        return self._judged[key]
+
+
+def read_job(
+    job: Path,
+    *,
+    events: Path | None = None,
+    at_risk: Path | None = None,
+    patterns: Sequence[Path] = (),
+    without: Collection[str] = (),
+) -> JobReading:
+    """Read the parts of a job's folder.
+
+    Parameters
+    ----------
+    job : Path
+    events, at_risk : Path, optional
+        Records of hosts, and lists of `forewarn score`.
+    patterns : sequence of Path
+        What a site changes of the knowledge base of log lines.
+    without : collection of str
+        Parts that are not to be read.
+
+    Raises
+    ------
+    JobFolderError
+        If the folder holds no part.
+    InputError
+        If a part is broken in a way that cannot be left out.
+    """
+    folder = JobFolder.open(job, patterns)
+    listed = folder.ranks()
+    parts = dict(_read(folder, listed, without))
+    return JobReading(folder, listed, parts, dict(_beside(events, at_risk)))
+
+
+def _read(folder: JobFolder, listed: Ranks, without: Collection[str]) -> Iterator[tuple[str, Part]]:
+    for name, read in READERS.items():
+        is_read = name not in without and folder.part(name) is not None
+        part = read(folder, listed) if is_read else None
+        if part is not None:
+            yield name, part
+
+
+def _beside(events: Path | None, at_risk: Path | None) -> Iterator[tuple[str, Part]]:
+    """Yield what is known besides the folder."""
+    if events is not None:
+        yield "events", EventsPart(HostEvents.open(events))
+    if at_risk is not None:
+        yield "at_risk", AtRiskPart(Prior.open(at_risk))
+
+
+def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> Ranks:
+    """Return the ranks of the job; a part may not mention one that `ranks.csv` does not know.
+
+    Raises
+    ------
+    JobFolderError
+        If one does.
+    """
+    if not listed.listed:
+        return listed.mentioned(rank for part in parts.values() for rank in part.ranks)
+    for name, part in parts.items():
+        unknown = part.ranks - listed.table.keys()
+        if unknown:
+            raise JobFolderError(
+                f"{folder.path / PARTS[name]}: mentions rank {min(unknown)}, expected one of the "
+                f"{len(listed.table)} ranks of {folder.path / PARTS['ranks']}."
+            )
+    return listed
+
+
+def _moment(folder: JobFolder, parts: Mapping[str, Part], at: int | None) -> int:
+    times = [part.last for part in parts.values() if part.last is not None]
+    if at is not None or times:
+        return at if at is not None else max(times)
+    raise JobFolderError(f"{folder.path}: no part holds a time, expected one, or --at TIME.")
+
+
+def _joined(folder: JobFolder, case: Case, judged: Mapping[str, Judged]) -> Diagnosis:
+    return join(
+        [finding for result in judged.values() for finding in result.findings],
+        [result.probe for result in judged.values() if result.probe is not None],
+        [phase for result in judged.values() for phase in result.phases],
+        ranks=case.ranks,
+        at=case.at,
+        blind=[*_absent(folder, judged), *(text for r in judged.values() for text in r.blind)],
+    )
+
+
+def _absent(folder: JobFolder, judged: Mapping[str, Judged]) -> list[str]:
+    """Return the parts of which nothing is known."""
+    return [name for name in PARTS if name not in judged and not _is_ranks(folder, name)]
+
+
+def _is_ranks(folder: JobFolder, name: str) -> bool:
+    return name == "ranks" and folder.part(name) is not None

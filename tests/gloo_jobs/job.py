@@ -1,0 +1,224 @@
+"""A job of eight ranks under torchrun, with a fault, as a folder that `diagnose run` reads."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.gloo_jobs.evidence import KernelSamples, pids, take_dumps, take_stacks
+from tests.gloo_jobs.launcher_report import Failure, failures
+
+__all__ = ["CRASHES", "FAULTS", "HANGS", "LOCAL", "Plan", "run_job", "watch_hang"]
+
+WORKER = Path(__file__).with_name("worker.py")
+MACHINES, LOCAL, TENSOR = 2, 4, 2
+RANKS = MACHINES * LOCAL
+FAULTS = (
+    *("loader_stuck", "wrong_collective", "opposite_order", "sigstop"),
+    *("sigkill", "exception", "state_d", "slow"),
+)
+CRASHES = ("sigkill", "exception")  # they end by themselves
+HANGS = tuple(fault for fault in FAULTS if fault not in (*CRASHES, "slow"))
+PAUSE = 0.05  # seconds a step computes
+SILENCE = 8.0  # seconds without a line before evidence is taken
+TIMEOUT = 24.0  # of gloo, in seconds: evidence has to be taken before it
+ROUNDS, APART = 5, 30.0  # looks at stacks, as an agent takes them, seconds
+LONG_TIMEOUT = 600.0  # PyTorch's own
+STEPS_BEFORE, STEPS_SLOW = 20, 45
+LONGEST = 240.0  # seconds a job may take
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fault, on whom, and when.
+
+    Attributes
+    ----------
+    fault : str
+        One of `FAULTS`, or `none`.
+    rank, step : int
+    """
+
+    fault: str
+    rank: int
+    step: int
+
+    @classmethod
+    def drawn(cls, fault: str, seed: int) -> Plan:
+        """Draw the rank and the step; the first slow rank is 5."""
+        chance = random.Random(f"{fault} {seed}")
+        rank = 5 if fault == "slow" and not seed else chance.randrange(RANKS)
+        return cls(fault, rank, chance.randrange(STEPS_BEFORE // 2, STEPS_BEFORE))
+
+    @property
+    def truth(self) -> int | None:
+        """The rank to name; None where the program is at fault."""
+        return None if self.fault == "opposite_order" else self.rank
+
+    @property
+    def steps(self) -> int:
+        """How many steps the job would make."""
+        return self.step + 1000
+
+    @property
+    def seen_after(self) -> int:
+        """The step after which evidence is taken."""
+        return self.step + STEPS_SLOW if self.fault == "slow" else self.step - 1
+
+
+def run_job(plan: Plan, job: Path, programs: Path, *, to_the_end: bool = True) -> list[Failure]:
+    """Run a job and fill its folder; return what torchrun says of its end.
+
+    The folder has `ranks.csv`, `logs`, and of a job that stands still or goes on `flight`, `stacks`
+    and `kernel`. With `to_the_end` a hang goes on until its time-out, and the folder as it was
+    before lies beside it, with the suffix `.hung`; `exits.csv` is from torchrun's report.
+    """
+    scratch = _put_ranks(job)
+    with _launched(plan, job, scratch, programs, TIMEOUT) as agents:
+        if plan.fault not in CRASHES:
+            _take_evidence(plan, job, scratch, programs, agents)
+            if to_the_end and plan.fault != "slow":
+                shutil.copytree(job, job.with_suffix(".hung"))
+        if plan.fault != "slow" and (to_the_end or plan.fault in CRASHES):
+            for agent in agents:
+                agent.wait(LONGEST)
+    if not (to_the_end or plan.fault in CRASHES) or plan.fault == "slow":
+        return []
+    return _write_exits(job)
+
+
+def watch_hang(plan: Plan, job: Path, programs: Path) -> None:
+    """Run a job until it hangs, and look at it as an agent does: five times, 30 s apart.
+
+    Dumps are taken with the last stacks; then it is killed.
+    """
+    scratch = _put_ranks(job)
+    with _launched(plan, job, scratch, programs, LONG_TIMEOUT) as agents:
+        samples = KernelSamples(scratch)
+        _await(plan, job, agents)
+        for number in range(ROUNDS):
+            time.sleep(APART if number else 0.0)
+            take_stacks(programs / "py-spy", pids(scratch), job / "stacks")
+        take_dumps(scratch, job / "flight")
+        samples.write(job / "kernel" / "samples.parquet")
+
+
+def _put_ranks(job: Path) -> Path:
+    """Make the folder of a job and one for its processes, and return the latter."""
+    scratch = job.with_suffix(".run")
+    for folder in (scratch, job / "logs"):
+        folder.mkdir(parents=True)
+    rows = (f"{r},node-{r // LOCAL},{r % LOCAL},{r % TENSOR},{r // TENSOR}\n" for r in range(RANKS))
+    (job / "ranks.csv").write_text("rank,machine,local_rank,tp,dp\n" + "".join(rows))
+    return scratch
+
+
+@contextmanager
+def _launched(
+    plan: Plan, job: Path, scratch: Path, programs: Path, timeout: float
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start an agent of torchrun for each machine; whatever runs at the end is killed."""
+    port, agents = _free_port(), []
+    values = {
+        **{"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000"},
+        **{"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": ""},
+    }
+    for number in range(MACHINES):
+        logs = job / "logs" / f"node-{number}"
+        logs.mkdir()
+        options = {
+            **{"nnodes": MACHINES, "nproc-per-node": LOCAL, "node-rank": number},
+            **{"master-addr": "127.0.0.1", "master-port": port, "log-dir": logs, "redirects": 3},
+            "shutdown-timeout": 20,
+        }
+        command = [
+            str(programs / "torchrun"),
+            *_words(options),
+            str(WORKER),
+            *_worker(plan, timeout),
+        ]
+        command += ["--folder", str(scratch)]
+        with (logs / "torchrun.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=os.environ | values, start_new_session=True
+            )
+        agents.append(process)
+    try:
+        yield agents
+    finally:
+        _end(agents, scratch)
+
+
+def _words(options: dict[str, object]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def _worker(plan: Plan, timeout: float) -> list[str]:
+    options = {"fault": plan.fault, "rank": plan.rank, "step": plan.step, "steps": plan.steps}
+    return _words(options | {"pause": PAUSE, "timeout": timeout})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end(agents: list[subprocess.Popen[bytes]], scratch: Path) -> None:
+    """Kill what is left: some do not heed SIGTERM, and a child in vfork outlives its parent."""
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
+        if os.fsencode(scratch) in _command_line(pid).split(b"\0"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    for agent in agents:
+        agent.wait(LONGEST)
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _take_evidence(
+    plan: Plan, job: Path, scratch: Path, programs: Path, agents: list[subprocess.Popen[bytes]]
+) -> None:
+    """Look at a job once it stands still, or was slow for long enough."""
+    samples = KernelSamples(scratch)
+    _await(plan, job, agents)
+    take_dumps(scratch, job / "flight")
+    take_stacks(programs / "py-spy", pids(scratch), job / "stacks")
+    samples.write(job / "kernel" / "samples.parquet")
+
+
+def _await(plan: Plan, job: Path, agents: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until it is time to look at a job."""
+    deadline = time.monotonic() + LONGEST
+    while not _is_due(plan, job):
+        if time.monotonic() > deadline or any(agent.poll() is not None for agent in agents):
+            raise RuntimeError(f"{job}: {plan} never came to the moment to look at it.")
+        time.sleep(0.2)
+
+
+def _is_due(plan: Plan, job: Path) -> bool:
+    logs = list(job.glob("logs/*/*/attempt_0/*/stdout.log"))
+    is_there = any(f" step {plan.seen_after} ".encode() in log.read_bytes() for log in logs)
+    is_silent = all(time.time() - log.stat().st_mtime > SILENCE for log in logs)
+    return is_there and (is_silent or plan.fault == "slow")
+
+
+def _write_exits(job: Path) -> list[Failure]:
+    reported = [f for log in job.glob("logs/*/torchrun.log") for f in failures(log.read_text())]
+    rows = [f"{f.rank},{f.exit_code},{f.time}\n" for f in dict.fromkeys(reported)]
+    (job / "exits.csv").write_text("rank,exit_code,timestamp\n" + "".join(rows))
+    return reported

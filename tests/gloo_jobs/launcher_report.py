@@ -1,0 +1,51 @@
+"""What torchrun prints when a job has failed: who ended how, and whom it takes for the first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Failure", "failures", "root_cause"]
+
+_FAILURE = re.compile(
+    r"^\[\d+\]:\n\s+time\s+: (?P<day>[\d-]+)_(?P<time>[\d:]+)\n\s+host\s+: .*\n"
+    r"\s+rank\s+: (?P<rank>\d+) .*\n\s+exitcode\s+: (?P<code>-?\d+)",
+    re.MULTILINE,
+)
+_ROOT = "Root Cause (first observed failure):"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank in the report.
+
+    Attributes
+    ----------
+    rank, exit_code : int
+    time : str
+        ISO 8601; torchrun writes whole seconds of local time, here UTC.
+    is_root : bool
+        It is the first that this machine's agent saw.
+    """
+
+    rank: int
+    exit_code: int
+    time: str
+    is_root: bool
+
+
+def failures(text: str) -> Iterator[Failure]:
+    """Yield the failures of a machine, the root cause last, as torchrun prints them."""
+    begin = text.find(_ROOT)
+    for match in _FAILURE.finditer(text):
+        time = f"{match['day']}T{match['time']}Z"
+        is_root = 0 <= begin < match.start()
+        yield Failure(int(match["rank"]), int(match["code"]), time, is_root)
+
+
+def root_cause(reported: list[Failure]) -> list[int]:
+    """Return whom the agents name: of all machines the earliest, several within one second."""
+    roots = [failure for failure in reported if failure.is_root]
+    first = min((failure.time for failure in roots), default=None)
+    return [failure.rank for failure in roots if failure.time == first]

@@ -1,0 +1,76 @@
+"""Jobs of torch 2.13 with gloo, kept by `capture.py` from one run each: whom the command names."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.gloo_jobs.job import CRASHES, HANGS, Plan
+
+from forewarn.models.diagnosis.verdict import Diagnosis
+from forewarn.pipelines.diagnosis.run import diagnose
+from forewarn.pipelines.runtime.timestamps import parse_moment
+
+CAPTURES = Path(__file__).with_name("captures")
+SEED = 1
+NINE_MINUTES = 9 * 60 * 10**9
+Unpack = Callable[[str], Path]
+
+
+@pytest.fixture
+def unpack(tmp_path: Path) -> Unpack:
+    def unpacked(fault: str) -> Path:
+        with tarfile.open(CAPTURES / f"{fault}.tar.xz") as archive:
+            archive.extractall(tmp_path / fault, filter="data")
+        return tmp_path / fault
+
+    return unpacked
+
+
+def hung(job: Path) -> Diagnosis:
+    """Judge what was taken while the job stood still: logs and exits came to their end later."""
+    (look,) = (job / "stacks").iterdir()
+    at = parse_moment(look.name) + NINE_MINUTES
+    return diagnose(job, at=at, without=("logs", "exits")).diagnosis
+
+
+@pytest.mark.parametrize("fault", HANGS)
+def test_who_began_a_hang_is_named_while_it_lasts_and_after_its_time_out(
+    fault: str, unpack: Unpack
+) -> None:
+    job, truth = unpack(fault), Plan.drawn(fault, SEED).truth
+    before, after = hung(job), diagnose(job).diagnosis
+    assert (before.kind, before.rank) == ("hang", truth)
+    assert (after.kind, after.rank) == ("crash", truth)
+    assert (after.machine is None) == (truth is None)
+
+
+@pytest.mark.parametrize("fault", CRASHES)
+def test_who_ended_by_itself_is_the_first_cause(fault: str, unpack: Unpack) -> None:
+    verdict = diagnose(unpack(fault)).diagnosis
+    assert (verdict.kind, verdict.rank) == ("crash", Plan.drawn(fault, SEED).truth)
+
+
+def test_who_is_late_by_a_tenth_of_a_second_is_named_with_what_a_step_would_gain(
+    unpack: Unpack,
+) -> None:
+    job, truth = unpack("slow"), Plan.drawn("slow", SEED).truth
+    verdict = diagnose(job).diagnosis
+    assert (verdict.kind, verdict.rank) == ("slow", truth)
+    assert "would gain 0.1" in str(verdict.cause)
+
+
+def test_a_stopped_rank_is_not_named_for_the_sigkill_of_its_launcher(unpack: Unpack) -> None:
+    verdict = diagnose(unpack("sigstop")).diagnosis
+    assert "SIGKILL" not in str(verdict.cause)
+    assert "is stopped, by SIGSTOP or a debugger" in str(verdict.cause)
+
+
+@pytest.mark.parametrize("part", ["flight", "exits"])
+def test_without_a_part_nobody_else_is_named(part: str, unpack: Unpack) -> None:
+    for fault in ("loader_stuck", "sigkill"):
+        verdict = diagnose(unpack(fault), without=(part,)).diagnosis
+        assert verdict.kind == "crash"
+        assert verdict.rank in (None, Plan.drawn(fault, SEED).truth)
