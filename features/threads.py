@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["in_parallel", "in_threads", "n_threads"]
+__all__ = ["in_parallel", "in_threads", "in_turn", "n_threads"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -18,8 +19,10 @@ def n_threads() -> int:
     return os.cpu_count() or 1
 
 
-def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Return what `work` makes of each item, in their order.
+def in_threads(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
+) -> list[_Result]:
+    """Return what `work` makes of each item, in their order; `threads` work, or one a core.
 
     The first exception that an item raises is raised here, after what was begun is done.
 
@@ -28,8 +31,36 @@ def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list
     >>> in_threads(abs, [-1, 2])
     [1, 2]
     """
-    with ThreadPoolExecutor(n_threads()) as pool:
+    with ThreadPoolExecutor(threads or n_threads()) as pool:
         return list(pool.map(work, items))
+
+
+def in_turn(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
+) -> Iterator[_Result]:
+    """Yield what `work` makes of each item, in their order.
+
+    Threads work only a little ahead of whoever takes the results: those that nobody has taken yet
+    are few.
+
+    Examples
+    --------
+    >>> list(in_turn(abs, [-1, 2]))
+    [1, 2]
+    """
+    threads = threads or n_threads()
+    ahead: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                ahead.append(pool.submit(work, item))
+                if len(ahead) > threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for left in ahead:
+                left.cancel()
 
 
 def in_parallel(work: Callable[[int, int], None], n: int) -> None:

@@ -1,23 +1,27 @@
-"""From files to records in one call: keys of all files, then values while those come into line."""
+"""From files to records in one call: keys of all files, then texts; numbers when asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
+import pyarrow as pa
+
+from forewarn.features.records.column_files import ColumnFiles, NullCounts, RecordSource
+from forewarn.features.records.earlier_states import EarlierStates, all_states
 from forewarn.features.records.file_check import (
-    Columns,
     Keys,
     States,
     Values,
     check_keys,
     check_values,
+    missing_column,
 )
-from forewarn.features.records.records_builder import RecordsBuilder
+from forewarn.features.records.keys_builder import KeysBuilder
+from forewarn.features.records.seldom_changing import SeldomChanging
 from forewarn.features.records.table import (
     FAILURE,
     MACHINE,
@@ -26,33 +30,10 @@ from forewarn.features.records.table import (
     Records,
     RecordsError,
 )
-from forewarn.features.threads import n_threads
+from forewarn.features.threads import in_threads, in_turn
 from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["RecordSource", "RecordsQuery", "assemble"]
-
-
-class RecordSource(Protocol):
-    """A file of records that can be opened more than once, and stays the same."""
-
-    @property
-    def name(self) -> str:
-        """The name of the file, for messages."""
-        ...
-
-    @property
-    def n_rows(self) -> int:
-        """The number of its rows."""
-        ...
-
-    @property
-    def column_names(self) -> list[str]:
-        """The names of its columns."""
-        ...
-
-    def columns(self) -> AbstractContextManager[Columns]:
-        """Open its columns."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +68,7 @@ class RecordsQuery:
 
     def texts_in(self, sources: Sequence[RecordSource]) -> tuple[str, ...]:
         """Return the text columns of records from these files."""
-        present = set().union(*(source.column_names for source in sources))
+        present = set().union(*(source.schema.names for source in sources))
         optional = (name for name in self.optional if name in present)
         return tuple(dict.fromkeys((*self.kinds.categorical, *optional)))
 
@@ -116,23 +97,69 @@ def assemble(
     RecordsError
         If a file breaks the contract, or no record is left.
     """
-    n_rows = [source.n_rows for source in sources]
-    builder = RecordsBuilder(n_rows, query.kinds, query.texts_in(sources))
-    with ThreadPoolExecutor(n_threads()) as pool:
-        for number, keys in enumerate(pool.map(partial(_read_keys, query), sources)):
-            builder.put_keys(number, keys)
-        aligned = pool.submit(builder.align, query.interval)
-        earlier_keys = pool.map(partial(_read_earlier_keys, query), earlier)
-        read_values = partial(_read_values, query, builder)
-        values_of_files = pool.map(read_values, range(len(sources)), sources)
-        try:
+    keys = KeysBuilder([source.n_rows for source in sources])
+    for number, keys_of_file in enumerate(in_turn(partial(_read_keys, query), sources)):
+        keys.put_keys(number, keys_of_file)
+    pa.default_memory_pool().release_unused()  # it keeps what many threads have held
+    with _naming(query.name):
+        keys.number_gpus()
+    with ThreadPoolExecutor(1) as pool:
+        aligned = pool.submit(keys.align, query.interval)
+        failed = _failed_before(query, keys.serials, earlier)
+        with _naming(query.name):
             aligned.result()
-        except RecordsError as error:
-            raise RecordsError(f"{query.name}: {error}") from None
-        failed = builder.failed_before([keys for keys in earlier_keys if keys is not None])
-        for number, values in enumerate(values_of_files):
-            builder.put(number, values)
-        return builder.records(), failed
+    return _records(sources, query, keys), failed
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say of which records is spoken where something is wrong with all of them."""
+    try:
+        yield
+    except RecordsError as error:
+        raise RecordsError(f"{name}: {error}") from None
+
+
+def _failed_before(
+    query: RecordsQuery, serials: Sequence[str], earlier: Sequence[RecordSource]
+) -> States | None:
+    """Return what older rows say of the GPUs that were failed in any of them."""
+    states, read = EarlierStates(serials), partial(_read_earlier_keys, query)
+    for keys in in_turn(read, earlier):
+        if keys is not None and not states.add(keys):
+            return all_states(serials, [k for k in in_turn(read, earlier) if k is not None])
+    return states.states()
+
+
+def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBuilder) -> Records:
+    """Read texts and dates, and leave the numbers to be read when they are asked for."""
+    kinds, line, names = query.kinds, keys.line, query.texts_in(sources)
+    in_threads(partial(_check_numbers, query), sources)
+    texts = SeldomChanging(keys.as_read, keys.keep, names, kinds.date)
+    # One column after another: the texts of a whole file take more memory than those of a GPU's
+    # whole life.
+    for name in (*names, *kinds.date):
+        for number, values in enumerate(in_turn(partial(_read_text, query, name), sources)):
+            rows = keys.rows_of(number)
+            texts.put(name, rows.start, rows.stop - rows.start, values)
+    pa.default_memory_pool().release_unused()
+    nulls = dict(texts.nulls)
+    columns = ColumnFiles(sources, kinds, keys.as_read, nulls)
+    return Records(
+        interval=query.interval,
+        serials=keys.serials,
+        gpu=line.gpu,
+        time=line.time,
+        filled=line.filled,
+        failed=line.failed,
+        order=line.order,
+        columns=columns,
+        dates=texts.dates(),
+        texts=texts.texts(),
+        counters=kinds.counter,
+        events=kinds.code,
+        seen=replace(keys.seen, nulls=NullCounts(columns, (*columns.names, *kinds.date), nulls)),
+    )
 
 
 def _read_keys(query: RecordsQuery, source: RecordSource) -> Keys:
@@ -148,11 +175,29 @@ def _read_earlier_keys(query: RecordsQuery, source: RecordSource) -> Keys | None
         return check_keys(columns, file=source.name, end=query.start)
 
 
-def _read_values(
-    query: RecordsQuery, builder: RecordsBuilder, number: int, source: RecordSource
-) -> Values:
-    room = builder.room(number)
+def _check_numbers(query: RecordsQuery, source: RecordSource) -> None:
+    """Check that a file has all columns of numbers; read those that may turn out to be none."""
+    names, kinds = source.schema.names, query.kinds
+    numbers = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
+    for name in numbers:
+        if name not in names:
+            raise missing_column(source.name, name, names)
+    doubtful = tuple(name for name in numbers if not _is_number(source.schema.field(name).type))
+    if doubtful:
+        with source.columns() as columns:
+            check_values(columns, file=source.name, kinds=FeatureKinds(float=doubtful))
+
+
+def _read_text(query: RecordsQuery, name: str, source: RecordSource) -> Values:
+    """Read a column of texts or dates of a file."""
+    kinds, optional = query.kinds.among({name}), query.optional
+    kinds = FeatureKinds(categorical=kinds.categorical, date=kinds.date)
     with source.columns() as columns:
-        return check_values(
-            columns, file=source.name, kinds=query.kinds, optional=query.optional, room=room
-        )
+        optional = tuple(text for text in optional if text == name)
+        return check_values(columns, file=source.name, kinds=kinds, optional=optional)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Tell whether every value of a type is a number, or null."""
+    is_kind = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    return any(is_(kind) for is_ in is_kind)

@@ -36,6 +36,8 @@ class ColumnSurvey:
     name : str
     rows, nulls, impossible, resets : int
         `impossible` values lie outside what any GPU reports, `resets` are falls of a counter.
+    first, last : dict of float
+        Of a counter, the first and the last known value of each serial.
     """
 
     name: str
@@ -43,7 +45,23 @@ class ColumnSurvey:
     nulls: int = 0
     impossible: int = 0
     resets: int = 0
+    first: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
+
+    def joined(self, later: ColumnSurvey) -> ColumnSurvey:
+        """Return the survey of both, of which the other one is of later values."""
+        across = sum(
+            value < self.last.get(serial, -np.inf) for serial, value in later.first.items()
+        )
+        return ColumnSurvey(
+            self.name,
+            self.rows + later.rows,
+            self.nulls + later.nulls,
+            self.impossible + later.impossible,
+            self.resets + later.resets + int(across),
+            later.first | self.first,
+            self.last | later.last,
+        )
 
     def add(self, values: Readings, *, counter: bool) -> None:
         """Count the values of one part."""
@@ -73,6 +91,7 @@ class ColumnSurvey:
         for start, end in zip(first.tolist(), final.tolist(), strict=True):
             serial = serials[gpu[start]]
             self.resets += int(values[start] < self.last.get(serial, -np.inf))
+            self.first.setdefault(serial, float(values[start]))
             self.last[serial] = float(values[end])
 
 
@@ -113,6 +132,17 @@ class FloatSurvey:
             for gpu_day in np.flatnonzero(rests).tolist():
                 serial = serials[gpu[starts[gpu_day]]]
                 still_days[serial] = still_days.get(serial, 0) + 1
+
+    def joined(self, other: FloatSurvey) -> FloatSurvey:
+        """Return the survey of both."""
+        both = FloatSurvey(dict(self.days), {name: dict(d) for name, d in self.still.items()})
+        for name, days in other.days.items():
+            both.days[name] = both.days.get(name, 0) + days
+        for name, still in other.still.items():
+            still_days = both.still.setdefault(name, {})
+            for serial, days in still.items():
+                still_days[serial] = still_days.get(serial, 0) + days
+        return both
 
     def frozen(self) -> dict[str, dict[str, int]]:
         """Return per column the serials with frozen days, and how many.

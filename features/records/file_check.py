@@ -40,7 +40,9 @@ __all__ = [
     "Values",
     "check_keys",
     "check_values",
+    "missing_column",
     "numbers_of",
+    "put_numbers",
 ]
 
 Room = Mapping[str, npt.NDArray[Any]]
@@ -147,8 +149,7 @@ def _convert(
 ) -> _Converted:
     """Convert one column, or say which file and column cannot be."""
     if name not in table.column_names:
-        present = ", ".join(table.column_names)
-        raise RecordsError(f"{file}: column `{name}` is missing, found {present}.")
+        raise missing_column(file, name, table.column_names)
     column = table[name]
     try:
         return work(column)
@@ -163,6 +164,22 @@ def _convert(
         raise RecordsError(
             f"{file}: column `{name}` is {kind}, expected {expected} ({detail})."
         ) from None
+
+
+def missing_column(file: str, name: str, present: Sequence[str]) -> RecordsError:
+    """Return the line that says which column a file lacks."""
+    return RecordsError(f"{file}: column `{name}` is missing, found {', '.join(present)}.")
+
+
+def put_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) -> int:
+    """Put a column of numbers into `room`, NaN for null; return how many are null.
+
+    Raises
+    ------
+    RecordsError
+        If it is missing or cannot be converted.
+    """
+    return _convert(table, name, partial(numbers_into, room), "a number", file)
 
 
 def check_keys(
@@ -248,8 +265,9 @@ def check_values(
         into = partial(put_text, room_of(name, np.int32))
         texts[name] = _convert(table, name, into, "text", file)
     for name, values in (numbers | counts).items():
-        put, expected = (numbers_into, "a number")
         if name in kinds.date:
-            put, expected = (dates_into, "an ISO date")
-        nulls[name] = _convert(table, name, partial(put, values), expected, file)
+            put_dates = partial(dates_into, values)
+            nulls[name] = _convert(table, name, put_dates, "an ISO date", file)
+        else:
+            nulls[name] = put_numbers(table, name, file, values)
     return Values(numbers, counts, nulls, texts)

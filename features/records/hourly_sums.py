@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.column_files import COLUMNS_AT_ONCE
 from forewarn.features.records.peer_groups import Groups, added_by_group
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.table import Records
@@ -25,6 +27,7 @@ __all__ = [
 
 DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 CountArray = npt.NDArray[np.int32]
 _NONE: DoubleArray = np.zeros((0, 0))
 Work = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
@@ -98,29 +101,32 @@ class HourlyGrid:
     first_row: IntArray
     row_count: CountArray
     _sums_of: dict[str, HourlySums] = field(default_factory=dict)
+    _group_of: dict[str, CountArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Records, rows: IntArray) -> HourlyGrid:
-        """Return the grid of the rows that count."""
+    def of(cls, records: Records, rows: IntArray | BoolArray) -> HourlyGrid:
+        """Return the grid of the rows that count: their numbers, or one truth for each row."""
+        counted = np.full(len(records), False)
+        counted[rows] = True
         bucket = bucket_length(records.interval)
         keys = (records.order, records.time)
-        (low, high), (start, end) = in_threads(lambda values: _extent(values, rows), keys)
+        (low, high), (start, end) = in_threads(lambda values: _extent(values, counted), keys)
         first = start // bucket
-        n_hours = (end - 1) // bucket - first + 2 if len(rows) else 1
+        n_hours = (end - 1) // bucket - first + 2 if low < high else 1
         shape = (len(records.serials), n_hours)
         size = shape[0] * shape[1]
         cell_as_read: IntArray = np.full(high - low, -1, np.int32 if size < 2**31 else np.int64)
-        first_row, count = np.full(shape, -1, dtype=np.int64), np.full(shape, 0, np.int32)
+        first_row = np.full(shape, -1, dtype=records.order.dtype)
+        count = np.full(shape, 0, dtype=np.int32)
         where = cell_as_read, first_row, count
 
-        def fill_cells(part: IntArray) -> None:
-            _place_rows(
-                (records.order, records.gpu, records.time), part, (bucket, first, low), *where
-            )
+        def fill_cells(part: tuple[int, int]) -> None:
+            keys = records.order, records.gpu, records.time, counted
+            _place_rows(keys, part, (bucket, first, low), *where)
 
         # Each thread has GPUs of its own, and so cells of its own.
-        cuts = records.gpu_bounds()[np.arange(1, n_threads()) * shape[0] // n_threads()]
-        in_threads(fill_cells, np.split(rows, np.searchsorted(rows, cuts)))
+        cuts = records.gpu_bounds()[np.arange(n_threads() + 1) * shape[0] // n_threads()]
+        in_threads(fill_cells, pairwise(cuts.tolist()))
         return cls(records, bucket, first, shape, low, cell_as_read, first_row, count)
 
     @property
@@ -142,7 +148,10 @@ class HourlyGrid:
         """
         if channel in self._sums_of:
             return self._sums_of[channel]
-        values = self.columns_as_read(name)
+        return self.added(self.columns_as_read(name), work)
+
+    def added(self, values: npt.NDArray[np.float32], work: Work | None = None) -> HourlySums:
+        """Add up the stretch of a column that `cell_as_read` is about, or what `work` counts."""
         counted = work(values) if work else values
         added = np.full((1 if work else 2, self.size), 0.0)
         missing = np.full(self.size, 0, dtype=np.int32)
@@ -157,30 +166,30 @@ class HourlyGrid:
     def keep(self, names: Iterable[str]) -> None:
         """Add up some columns that have a level, and keep their sums: they are looked at often."""
         left = [name for name in names if name not in self._sums_of]
-        sums = in_threads(lambda name: self.sums(name, name), left)
+        sums = in_threads(lambda name: self.sums(name, name), left, COLUMNS_AT_ONCE)
         self._sums_of.update(zip(left, sums, strict=True))
 
     def _by_gpu(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """View cells that lie hour after hour as GPU after GPU."""
         return cells.reshape(self.shape[::-1]).T
 
+    @property
+    def high(self) -> int:
+        """One more than the last row, of the columns as read, that belongs to the records."""
+        return self.low + len(self.cell_as_read)
+
     def columns_as_read(self, name: str) -> npt.NDArray[np.float32]:
         """Return the stretch of a column that `cell_as_read` is about."""
-        values = self.records.columns[name][self.low : self.low + len(self.cell_as_read)]
-        if name in self.records.counters and len(self.records.reborn):
-            values, places = values.copy(), self.records.reborn - self.low
-            values[places[(places >= 0) & (places < len(values))]] = np.nan
-        return values
+        return self.records.stretch(name, self.low, self.high).values
 
-    def group_of(self, name: str) -> IntArray:
+    def group_of(self, name: str) -> CountArray:
         """Return the number of the text that each cell's first row has, shape (n_gpus, n_hours).
 
         -1 where it is null or there is no row.
         """
-        codes = self.records.texts[name].codes
-        group = np.full(self.shape, -1, dtype=np.int64)
-        _look_up(codes, self.first_row, group)
-        return group
+        if name not in self._group_of:
+            self._group_of[name] = self.records.texts[name].runs.on_grid(self.first_row)
+        return self._group_of[name]
 
     def by_group(self, hourly: DoubleArray | CountArray, groups: Groups) -> DoubleArray:
         """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
@@ -226,30 +235,31 @@ def _remember(happened: npt.NDArray[np.bool_], last: IntArray) -> None:
 
 
 @compiled
-def _extent(values: IntArray, rows: IntArray) -> tuple[int, int]:
-    """Return the least of some values and one more than the greatest; 0, 0 if there is none."""
-    if not len(rows):
-        return 0, 0
-    low = high = values[rows[0]]
-    for row in rows:
-        low, high = min(low, values[row]), max(high, values[row])
-    return low, high + 1
+def _extent(values: IntArray, counted: BoolArray) -> tuple[int, int]:
+    """Return the least of the values that count, and one more than the greatest; 0, 0 of none."""
+    low, high = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for row in range(len(values)):
+        if counted[row]:
+            low, high = min(low, values[row]), max(high, values[row])
+    return (low, high + 1) if low <= high else (0, 0)
 
 
 @compiled
 def _place_rows(
-    records: tuple[IntArray, npt.NDArray[np.int32], IntArray],
-    rows: IntArray,
+    records: tuple[IntArray, npt.NDArray[np.int32], IntArray, BoolArray],
+    rows: tuple[int, int],
     grid: tuple[int, int, int],
     cell_as_read: IntArray,
     first_row: IntArray,
     count: CountArray,
 ) -> None:
     """Fill in the cell of each row as read, and the first row and the number of rows of each."""
-    order, gpu, time = records
+    order, gpu, time, counted = records
     bucket, first, low = grid
     hour, begin = -1, (first - 1) * bucket
-    for row in rows:
+    for row in range(rows[0], rows[1]):
+        if not counted[row]:
+            continue
         number = gpu[row]
         if not begin <= time[row] < begin + bucket:  # a division takes longer than all the rest
             hour = time[row] // bucket - first
@@ -258,15 +268,6 @@ def _place_rows(
         if first_row[number, hour] < 0:
             first_row[number, hour] = order[row]
         count[number, hour] += 1
-
-
-@compiled
-def _look_up(codes: npt.NDArray[np.int32], row: IntArray, group: IntArray) -> None:
-    """Put the code of each row that there is in its place."""
-    for gpu in range(row.shape[0]):
-        for hour in range(row.shape[1]):
-            if row[gpu, hour] >= 0:
-                group[gpu, hour] = codes[row[gpu, hour]]
 
 
 @compiled

@@ -11,7 +11,9 @@ import numpy.typing as npt
 __all__ = ["sampling_hash", "stable_order"]
 
 
-def stable_order(gpu: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def stable_order(
+    gpu: npt.NDArray[np.int32], time: npt.NDArray[np.int32] | npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Return the rows by (gpu, time); rows equal in both keep their order.
 
     Files come by date, so that rows of one GPU are nearly always in order of time already: then

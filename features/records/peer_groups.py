@@ -12,7 +12,6 @@ from forewarn.features.compiled import compiled
 __all__ = ["Groups", "added_by_group"]
 
 DoubleArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 CountArray = npt.NDArray[np.int32]
 
 
@@ -30,13 +29,13 @@ class Groups:
     """
 
     number: int
-    group: IntArray
-    home: IntArray
+    group: CountArray
+    home: CountArray
 
 
 @compiled
 def added_by_group(
-    hourly: DoubleArray | CountArray, group: IntArray, home: IntArray, n_groups: int
+    hourly: DoubleArray | CountArray, group: CountArray, home: CountArray, n_groups: int
 ) -> DoubleArray:
     """Add cells up by the group that they belong to, hour by hour.
 

@@ -11,6 +11,8 @@ from forewarn.features.compiled import compiled
 from forewarn.features.duration import duration_in_words
 from forewarn.features.records.table import BoolArray, CodeArray, FloatArray, IntArray, RecordsError
 
+TimeArray = npt.NDArray[np.int32] | IntArray
+
 __all__ = ["CleanRows", "add_increases", "goes_back"]
 
 
@@ -21,7 +23,8 @@ class CleanRows(NamedTuple):
     ----------
     order : ndarray of shape (n,), int32, or int64 where that is too small
         Row in the columns as read; of a filled row, the one before.
-    gpu : ndarray of shape (n,), int32
+    n_rows : ndarray of shape (n_gpus,)
+        Rows of each GPU.
     time : ndarray of shape (n,), int64
     failed, filled : ndarray of shape (n,), bool
     counted : ndarray of shape (n_read,), bool
@@ -31,7 +34,7 @@ class CleanRows(NamedTuple):
     """
 
     order: IntArray
-    gpu: CodeArray
+    n_rows: IntArray
     time: IntArray
     failed: BoolArray
     filled: BoolArray
@@ -40,17 +43,26 @@ class CleanRows(NamedTuple):
     too_close: int
     gaps: int
 
+    @property
+    def gpu(self) -> CodeArray:
+        """The GPU of each row, shape (n,), made anew each time."""
+        return np.repeat(np.arange(len(self.n_rows), dtype=np.int32), self.n_rows)
+
     @classmethod
-    def of(cls, gpu: CodeArray, time: IntArray, failed: BoolArray, interval: int) -> CleanRows:
+    def of(
+        cls, gpu: CodeArray, time: TimeArray, failed: BoolArray, interval: int, unit: int = 1
+    ) -> CleanRows:
         """Bring rows that lie in order of time for each GPU into line.
 
         Parameters
         ----------
         gpu, time, failed : ndarray of shape (n_read,)
             As read; gpu -1 stands for a row to leave out. Of two rows of one GPU and time the
-            later one wins.
+            later one wins: `gpu` is set to -1 where the other one was.
         interval : int
             Nanoseconds between two records of a GPU.
+        unit : int
+            Nanoseconds that a unit of `time` stands for; the interval is a multiple of it.
 
         Raises
         ------
@@ -58,42 +70,46 @@ class CleanRows(NamedTuple):
             If the median spacing is off by more than half an interval.
         """
         n_gpus = int(gpu.max(initial=-1)) + 1
-        won = gpu.copy()
-        spacing = _won(gpu, time, interval, n_gpus, won)
+        units = interval // unit
+        spacing = _drop_doubles(gpu, time, units, n_gpus)
         if 2 * max(spacing.short, spacing.long) > spacing.number:
-            order = np.argsort(won, kind="stable")
-            apart = np.diff(time[order])[(np.diff(won[order]) == 0) & (won[order][1:] >= 0)]
+            order = np.argsort(gpu, kind="stable")
+            apart = np.diff(time[order])[(np.diff(gpu[order]) == 0) & (gpu[order][1:] >= 0)]
+            median = duration_in_words(np.median(apart) * unit / 1e9)
             raise RecordsError(
-                f"records are {duration_in_words(np.median(apart) / 1e9)} apart (median), expected "
+                f"records are {median} apart (median), expected "
                 f"`records.interval` = {duration_in_words(interval / 1e9)} within one half."
             )
-        room, n_rows, gaps = _rooms(won, time, failed, interval, n_gpus)
-        n, counted = int(n_rows.sum()), room > 0
+        room = np.full(len(gpu), 0, dtype=np.uint8)
+        n_rows, gaps, too_close = _rooms(gpu, time, failed, units, n_gpus, room)
+        n = int(n_rows.sum())
         line = cls(
             order=np.empty(n, dtype=np.int32 if len(gpu) < 2**31 else np.int64),
-            gpu=np.repeat(np.arange(n_gpus, dtype=np.int32), n_rows),
+            n_rows=n_rows,
             time=np.empty(n, dtype=np.int64),
             failed=np.empty(n, dtype=np.bool_),
             filled=np.full(n, False),
-            counted=counted,
-            doubled=int(np.count_nonzero(won != gpu)),
-            too_close=int(np.count_nonzero(won >= 0) - np.count_nonzero(counted)),
+            counted=room.view(np.bool_),
+            doubled=spacing.doubled,
+            too_close=too_close,
             gaps=gaps,
         )
-        _lay(room, n_rows, (won, time, failed), interval, line)
+        _lay(room, n_rows, (gpu, time, failed), (interval, unit), line)
+        np.minimum(room, 1, out=room)
         return line
 
 
 class _Spacing(NamedTuple):
-    """Counts of spacings, of those that are too short and of those that are too long."""
+    """Counts of spacings, of those that are too short or too long, and of doubled rows."""
 
     number: int
     short: int
     long: int
+    doubled: int
 
 
 @compiled
-def goes_back(gpu: CodeArray, time: IntArray, n_gpus: int) -> bool:
+def goes_back(gpu: CodeArray, time: TimeArray, n_gpus: int) -> bool:
     """Tell whether a row is earlier than one of the same GPU before it."""
     last = np.full(n_gpus, np.iinfo(np.int64).min)
     for row in range(len(gpu)):
@@ -105,46 +121,54 @@ def goes_back(gpu: CodeArray, time: IntArray, n_gpus: int) -> bool:
 
 
 @compiled
-def _won(gpu: CodeArray, time: IntArray, interval: int, n_gpus: int, won: CodeArray) -> _Spacing:
-    """Set the earlier ones of equal rows to -1 in `won`, and look at the spacings."""
+def _drop_doubles(gpu: CodeArray, time: TimeArray, interval: int, n_gpus: int) -> _Spacing:
+    """Set the earlier ones of equal rows to -1 in `gpu`, and look at the spacings."""
     last = np.full(n_gpus, -1)
-    number = short = long = 0
+    number = short = long = doubled = 0
     for row in range(len(gpu)):
         number_of_gpu = gpu[row]
         if number_of_gpu < 0:
             continue
         if last[number_of_gpu] >= 0:
-            apart = time[row] - time[last[number_of_gpu]]
+            apart = np.int64(time[row]) - time[last[number_of_gpu]]
             if apart == 0:
-                won[last[number_of_gpu]] = -1
+                gpu[last[number_of_gpu]] = -1
+                doubled += 1
             else:
                 number += 1
                 short += apart * 2 < interval
                 long += apart * 2 > 3 * interval
         last[number_of_gpu] = row
-    return _Spacing(number, short, long)
+    return _Spacing(number, short, long, doubled)
 
 
 @compiled
 def _rooms(
-    gpu: CodeArray, time: IntArray, failed: BoolArray, interval: int, n_gpus: int
-) -> tuple[npt.NDArray[np.uint8], IntArray, int]:
-    """Return how many places each row takes, how many each GPU does, and the number of gaps.
+    gpu: CodeArray,
+    time: TimeArray,
+    failed: BoolArray,
+    interval: int,
+    n_gpus: int,
+    room: npt.NDArray[np.uint8],
+) -> tuple[IntArray, int, int]:
+    """Put into `room` how many places each row takes; return how many each GPU does.
 
-    A row too close takes none, one after a lone missing record two.
+    A row too close takes none, one after a lone missing record two. The number of gaps and that of
+    rows too close follow.
     """
-    room, n_rows, gaps = np.zeros(len(gpu), dtype=np.uint8), np.zeros(n_gpus, dtype=np.int64), 0
-    last = np.zeros(n_gpus, dtype=np.int64)
+    n_rows, last = np.zeros(n_gpus, dtype=np.int64), np.zeros(n_gpus, dtype=np.int64)
+    gaps = too_close = 0
     for row in range(len(gpu)):
         number = gpu[row]
         if number < 0:
             continue
         room[row] = 1
         if n_rows[number]:
-            apart = time[row] - last[number]
+            apart = np.int64(time[row]) - last[number]
             # A failed record is kept however close it is: it may be all that tells of a failure.
             if apart * 2 < interval and not failed[row]:
                 room[row] = 0
+                too_close += 1
                 continue
             if apart * 2 >= 5 * interval:
                 gaps += 1
@@ -152,19 +176,19 @@ def _rooms(
                 room[row] = 2
         n_rows[number] += room[row]
         last[number] = time[row]
-    return room, n_rows, gaps
+    return n_rows, gaps, too_close
 
 
 @compiled
 def _lay(
     room: npt.NDArray[np.uint8],
     n_rows: IntArray,
-    rows: tuple[CodeArray, IntArray, BoolArray],
-    interval: int,
+    rows: tuple[CodeArray, TimeArray, BoolArray],
+    interval_and_unit: tuple[int, int],
     line: CleanRows,
 ) -> None:
     """Put every row where it belongs."""
-    gpu, time, failed = rows
+    (gpu, time, failed), (interval, unit) = rows, interval_and_unit
     free = np.cumsum(n_rows) - n_rows
     for row in range(len(gpu)):
         if room[row] == 0:
@@ -175,7 +199,8 @@ def _lay(
             line.time[target] = line.time[target - 1] + interval
             line.failed[target], line.filled[target] = line.failed[target - 1], True
             target += 1
-        line.order[target], line.time[target], line.failed[target] = row, time[row], failed[row]
+        line.order[target], line.failed[target] = row, failed[row]
+        line.time[target] = np.int64(time[row]) * unit
         free[gpu[row]] = target + 1
 
 

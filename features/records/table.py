@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.errors import InputError
 from forewarn.features.records.out_of_service import OutOfService
+from forewarn.features.records.runs import Runs
 from forewarn.features.time_units import DAY, HOUR
 
 __all__ = [
@@ -23,8 +25,11 @@ __all__ = [
     "CheckReport",
     "Column",
     "FeatureKinds",
+    "NumberColumns",
     "Records",
     "RecordsError",
+    "Stretch",
+    "TextColumn",
 ]
 
 SERIAL, TIMESTAMP, FAILURE = "gpu_serial", "timestamp", "failure"
@@ -74,6 +79,62 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A text column of records: a small number for each row, and the texts they stand for.
+
+    Attributes
+    ----------
+    texts : tuple of str
+        Sorted.
+    runs : Runs
+        Their numbers; -1 is null.
+    """
+
+    texts: tuple[str, ...]
+    runs: Runs
+
+
+class Stretch(NamedTuple):
+    """The values of a column in rows as read, from `low` on; shape (n,), float32."""
+
+    low: int
+    values: FloatArray
+
+
+class NumberColumns(Protocol):
+    """Columns of numbers, each of which is read when it is asked for."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the columns."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many of them may be asked for at a time."""
+        ...
+
+    def read(self, name: str, low: int, high: int) -> FloatArray:
+        """Return the rows as read [low, high) of a column; one that may not be written to is kept.
+
+        Counters come as what they gained since the GPU's record before.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoNumbers:
+    """The columns of records that are keys alone."""
+
+    names: tuple[str, ...] = ()
+    at_once: int = 1
+
+    def read(self, name: str, low: int, high: int) -> FloatArray:
+        """Refuse whatever is asked for."""
+        raise KeyError(f"{name}: rows {low} to {high}")
+
+
+@dataclass(frozen=True, slots=True)
 class CheckReport:
     """Counts of the rows that the check left out or filled in, for the report."""
 
@@ -105,8 +166,9 @@ class CheckReport:
 class Records:
     """Records of many GPUs, sorted by (serial, time), lone missing ones filled in.
 
-    Only the keys are sorted. The columns lie as they were read, `order` says where: most rows of
-    most columns are never looked at one by one, and sorting them would cost more than reading.
+    Only the keys lie in memory, sorted. A column of numbers is read when it is asked for, all files
+    of it at once, and lies as it was read, `order` says where: most rows of most columns are never
+    looked at one by one, and sorting them would cost more than reading.
 
     Attributes
     ----------
@@ -122,11 +184,13 @@ class Records:
         The record itself says that the GPU is failed.
     order : ndarray of shape (n,), int32, or int64 where that is too small
         Row of each record in the columns as read.
-    columns : dict of ndarray, float32
-        Floats, binaries, event codes (0 = none), dates (days since 1970), and of counters what
-        they gained since the GPU's record before (NaN where unknown), as read.
-    texts : dict of Column
-        Categorical columns, `machine_id`, `slot` and whatever peers are grouped by, as read.
+    columns : NumberColumns
+        Floats, binaries, event codes (0 = none), and of counters what they gained since the GPU's
+        record before (NaN where unknown), as read.
+    dates : dict of Runs
+        Days since 1970, the bits of a float32; NaN is null.
+    texts : dict of TextColumn
+        Categorical columns, `machine_id`, `slot` and whatever peers are grouped by.
     counters, events : tuple of str
         The columns of counters and of event codes: a filled record has gained and met nothing.
     reborn : ndarray, int64
@@ -142,8 +206,9 @@ class Records:
     filled: BoolArray
     failed: BoolArray
     order: IntArray
-    columns: dict[str, FloatArray]
-    texts: dict[str, Column]
+    columns: NumberColumns = NoNumbers()
+    dates: dict[str, Runs] = field(default_factory=dict)
+    texts: dict[str, TextColumn] = field(default_factory=dict)
     counters: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     reborn: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -165,23 +230,49 @@ class Records:
         bounds = self.gpu_bounds()
         return int(self.time[bounds[1:][np.diff(bounds) > 0] - 1].max())
 
-    def numbers(self, name: str, rows: IntArray, as_read: IntArray | None = None) -> FloatArray:
-        """Return a numeric column at `rows`, of any shape, in its unit; NaN is null.
+    def numbers(self, name: str, rows: IntArray) -> FloatArray:
+        """Return a column of numbers or dates at `rows`, of any shape, in its unit; NaN is null.
+
+        Of a column of numbers the files that hold these rows are read: ask once for many rows.
+        """
+        as_read = self.order[rows]
+        if name in self.dates:
+            return self.dates[name].at(self.gpu[rows], as_read).view(np.float32)
+        if not as_read.size:
+            return np.empty(as_read.shape, dtype=np.float32)
+        stretch = self.stretch(name, int(as_read.min()), int(as_read.max()) + 1)
+        return self.taken(name, stretch, rows, as_read)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The stretch of rows as read that holds all records."""
+        return (int(self.order.min()), int(self.order.max()) + 1) if len(self) else (0, 0)
+
+    def stretch(self, name: str, low: int, high: int) -> Stretch:
+        """Read the rows as read [low, high) of a column of numbers; nobody keeps them.
+
+        What a counter gained where a life begins is not known: NaN.
+        """
+        values = self.columns.read(name, low, high)
+        first, last = np.searchsorted(self.reborn, [low, high])
+        if name in self.counters and first < last:
+            values = values if values.flags.writeable else values.copy()
+            values[self.reborn[first:last] - low] = np.nan
+        return Stretch(low, values)
+
+    def taken(self, name: str, stretch: Stretch, rows: IntArray, as_read: IntArray) -> FloatArray:
+        """Return the numbers of a column at `rows` from a stretch that holds them.
 
         `as_read` is `order[rows]`, for those who ask for many columns at the same rows.
         """
-        as_read = self.order[rows] if as_read is None else as_read
-        values = self.columns[name][as_read]
-        if name in self.counters and len(self.reborn):
-            nearest = np.searchsorted(self.reborn[:-1], as_read)
-            values[self.reborn[nearest] == as_read] = np.nan
+        values = stretch.values[as_read - stretch.low if stretch.low else as_read]
         if name in self.counters or name in self.events:
             values[self.filled[rows]] = 0
         return values
 
     def codes(self, name: str, rows: IntArray) -> CodeArray:
-        """Return the numbers of a text column at `rows`."""
-        return self.texts[name].codes[self.order[rows]]
+        """Return the numbers of a text column at `rows`, of any shape."""
+        return self.texts[name].runs.at(self.gpu[rows], self.order[rows])
 
     def rows_between(self, start: int, end: int) -> IntArray:
         """Return the numbers of the rows of [start, end).

@@ -45,8 +45,8 @@ class Timeline:
         First row of every GPU.
     alive : ndarray of shape (n,), bool
         False while the GPU is failed.
-    position : ndarray of shape (n,), int32
-        Number of records before this one in its unbroken series.
+    breaks : ndarray, int64
+        Sorted rows at which a failure or a repair breaks a series.
     lives : Lives
     """
 
@@ -54,8 +54,17 @@ class Timeline:
     failures: Failures
     bounds: npt.NDArray[np.int64]
     alive: npt.NDArray[np.bool_]
-    position: npt.NDArray[np.int32]
+    breaks: npt.NDArray[np.int64]
     lives: Lives
+
+    @property
+    def position(self) -> npt.NDArray[np.int32]:
+        """Number of records before each in its unbroken series, counted anew each time."""
+        records = self.records
+        position = np.full(len(records), 0, dtype=np.int32)
+        keys = records.gpu, records.time, self.alive
+        _count_up(keys, self.breaks, records.interval, position)
+        return position
 
     def life_start(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return since when the GPU of each row lives: its last repair, or its first record here.
@@ -75,8 +84,49 @@ class Timeline:
     @cached_property
     def grid(self) -> HourlyGrid:
         """The hourly sums of the rows that count: alive and not filled in."""
-        counted = np.flatnonzero(self.alive & ~self.records.filled)
-        return HourlyGrid.of(self.records, counted)
+        return HourlyGrid.of(self.records, self.alive & ~self.records.filled)
+
+    def narrowed(self, rows: npt.NDArray[np.int64]) -> tuple[Timeline, npt.NDArray[np.int64]]:
+        """Return a timeline of a few rows only, with the hours of all, and which rows those are.
+
+        The first and the last row of each GPU stay, those at which a life begins and those before
+        a failure: so whatever is asked of `rows` has the same answer.
+
+        Parameters
+        ----------
+        rows : ndarray, int64
+            Whole windows.
+        """
+        records, bounds = self.records, self.bounds
+        seen = np.flatnonzero(np.diff(bounds))
+        ends = [bounds[seen], bounds[seen + 1] - 1, self.lives.row, self.rows_before_failures()]
+        left = np.unique(np.concatenate([rows.ravel(), *ends]))
+        left = left[left >= 0]
+        few = replace(
+            records,
+            gpu=records.gpu[left],
+            time=records.time[left],
+            filled=records.filled[left],
+            failed=records.failed[left],
+            order=records.order[left],
+        )
+        lives = Lives(np.searchsorted(left, self.lives.row), self.lives.repaired)
+        breaks = np.searchsorted(left, self.breaks)
+        narrow = Timeline(few, self.failures, few.gpu_bounds(), self.alive[left], breaks, lives)
+        narrow.__dict__["grid"] = replace(self.grid, records=few)
+        return narrow, left
+
+    def rows_before_failures(self) -> npt.NDArray[np.int64]:
+        """Return the last row of each failure's GPU before it failed, -1 where there is none."""
+        failures, bounds = self.failures, self.bounds
+        rows = np.full(len(failures), -1, dtype=np.int64)
+        for i, (gpu, failed) in enumerate(
+            zip(failures.gpu.tolist(), failures.failed_at.tolist(), strict=True)
+        ):
+            low = int(bounds[gpu])
+            row = _rows_from(self.records, bounds, gpu, failed)
+            rows[i] = row - 1 if row > low else -1
+        return rows
 
 
 def _rows_from(records: Records, bounds: npt.NDArray[np.int64], gpu: int, moment: int) -> int:
@@ -87,9 +137,9 @@ def _rows_from(records: Records, bounds: npt.NDArray[np.int64], gpu: int, moment
 
 def _mark_failures(
     records: Records, failures: Failures, bounds: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], Lives]:
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], Lives]:
     """Return what is alive, where a series breaks, and the lives that begin with a repair."""
-    alive, breaks = ~records.failed, np.zeros(len(records), dtype=bool)
+    alive, breaks = ~records.failed, []
     lives: list[tuple[int, int]] = []
     for gpu, failed, repaired in zip(
         failures.gpu.tolist(),
@@ -100,11 +150,10 @@ def _mark_failures(
         down = _rows_from(records, bounds, gpu, failed)
         up = _rows_from(records, bounds, gpu, repaired)
         alive[down:up] = False
-        changes = [row for row in (down, up) if row < bounds[gpu + 1]]
-        breaks[changes] = True
+        breaks += [row for row in (down, up) if row < bounds[gpu + 1]]
         lives += [(up, repaired)] if up < bounds[gpu + 1] else []
     table = np.array(lives, dtype=np.int64).reshape(-1, 2)
-    return alive, breaks, Lives(table[:, 0], table[:, 1])
+    return alive, np.unique(np.array(breaks, dtype=np.int64)), Lives(table[:, 0], table[:, 1])
 
 
 def lay_out(records: Records, failures: Failures) -> Timeline:
@@ -123,25 +172,26 @@ def lay_out(records: Records, failures: Failures) -> Timeline:
     """
     failures, bounds = failures.episodes(), records.gpu_bounds()
     alive, breaks, lives = _mark_failures(records, failures, bounds)
-    position = np.full(len(records), 0, dtype=np.int32)
-    _count_up(records.gpu, records.time, alive & ~breaks, alive, records.interval, position)
-    reborn = np.flatnonzero(breaks & alive)
+    reborn = breaks[alive[breaks]]
     # A filled record has gained nothing; what was gained unseen stands at the one after it.
     reborn = np.sort(records.order[reborn + records.filled[reborn]])
-    return Timeline(replace(records, reborn=reborn), failures, bounds, alive, position, lives)
+    return Timeline(replace(records, reborn=reborn), failures, bounds, alive, breaks, lives)
 
 
 @compiled
 def _count_up(
-    gpu: npt.NDArray[np.int32],
-    time: npt.NDArray[np.int64],
-    follows: npt.NDArray[np.bool_],
-    alive: npt.NDArray[np.bool_],
+    keys: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.bool_]],
+    breaks: npt.NDArray[np.int64],
     interval: int,
     position: npt.NDArray[np.int32],
 ) -> None:
     """Count the records before each one in its unbroken series."""
+    gpu, time, alive = keys
+    passed = 0  # of the breaks
     for row in range(1, len(gpu)):
-        joined = gpu[row] == gpu[row - 1] and follows[row] and alive[row - 1]
+        while passed < len(breaks) and breaks[passed] < row:
+            passed += 1
+        broken = passed < len(breaks) and breaks[passed] == row
+        joined = gpu[row] == gpu[row - 1] and not broken and alive[row] and alive[row - 1]
         if joined and (time[row] - time[row - 1]) * 2 < 3 * interval:
             position[row] = position[row - 1] + 1

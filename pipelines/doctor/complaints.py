@@ -62,7 +62,7 @@ def advice(report: Mapping[str, Any]) -> str:
 def complaints(report: Mapping[str, Any]) -> list[Complaint]:
     """Return what is wrong, grave things first."""
     return sorted(
-        (*_of_keys(report), *_of_columns(report), *_of_labels(report)),
+        (*_of_keys(report), *_of_columns(report), *_of_labels(report), *_of_layout(report)),
         key=lambda f: not f.grave,
     )
 
@@ -144,6 +144,17 @@ def _of_labels(report: Mapping[str, Any]) -> Iterator[Complaint]:
             False,
             f"Only {usable['share']:.0%} of the possible instances can be trained on.",
             "Gaps, short lives or a short span take the others.",
+        )
+
+
+def _of_layout(report: Mapping[str, Any]) -> Iterator[Complaint]:
+    layout = report["layout"]
+    if layout["dates"]:
+        yield Complaint(
+            False,
+            f"{plural(layout['dates'], 'date')} in {plural(layout['files'], 'file')}, not sorted "
+            "by GPU: they take more disk and time to read than they need.",
+            f"Run `{visible(layout['command'], limit=300)}`.",
         )
 
 

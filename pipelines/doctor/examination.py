@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,21 @@ import numpy.typing as npt
 from forewarn.features.prediction.instances import find_instances, seen_whole
 from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.file_check import Columns, Keys, Values, check_keys, check_values
 from forewarn.features.records.key_survey import KeySurvey, survey_keys
-from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.table import DAY, MACHINE, FeatureKinds, RecordsError
+from forewarn.features.records.table import DAY, FeatureKinds, RecordsError
 from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import RecordCount
 from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.doctor.file_survey import FileKeys, survey_file
+from forewarn.pipelines.doctor.layout import layout_of
 from forewarn.pipelines.doctor.page import render_doctor
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.parquet_files import read_parquet, work_on_columns
+from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["examine", "write_report"]
@@ -43,7 +44,7 @@ class _Numbers:
 
     number: dict[str, int] = field(default_factory=dict)
 
-    def of(self, texts: tuple[str, ...], codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def of(self, texts: Sequence[str], codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Return the numbers of coded texts; -1 stays -1."""
         known = [self.number.setdefault(text, len(self.number)) for text in texts]
         return np.array([*known, -1], dtype=np.int32)[codes]
@@ -56,10 +57,9 @@ class _Numbers:
 class _Examination:
     """Everything that is added up file by file."""
 
-    kinds: FeatureKinds
     serials: _Numbers = field(default_factory=_Numbers)
     machines: _Numbers = field(default_factory=_Numbers)
-    keys: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
+    keys: list[FileKeys] = field(default_factory=list)
     columns: dict[str, ColumnSurvey] = field(default_factory=dict)
     by_day: Counter[dt.date] = field(default_factory=Counter)
     files_without: Counter[str] = field(default_factory=Counter)
@@ -67,40 +67,25 @@ class _Examination:
     misfiled: int = 0
     floats: FloatSurvey = field(default_factory=FloatSurvey)
 
-    def add(self, keys: Keys, values: Values, date: dt.date) -> None:
-        """Add one file."""
-        gpu = self.serials.of(keys.serial.texts, keys.serial.codes)
-        machine = np.full(len(gpu), -1, dtype=np.int32)
-        if MACHINE in values.texts:
-            machine = self.machines.of(values.texts[MACHINE].texts, values.texts[MACHINE].codes)
-        rows = np.flatnonzero(keys.keep)
-        rows = rows[stable_order(gpu[rows], keys.time[rows])]
-        self.without_key += len(gpu) - len(rows)
-        days = keys.time[rows] // DAY
-        self.misfiled += int((days != (date - _EPOCH).days).sum())
-        for number, count in zip(*np.unique(days, return_counts=True), strict=True):
+    def add(self, file: Mapping[str, Any]) -> None:
+        """Add what was found in one file (`survey_file`); those of earlier dates come first."""
+        keys = FileKeys(*file["keys"])
+        gpu = self.serials.of(file["serials"], keys.gpu)
+        machine = self.machines.of(file["machines"], keys.machine)
+        self.keys.append(keys._replace(gpu=gpu, machine=machine))
+        self.without_key += file["without_key"]
+        self.misfiled += file["misfiled"]
+        self.files_without.update(file["absent"])
+        for number, count in zip(*file["days"], strict=True):
             self.by_day[_EPOCH + dt.timedelta(days=int(number))] += int(count)
-        self.keys.append((gpu[rows], keys.time[rows], machine[rows], keys.failed[rows]))
-        self._add_columns(values.numbers | values.counts, rows, gpu[rows])
-
-    def _add_columns(
-        self,
-        numbers: Mapping[str, npt.NDArray[Any]],
-        rows: npt.NDArray[np.int64],
-        gpu: npt.NDArray[np.int32],
-    ) -> None:
-        serials = tuple(self.serials.names())
-        for name, values in numbers.items():
-            column = self.columns.setdefault(name, ColumnSurvey(name))
-            counter = name in self.kinds.counter
-            column.add(values[rows], counter=counter)
-            if counter:
-                column.add_resets(values[rows], gpu, serials)
-        floats = {name: numbers[name][rows] for name in self.kinds.float if name in numbers}
-        self.floats.add(floats, gpu, serials)
+        for fields in file["columns"]:
+            survey = ColumnSurvey(**fields)
+            known = self.columns.get(survey.name)
+            self.columns[survey.name] = survey if known is None else known.joined(survey)
+        self.floats = self.floats.joined(FloatSurvey(**file["floats"]))
 
 
-def examine(records: Path, settings: Settings) -> dict[str, Any]:
+def examine(records: Location, settings: Settings) -> dict[str, Any]:
     """Look at a folder of records and return what was found, as JSON can hold it.
 
     Columns that the settings name and that are not there are complaints here, not errors, and so is
@@ -108,7 +93,7 @@ def examine(records: Path, settings: Settings) -> dict[str, Any]:
 
     Parameters
     ----------
-    records : Path
+    records : Path or RemotePath
     settings : Settings
 
     Raises
@@ -117,11 +102,12 @@ def examine(records: Path, settings: Settings) -> dict[str, Any]:
         If a file cannot be read, a column has the wrong type, or there is no record at all.
     """
     store = open_store(records, settings)
-    examination = _Examination(store.kinds)
-    files = store.files()
-    with progress_bar(len(files), "doctor", "file") as bar:
-        for date, path in files:
-            examination.add(*_checked(store, path, examination.files_without), date)
+    examination, files = _Examination(), store.files()
+    items = [(path, date, asdict(store.kinds)) for date, path in files]
+    executor = settings.executor.executor
+    with executor.started() as slices, progress_bar(len(files), "doctor", "file") as bar:
+        for file in slices.map(survey_file, items):
+            examination.add(file)
             bar.update()
     gpu, time, machine, failed = (
         np.concatenate(part) for part in zip(*examination.keys, strict=True)
@@ -145,23 +131,11 @@ def examine(records: Path, settings: Settings) -> dict[str, Any]:
         "columns": [_column(column) for column in examination.columns.values()],
         "columns_missing": dict(examination.files_without),
         "files": len(files),
+        "layout": layout_of(records, files),
         "frozen": examination.floats.frozen(),
         "failures": _failures(failures, names, _causes(records)),
         "usable": _usable(store, settings, keys),
     }
-
-
-def _checked(store: RecordStore, path: Path, missing: Counter[str]) -> tuple[Keys, Values]:
-    """Read a file with the columns that it has, and count those that it has not."""
-
-    def check(columns: Columns) -> tuple[Keys, Values]:
-        kinds = store.kinds.among(columns.column_names)
-        keys = check_keys(columns, file=str(path))
-        return keys, check_values(columns, file=str(path), kinds=kinds, optional=(MACHINE,))
-
-    keys, values = work_on_columns(path, check)
-    missing.update(set(store.kinds.names) - set(values.nulls) - set(values.texts))
-    return keys, values
 
 
 def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str, Any]:
@@ -179,11 +153,11 @@ def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str,
 
 
 def _column(column: ColumnSurvey) -> dict[str, Any]:
-    counts = asdict(replace(column, last={}))
-    return {name: value for name, value in counts.items() if name != "last"}
+    counts = asdict(replace(column, first={}, last={}))
+    return {name: value for name, value in counts.items() if name not in ("first", "last")}
 
 
-def _causes(folder: Path) -> dict[str, list[tuple[int, str]]]:
+def _causes(folder: Location) -> dict[str, list[tuple[int, str]]]:
     """Return moment and cause of the reported failures of each serial."""
     path, causes = folder / "failures.parquet", defaultdict(list)
     if path.exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
 from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.landing_lock import landing_locked
 
 __all__ = ["LandingFolder"]
 
@@ -78,10 +78,7 @@ class LandingFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let one process at a time land rows here."""
-        lock = self.folder / "_state" / "lock"
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        with lock.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with landing_locked(self.folder):
             yield
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.table import SERIAL, RecordsError
 from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["FAILURES_TABLE", "INCIDENT_FAILURES", "read_failures_table"]
@@ -20,7 +20,7 @@ INCIDENT_FAILURES = "incident_failures.parquet"
 """Written by `forewarn respond`: outcomes that were confirmed, and drains by others."""
 
 
-def read_failures_table(path: Path, serials: Sequence[str]) -> Failures:
+def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
     """Read a failures table (docs/formats.md, section 1); rows of other serials are left out."""
     table = read_parquet(path)
     for name in (SERIAL, "failed_at"):

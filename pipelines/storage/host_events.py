@@ -14,12 +14,15 @@ import pyarrow.compute as pc
 from forewarn.features.errors import InputError
 from forewarn.features.records.table import HOUR, RecordsError
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.parquet_files import read_columns
 
 __all__ = ["HostEvents", "HostEventsError"]
 
-_TEXTS = ("machine_id", "gpu_serial", "kind", "raw")
-_COLUMNS = ("timestamp", "code", *_TEXTS)
+_COLUMNS = {
+    "timestamp": pa.timestamp("ns", "UTC"),
+    "code": pa.int64(),
+    **dict.fromkeys(("machine_id", "gpu_serial", "kind", "raw"), pa.string()),
+}
 _WRITTEN = ("_events", "_readings", "_state")
 _OF_XID = ("time", "xid", "gpu_serial", "raw")
 _MOST = 5
@@ -130,13 +133,11 @@ def _events(
 ) -> pa.Table:
     """Return the events of a file; the times in nanoseconds since 1970."""
     try:
-        rows = open_parquet(path).read(columns=list(_COLUMNS)).select(_COLUMNS)
-        time = rows["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
-        texts = {name: rows[name].cast(pa.string()) for name in _TEXTS}
-        table = pa.table({"timestamp": time, "code": rows["code"].cast(pa.int64()), **texts})
-    except (RecordsError, pa.ArrowException, KeyError, OSError) as error:
-        detail = str(error).splitlines()[0][:100]
-        raise HostEventsError(f"{path}: cannot be used as events ({detail}).") from None
+        table = read_columns(path, _COLUMNS, "events")
+    except RecordsError as error:
+        raise HostEventsError(str(error)) from None
+    time = table["timestamp"].cast(pa.int64())
+    table = table.set_column(0, "timestamp", time)
     of_machines = pc.is_in(table["machine_id"], pa.array(sorted(machines), pa.string()))
     of_kinds = pc.is_in(table["kind"], pa.array(list(kinds), pa.string()))
     inside = pc.and_(pc.greater_equal(time, start), pc.less_equal(time, end))

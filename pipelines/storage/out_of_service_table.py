@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,6 +12,7 @@ from forewarn.features.records.out_of_service import Absence, OutOfService
 from forewarn.features.records.table import MACHINE, SERIAL, Records, RecordsError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.table_columns import moments_of, names_of
 
 __all__ = ["OUT_OF_SERVICE", "of_records", "read_absences"]
@@ -20,7 +20,7 @@ __all__ = ["OUT_OF_SERVICE", "of_records", "read_absences"]
 OUT_OF_SERVICE = "out_of_service.parquet"
 
 
-def read_absences(path: Path) -> list[Absence]:
+def read_absences(path: Location) -> list[Absence]:
     """Read the table (docs/formats.md, section 1); none where there is no file.
 
     Raises
@@ -49,7 +49,7 @@ def read_absences(path: Path) -> list[Absence]:
     ]
 
 
-def of_records(absences: list[Absence], records: Records, path: Path) -> OutOfService:
+def of_records(absences: list[Absence], records: Records, path: Location) -> OutOfService:
     """Return the spans of the GPUs of records; a machine's count for all that it ever held.
 
     Which GPU sat in a machine that was out is not always seen: unknown is the safe word for both.
@@ -69,7 +69,7 @@ def of_records(absences: list[Absence], records: Records, path: Path) -> OutOfSe
     return OutOfService(table[:, 0].astype(np.int32), table[:, 1], table[:, 2])
 
 
-def _gpus_of_machines(records: Records, machines: set[str], path: Path) -> dict[str, list[int]]:
+def _gpus_of_machines(records: Records, machines: set[str], path: Location) -> dict[str, list[int]]:
     """Return the GPUs that have a record on each of some machines."""
     inside: dict[str, list[int]] = defaultdict(list)
     column = records.texts.get(MACHINE)
@@ -78,8 +78,9 @@ def _gpus_of_machines(records: Records, machines: set[str], path: Path) -> dict[
             note(f"{path}: names machines, and the records have no `{MACHINE}`: they are left out")
         return inside
     codes_out = [code for code, name in enumerate(column.texts) if name in machines]
-    rows = np.flatnonzero(np.isin(column.codes, codes_out)[records.order])
-    pairs = np.column_stack([records.gpu[rows], column.codes[records.order[rows]]])
+    codes = records.codes(MACHINE, np.arange(len(records)))
+    rows = np.flatnonzero(np.isin(codes, codes_out))
+    pairs = np.column_stack([records.gpu[rows], codes[rows]])
     for gpu, code in np.unique(pairs, axis=0).tolist():
         inside[column.texts[code]].append(gpu)
     return inside

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ from forewarn.features.records.file_check import Columns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
 from forewarn.pipelines.storage.regular_files import require_regular
+from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import (
     FileStamp,
     ReplacedFileError,
@@ -26,6 +27,7 @@ __all__ = [
     "ParquetSource",
     "check_memory",
     "open_parquet",
+    "read_columns",
     "read_parquet",
     "work_on_columns",
 ]
@@ -34,11 +36,12 @@ _KEY_BYTES, _VALUE_BYTES = 32, 8  # a row takes at least so much while it is ass
 _Result = TypeVar("_Result")
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Location) -> pq.ParquetFile:
     """Open a Parquet file, or say which one is none, or cannot be worked with."""
-    require_regular(path, RecordsError)
+    if isinstance(path, Path):
+        require_regular(path, RecordsError)
     try:
-        file = pq.ParquetFile(path, read_dictionary=[])
+        file = pq.ParquetFile(_content(path), read_dictionary=[])
         names = file.schema_arrow.names
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise _no_parquet(path, error) from None
@@ -49,7 +52,12 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     return file
 
 
-def read_parquet(path: Path) -> pa.Table:
+def _content(path: Location) -> Any:
+    """Return what pyarrow opens."""
+    return path if isinstance(path, Path) else path.opened()
+
+
+def read_parquet(path: Location) -> pa.Table:
     """Read a whole Parquet file, or say which one is none.
 
     Raises
@@ -67,7 +75,30 @@ def read_parquet(path: Path) -> pa.Table:
     return table
 
 
-def check_memory(path: Path, n_rows: int, n_columns: int) -> None:
+def read_columns(path: Path, columns: Mapping[str, pa.DataType], content: str) -> pa.Table:
+    """Read some columns of a Parquet file, in the types that are asked for.
+
+    Parameters
+    ----------
+    path : Path
+    columns : mapping of str to DataType
+    content : str
+        What the file should hold, in the words of a message.
+
+    Raises
+    ------
+    RecordsError
+        If it is no Parquet file, lacks a column, or a column cannot be cast.
+    """
+    try:
+        rows = open_parquet(path).read(columns=list(columns)).select(list(columns))
+        return rows.cast(pa.schema(list(columns.items())))
+    except (RecordsError, pa.ArrowException, KeyError, OSError) as error:
+        detail = (str(error).splitlines() or [""])[0][:100]
+        raise RecordsError(f"{path}: cannot be used as {content} ({detail}).") from None
+
+
+def check_memory(path: Location, n_rows: int, n_columns: int) -> None:
     """Refuse rows that memory cannot hold: a file of some kilobytes can claim a billion."""
     need, memory = n_rows * (_KEY_BYTES + _VALUE_BYTES * n_columns), _memory()
     if not 0 <= need <= memory:
@@ -82,7 +113,7 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _no_parquet(path: Path, error: Exception) -> RecordsError:
+def _no_parquet(path: Location, error: Exception) -> RecordsError:
     detail = (str(error).splitlines() or [type(error).__name__])[0]
     return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
 
@@ -92,12 +123,27 @@ class _Head:
     """The metadata at the end of a file, and which file that was."""
 
     metadata: pq.FileMetaData
+    schema: pa.Schema
     stamp: FileStamp
 
     @classmethod
-    def of(cls, path: Path) -> _Head:
-        stamp = FileStamp.of(path)  # before the head: where that is of another file, it shows
-        return cls(open_parquet(path).metadata, stamp)
+    def of(cls, path: Location) -> _Head:
+        # The stamp before the head: where that is of another file, it shows.
+        stamp = FileStamp.of_name(path)
+        try:
+            metadata = open_parquet(path).metadata
+        except (RecordsError, OSError):
+            if FileStamp.of_name(path) is None:  # compacted or removed since it was listed
+                raise ReplacedFileError(path, missing=True) from None
+            raise
+        if stamp is None:
+            raise ReplacedFileError(path, missing=True)
+        return cls(metadata, metadata.schema.to_arrow_schema(), stamp)
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns that hold text."""
+        return [name for name in self.schema.names if is_text(self.schema.field(name).type)]
 
 
 class _FileColumns:
@@ -106,7 +152,7 @@ class _FileColumns:
     So it is still in the nearest cache when it is converted.
     """
 
-    def __init__(self, path: Path, file: pq.ParquetFile, names: Sequence[str]) -> None:
+    def __init__(self, path: Location, file: pq.ParquetFile, names: Sequence[str]) -> None:
         self._path, self._file = path, file
         self.column_names = list(names)
 
@@ -133,12 +179,17 @@ class ParquetSource:
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
+    stays_open : bool
+        Once its columns were read in peace, keep it open: they can be read on then, whatever takes
+        its name or removes it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location, *, stays_open: bool = False) -> None:
         self.path = path
+        self._stays_open = stays_open
         self._known_head: _Head | None = None
+        self._open: pq.ParquetFile | None = None
 
     @property
     def _head(self) -> _Head:
@@ -160,40 +211,72 @@ class ParquetSource:
     @property
     def column_names(self) -> list[str]:
         """The names of all columns."""
-        return list(self._schema.names)
+        return list(self.schema.names)
 
     @property
-    def _schema(self) -> pa.Schema:
-        return self._head.metadata.schema.to_arrow_schema()
+    def schema(self) -> pa.Schema:
+        """The names and types of all columns, as they were written."""
+        return self._head.schema
+
+    @property
+    def stamp(self) -> FileStamp:
+        """Which file it is."""
+        return self._head.stamp
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The metadata at its end."""
+        return self._head.metadata
+
+    def is_still(self) -> bool:
+        """Tell whether the file whose head was read has this name now."""
+        return FileStamp.of_name(self.path) == self.stamp
 
     @contextmanager
-    def columns(self) -> Iterator[Columns]:
-        """Open the columns; texts come as dictionaries.
+    def opened(self) -> Iterator[pq.ParquetFile]:
+        """Open the file; texts come as dictionaries.
 
         Raises
         ------
         RecordsError
             If it is no whole Parquet file.
         ReplacedFileError
-            If another file has taken its name since the head was read.
+            If another file has taken its name since the head was read, or its bytes have changed.
         """
-        head, schema = self._head, self._schema
-        texts = [name for name in schema.names if is_text(schema.field(name).type)]
+        head, held = self._head, self._open
         try:
-            # Not mapped into memory: a file that is cut while it is read would end the process.
-            with pq.ParquetFile(self.path, metadata=head.metadata, read_dictionary=texts) as file:
-                yield _FileColumns(self.path, file, schema.names)
+            file = held or self._opened(head)
+            yield file
         except (RecordsError, pa.ArrowInvalid, OSError) as error:
-            if FileStamp.of(self.path) != head.stamp:
+            self._open = None
+            if not self.is_still():
                 raise ReplacedFileError(self.path) from None
             if isinstance(error, RecordsError):
                 raise
             raise _no_parquet(self.path, error) from None
-        if FileStamp.of(self.path) != head.stamp:
+        stamp = FileStamp.of_name(self.path)
+        # A file that is held open stays what it was when another one takes its name.
+        if stamp != head.stamp and (held is None or head.stamp.is_of_same_file(stamp)):
             raise ReplacedFileError(self.path)
+        if self._stays_open:
+            self._open = file
+        else:
+            file.close()
+
+    def _opened(self, head: _Head) -> pq.ParquetFile:
+        # Not mapped into memory: a file that is cut while it is read would end the process.
+        return pq.ParquetFile(
+            _content(self.path), metadata=head.metadata, read_dictionary=head.texts
+        )
+
+    @contextmanager
+    def columns(self) -> Iterator[Columns]:
+        """Open the columns; as `opened`."""
+        with self.opened() as file:
+            yield _FileColumns(self.path, file, self.schema.names)
 
 
-def work_on_columns(path: Path, work: Callable[[Columns], _Result]) -> _Result:
+def work_on_columns(path: Location, work: Callable[[Columns], _Result]) -> _Result:
     """Return what `work` makes of the columns of a file, of one and the same file.
 
     Raises

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import Failures
@@ -23,10 +22,14 @@ from forewarn.pipelines.storage.out_of_service_table import (
     of_records,
     read_absences,
 )
-from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory, open_parquet
+from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory
+from forewarn.pipelines.storage.record_listing import list_records
+from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import read_until_still
 
 __all__ = ["RecordStore"]
+
+_MOST_OPEN = 256  # files; a process may mostly have 1,024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class RecordStore:
 
     Attributes
     ----------
-    folder : Path
+    folder : Path or RemotePath
     kinds : FeatureKinds
         Columns to read as features.
     interval : Nanoseconds
@@ -44,12 +47,12 @@ class RecordStore:
         Text columns to read beside the features; a file need not have them.
     """
 
-    folder: Path
+    folder: Location
     kinds: FeatureKinds
     interval: Nanoseconds
     groups: tuple[str, ...] = ()
 
-    def files(self) -> list[tuple[dt.date, Path]]:
+    def files(self) -> list[tuple[dt.date, Location]]:
         """Return date and path of every file, in the order of their names.
 
         Raises
@@ -57,23 +60,14 @@ class RecordStore:
         RecordsError
             If the folder is not there, holds no partition, or one that is no date.
         """
-        if not self.folder.is_dir():
-            raise RecordsError(f"{self.folder}: no such folder, expected one of records.")
-        files = []
-        for partition in sorted(self.folder.glob("date=*")):
-            date = _partition_date(partition)
-            files += [(date, path) for path in sorted(partition.glob("*.parquet"))]
-        files = [(date, path) for date, path in files if path.name[0] not in "._"]
-        if not files:
-            raise RecordsError(
-                f"{self.folder}: holds no records, expected date=YYYY-MM-DD/*.parquet."
-            )
-        return files
+        return list_records(self.folder)
 
     def columns(self) -> set[str]:
         """Return the columns that every file has."""
-        schemas = (open_parquet(path).schema_arrow for _, path in self.files())
-        return set.intersection(*(set(schema.names) for schema in schemas))
+        return read_until_still(self._columns)
+
+    def _columns(self) -> set[str]:
+        return set.intersection(*(set(ParquetSource(p).column_names) for _, p in self.files()))
 
     def has_failures(self) -> bool:
         """Tell whether anything says which GPUs failed."""
@@ -93,7 +87,7 @@ class RecordStore:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        return self._served(read_until_still(lambda: self._read(start, end, ()))[0])
+        return self._served(read_until_still(lambda: self._read(start, end))[0])
 
     def read_known(
         self, start: int | None = None, end: int | None = None
@@ -117,34 +111,39 @@ class RecordStore:
         RecordsError
             As `read`.
         """
-        older = () if start is None else [p for date, p in self.files() if date <= _date(start)]
-        records, before = read_until_still(lambda: self._read(start, end, older))
+        records, before = read_until_still(lambda: self._read(start, end, with_older=True))
         failures = Failures.of_records(records, before).joined(self.reported(records.serials))
         records = self._served(records)
         return records, failures if end is None else failures.known_before(end)
 
     def _read(
-        self, start: int | None, end: int | None, older: Sequence[Path]
+        self, start: int | None, end: int | None, *, with_older: bool = False
     ) -> tuple[Records, States | None]:
-        """Read the records of [start, end); of the older files, whose dates begin before, failures.
+        """Read the records of [start, end); of the files whose dates begin before, only failures.
 
         Raises
         ------
         ReplacedFileError
             If another file has taken a name meanwhile.
         """
-        sources = [ParquetSource(path) for _, path in self._chosen(start, end)]
+        files = self.files()
+        chosen = [path for _, path in self._chosen(files, start, end)]
+        late = len(chosen) - _MOST_OPEN  # the newest are those that a collector writes anew
+        sources = [ParquetSource(path, stays_open=i >= late) for i, path in enumerate(chosen)]
+        older = [] if start is None or not with_older else _until(files, _date(start))
         n_rows = in_threads(lambda source: source.n_rows, sources)
         _check_labels(sources)
         check_memory(self.folder, sum(n_rows), len(self.kinds.names))
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
-        return assemble(sources, query, [ParquetSource(path) for path in older])
+        return assemble(sources, query, older)
 
-    def _chosen(self, start: int | None, end: int | None) -> list[tuple[dt.date, Path]]:
+    def _chosen(
+        self, listed: Sequence[tuple[dt.date, Location]], start: int | None, end: int | None
+    ) -> list[tuple[dt.date, Location]]:
         """Return the files whose date can hold records of [start, end)."""
         low = dt.date.min if start is None else _date(start)
         high = dt.date.max if end is None else _date(end - 1)
-        files = [(date, path) for date, path in self.files() if low <= date <= high]
+        files = [(date, path) for date, path in listed if low <= date <= high]
         if not files:
             raise RecordsError(f"{self.folder}: no records from {low} to {high}.")
         return files
@@ -166,15 +165,8 @@ class RecordStore:
         return replace(records, out_of_service=of_records(absences, records, path))
 
 
-def _partition_date(partition: Path) -> dt.date:
-    """Read the date of a partition in its one form, so that no date has two folders."""
-    try:
-        date = dt.date.fromisoformat(partition.name.removeprefix("date="))
-    except ValueError:
-        date = None
-    if date is None or partition.name != f"date={date.isoformat()}":
-        raise RecordsError(f"{partition}: found `{partition.name}`, expected `date=YYYY-MM-DD`.")
-    return date
+def _until(files: Sequence[tuple[dt.date, Location]], last: dt.date) -> list[ParquetSource]:
+    return [ParquetSource(path) for date, path in files if date <= last]
 
 
 def _date(moment: int) -> dt.date:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from forewarn.features.records.table import RecordsError
+from forewarn.pipelines.storage.remote_path import Location, RemotePath
 
 __all__ = ["FileStamp", "ReplacedFileError", "read_until_still"]
 
@@ -22,18 +22,32 @@ class FileStamp(NamedTuple):
     modified: int
 
     @classmethod
-    def of(cls, path: Path) -> FileStamp:
+    def of(cls, path: Location) -> FileStamp:
         """Return the stamp of the file that has this name now."""
+        if isinstance(path, RemotePath):
+            return cls(0, *path.size_and_time())
         now = path.stat()
         return cls(now.st_ino, now.st_size, now.st_mtime_ns)
 
+    @classmethod
+    def of_name(cls, path: Location) -> FileStamp | None:
+        """Return the stamp of the file that has this name now, None if none has."""
+        try:
+            return cls.of(path)
+        except FileNotFoundError:
+            return None
 
-class ReplacedFileError(Exception):
+    def is_of_same_file(self, other: FileStamp | None) -> bool:
+        """Tell whether another stamp is of this file, at whatever time."""
+        return other is not None and other.inode == self.inode
+
+
+class ReplacedFileError(RecordsError):
     """Another file took the name while it was read: a collector is at work. Read it again."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
-        self.path = path
+    def __init__(self, path: Location, *, missing: bool = False) -> None:
+        super().__init__(f"{path}: was replaced while it was read, expected it to stay: try again.")
+        self.path, self.missing = path, missing
 
 
 def read_until_still(read: Callable[[], _Result]) -> _Result:
@@ -48,5 +62,9 @@ def read_until_still(read: Callable[[], _Result]) -> _Result:
         try:
             return read()
         except ReplacedFileError as replaced:
-            path = replaced.path
+            path, missing = replaced.path, replaced.missing
+    if missing:
+        raise RecordsError(
+            f"{path}: is listed and not there, expected a listing that is not old. Call again."
+        )
     raise RecordsError(f"{path}: was replaced at each reading, expected it to stay a moment.")

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 
 from forewarn.features.records.table import SERIAL, RecordsError
 from forewarn.features.records.text_columns import plain_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
+from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["moments_of", "names_of", "serials_of"]
 
 
-def serials_of(table: pa.Table, path: Path) -> pa.ChunkedArray:
+def serials_of(table: pa.Table, path: Location) -> pa.ChunkedArray:
     """Return the serials of a table as text."""
     return names_of(table, SERIAL, path)
 
 
-def names_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+def names_of(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
     """Return a column that names things as text; all null if it is not there."""
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), pa.string())])
@@ -31,7 +30,7 @@ def names_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
         ) from None
 
 
-def moments_of(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+def moments_of(table: pa.Table, name: str, path: Location) -> pa.ChunkedArray:
     """Return a column of timestamps as nanoseconds; all null if it is not there."""
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), pa.int64())])

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.features.table_source import TableSource
 
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.file_check import Columns
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import Nanoseconds
 
@@ -30,25 +28,6 @@ def _at(minute: float) -> int:
 
 def _minutes(moments: Any) -> list[float]:
     return [(int(moment) - START) / MINUTE for moment in np.atleast_1d(moments)]
-
-
-@dataclass(frozen=True)
-class _TableSource:
-    """A table in the place of a file."""
-
-    name: str
-    table: pa.Table
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.table)
-
-    @property
-    def column_names(self) -> list[str]:
-        return list(self.table.column_names)
-
-    def columns(self) -> AbstractContextManager[Columns]:
-        return nullcontext(self.table)
 
 
 def _rows(serial: str | None, minutes: Iterable[float | None], **columns: Any) -> list[Row]:
@@ -77,7 +56,7 @@ def _assembled(
 ) -> Records:
     kinds = kinds or FeatureKinds()
     tables = [one if isinstance(one, pa.Table) else _table(one) for one in files]
-    sources = [_TableSource(f"{number}", table) for number, table in enumerate(tables)]
+    sources = [TableSource(f"{number}", table) for number, table in enumerate(tables)]
     query = RecordsQuery("tables", kinds, Nanoseconds(round(interval * MINUTE)), tuple(texts))
     records, _ = assemble(sources, query)
     return records

@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.features.table_source import TableSource
 
 from forewarn.features.duration import duration_in_words
-from forewarn.features.records.file_check import check_keys, check_values
-from forewarn.features.records.records_builder import RecordsBuilder
+from forewarn.features.records.assembly import RecordsQuery, assemble
+from forewarn.features.records.keys_builder import KeysBuilder
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
+from forewarn.features.time_units import Nanoseconds
 
 Make = Callable[..., Records]
 Row = dict[str, Any]
@@ -92,11 +94,8 @@ def test_nulls_outside_the_limits_are_not_counted(
     rows: Rows, table: Table, at: Callable[[float], int]
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30], value=[None, None, 1.0, None]))
-    draft = RecordsBuilder([4], VALUE, ())
-    draft.put_keys(0, check_keys(found, file="f", start=at(10), end=at(30)))
-    draft.align(10 * MINUTE)
-    draft.put(0, check_values(found, file="f", kinds=VALUE, room=draft.room(0)))
-    seen = draft.records().seen
+    query = RecordsQuery("t", VALUE, Nanoseconds(10 * MINUTE), start=at(10), end=at(30))
+    seen = assemble([TableSource("f", found)], query)[0].seen
     assert (seen.rows, seen.nulls) == (2, {"value": 1})
 
 
@@ -289,7 +288,7 @@ def test_a_file_without_rows_changes_nothing(assembled: Make, rows: Rows, table:
 
 def test_an_empty_draft_has_no_records() -> None:
     with pytest.raises(RecordsError, match="no row"):
-        RecordsBuilder([], FeatureKinds(), ()).align(1)
+        KeysBuilder([]).number_gpus()
 
 
 # --- brute force -------------------------------------------------------------------------------

@@ -49,8 +49,10 @@ def test_resets_are_falls_within_a_gpu_and_from_one_part_to_the_next() -> None:
 def test_resets_do_not_depend_on_how_rows_are_cut_into_parts(
     rows: list[tuple[int, float]], cut: int
 ) -> None:
-    whole, parts = ColumnSurvey("c"), ColumnSurvey("c")
-    for column, pieces in ((whole, [rows]), (parts, [rows[:cut], rows[cut:]])):
+    whole, parts, early, late = (ColumnSurvey("c") for _ in range(4))
+    pieces_of = ((whole, [rows]), (parts, [rows[:cut], rows[cut:]]))
+    apart = ((early, [rows[:cut]]), (late, [rows[cut:]]))
+    for column, pieces in (*pieces_of, *apart):
         for piece in pieces:
             ordered = sorted(piece, key=lambda row: row[0])
             values = np.array([value for _, value in ordered])
@@ -60,6 +62,7 @@ def test_resets_do_not_depend_on_how_rows_are_cut_into_parts(
         mine = [value for number, value in rows if number == gpu and value == value]
         expected += sum(later < earlier for earlier, later in itertools.pairwise(mine))
     assert whole.resets == parts.resets == expected
+    assert early.joined(late) == parts == whole
 
 
 def test_extremes_of_a_gpu_without_a_value_are_missing() -> None:
@@ -107,3 +110,15 @@ def test_a_column_that_rests_by_nature_is_not_frozen() -> None:
     values = day(frozen=False) | {"pcie_link_width": np.full(480, 16.0)}
     survey.add(values, gpu, tuple(f"G{i:02}" for i in range(20)))
     assert survey.frozen() == {}
+
+
+def test_frozen_days_of_two_surveys_add_up() -> None:
+    gpu = np.repeat(np.arange(20, dtype=np.int32), 24)
+    serials = tuple(f"g{number}" for number in range(20))
+    parts = [FloatSurvey() for _ in range(3)]
+    together = FloatSurvey()
+    for part, frozen in zip(parts, (True, False, False), strict=True):
+        part.add(day(frozen), gpu, serials)
+        together.add(day(frozen), gpu, serials)
+    assert parts[0].joined(parts[1]).joined(parts[2]) == together
+    assert together.frozen()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import random
 from pathlib import Path
@@ -15,6 +16,7 @@ from forewarn.features.telemetry.failure_evidence import TICKETS
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
+from forewarn.pipelines.storage.compaction import compact_date
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
 MINUTE = 60 * 10**9
@@ -90,6 +92,20 @@ def test_a_late_event_changes_the_record_of_its_interval(tmp_path: Path) -> None
     assert [row["xid"] for row in records(tmp_path)] == [0]
     landing.land(NO_READINGS, events(xid(5, "1", 79)))
     assert [row["xid"] for row in records(tmp_path)] == [79]
+
+
+def test_a_late_event_changes_the_record_of_a_date_that_was_compacted(tmp_path: Path) -> None:
+    landing, date = Landing(tmp_path, INTERVAL), dt.date(2025, 3, 1)
+    landing.land(readings(*(reading(m, "S1", log_read=True) for m in (10, 70))), NO_EVENTS)
+    compact_date(tmp_path, date)
+    landing.land(NO_READINGS, events(xid(5, "1", 79)))
+    assert sorted(path.name for path in tmp_path.glob("date=*/*")) == [
+        "00-compacted.parquet",
+        "collected-00.parquet",
+    ]
+    compact_date(tmp_path, date)
+    assert [path.name for path in tmp_path.glob("date=*/*")] == ["00-compacted.parquet"]
+    assert [row["xid"] for row in records(tmp_path)] == [79, 0]
 
 
 def test_an_event_whose_gpu_is_known_only_later(tmp_path: Path) -> None:

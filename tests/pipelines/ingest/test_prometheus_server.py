@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import threading
 import time
@@ -97,6 +96,7 @@ def exporters() -> Iterator[tuple[Exporters, int]]:
 def prometheus(
     exporters: tuple[Exporters, int],
     require_program: Callable[[str, str], Path],
+    free_port: Callable[[], int],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[str]:
     """Start the server, let it scrape for a while, and return its address."""
@@ -109,8 +109,7 @@ def prometheus(
     ]
     head = "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n"
     (folder / "prometheus.yml").write_text(head + "".join(jobs))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with (folder / "out").open("wb") as out:
         process = subprocess.Popen(
             [

@@ -613,34 +613,74 @@ def test_moments_of_a_column_that_is_not_there_are_null() -> None:
     assert moments_of(table, "known_at", path).to_pylist() == [None, None]
 
 
-@pytest.mark.parametrize(("late", "in_all"), [(2, 5), (3, 6)], ids=["its keys", "its values"])
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
-    late: int, in_all: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A collector writes the file of the hour anew every few seconds."""
+def collected(path: Path, n_rows: int) -> None:
+    """Write a file as a collector does, which writes that of the hour anew every few seconds."""
+    path.parent.mkdir(exist_ok=True)
+    times = pd.date_range(START, periods=n_rows, freq="h")
+    frame = pd.DataFrame({"gpu_serial": "A", "timestamp": times, "temp": np.arange(n_rows) + 0.5})
+    with replacing(path) as temporary:
+        frame.to_parquet(temporary)
+
+
+@pytest.fixture
+def hourly(tmp_path: Path) -> Path:
     path = tmp_path / "date=2025-01-01" / "collected-00.parquet"
-    path.parent.mkdir()
-    start = pd.Timestamp("2025-01-01", tz="UTC")
+    collected(path, 2)
+    return path
 
-    def write(rows: int) -> None:
-        times = pd.date_range(start, periods=rows, freq="10min")
-        frame = pd.DataFrame({"gpu_serial": "A", "timestamp": times, "temp": 1.0})
-        with replacing(path) as temporary:
-            frame.to_parquet(temporary)
 
-    write(2)
+def temp_store(folder: Path) -> RecordStore:
+    return RecordStore(folder, FeatureKinds(float=("temp",)), Nanoseconds(HOUR))
+
+
+def test_a_file_that_is_replaced_while_its_keys_are_read_is_read_again(
+    hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened, open_file = [], pq.ParquetFile
 
     def replaced(*arguments: Any, **options: Any) -> Any:
         opened.append(arguments)
-        if len(opened) == late:  # the head was read from the file that was there before
-            write(5)
+        if len(opened) == 2:  # the head was read from the file that was there before
+            collected(hourly, 5)
         return open_file(*arguments, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", replaced)
-    store = RecordStore(tmp_path, FeatureKinds(float=("temp",)), Nanoseconds(600 * 10**9))
-    assert len(store.read()) == 5
-    assert len(opened) == in_all
+    records = temp_store(tmp_path).read()
+    assert numbers(records, "temp").tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    # Head and keys twice; whatever follows reads from the file that is open.
+    assert len(opened) == 4
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["replaced", "removed"])
+def test_a_column_is_that_of_the_keys_whatever_becomes_of_the_name(
+    gone: bool, hourly: Path, tmp_path: Path
+) -> None:
+    records = temp_store(tmp_path).read()
+    collected(hourly, 5)
+    if gone:
+        hourly.unlink()
+    assert numbers(records, "temp").tolist() == [0.5, 1.5]
+
+
+def test_a_file_that_is_not_held_open_and_replaced_is_named(
+    hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.storage.record_store._MOST_OPEN", 0)
+    records = temp_store(tmp_path).read()
+    assert numbers(records, "temp").tolist() == [0.5, 1.5]
+    collected(hourly, 5)
+    whole = temp_store(tmp_path).read()
+    collected(hourly, 2)
+    with pytest.raises(RecordsError, match=r"collected-00.parquet: was replaced while it was read"):
+        numbers(whole, "temp")
+
+
+def test_a_file_that_is_written_into_is_named(hourly: Path, tmp_path: Path) -> None:
+    records = temp_store(tmp_path).read()
+    with hourly.open("r+b") as file:
+        file.write(b"PAR1 and no more")
+    with pytest.raises(RecordsError, match=r"collected-00.parquet: "):
+        numbers(records, "temp")
 
 
 # --- what incidents tell -----------------------------------------------------------------------

@@ -1,0 +1,188 @@
+"""Time and memory of a training set and of a daily list against the number of records.
+
+    python benchmarks/scaling.py [--gpus LIST] [--days N] [--runs N] [--compact]
+                                 [--figures JSONL] [--plot PNG]
+
+For each size a fleet is simulated, and each of these is done in fresh processes, in turn: pyarrow
+reads the columns of a training set into memory (the yardstick), the training set is built as
+`forewarn train` builds it, a list is made by `forewarn score`, of the built-in rules, and
+`forewarn doctor` looks at all of it. Medians of time and CPU time, and the highest peak memory, are
+printed, appended to a file of figures with the commit and the load average, and all of that file is
+drawn. 1 to 18 million records:
+
+    python benchmarks/scaling.py --plot docs/scale.png
+
+350 million, some 4 GB on disk, with the settings of the authors' four months:
+
+    python benchmarks/scaling.py --gpus 800,5000,20000 --days 122 --compact --plot docs/scale.png
+
+With `--gpus ""` nothing is measured, and what the file holds is drawn again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from forewarn.pipelines.rendering.drawing import COLOURS, own_style
+from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+
+HERE = Path(__file__).resolve().parent
+COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
+STAGES = {
+    "read": "pyarrow reads",
+    "build": "training set",
+    "score": "forewarn score, rules",
+    "doctor": "forewarn doctor",
+}
+STYLES = ("o-", "s--", "^:", "d-.")
+
+
+def measured(command: Sequence[str]) -> dict[str, float]:
+    """Run a command in a fresh process and return its seconds, CPU seconds and peak MiB."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
+    return {
+        "seconds": time.perf_counter() - start,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mib": usage.ru_maxrss / 1024,
+    }
+
+
+def commands(records: Path, out: Path) -> dict[str, list[str]]:
+    """Return the command of each stage, start of the process included."""
+    newest = max(path.name.removeprefix("date=") for path in records.glob("date=*"))
+    at = (dt.date.fromisoformat(newest) + dt.timedelta(days=1)).isoformat()
+    training_set = [sys.executable, str(HERE / "training_set.py"), "--records", str(records)]
+    sides = {side: [*training_set, "--side", side, "--again", "0"] for side in ("read", "build")}
+    score = ["score", "--records", str(records), "--model", "builtin:rules", "--at", at]
+    ours = {"score": [*score, "--out", str(out)], "doctor": ["doctor", str(records), "--json"]}
+    return sides | {name: [sys.executable, "-c", COMMAND, *line] for name, line in ours.items()}
+
+
+def measure(n_gpus: int, n_days: int, runs: int, *, compact: bool) -> list[dict[str, Any]]:
+    """Simulate a fleet and return the figures of each stage on it."""
+    with tempfile.TemporaryDirectory() as folder:
+        simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
+        records, figures = Path(folder) / "records", []
+        if compact:
+            compacting = ["compact", "--records", str(records)]
+            once = measured([sys.executable, "-c", COMMAND, *compacting])
+            figures.append({"stage": "compact"} | once)
+        files = [path for path in records.glob("date=*/*.parquet") if path.name[0] not in "._"]
+        size = {
+            "records": sum(pq.read_metadata(path).num_rows for path in files),
+            "bytes": sum(path.stat().st_size for path in files),
+        }
+        of_stage: dict[str, list[dict[str, float]]] = {stage: [] for stage in STAGES}
+        for _ in range(runs):
+            for stage, command in commands(records, Path(folder) / "out").items():
+                of_stage[stage].append(measured(command))
+        for stage, times in of_stage.items():
+            median = {key: statistics.median(t[key] for t in times) for key in times[0]}
+            peak = max(t["peak_mib"] for t in times)
+            figures.append({"stage": stage} | median | {"peak_mib": peak})
+    about = {"gpus": n_gpus, "days": n_days, "compacted": compact} | size
+    return [about | of for of in figures]
+
+
+def main() -> None:
+    """Measure what was asked for and draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--gpus", default="270,800,2000,5000", metavar="LIST", help="sizes")
+    parser.add_argument("--days", type=int, default=26, metavar="N", help="of each fleet (26)")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each stage (3)")
+    parser.add_argument("--compact", action="store_true", help="compact the records first")
+    parser.add_argument(
+        "--figures", type=Path, default=HERE / "scaling.jsonl", metavar="JSONL", help="appended to"
+    )
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw all figures of the file")
+    options = parser.parse_args()
+    commit = _commit()
+    for text in filter(None, options.gpus.split(",")):
+        for figure in measure(int(text), options.days, options.runs, compact=options.compact):
+            load = round(os.getloadavg()[0], 2)
+            line = {"commit": commit, "load": load, "runs": options.runs} | _rounded(figure)
+            print(_sentence(line), flush=True)
+            with options.figures.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    if options.plot:
+        lines = options.figures.read_text(encoding="utf-8").splitlines()
+        draw([json.loads(line) for line in lines], options.plot)
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(HERE), "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _rounded(figure: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: round(value, 3) if isinstance(value, float) else value for key, value in figure.items()
+    }
+
+
+def _sentence(line: dict[str, Any]) -> str:
+    millions = line["records"] / 1e6
+    return (
+        f"{millions:7.2f} M records, {line['stage']:8} {line['seconds']:8.2f} s, CPU "
+        f"{line['cpu_seconds']:8.2f} s, {line['cpu_seconds'] / millions:6.2f} s a million, peak "
+        f"{line['peak_mib']:6.0f} MiB, load {line['load']:g}"
+    )
+
+
+def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw CPU seconds and peak memory of each stage against records; a style for each commit."""
+    groups = list(dict.fromkeys((line["commit"], line["compacted"]) for line in lines))
+    with own_style():
+        figure = Figure(figsize=(10.0, 4.6), layout="constrained")
+        panels = figure.subplots(1, 2)
+        for panel, key, label in zip(
+            panels, ("cpu_seconds", "peak_mib"), ("CPU seconds", "peak memory, MiB"), strict=True
+        ):
+            for group, style in zip(groups[-len(STYLES) :], STYLES, strict=False):
+                for number, (stage, name) in enumerate(STAGES.items()):
+                    points = sorted(
+                        (line["records"] / 1e6, line[key])
+                        for line in lines
+                        if (line["commit"], line["compacted"]) == group and line["stage"] == stage
+                    )
+                    if not points:
+                        continue
+                    panel.loglog(
+                        *zip(*points, strict=True),
+                        style,
+                        color=COLOURS[f"c{number + 1}"],
+                        label=f"{name} ({group[0][:7]}{', compacted' if group[1] else ''})",
+                    )
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
+                axis.set_minor_formatter(NullFormatter())
+            panel.set_xlabel("million records")
+            panel.set_ylabel(label)
+        panels[0].legend(fontsize=7)
+        figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()

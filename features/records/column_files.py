@@ -1,0 +1,240 @@
+"""Columns of numbers in many files, each read when it is asked for, and let go of again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forewarn.features.records.file_check import Columns, put_numbers
+from forewarn.features.records.row_cleaning import add_increases
+from forewarn.features.records.table import BoolArray, CodeArray, FeatureKinds, FloatArray, IntArray
+from forewarn.features.threads import in_threads, in_turn, n_threads
+
+__all__ = ["COLUMNS_AT_ONCE", "ColumnFiles", "KeysAsRead", "NullCounts", "RecordSource"]
+
+COLUMNS_AT_ONCE = 2
+"""Columns of numbers that may be in memory at a time, where not all of them are kept."""
+
+_KEPT_BYTES = 256 * 2**20  # columns that take no more in all are read once and kept
+
+
+class RecordSource(Protocol):
+    """A file of records that can be opened more than once, and stays the same."""
+
+    @property
+    def name(self) -> str:
+        """The name of the file, for messages."""
+        ...
+
+    @property
+    def n_rows(self) -> int:
+        """The number of its rows."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The names and the types of its columns."""
+        ...
+
+    def columns(self) -> AbstractContextManager[Columns]:
+        """Open its columns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeysAsRead:
+    """What the keys say of each row of the files.
+
+    Attributes
+    ----------
+    gpu : ndarray of shape (n,), int32
+        Position in the serials; -1 for a row to leave out.
+    counted : ndarray of shape (n,), bool
+        The row is one of the records.
+    order : ndarray of shape (n_sorted,), or None
+        Rows of the files in the order in which columns lie; None if that is how they come.
+    n_gpus : int
+    """
+
+    gpu: CodeArray
+    counted: BoolArray
+    order: IntArray | None
+    n_gpus: int
+
+    @property
+    def gpu_in_order(self) -> CodeArray:
+        """The GPU of each row in the order in which columns lie."""
+        return self.gpu if self.order is None else self.gpu[self.order]
+
+
+class NullCounts(Mapping[str, int]):
+    """How many values of each column are null; one that was not read yet is read for it."""
+
+    def __init__(self, columns: ColumnFiles, names: Sequence[str], known: dict[str, int]) -> None:
+        self._columns, self._names, self._known = columns, names, known
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self._known and name in self._names:
+            self._columns.read(name, 0, self._columns.n_rows)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class ColumnFiles:
+    """The columns of numbers of all files (`NumberColumns`).
+
+    Parameters
+    ----------
+    sources : sequence of RecordSource
+    kinds : FeatureKinds
+    keys : KeysAsRead
+    nulls : dict of int
+        Filled in: how many values of a column are null, once all of it was read.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[RecordSource],
+        kinds: FeatureKinds,
+        keys: KeysAsRead,
+        nulls: dict[str, int],
+    ) -> None:
+        self.names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
+        self._sources, self._kinds, self._keys, self._nulls = sources, kinds, keys, nulls
+        self._starts = np.cumsum([0, *(source.n_rows for source in sources)])
+        keeps = 4 * self.n_rows * len(self.names) <= _KEPT_BYTES
+        self._kept: dict[str, FloatArray] | None = {} if keeps else None
+        self._locks = {name: Lock() for name in self.names}
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows of a whole column."""
+        order = self._keys.order
+        return int(self._starts[-1]) if order is None else len(order)
+
+    @property
+    def at_once(self) -> int:
+        """How many columns may be asked for at a time: more would be more memory."""
+        return COLUMNS_AT_ONCE if self._kept is None else n_threads()
+
+    def read(self, name: str, low: int, high: int) -> FloatArray:
+        """Return the rows [low, high) of a column (`NumberColumns.read`).
+
+        Raises
+        ------
+        RecordsError
+            If a file is not whole, or another one has taken its name.
+        """
+        if self._kept is None:
+            return self._read(name, low, high)
+        with self._locks[name]:
+            if name not in self._kept:
+                values = self._read(name, 0, self.n_rows)
+                values.flags.writeable = False
+                self._kept[name] = values
+            return self._kept[name][low:high]
+
+    def _read(self, name: str, low: int, high: int) -> FloatArray:
+        """Read the files that hold some rows; of a counter those before them, too."""
+        if low >= high:
+            return np.empty(0, dtype=np.float32)
+        if self._keys.order is not None:
+            return self._read_sorted(name, self._keys.order)[low:high]
+        first = int(np.searchsorted(self._starts, low, side="right")) - 1
+        last = int(np.searchsorted(self._starts, high))
+        if name in self._kinds.counter:
+            return self._read_gains(name, last, low, high)
+        start = int(self._starts[first])
+        values = np.empty(int(self._starts[last]) - start, dtype=np.float32)
+        self._put(name, range(first, last), values)
+        return values[low - start : high - start]
+
+    def _put(self, name: str, files: range, room: npt.NDArray[np.floating]) -> None:
+        """Put the values of some files one after another into `room`, file beside file."""
+        start = int(self._starts[files.start])
+
+        def put(file: int) -> int:
+            part = room[int(self._starts[file]) - start : int(self._starts[file + 1]) - start]
+            return self._put_file(name, file, part)
+
+        self._note_nulls(name, in_threads(put, files, _threads()))
+
+    def _put_file(self, name: str, file: int, room: npt.NDArray[np.floating]) -> int:
+        """Put the values of one file into `room`; return how many null ones the records have."""
+        source = self._sources[file]
+        with source.columns() as columns:
+            nulls = put_numbers(columns, name, source.name, room)
+        if nulls:
+            rows = slice(int(self._starts[file]), int(self._starts[file + 1]))
+            nulls -= int(np.isnan(room[~self._keys.counted[rows]]).sum())
+            if name in self._kinds.code:
+                room[np.isnan(room)] = 0
+        return nulls
+
+    def _read_gains(self, name: str, n_files: int, low: int, high: int) -> FloatArray:
+        """Read what a counter gained in [low, high): that depends on all rows before, too."""
+        gained = np.empty(high - low, dtype=np.float32)
+        before = np.full(self._keys.n_gpus, np.nan)
+        nulls = []
+        for file, (values, n_nulls) in enumerate(self._counts(name, range(n_files))):
+            nulls.append(n_nulls)
+            start, end = int(self._starts[file]), int(self._starts[file + 1])
+            more = np.empty(len(values), dtype=np.float32)
+            inside = low <= start and end <= high
+            if inside:
+                more = gained[start - low : end - low]
+            rows = slice(start, end)
+            add_increases(values, self._keys.gpu[rows], self._keys.counted[rows], before, more)
+            if not inside and end > low:
+                first, last = max(start, low), min(end, high)
+                gained[first - low : last - low] = more[first - start : last - start]
+        self._note_nulls(name, nulls)
+        return gained
+
+    def _counts(
+        self, name: str, files: Iterable[int]
+    ) -> Iterator[tuple[npt.NDArray[np.float64], int]]:
+        """Yield the counts of each file, and how many are null."""
+
+        def counts_of(file: int) -> tuple[npt.NDArray[np.float64], int]:
+            room = np.empty(self._sources[file].n_rows, dtype=np.float64)
+            return room, self._put_file(name, file, room)
+
+        if _threads() == 1:
+            return map(counts_of, files)
+        return in_turn(counts_of, files, _threads())
+
+    def _read_sorted(self, name: str, order: IntArray) -> FloatArray:
+        """Read a column whose files do not come by time: all of it, then in order."""
+        n, files, keys = int(self._starts[-1]), range(len(self._sources)), self._keys
+        if name not in self._kinds.counter:
+            values = np.empty(n, dtype=np.float32)
+            self._put(name, files, values)
+            return values[order]
+        counts = np.empty(n, dtype=np.float64)
+        self._put(name, files, counts)
+        counts = counts[order]
+        gained, before = np.empty(len(counts), np.float32), np.full(keys.n_gpus, np.nan)
+        add_increases(counts, keys.gpu_in_order, keys.counted[order], before, gained)
+        return gained
+
+    def _note_nulls(self, name: str, nulls: Sequence[int]) -> None:
+        if len(nulls) == len(self._sources):
+            self._nulls[name] = sum(nulls)
+
+
+def _threads() -> int:
+    """Return how many threads read one column, while others read the next."""
+    return max(1, n_threads() // COLUMNS_AT_ONCE)

@@ -1,0 +1,152 @@
+"""Columns that seldom change: where the value of each GPU changes, and to what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+
+__all__ = ["Runs", "RunsBuilder"]
+
+IntArray = npt.NDArray[np.int64]
+CodeArray = npt.NDArray[np.int32]
+
+_NOTHING = -(2**40)  # no value of 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The values of a column by GPU and row as read.
+
+    Attributes
+    ----------
+    first : ndarray of shape (n_gpus + 1,)
+        First run of each GPU.
+    row : ndarray of shape (n_runs,)
+        Row as read at which each run begins.
+    value : ndarray of shape (n_runs,), int32
+    """
+
+    first: IntArray
+    row: IntArray
+    value: CodeArray
+
+    def at(self, gpu: CodeArray, row: IntArray) -> CodeArray:
+        """Return the values of rows as read, of any shape; `gpu` is the GPU of each."""
+        values = np.empty(row.shape, dtype=np.int32)
+        runs = self.first, self.row, self.value
+        _look_up(runs, gpu.reshape(-1), row.reshape(-1), values.reshape(-1))
+        return values
+
+    def on_grid(self, row: npt.NDArray[np.integer]) -> CodeArray:
+        """Return the values of rows as read, shape (n_gpus, n_hours); of row -1, -1."""
+        values = np.full(row.shape, -1, dtype=np.int32)
+        _look_up_lines((self.first, self.row, self.value), row, values)
+        return values
+
+    def renumbered(self, number: CodeArray) -> Runs:
+        """Return the runs with the number of each value in its place; the last is that of -1."""
+        return replace(self, value=number[self.value])
+
+    def of_gpus(self, number: CodeArray, n_gpus: int) -> Runs:
+        """Return the runs with the GPUs numbered among more; `number` holds rising new numbers."""
+        n_runs = np.zeros(n_gpus, dtype=np.int64)
+        n_runs[number] = np.diff(self.first)
+        return replace(self, first=np.append(0, np.cumsum(n_runs)))
+
+    @classmethod
+    def without_values(cls, n_gpus: int) -> Runs:
+        """Return runs in which no row has a value."""
+        row = np.zeros(n_gpus, dtype=np.int64)
+        return cls(np.arange(n_gpus + 1), row, np.full(n_gpus, -1, dtype=np.int32))
+
+
+class RunsBuilder:
+    """Runs of rows that come in order of time for each GPU, part by part.
+
+    Parameters
+    ----------
+    n_gpus : int
+    """
+
+    def __init__(self, n_gpus: int) -> None:
+        self._n_gpus = n_gpus
+        self._last = np.full(n_gpus, _NOTHING, dtype=np.int64)
+        self._parts: list[tuple[IntArray, CodeArray, CodeArray]] = []
+
+    def add(self, values: CodeArray, gpu: CodeArray, first_row: int) -> None:
+        """Take the rows from `first_row` on; those of GPU -1 are looked through."""
+        row, owner, value = (np.empty(len(values), dtype=np.int32) for _ in range(3))
+        n = _note_changes(values, gpu, self._last, row, owner, value)
+        rows = row[:n].astype(np.int64) + first_row
+        self._parts.append((rows, owner[:n].copy(), value[:n].copy()))
+
+    def runs(self) -> Runs:
+        """Return the runs of all rows."""
+        none = (np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
+        row, owner, value = (
+            np.concatenate(parts) for parts in zip(none, *self._parts, strict=True)
+        )
+        order = np.argsort(owner, kind="stable")
+        first = np.zeros(self._n_gpus + 1, dtype=np.int64)
+        np.cumsum(np.bincount(owner, minlength=self._n_gpus), out=first[1:])
+        return Runs(first, row[order], value[order])
+
+
+@compiled
+def _note_changes(
+    values: CodeArray,
+    gpu: CodeArray,
+    last: IntArray,
+    row: CodeArray,
+    owner: CodeArray,
+    value: CodeArray,
+) -> int:
+    """Put row, GPU and value of each change into the first places of three arrays; count them."""
+    n = 0
+    for i in range(len(values)):
+        if gpu[i] >= 0 and last[gpu[i]] != values[i]:
+            last[gpu[i]] = values[i]
+            row[n], owner[n], value[n] = i, gpu[i], values[i]
+            n += 1
+    return n
+
+
+@compiled
+def _look_up(
+    runs: tuple[IntArray, IntArray, CodeArray],
+    gpu: CodeArray,
+    row: npt.NDArray[np.integer],
+    values: CodeArray,
+) -> None:
+    """Find the last run of each row's GPU that begins at the row or before it."""
+    first, begin, value = runs
+    for i in range(len(row)):
+        low, high = first[gpu[i]], first[gpu[i] + 1]
+        while high - low > 1:
+            middle = (low + high) // 2
+            if begin[middle] <= row[i]:
+                low = middle
+            else:
+                high = middle
+        values[i] = value[low]
+
+
+@compiled
+def _look_up_lines(
+    runs: tuple[IntArray, IntArray, CodeArray],
+    row: npt.NDArray[np.integer],
+    values: CodeArray,
+) -> None:
+    """Look up rows that rise along the line of each GPU, so that its runs are gone through once."""
+    first, begin, value = runs
+    for gpu in range(row.shape[0]):
+        run, end = first[gpu], first[gpu + 1]
+        for hour in range(row.shape[1]):
+            if row[gpu, hour] >= 0:
+                while run + 1 < end and begin[run + 1] <= row[gpu, hour]:
+                    run += 1
+                values[gpu, hour] = value[run]

@@ -1,0 +1,74 @@
+"""The command that compacts a folder of records."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from forewarn.pipelines.cli.options import (
+    Commands,
+    OptionsError,
+    add_command,
+    add_config,
+    add_json,
+    add_records,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+__all__ = ["add_compact"]
+
+
+def _date(text: str) -> dt.date:
+    import datetime as dt
+
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        raise argparse.ArgumentTypeError(
+            f"found {shown!r}, expected a date such as 2025-03-01"
+        ) from None
+
+
+def add_compact(commands: Commands) -> None:
+    """Add `forewarn compact`."""
+    command = add_command(
+        commands,
+        "compact",
+        _compact,
+        "rewrite each date of records as one file, sorted by GPU and time",
+        "forewarn compact --records /tmp/fleet/records",
+    )
+    add_records(command, remote=True)
+    add_config(command, "configuration, TOML; only checked: it changes nothing here")
+    command.add_argument(
+        "--date", type=_date, metavar="DATE", help="this date alone, also if it is the newest"
+    )
+    command.add_argument("--start", type=_date, metavar="DATE", help="dates from this one on")
+    command.add_argument("--end", type=_date, metavar="DATE", help="dates before this one")
+    add_json(command, "one JSON object a date on stdout")
+
+
+def _compact(args: argparse.Namespace) -> int:
+    import datetime as dt
+
+    from forewarn.pipelines.storage.compaction_run import (
+        DateSpan,
+        compact_records,
+        outcome_json,
+        outcome_text,
+    )
+
+    if args.date is not None and (args.start is not None or args.end is not None):
+        raise OptionsError("found `--date` and `--start` or `--end`, expected one or the other.")
+    if args.config is not None:
+        settings_of(args)
+    span, today = DateSpan(args.start, args.end, args.date), dt.datetime.now(dt.UTC).date()
+    for outcome in compact_records(args.records, span, today):
+        line = json.dumps(outcome_json(outcome)) if args.json else outcome_text(outcome)
+        print(line, flush=True)
+    return 0

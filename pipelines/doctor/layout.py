@@ -1,0 +1,51 @@
+"""How records lie in files, and whether `forewarn compact` would pay."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from forewarn.pipelines.storage.compacted_form import is_compacted_name
+from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.remote_path import Location
+
+__all__ = ["layout_of"]
+
+_MANY_FILES = 8  # a date: each costs about as much as some ten thousand rows
+_MANY_ROWS = 500_000  # a date: from here on a slice of the fleet is worth reading alone
+
+
+def layout_of(records: Location, files: Sequence[tuple[dt.date, Location]]) -> dict[str, Any]:
+    """Count the dates that are worth compacting; the newest may still be written.
+
+    Parameters
+    ----------
+    records : Path or RemotePath
+    files : sequence of (datetime.date, Path or RemotePath)
+
+    Returns
+    -------
+    dict
+        `dates` and `files` of those to compact, and the `command` that does it.
+    """
+    by_date: dict[dt.date, list[Location]] = defaultdict(list)
+    for date, path in files:
+        by_date[date].append(path)
+    past = sorted(by_date)[:-1]
+    pays = [by_date[date] for date in past if _pays(by_date[date])]
+    return {
+        "dates": len(pays),
+        "files": sum(map(len, pays)),
+        "command": f"forewarn compact --records {shlex.quote(str(records))}",
+    }
+
+
+def _pays(paths: Sequence[Location]) -> bool:
+    if len(paths) > _MANY_FILES:
+        return True
+    if len(paths) == 1 and is_compacted_name(paths[0].name):
+        return False
+    return sum(int(open_parquet(path).metadata.num_rows) for path in paths) >= _MANY_ROWS

@@ -1,0 +1,123 @@
+"""A run of `forewarn compact`: which dates of a folder of records, and what became of each."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from forewarn.features.records.table import RecordsError
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
+from forewarn.pipelines.storage.lock import locked
+from forewarn.pipelines.storage.record_listing import list_records
+from forewarn.pipelines.storage.remote_path import Location, RemotePath
+
+__all__ = ["DateSpan", "compact_records", "outcome_json", "outcome_text"]
+
+_LOCK = ".compact.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class DateSpan:
+    """Dates that were asked for.
+
+    Attributes
+    ----------
+    start, end : datetime.date or None
+        Those of [start, end); None is no limit.
+    only : datetime.date or None
+        This one, also if it is the newest.
+    """
+
+    start: dt.date | None = None
+    end: dt.date | None = None
+    only: dt.date | None = None
+
+    def holds(self, date: dt.date) -> bool:
+        """Tell whether a date is asked for."""
+        if self.only is not None:
+            return date == self.only
+        return (self.start or dt.date.min) <= date < (self.end or dt.date.max)
+
+
+def compact_records(folder: Location, span: DateSpan, today: dt.date) -> Iterator[CompactedDate]:
+    """Compact the dates of a folder of records, the oldest first; yield what became of each.
+
+    A date that is not over, or is the newest and was not named, is left: rows may still land.
+
+    Parameters
+    ----------
+    folder : Path or RemotePath
+        RECORDS.
+    span : DateSpan
+    today : datetime.date
+        In UTC.
+
+    Raises
+    ------
+    RecordsError
+        If the folder holds no records of these dates, or a file cannot be read.
+    """
+    present = sorted({date for date, _ in list_records(folder)})
+    chosen = [date for date in present if span.holds(date)]
+    if not chosen:
+        raise RecordsError(
+            f"{folder}: holds no records of the dates asked for, expected some from {present[0]} "
+            f"to {present[-1]}."
+        )
+    with _alone(folder):
+        yield from _compact_all(folder, chosen, present[-1], span, today)
+
+
+def _alone(folder: Location) -> AbstractContextManager[None]:
+    """Let one process at a time compact a folder; an object store has no locks."""
+    if isinstance(folder, RemotePath):
+        return nullcontext()
+    return locked(folder / _LOCK, "another compacting")
+
+
+def _compact_all(
+    folder: Location, chosen: Sequence[dt.date], newest: dt.date, span: DateSpan, today: dt.date
+) -> Iterator[CompactedDate]:
+    with progress_bar(len(chosen), "compact", "date") as bar:
+        for date in chosen:
+            if date >= today:
+                yield CompactedDate.left(date, "is not over")
+            elif date == newest and span.only is None:
+                yield CompactedDate.left(date, f"is the newest (--date {date} takes it)")
+            else:
+                yield compact_date(folder, date)
+            bar.update()
+
+
+def outcome_json(outcome: CompactedDate) -> dict[str, Any]:
+    """Return what became of a date, as JSON can hold it."""
+    counts = outcome.counts
+    return {
+        "date": outcome.date.isoformat(),
+        "state": outcome.state,
+        "why": outcome.why,
+        "files": outcome.files,
+        "bytes_before": outcome.bytes_before,
+        "bytes_after": outcome.bytes_after,
+        "records": None if counts is None else counts.rows,
+        "doubled": None if counts is None else counts.doubled,
+        "row_groups": None if counts is None else counts.row_groups,
+    }
+
+
+def outcome_text(outcome: CompactedDate) -> str:
+    """Say in a line what became of a date."""
+    if outcome.counts is None:
+        return f"{outcome.date} {outcome.why or 'is compact already'}"
+    n_files = "1 file" if outcome.files == 1 else f"{outcome.files:,} files"
+    text = (
+        f"{outcome.date} {outcome.counts.rows:,} records of {n_files} in "
+        f"{outcome.counts.row_groups} row groups, {outcome.bytes_before / 2**20:,.1f} MiB are now "
+        f"{outcome.bytes_after / 2**20:,.1f}"
+    )
+    doubled = outcome.counts.doubled
+    return f"{text}; {doubled:,} doubled rows left out" if doubled else text

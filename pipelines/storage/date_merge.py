@@ -1,0 +1,223 @@
+"""The files of one date as one file: by slice of GPUs, serial and time, no row twice."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.features.records.file_check import check_keys, numbers_of
+from forewarn.features.records.ordering import stable_order
+from forewarn.features.records.slices import FINEST, slice_of
+from forewarn.features.records.table import FAILURE
+from forewarn.features.threads import in_threads
+from forewarn.pipelines.runtime.one_ahead import one_ahead
+from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
+from forewarn.pipelines.storage.merged_schema import MergedSchema
+from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
+from forewarn.pipelines.storage.parquet_files import ParquetSource
+
+__all__ = ["MergeCounts", "merge_date", "stamp_of_source"]
+
+_CELLS_AT_ONCE = 100 << 20  # rows times columns; some 2 GiB while they are sorted and written
+_ROWS_PER_GROUP = 1 << 20
+_FEWEST_PER_GROUP = 1 << 15  # smaller row groups cost more than they spare
+_ALL = (0, FINEST)
+_KEYLESS = FINEST - 1  # rows without a serial or a time have no GPU: they lie at the end
+
+
+class MergeCounts(NamedTuple):
+    """Numbers of rows of a merged date: read, left out as doubled; and of row groups."""
+
+    rows: int
+    doubled: int
+    row_groups: int
+
+
+class _Rows(NamedTuple):
+    """Rows of some slices by slice, serial and time, doubled ones left out.
+
+    Attributes
+    ----------
+    columns : list of pyarrow.Array
+        Each of shape (n,).
+    slices : ndarray of shape (n,), uint8
+        The finest slice of each row.
+    doubled : int
+        How many were left out.
+    """
+
+    columns: list[pa.Array]
+    slices: npt.NDArray[np.uint8]
+    doubled: int
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """Rows of the slices [first, last) of all files, gathered file by file."""
+
+    schema: MergedSchema
+    first: int
+    last: int
+    tables: list[pa.Table] = field(default_factory=list)
+    codes: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    texts: list[tuple[str, ...]] = field(default_factory=list)
+    times: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+    def add(self, table: pa.Table, file: str) -> None:
+        """Add the rows of these slices that a part of a file has."""
+        keys = check_keys(table.select([n for n in table.column_names if n != FAILURE]), file=file)
+        codes = np.where(keys.keep, keys.serial.codes, -1)
+        times = np.where(keys.keep, keys.time, 0)
+        if (self.first, self.last) != _ALL:
+            slices = np.append(slice_of(keys.serial.texts), np.uint8(_KEYLESS))[codes]
+            within = (slices >= self.first) & (slices < self.last)
+            table, codes, times = table.filter(pa.array(within)), codes[within], times[within]
+        self.tables.append(self.schema.working(table, file))
+        self.codes.append(codes)
+        self.texts.append(keys.serial.texts)
+        self.times.append(times)
+
+    def rows(self) -> _Rows:
+        """Return all rows in order; of doubled ones the last stays, as when they are read."""
+        distinct = set(self.texts)  # most files have the same
+        texts = sorted(set().union(*distinct))
+        slices = slice_of(texts)
+        by_slice = np.argsort(slices, kind="stable")
+        position = {texts[number]: rank for rank, number in enumerate(by_slice.tolist())}
+        # The -1 of no serial becomes the last rank.
+        number = {t: _with_last(numbers_of(t, position), len(texts)) for t in distinct}
+        pairs = zip(self.texts, self.codes, strict=True)
+        none = np.zeros(0, dtype=np.int32)
+        rank = np.concatenate([none, *(number[names][codes] for names, codes in pairs)])
+        time = np.concatenate([none.astype(np.int64), *self.times])
+        order = stable_order(rank, time)
+        rank, time = rank[order], time[order]
+        doubled = (np.diff(rank) == 0) & (np.diff(time) == 0) & (rank[1:] < len(texts))
+        stays = np.append(~doubled, True)[: len(rank)]
+        slice_of_rank = np.append(slices[by_slice], np.uint8(_KEYLESS))
+        empty = self.schema.working_schema.empty_table()
+        table = pa.concat_tables([empty, *self.tables]).unify_dictionaries()
+        self.tables.clear()
+        rows = pa.array(order[stays].astype(np.uint32))
+        columns = in_threads(lambda column: ordered_column(column, rows), table.columns)
+        return _Rows(columns, slice_of_rank[rank[stays]], int(doubled.sum()))
+
+
+def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.int32]:
+    numbers[-1] = number
+    return numbers
+
+
+def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
+    """Write all rows of the files of one date as one compacted file.
+
+    Where the rows are many they are read slice by slice, so that memory stays bounded.
+
+    Parameters
+    ----------
+    sources : sequence of ParquetSource
+        In the order of their names: of two rows of one GPU and time the later one stays.
+    out : Path
+
+    Raises
+    ------
+    RecordsError
+        If a file cannot be read.
+    UnlikeFilesError
+        If the columns of the files do not go into one.
+    ReplacedFileError
+        If a file is replaced meanwhile.
+    """
+    schema = MergedSchema.of(sources)
+    n_rows = sum(source.n_rows for source in sources)
+    n_passes = _power_of_two(-(-n_rows * len(schema.target) // _CELLS_AT_ONCE))
+    n_ranges = max(n_passes, _power_of_two(n_rows // _FEWEST_PER_GROUP, up=False))
+    slices: list[tuple[int, int]] = []
+    written = doubled = 0
+    with pq.ParquetWriter(
+        out, schema.working_schema, compression="zstd", store_schema=False, write_page_checksum=True
+    ) as writer:
+        for first, last in _ranges(n_passes):
+            rows = _gathered(sources, schema, first, last)
+            doubled += rows.doubled
+            written += len(rows.slices)
+            ranges = [r for r in _ranges(n_ranges) if first <= r[0] < last]
+            for span, table in one_ahead(_row_groups(rows, ranges, schema)):
+                writer.write_table(table, row_group_size=len(table))
+                slices.append(span)
+        form = CompactedForm(tuple(slices), tuple(map(stamp_of_source, sources)))
+        # Texts are written as dictionaries, which is quicker; this says what they are read as.
+        types = base64.b64encode(schema.target.serialize().to_pybytes()).decode()
+        writer.add_key_value_metadata({"ARROW:schema": types} | form.metadata())
+    return MergeCounts(written, doubled, len(slices))
+
+
+def stamp_of_source(source: ParquetSource) -> SourceStamp:
+    """Return what a compacted file notes of a file that it was made of."""
+    return SourceStamp(source.path.name, source.stamp.size, source.stamp.modified)
+
+
+def _power_of_two(n: int, *, up: bool = True) -> int:
+    """Return the next power of two from 1 to 64; the one before where `up` is false."""
+    power = 1
+    while power < FINEST and (power if up else 2 * power - 1) < n:
+        power *= 2
+    return power
+
+
+def _ranges(n: int) -> list[tuple[int, int]]:
+    """Return n equal ranges of the finest slices."""
+    return [(FINEST * i // n, FINEST * (i + 1) // n) for i in range(n)]
+
+
+def _gathered(
+    sources: Sequence[ParquetSource], schema: MergedSchema, first: int, last: int
+) -> _Rows:
+    """Read the rows of some slices from all files and order them."""
+    gathering = _Gathering(schema, first, last)
+    for name, table in one_ahead(_tables(sources, first, last)):
+        gathering.add(table, name)
+    return gathering.rows()
+
+
+def _tables(
+    sources: Sequence[ParquetSource], first: int, last: int
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the files with their names, or their parts."""
+    for source in sources:
+        with source.opened() as file:
+            for table in _parts(file, first, last):
+                yield source.name, table
+
+
+def _parts(file: pq.ParquetFile, first: int, last: int) -> Iterator[pa.Table]:
+    """Read a file, at once or a part at a time where only some slices are asked for."""
+    if (first, last) == _ALL:
+        yield file.read()
+        return
+    form = CompactedForm.of(file.metadata.metadata)
+    groups = list(range(file.metadata.num_row_groups))
+    if form is not None and len(form.slices) == len(groups):
+        groups = form.row_groups(first, last)
+    for batch in file.iter_batches(_ROWS_PER_GROUP, row_groups=groups):
+        yield pa.Table.from_batches([batch])
+
+
+def _row_groups(
+    rows: _Rows, ranges: Sequence[tuple[int, int]], schema: MergedSchema
+) -> Iterator[tuple[tuple[int, int], pa.Table]]:
+    """Yield the rows of each range of slices; many of them in several parts."""
+    for low, high in ranges:
+        start, end = np.searchsorted(rows.slices, [low, high]).tolist()
+        for part in range(start, end, _ROWS_PER_GROUP):
+            n = min(_ROWS_PER_GROUP, end - part)
+            arrays = [with_fewest_texts(column.slice(part, n)) for column in rows.columns]
+            yield (low, high), pa.Table.from_arrays(arrays, schema=schema.working_schema)

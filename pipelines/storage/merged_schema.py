@@ -1,0 +1,108 @@
+"""The columns of several files as the columns of one, no value changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from forewarn.features.errors import InputError
+from forewarn.features.records.text_columns import is_text
+from forewarn.pipelines.storage.parquet_files import ParquetSource
+
+__all__ = ["MergedSchema", "UnlikeFilesError"]
+
+
+class UnlikeFilesError(InputError):
+    """Files whose columns do not go into one file without a change of meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSchema:
+    """The columns of a merged file.
+
+    Attributes
+    ----------
+    target : pyarrow.Schema
+        As they are read again.
+    working_schema : pyarrow.Schema
+        As they are sorted and written: texts as dictionaries.
+    """
+
+    target: pa.Schema
+    working_schema: pa.Schema
+
+    @classmethod
+    def of(cls, sources: Sequence[ParquetSource]) -> MergedSchema:
+        """Return what holds the values of all files.
+
+        Raises
+        ------
+        UnlikeFilesError
+            If a file lacks a column of another, or the types of a column do not go together.
+        """
+        first = sources[0]
+        for source in sources[1:]:
+            odd = set(source.column_names) ^ set(first.column_names)
+            if odd:
+                raise UnlikeFilesError(
+                    f"{source.name}: has other columns than {first.path.name} "
+                    f"(`{min(odd)}` is in one of them), expected the same in all files of a date."
+                )
+        schemas = [_without_pandas(source.schema) for source in sources]
+        fields = [_merged_field(schemas, name, sources) for name in schemas[0].names]
+        target = pa.schema(fields, metadata=schemas[0].metadata)
+        return cls(target, pa.schema([field.with_type(_working(field.type)) for field in target]))
+
+    def working(self, table: pa.Table, file: str) -> pa.Table:
+        """Return the rows of a file in the types of the merged one.
+
+        Raises
+        ------
+        UnlikeFilesError
+            If a value cannot be kept as it is.
+        """
+        columns = [table[name] for name in self.working_schema.names]
+        fields = list(self.working_schema)
+        try:
+            cast = [c.cast(field.type) for c, field in zip(columns, fields, strict=True)]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            detail = str(error).splitlines()[0]
+            raise UnlikeFilesError(
+                f"{file}: does not go with the other files ({detail})."
+            ) from None
+        return pa.Table.from_arrays(cast, schema=self.working_schema)
+
+
+def _without_pandas(schema: pa.Schema) -> pa.Schema:
+    """Drop what pandas noted of one file, such as the length of its index."""
+    metadata = {k: v for k, v in (schema.metadata or {}).items() if k != b"pandas"}
+    return schema.with_metadata(metadata or None)
+
+
+def _merged_field(
+    schemas: Sequence[pa.Schema], name: str, sources: Sequence[ParquetSource]
+) -> pa.Field:
+    """Return the field that holds a column of all files."""
+    parts = [schema.field(name) for schema in schemas]
+    kinds = {part.type for part in parts}
+    if len(kinds) > 1 and all(is_text(kind) or pa.types.is_null(kind) for kind in kinds):
+        return pa.field(name, pa.string())
+    try:
+        merged = pa.unify_schemas([pa.schema([p]) for p in parts], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        other = next(i for i, part in enumerate(parts) if part.type != parts[0].type)
+        raise UnlikeFilesError(
+            f"{sources[other].name}: column `{name}` is {parts[other].type}, and {parts[0].type} "
+            f"in {sources[0].path.name}, expected types that go together."
+        ) from None
+    return merged.field(0)
+
+
+def _working(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values are sorted and written."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    plain = (pa.string(), pa.large_string())
+    return pa.dictionary(pa.int32(), kind) if kind in plain else kind

@@ -1,0 +1,65 @@
+"""The listing of a folder of records: date and path of each file."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from forewarn.features.records.table import RecordsError
+from forewarn.features.threads import in_threads
+from forewarn.pipelines.storage.remote_path import Location, RemotePath
+
+__all__ = ["files_of_date", "list_records"]
+
+
+def list_records(folder: Location) -> list[tuple[dt.date, Location]]:
+    """Return date and path of every file of records, in the order of their names.
+
+    Parameters
+    ----------
+    folder : Path or RemotePath
+        RECORDS (docs/formats.md, section 1).
+
+    Raises
+    ------
+    RecordsError
+        If the folder is not there, holds no partition, or one that is no date.
+    """
+    if not folder.is_dir():
+        raise RecordsError(f"{folder}: no such folder, expected one of records.")
+    partitions = _partitions(folder)
+    dates = [_partition_date(partition) for partition in partitions]
+    in_each = in_threads(_files_in, partitions)  # an object store takes its time to answer
+    files = [(date, path) for date, paths in zip(dates, in_each, strict=True) for path in paths]
+    if not files:
+        raise RecordsError(f"{folder}: holds no records, expected date=YYYY-MM-DD/*.parquet.")
+    return files
+
+
+def files_of_date(folder: Location, date: dt.date) -> list[Location]:
+    """Return the files of one date, in the order of their names; none where it has no folder."""
+    return _files_in(folder / f"date={date.isoformat()}")
+
+
+def _partitions(folder: Location) -> list[Location]:
+    if isinstance(folder, RemotePath):
+        return [path for path in folder.children() if path.name.startswith("date=")]
+    return [*sorted(folder.glob("date=*"))]
+
+
+def _files_in(partition: Location) -> list[Location]:
+    if isinstance(partition, RemotePath):
+        paths: list[Location] = [p for p in partition.children() if p.name.endswith(".parquet")]
+    else:
+        paths = [*sorted(partition.glob("*.parquet"))]
+    return [path for path in paths if path.name[0] not in "._"]
+
+
+def _partition_date(partition: Location) -> dt.date:
+    """Read the date of a partition in its one form, so that no date has two folders."""
+    try:
+        date = dt.date.fromisoformat(partition.name.removeprefix("date="))
+    except ValueError:
+        date = None
+    if date is None or partition.name != f"date={date.isoformat()}":
+        raise RecordsError(f"{partition}: found `{partition.name}`, expected `date=YYYY-MM-DD`.")
+    return date

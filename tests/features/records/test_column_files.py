@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import random
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.features.table_source import TableSource
+
+from forewarn.features.prediction.instances import find_instances, latest_instances
+from forewarn.features.prediction.measurement import Measures
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records import column_files
+from forewarn.features.records.assembly import RecordsQuery, assemble
+from forewarn.features.records.column_files import COLUMNS_AT_ONCE
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.file_check import Columns
+from forewarn.features.records.table import FeatureKinds, FloatArray, NumberColumns, Records
+from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds, RecordCount
+
+Make = Callable[..., Records]
+Rows = Callable[..., list[dict[str, Any]]]
+
+MINUTE = 60 * 10**9
+KINDS = FeatureKinds(
+    categorical=("kind",),
+    float=("value", "other"),
+    counter=("count",),
+    binary=("throttled",),
+    code=("xid",),
+    date=("until",),
+)
+PLAN = Plan(
+    KINDS,
+    RecordCount(3),
+    Nanoseconds(10 * MINUTE),
+    history=(4, 16),
+    peers=("machine_id", "kind"),
+    residuals=(("value", "other"),),
+)
+
+
+def fleet_rows(rows: Rows, seed: int = 1, n_records: int = 80) -> list[dict[str, Any]]:
+    """Return rows of a few GPUs in order of time, with gaps, nulls and changes of place."""
+    source = random.Random(seed)
+    listed = []
+    for record in range(n_records):
+        for gpu in range(6):
+            if source.random() < 0.08:
+                continue
+            listed += rows(
+                f"G{gpu}",
+                [10 * record],
+                value=source.choice([None, source.uniform(20, 90)]),
+                other=source.uniform(100, 400),
+                count=source.choice([None, record // 7, record // 7 + 3]),
+                throttled=int(source.random() < 0.1),
+                xid=source.choice([None, 0, 0, 0, 13, 79]),
+                until=source.choice([None, "2026-05-01"]) if record % 20 == 0 else "2026-05-01",
+                kind="P4" if gpu % 2 else "V100",
+                machine_id=f"m{(gpu + (record > 40)) // 3}",
+                slot=gpu % 3,
+                failure=int(gpu == 2 and 30 < record < 36),
+            )
+    return listed
+
+
+@pytest.fixture
+def lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep no column, however small it is."""
+    monkeypatch.setattr(column_files, "_KEPT_BYTES", 0)
+
+
+@dataclass
+class _Watched:
+    """Columns that count how often each is read, and how many are in memory at a time."""
+
+    columns: NumberColumns
+    reads: Counter[str] = field(default_factory=Counter)
+    alive: int = 0
+    most: int = 0
+
+    @property
+    def names(self) -> Any:
+        return self.columns.names
+
+    @property
+    def at_once(self) -> int:
+        return self.columns.at_once
+
+    def read(self, name: str, low: int, high: int) -> FloatArray:
+        values = self.columns.read(name, low, high)
+        self.reads[name] += 1
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(values, self._gone)
+        return values
+
+    def _gone(self) -> None:
+        self.alive -= 1
+
+
+def watched(records: Records) -> tuple[Records, _Watched]:
+    columns = _Watched(records.columns)
+    return replace(records, columns=columns), columns
+
+
+def timeline_of(records: Records) -> Timeline:
+    return lay_out(records, Failures.of_records(records))
+
+
+@pytest.mark.usefixtures("lets_go")
+def test_a_training_reads_each_column_once_and_holds_few_at_a_time(
+    assembled: Make, rows: Rows
+) -> None:
+    records, columns = watched(
+        assembled(fleet_rows(rows), kinds=KINDS, texts=("machine_id", "slot"))
+    )
+    timeline = timeline_of(records)
+    instances = find_instances(
+        timeline,
+        window_records=RecordCount(3),
+        step_records=RecordCount(2),
+        horizon=Nanoseconds(60 * MINUTE),
+    )
+    Measures.fit_values(PLAN, timeline, instances)
+    assert columns.reads == dict.fromkeys(columns.names, 1)
+    assert (columns.alive, columns.at_once) == (0, COLUMNS_AT_ONCE)
+    assert 1 <= columns.most <= COLUMNS_AT_ONCE
+
+
+def _measured(records: Records) -> tuple[Any, ...]:
+    timeline = timeline_of(records)
+    instances = find_instances(
+        timeline,
+        window_records=RecordCount(3),
+        step_records=RecordCount(1),
+        horizon=Nanoseconds(60 * MINUTE),
+    )
+    measures, values = Measures.fit_values(PLAN, timeline, instances)
+    again = measures.values(timeline, instances)
+    assert again.context.tobytes() == values.context.tobytes()
+    arrays = values.sequence.tobytes(), values.context.tobytes()
+    return (*arrays, measures.to_dict(), dict(records.seen.nulls))
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**16), n_files=st.integers(1, 5), shuffled=st.booleans())
+def test_what_is_measured_depends_on_neither_files_nor_what_is_kept(
+    assembled: Make, rows: Rows, seed: int, n_files: int, shuffled: bool
+) -> None:
+    listed = fleet_rows(rows, seed % 3)
+    doubled = [dict(row, value=1.0) for row in listed[::9]]
+    kept = assembled(listed, kinds=KINDS, texts=("machine_id", "slot"))
+    if shuffled:
+        random.Random(seed).shuffle(listed)
+    cuts = np.linspace(0, len(listed), n_files + 1).astype(int).tolist()
+    parts = [listed[a:b] for a, b in pairwise(cuts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_files, "_KEPT_BYTES", 0)
+        # The doubles come first: whatever follows wins, and they change nothing.
+        read = assembled(doubled, *parts, kinds=KINDS, texts=("machine_id", "slot"))
+    assert read.seen.doubled == len(doubled)
+    assert _measured(read) == _measured(kept)
+
+
+@settings(max_examples=30)
+@given(ends=st.tuples(st.integers(0, 400), st.integers(0, 400)), shuffled=st.booleans())
+def test_a_stretch_is_that_of_the_whole_column(
+    assembled: Make, rows: Rows, ends: tuple[int, int], shuffled: bool
+) -> None:
+    listed = fleet_rows(rows)
+    if shuffled:
+        random.Random(0).shuffle(listed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_files, "_KEPT_BYTES", 0)
+        columns = assembled(listed[:100], listed[100:290], listed[290:], kinds=KINDS).columns
+    low, high = sorted(ends)
+    for name in columns.names:
+        whole = columns.read(name, 0, len(listed))
+        assert columns.read(name, low, high).tobytes() == whole[low:high].tobytes()
+
+
+@dataclass(frozen=True)
+class _Opened(TableSource):
+    """A table that says when it is opened."""
+
+    opened: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def columns(self) -> Iterator[Columns]:
+        self.opened.append(self.name)
+        yield self.table
+
+
+@pytest.mark.usefixtures("lets_go")
+def test_only_files_that_hold_the_rows_are_opened(rows: Rows, table: Any) -> None:
+    opened: list[str] = []
+    files = [
+        _Opened(name, table(rows("A", range(first, first + 60, 10), value=1.0, count=7)), opened)
+        for name, first in (("a", 0), ("b", 60), ("c", 120))
+    ]
+    kinds = FeatureKinds(float=("value",), counter=("count",))
+    records, _ = assemble(files, RecordsQuery("t", kinds, Nanoseconds(10 * MINUTE)))
+    opened.clear()
+    records.numbers("value", np.arange(7, 9))
+    assert opened == ["b"]
+    opened.clear()
+    # What a counter gained depends on the record before, wherever that is.
+    assert records.numbers("count", np.arange(6, 8)).tolist() == [0.0, 0.0]
+    assert opened == ["a", "b"]
+
+
+def test_a_timeline_of_few_rows_measures_as_the_whole(assembled: Make, rows: Rows) -> None:
+    records = assembled(fleet_rows(rows), kinds=KINDS, texts=("machine_id", "slot"))
+    timeline = timeline_of(records)
+    newest = latest_instances(timeline, window_records=RecordCount(3), since=0)
+    few, kept = timeline.narrowed(newest.row[:, None] + np.arange(-2, 1))
+    assert len(few.records) < len(records) / 4
+    measures = Measures.fit(PLAN, timeline, newest)
+    whole = measures.values(timeline, newest)
+    part = measures.values(few, newest.at_rows(np.searchsorted(kept, newest.row)))
+    assert part.sequence.tobytes() == whole.sequence.tobytes()
+    assert part.context.tobytes() == whole.context.tobytes()
+    assert len(few.failures) == 1

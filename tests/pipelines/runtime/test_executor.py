@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import LocalCluster
+from tests.pipelines.runtime.slice_tasks import die, die_once, object_of_ours, refuse, squares
+
+from forewarn.pipelines.doctor.file_survey import survey_file
+from forewarn.pipelines.runtime.executor import Executor, ExecutorKind
+from forewarn.pipelines.runtime.job_error import JobError
+from forewarn.pipelines.runtime.slice_map import SliceMap
+
+# A cluster that closes leaves a socket to be collected now and then.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+ROOT = Path(__file__).parents[3]
+KINDS: tuple[ExecutorKind, ...] = ("threads", "processes", "dask")
+PARTS = [(letter, 3 + number) for number, letter in enumerate("abcdefghij")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable() -> Iterator[None]:
+    """Workers get the path of this process."""
+    sys.path.insert(0, str(ROOT))
+    yield
+    sys.path.remove(str(ROOT))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def slices(request: pytest.FixtureRequest) -> Iterator[SliceMap]:
+    # A worker takes seconds to come back: few deaths are enough to see.
+    fewer = dask.config.set({"distributed.scheduler.allowed-failures": 1})
+    with fewer, Executor(request.param, 2).started() as slices:
+        yield slices
+
+
+in_processes = pytest.mark.parametrize("slices", ["processes", "dask"], indirect=True)
+
+
+def test_results_come_in_order_and_are_the_same_everywhere(slices: SliceMap) -> None:
+    results = list(slices.map(squares, PARTS))
+    assert [text for text, _ in results] == [letter.upper() for letter, _ in PARTS]
+    for (_, values), part in zip(results, PARTS, strict=True):
+        np.testing.assert_array_equal(values, squares(part)[1])
+        assert values.dtype == np.float64
+
+
+def test_a_file_is_surveyed_the_same_everywhere(slices: SliceMap, tmp_path: Path) -> None:
+    kinds: dict[str, tuple[str, ...]] = {"counter": ("errors",), "float": ("load",)}
+    items = []
+    for number in range(3):
+        path, times = (
+            tmp_path / f"{number}.parquet",
+            pd.date_range("2025-01-01", periods=20, tz="UTC"),
+        )
+        serials = ["a"] * 10 + [f"b{number}"] * 10
+        errors = np.arange(20.0) % 7 + number
+        frame = {"gpu_serial": serials, "timestamp": times, "errors": errors}
+        pd.DataFrame(frame).to_parquet(path)
+        items.append((path, dt.date(2025, 1, 1), kinds))
+    surveys = list(slices.map(survey_file, items))
+    assert [survey["columns"][0]["resets"] for survey in surveys] == [2, 2, 2]
+    assert repr(surveys) == repr([survey_file(item) for item in items])
+
+
+def test_an_error_of_a_task_is_raised_as_it_is(slices: SliceMap) -> None:
+    results = slices.map(refuse, [0, 1, 2])
+    assert next(results) == 0
+    with pytest.raises(ValueError, match="slice 1 is bad"):
+        next(results)
+    assert list(slices.map(refuse, [5])) == [5]
+
+
+def test_objects_of_ours_do_not_cross(slices: SliceMap) -> None:
+    with pytest.raises(TypeError, match=r"found object in a slice, expected paths"):
+        list(slices.map(object_of_ours, [1]))
+    with pytest.raises(TypeError, match=r"found Executor in a slice, expected paths"):
+        list(slices.map(repr_of, [Executor()]))
+    with pytest.raises(TypeError, match="found an array of objects"):
+        list(slices.map(repr_of, [np.array([{}])]))
+
+
+def repr_of(value: object) -> str:
+    return repr(value)
+
+
+def test_a_task_has_to_be_importable(slices: SliceMap) -> None:
+    with pytest.raises(TypeError, match="expected a function of a module"):
+        list(slices.map(lambda part: part, [1]))
+
+
+def test_slices_are_read_as_results_are_taken() -> None:
+    read = []
+
+    def parts() -> Iterator[int]:
+        for number in range(100, 1000):
+            read.append(number)
+            yield number
+
+    with Executor("threads", 2).started() as slices:
+        results = slices.map(refuse, parts())
+        assert [next(results), next(results)] == [100, 101]
+        assert len(read) <= 6
+
+
+@in_processes
+def test_a_worker_killed_half_way_changes_nothing(slices: SliceMap, tmp_path: Path) -> None:
+    workers = list(slices.map(die_once, [(tmp_path, number) for number in range(6)]))
+    assert (tmp_path / "killed").exists()
+    assert os.getpid() not in workers
+    assert [(tmp_path / str(number)).read_text() for number in range(6)] == [
+        f"slice {number}" for number in range(6)
+    ]
+    assert list(tmp_path.glob("*.half")) == []
+
+
+@in_processes
+def test_a_slice_that_kills_every_worker_ends_in_one_line(slices: SliceMap) -> None:
+    with pytest.raises(JobError, match=r"died.*is there too little memory\?$"):
+        list(slices.map(die, [1]))
+    # The next map finds living workers.
+    assert list(slices.map(refuse, [7])) == [7]
+
+
+def test_a_cluster_without_workers_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forewarn.pipelines.runtime.dask_slices._LOOK", 0.05)
+    monkeypatch.setattr("forewarn.pipelines.runtime.dask_slices._MOST_LOOKS", 2)
+    address = "127.0.0.1:0"
+    empty = LocalCluster(
+        n_workers=0, processes=False, dashboard_address=address, host="127.0.0.1", protocol="tcp"
+    )
+    executor = Executor("dask", address=empty.scheduler_address)
+    with empty, executor.started() as slices, pytest.raises(JobError, match="has no worker"):
+        next(slices.map(refuse, [0]))
+
+
+def test_a_scheduler_that_does_not_answer_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forewarn.pipelines.runtime.dask_slices._ANSWER", "0.3s")
+    executor = Executor("dask", address="tcp://127.0.0.1:9")
+    line = r"`executor.address` is 'tcp://127.0.0.1:9': no cluster"
+    with pytest.raises(JobError, match=line), executor.started():
+        pass
+
+
+DAEMON = """
+import multiprocessing
+from forewarn.pipelines.runtime.executor import Executor
+
+def start(kind):
+    try:
+        with Executor(kind).started() as slices:
+            print("started")
+    except ValueError as error:
+        print(error)
+
+if __name__ == "__main__":
+    for kind in ("processes", "dask"):
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=start, args=(kind,), daemon=True)
+        process.start()
+        process.join()
+"""
+
+
+def test_a_daemonic_process_gets_its_line() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", DAEMON], capture_output=True, text=True, check=True
+    )
+    lines = answer.stdout.splitlines()
+    assert len(lines) == 2
+    for line, kind in zip(lines, ("processes", "dask"), strict=True):
+        assert line.startswith(f'`executor.kind` is "{kind}" in a daemonic process')
+        assert 'expected "threads", or "dask" and the `address` of a cluster.' in line
+
+
+# As Airflow's LocalExecutor: a worker that is no daemon, which forks for each task.
+SUPERVISED = """
+import multiprocessing, os, sys
+from forewarn.pipelines.runtime.executor import Executor
+from distributed import LocalCluster
+from tests.pipelines.runtime.slice_tasks import squares
+
+def task():
+    with Executor("dask", 2).started() as slices:
+        return [int(values.sum()) for _, values in slices.map(squares, [("a", 3), ("b", 4)])]
+
+def work():
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            print(task(), flush=True)
+            code = 0
+        finally:
+            os._exit(code)
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("fork").Process(target=work, daemon=False)
+    worker.start()
+    worker.join()
+    sys.exit(worker.exitcode)
+"""
+
+
+def test_a_cluster_starts_in_a_task_of_a_local_executor(tmp_path: Path) -> None:
+    script = tmp_path / "supervisor.py"
+    script.write_text(SUPERVISED)
+    answer = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert (answer.returncode, answer.stdout) == (0, "[5, 14]\n"), answer.stderr

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.table import FeatureKinds, Records, RecordsError
+from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.storage import record_listing
+from forewarn.pipelines.storage.compacted_form import is_compacted_name
+from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.location import LocationError, parse_location
+from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.remote_path import RemotePath
+
+DAY = dt.date(2025, 1, 1)
+MIDNIGHT = dt.datetime(2025, 1, 1)
+SERIALS = ["A", "B", "C"]
+SECRET = "kept-for-oneself"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Start an S3 server and give its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p"]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen([*command, str(port)], stdout=quiet, stderr=quiet) as server:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield f"127.0.0.1:{port}"
+        server.terminate()
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def options_of(address: str) -> str:
+    return f"?endpoint_override={address}&scheme=http"
+
+
+def sent(folder: Path, address: str, bucket: str) -> str:
+    """Copy a folder into a bucket; return its URI."""
+    store = fs.S3FileSystem(
+        endpoint_override=address, scheme="http", allow_bucket_creation=True, region="us-east-1"
+    )
+    store.create_dir(bucket)
+    local = fs.LocalFileSystem()
+    fs.copy_files(
+        str(folder), f"{bucket}/a fleet", source_filesystem=local, destination_filesystem=store
+    )
+    return f"s3://{bucket}/a%20fleet{options_of(address)}"
+
+
+def rows_of(hours: list[int], serials: list[str] = SERIALS) -> pa.Table:
+    keys = [(serial, hour) for hour in hours for serial in serials]
+    columns = {
+        "gpu_serial": [serial for serial, _ in keys],
+        "timestamp": pa.array([MIDNIGHT + dt.timedelta(hours=h) for _, h in keys]),
+        "machine_id": [f"m-{serial}" for serial, _ in keys],
+        "temperature": [50.0 + h for _, h in keys],
+    }
+    return pa.table(columns)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write a date of three files, with a table of failures and one of absences beside it."""
+    records = tmp_path / "records"
+    for hour in range(3):
+        path = records / f"date={DAY}" / f"collected-{hour:02}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows_of([hour]), path)
+    start = pa.array([MIDNIGHT + dt.timedelta(hours=1)])
+    pq.write_table(
+        pa.table({"gpu_serial": ["B"], "failed_at": start}), records / "failures.parquet"
+    )
+    absent = pa.table({"machine_id": ["m-C"], "start": start})
+    pq.write_table(absent, records / "out_of_service.parquet")
+    return records
+
+
+def store_of(place: str | Path) -> RecordStore:
+    kinds = FeatureKinds(float=("temperature",))
+    location = parse_location(str(place))
+    return RecordStore(location, kinds, Nanoseconds(HOUR), ("machine_id",))
+
+
+def cells(known: tuple[Records, Failures]) -> list[Any]:
+    records, failures = known
+    temperature = records.numbers("temperature", np.arange(len(records)))
+    spans = records.out_of_service
+    arrays = (records.gpu, records.time, temperature, spans.gpu, spans.start, spans.end)
+    failed = (failures.gpu, failures.failed_at, failures.repaired_at, failures.known_at)
+    return [records.serials, *(array.tolist() for array in (*arrays, *failed))]
+
+
+def names_in(uri: str) -> list[str]:
+    location = parse_location(uri)
+    assert isinstance(location, RemotePath)
+    return [path.name for path in (location / f"date={DAY}").children()]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the one line with which a command refuses its input."""
+    try:
+        code: object = main([*arguments])
+    except SystemExit as left:
+        code = left.code
+    output = capsys.readouterr()
+    assert (code, output.out) == (2, "")
+    assert output.err.count("\n") == 1
+    assert SECRET not in output.err
+    return output.err
+
+
+# --- reading and compacting ---------------------------------------------------------------------
+
+
+def test_records_of_a_bucket_read_as_those_of_a_folder(folder: Path, address: str) -> None:
+    local, remote = store_of(folder), store_of(sent(folder, address, "reading"))
+    assert cells(remote.read_known()) == cells(local.read_known())
+    assert remote.has_failures()
+    assert remote.columns() == local.columns()
+    assert [(date, path.name) for date, path in remote.files()] == [
+        (DAY, f"collected-{hour:02}.parquet") for hour in range(3)
+    ]
+
+
+def test_a_list_made_of_a_bucket_has_the_same_bytes_compacted_or_not(
+    records: Path, config: Path, address: str, tmp_path: Path
+) -> None:
+    week = tmp_path / "week"
+    for day in range(12, 20):
+        date = f"date=2025-01-{day}"
+        shutil.copytree(records / date, week / date)
+    uri, lists = sent(week, address, "lists"), []
+    for number, place in enumerate((str(week), uri, uri)):
+        if number == 2:
+            assert main(["compact", "--records", uri]) == 0
+        out = tmp_path / f"list-{number}"
+        options = ["--config", str(config), "--at", "2025-01-20", "--out", str(out)]
+        assert main(["score", "--records", place, "--model", "builtin:rules", *options]) == 0
+        lists.append([path.read_bytes() for path in out.rglob("at_risk.parquet")])
+    assert len(lists[0]) == 1
+    assert lists[0] == lists[1] == lists[2]
+
+
+class Killed(BaseException):
+    """Ends whatever is at work."""
+
+
+def test_killed_at_any_step_a_bucket_keeps_every_record(
+    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = sent(folder, address, "killed")
+    before, sizes = cells(store_of(uri).read_known()), []
+    put, unlink = RemotePath.put, RemotePath.unlink
+    for n_acts in range(8):
+        done: list[str] = []
+
+        def act(work: Any, *arguments: Any, n: int = n_acts, made: list[str] = done) -> None:
+            if len(made) == n:
+                raise Killed
+            made.append("")
+            work(*arguments)
+
+        monkeypatch.setattr(RemotePath, "put", lambda *a, act=act: act(put, *a))
+        monkeypatch.setattr(RemotePath, "unlink", lambda *a, act=act, **_: act(unlink, *a))
+        try:
+            compact_date(parse_location(uri), DAY)
+            break
+        except Killed:
+            sizes.append(len(names_in(uri)))
+            assert cells(store_of(uri).read_known()) == before
+    # Before it is sent, after that, and from then on with one file less at each call.
+    assert sizes == [3, 4, 2]
+    assert [is_compacted_name(name) for name in names_in(uri)] == [True]
+    assert cells(store_of(uri).read_known()) == before
+
+
+def test_two_compactings_at_a_time_do_not_write_one_over_the_other(
+    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = sent(folder, address, "two")
+    partition = parse_location(uri) / f"date={DAY}"
+    assert isinstance(partition, RemotePath)
+    put = RemotePath.put
+
+    def late(path: RemotePath, local: Path) -> None:
+        """Let a late file land, and another compacting take it, before the file is sent."""
+        monkeypatch.setattr(RemotePath, "put", put)
+        with path.store.open_output_stream((partition / "collected-03.parquet").key) as file:
+            pq.write_table(rows_of([3]), file)
+        compact_date(parse_location(uri), DAY)
+        put(path, local)
+
+    monkeypatch.setattr(RemotePath, "put", late)
+    compact_date(parse_location(uri), DAY)
+    assert len(store_of(uri).read()) == 12
+    assert len(names_in(uri)) == 1
+
+
+# --- one line -----------------------------------------------------------------------------------
+
+
+def test_what_is_listed_and_not_there_is_one_line(
+    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = sent(folder, address, "missing")
+    listed = record_listing.list_records(parse_location(uri))
+    (listed[1][1]).unlink()
+    monkeypatch.setattr("forewarn.pipelines.storage.record_store.list_records", lambda _: listed)
+    line = refused(capsys, "backtest", "--records", uri, "--out", str(folder.parent / "out"))
+    assert "collected-01.parquet: is listed and not there" in line
+
+
+def test_a_wrong_key_a_wrong_bucket_and_a_wrong_address_are_one_line(
+    folder: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = sent(folder, address, "refused")
+    other = uri.replace("refused", "nobodys")
+    assert "s3://nobodys/a fleet: no such folder" in refused(capsys, "doctor", other)
+    nowhere = uri.replace(address, "127.0.0.1:9")
+    assert "s3://refused/a fleet: the store does not do it" in refused(capsys, "doctor", nowhere)
+    reset = f"http://{address}/moto-api/reset-auth"
+    plain = {"Content-Type": "text/plain"}
+    urlopen(Request(reset, data=b"0", headers=plain)).close()
+    try:
+        line = refused(capsys, "compact", "--records", uri)
+    finally:
+        urlopen(Request(reset, data=b"inf", headers=plain)).close()
+    assert "s3://refused/a fleet: the store refuses the key" in line
+
+
+def test_a_cut_object_is_named(folder: Path, address: str) -> None:
+    (folder / f"date={DAY}" / "collected-01.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RecordsError, match=r"s3://cut/.*-01\.parquet: is no whole Parquet file"):
+        store_of(sent(folder, address, "cut")).read()
+
+
+@pytest.mark.parametrize(
+    ("uri", "line"),
+    [
+        (f"s3://me:{SECRET}@bucket/x", "found a key or a name before the bucket"),
+        (f"s3://bucket/x?secret_key={SECRET}", "found `secret_key` in a URI, expected AWS_ACCESS"),
+        ("s3://bucket/x?zone=1", "found option `zone` in a URI, expected endpoint_override,"),
+        ("s3://bucket/x?scheme=ftp", "found another `scheme` in a URI, expected http or https"),
+        ("s3:///x", "found a URI without a bucket"),
+        ("ftp://host/x", "found a URI of `ftp`, expected a folder or s3://bucket/"),
+        ("s3://[/x", "found a URI that cannot be read"),
+    ],
+)
+def test_a_uri_that_cannot_be_used_is_one_line_without_its_secrets(
+    uri: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line in refused(capsys, "doctor", uri)
+    with pytest.raises(LocationError) as caught:
+        parse_location(uri)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_command_that_writes_beside_records_takes_no_uri(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = "found a URI, expected a folder on this machine"
+    assert said in refused(capsys, "retrain", "--records", "s3://b/x", "--at", "2025-01-01")
+    assert said in refused(capsys, "ingest", "--raw", ".", "--out", "s3://b/x")
+    assert not list(tmp_path.iterdir())
