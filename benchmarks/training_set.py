@@ -1,10 +1,13 @@
 """Time of building a training set, beside pyarrow reading the same columns of the same files.
 
-    python benchmarks/training_set.py [--short]
+    python benchmarks/training_set.py [--short] [--gpus N --days N --runs N --again N]
 
-Prints medians, ratios and the peak memory. A training is a process of its own, so each side is
-measured in fresh processes, in turn; and nine times more in the same process, whose memory has
-been touched and whose libraries are loaded already: what a service that never ends would see.
+Prints medians of seconds and of CPU seconds, ratios and the peak memory. A training is a process of
+its own, so each side is measured in fresh processes, in turn; and nine times more (`--again`) in
+the same process, whose memory has been touched and whose libraries are loaded already: what a
+service that never ends would see. pyarrow reads one file after another and throws it away.
+
+The longest default length takes 15 days, and 25 days are read for it: `--days 26` or more.
 """
 
 from __future__ import annotations
@@ -51,12 +54,14 @@ def _build(job: Job, moment: int) -> Stages:
         )
         chosen = known(found, moment, settings.longest, settings.recipe.horizon)
     with stages("measure and encode"):
-        build_training_set(settings.recipe, timeline, chosen)
+        _, built = build_training_set(settings.recipe, timeline, chosen)
+    if not 0 < (built.labels == 1).sum() < len(built.labels):
+        raise SystemExit("the training set lacks failing or healthy instances")
     return stages
 
 
 def _read(job: Job, moment: int) -> Stages:
-    """Read what a training set needs, into memory, as plain pyarrow does.
+    """Read what a training set needs, file after file, as plain pyarrow does.
 
     Of the older files those are the keys alone: who failed long ago is known from them.
     """
@@ -66,9 +71,11 @@ def _read(job: Job, moment: int) -> Stages:
     paths = [path for start, path in files if first - DAY < start < moment]
     older = [path for start, path in files if start <= first]
     with stages(f"read {len(paths)} files"):
-        pq.read_table(paths, columns=list(dict.fromkeys(names)))
+        for path in paths:
+            pq.read_table(path, columns=list(dict.fromkeys(names)))
     with stages(f"read the keys of {len(older)} files"):
-        pq.read_table(older, columns=list(KEYS))
+        for path in older:
+            pq.read_table(path, columns=list(KEYS))
     return stages
 
 
@@ -76,41 +83,46 @@ def _midnight(date: Any) -> int:
     return int((date.toordinal() - 719_163) * DAY)
 
 
-def _measure(side: str, records: Path) -> list[dict[str, Any]]:
+def _measure(side: str, records: Path, again: int) -> list[dict[str, Any]]:
     """Do one side again and again; return seconds, stages and peak memory of each time."""
     work: Callable[[Job, int], Stages] = {"read": _read, "build": _build}[side]
     job = open_job(records, Settings())
     moment = _midnight(job.store.files()[-1][0])
-    found = []
-    for _ in range(1 + AGAIN):
-        start = time.perf_counter()
+    measured = []
+    for _ in range(1 + again):
+        start, cpu = time.perf_counter(), time.process_time()
         figures = work(job, moment).figures()
-        found.append(figures | {"seconds": time.perf_counter() - start})
-    return found
+        taken = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+        measured.append(figures | taken)
+    return measured
 
 
-def _in_fresh_process(side: str, records: Path) -> list[dict[str, Any]]:
+def _in_fresh_process(side: str, records: Path, again: int) -> list[dict[str, Any]]:
     command = [sys.executable, __file__, "--side", side, "--records", str(records)]
+    command += ["--again", str(again)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return list(json.loads(done.stdout))
 
 
-def _compare(records: Path, runs: int) -> None:
+def _compare(records: Path, runs: int, again: int) -> None:
     """Measure both sides in turn and print medians."""
-    found: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
+    measured: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
     for _ in range(runs):
         for side in SIDES:
-            found[side].append(_in_fresh_process(side, records))
-    for what, times in (("fresh process", slice(1)), ("again in it", slice(1, None))):
-        each = {side: [once for run in found[side] for once in run[times]] for side in SIDES}
-        read, build = (statistics.median(once["seconds"] for once in each[side]) for side in SIDES)
-        print(f"{what:13} pyarrow reads {read:6.3f} s, the set is built in {build:6.3f} s", end="")
-        print(f", ratio {build / read:.2f}")
+            measured[side].append(_in_fresh_process(side, records, again))
+    phases = [("fresh process", slice(1))] + [("again in it", slice(1, None))] * bool(again)
+    for what, times in phases:
+        each = {side: [once for run in measured[side] for once in run[times]] for side in SIDES}
+        for kind in ("seconds", "cpu"):
+            read, build = (statistics.median(t[kind] for t in each[side]) for side in SIDES)
+            name = "s" if kind == "seconds" else "CPU s"
+            print(f"{what:13} pyarrow reads {read:6.3f} {name}, the set is built in ", end="")
+            print(f"{build:6.3f} {name}, ratio {build / read:.2f}")
         for number, stage in enumerate(each["build"][0]["stages"]):
             seconds = [once["stages"][number]["seconds"] for once in each["build"]]
             print(f"  {stage['name']:<22} {statistics.median(seconds):8.3f} s")
-    peak = max(run[-1]["peak_rss_bytes"] for run in found["build"])
-    print(f"peak memory {peak / 2**20:.0f} MiB")
+        peaks = [statistics.median(t["peak_rss_bytes"] for t in each[side]) for side in SIDES]
+        print(f"  peak memory {peaks[1] / 2**30:.2f} GiB, of pyarrow {peaks[0] / 2**30:.2f} GiB")
 
 
 def main() -> None:
@@ -119,17 +131,23 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="a small fleet, once")
     parser.add_argument("--records", type=Path, help="measure these instead of a simulated fleet")
     parser.add_argument("--side", choices=SIDES, help="measure one side in this process, as JSON")
+    parser.add_argument("--gpus", type=int, default=800)
+    parser.add_argument("--days", type=int, default=45)
+    parser.add_argument("--runs", type=int, default=5, help="fresh processes a side")
+    parser.add_argument("--again", type=int, default=AGAIN, help="times more in each process")
     asked = parser.parse_args()
     if asked.side:
-        print(json.dumps(_measure(asked.side, asked.records)))
+        print(json.dumps(_measure(asked.side, asked.records, asked.again)))
         return
-    n_gpus, n_days, runs = (100, 32, 1) if asked.short else (800, 45, 5)
+    n_gpus, n_days, runs, again = asked.gpus, asked.days, asked.runs, asked.again
+    if asked.short:
+        n_gpus, n_days, runs, again = 100, 32, 1, 1
     with tempfile.TemporaryDirectory() as folder:
         if asked.records is None:
             simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
             print(f"{n_gpus} GPUs x {n_days} days")
         print(f"median of {runs}")
-        _compare(asked.records or Path(folder) / "records", runs)
+        _compare(asked.records or Path(folder) / "records", runs, again)
 
 
 if __name__ == "__main__":

@@ -51,14 +51,7 @@ def _slots_of_failures(
 
     The slot is -1 where there is no such record.
     """
-    failures, bounds = timeline.failures, timeline.bounds
-    rows = np.full(len(failures), -1, dtype=np.int64)
-    for i, (gpu, failed) in enumerate(
-        zip(failures.gpu.tolist(), failures.failed_at.tolist(), strict=True)
-    ):
-        low, high = bounds[gpu], bounds[gpu + 1]
-        before = int(np.searchsorted(timeline.records.time[low:high], failed))
-        rows[i] = low + before - 1 if before else -1
+    rows = timeline.rows_before_failures()
     known = rows >= 0
     slots, seen = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     slots[known] = _slot_numbers(timeline, rows[known])

@@ -38,8 +38,7 @@ class Encoder:
         cls, plan: Plan, timeline: Timeline, instances: Instances
     ) -> tuple[Self, InstanceValues]:
         """Fit to the training instances; return their measured values too."""
-        measures = Measures.fit(plan, timeline, instances)
-        values = measures.values(timeline, instances)
+        measures, values = Measures.fit_values(plan, timeline, instances)
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
         return cls(measures, *buckets, values.columns), values
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.hourly_residuals import HourlyResiduals
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.timeline import Timeline
-from forewarn.features.threads import in_threads
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED
 from forewarn.features.xid_severity import severity
 
-__all__ = ["InstanceHistory", "span_name"]
+__all__ = ["Channel", "InstanceHistory", "SpanSums", "span_name"]
 
 FloatArray = npt.NDArray[np.float32]
 Hourly = npt.NDArray[np.float64]
@@ -55,25 +53,49 @@ def _grave(codes: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanSums:
+    """What a channel adds up to in k spans of n instances, each of shape (k, n).
+
+    `squares` is empty for a channel that counts.
+    """
+
+    total: Hourly
+    count: Hourly
+    squares: Hourly = field(default_factory=lambda: np.zeros((0, 0)))
+
+
+class Channel(NamedTuple):
+    """A channel: its name, the column that it is read from, what is counted; None for a level."""
+
+    name: str
+    column: str
+    work: Work | None
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceHistory:
-    """The hourly history of a timeline before n instances, one channel after another."""
+    """The hourly history of a timeline before n instances, one channel after another.
+
+    `span_sums`, if there is any, is filled in for whoever looks at the spans again: they take as
+    much memory as three windows of each instance.
+    """
 
     plan: Plan
-    residuals: HourlyResiduals
     timeline: Timeline
     instances: Instances
     grid: HourlyGrid
     names: tuple[str, ...]
     spans: Spans
     groups: dict[str, tuple[Groups, Spans]]
+    span_sums: dict[str, SpanSums] | None = None
 
     @classmethod
     def of(
         cls,
         plan: Plan,
-        residuals: HourlyResiduals,
         timeline: Timeline,
         instances: Instances,
+        span_sums: dict[str, SpanSums] | None = None,
     ) -> InstanceHistory:
         """Find the hours that every span of every instance adds up: the window's, then the rest."""
         grid = timeline.grid
@@ -85,39 +107,39 @@ class InstanceHistory:
             codes = timeline.records.codes(name, instances.row).astype(np.int64)
             groups[name] = (grid.groups(name), spans.on(codes))
         names = tuple(span_name(length) for length in lengths)
-        return cls(plan, residuals, timeline, instances, grid, names, spans, groups)
+        return cls(plan, timeline, instances, grid, names, spans, groups, span_sums)
 
-    def columns(self) -> Columns:
-        """Yield name and values, shape (n,), of every column."""
-        pairs = self.plan.residuals
-        self.grid.keep({name for pair in pairs for name in pair})
-        # The longest first, or one thread would have nothing left to do at the end.
-        work = [partial(self._residual, number) for number in range(len(pairs))]
-        work += [partial(self._channel, channel) for channel in self._channels()]
-        measured = in_threads(lambda task: task(), work)
-        for columns in measured[len(pairs) :] + measured[: len(pairs)]:
-            yield from columns
-
-    def _channel(self, channel: tuple[str, str, Work | None]) -> list[tuple[str, FloatArray]]:
-        """Return the columns of one channel; numpy lets go of the interpreter while it adds."""
-        name, _, work = channel
-        sums = self.grid.sums(*channel)
-        return list(self._events(name, sums) if work else self._level(name, sums))
-
-    def _channels(self) -> list[tuple[str, str, Work | None]]:
-        """Return name, column and what is counted of it, of every channel; None for a level."""
+    def channels(self) -> list[Channel]:
+        """Return every channel, in the order in which their columns come."""
         kinds = self.plan.kinds
-        channels: list[tuple[str, str, Work | None]] = [(name, name, None) for name in kinds.float]
-        channels += [(name, name, _as_is) for name in (*kinds.counter, *kinds.binary)]
-        channels += [(name, name, _any) for name in kinds.code]
-        return channels + [("grave xid", name, _grave) for name in kinds.code if name == "xid"]
+        channels = [Channel(name, name, None) for name in kinds.float]
+        channels += [Channel(name, name, _as_is) for name in (*kinds.counter, *kinds.binary)]
+        channels += [Channel(name, name, _any) for name in kinds.code]
+        return channels + [
+            Channel("grave xid", name, _grave) for name in kinds.code if name == "xid"
+        ]
+
+    def of_channel(self, channel: Channel, sums: HourlySums) -> list[tuple[str, FloatArray]]:
+        """Return name and values, shape (n,), of the columns of a channel."""
+        return list((self._events if channel.work else self._level)(channel.name, sums))
+
+    def of_residual(self, pair: tuple[str, str], hourly: Hourly) -> list[tuple[str, FloatArray]]:
+        """Return the columns of what the readings of a pair do not explain of each other."""
+        name, sums = "|".join(pair), HourlySums.of_means(hourly)
+        recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
+        return [
+            (f"mean:{name}:{self.names[0]}", recent.astype(np.float32)),
+            *self._level(name, sums),
+        ]
 
     def _level(self, name: str, sums: HourlySums) -> Columns:
         """Level, spread and trend of a channel that has a level."""
         totals, counts = self.spans.halves(sums.total), self.spans.halves(sums.count)
         added = totals.sum(axis=0), counts.sum(axis=0)
-        mean = _ratio(*added)
-        variance = _ratio(self.spans.sums(sums.squares), added[1]) - mean**2
+        mean, squares = _ratio(*added), self.spans.sums(sums.squares)
+        if self.span_sums is not None:
+            self.span_sums[name] = SpanSums(*added, squares)
+        variance = _ratio(squares, added[1]) - mean**2
         spread = np.sqrt(np.maximum(variance, 0.0))
         earlier, later = _ratio(totals, counts)
         for k, span in self._history():
@@ -129,6 +151,8 @@ class InstanceHistory:
     def _events(self, name: str, sums: HourlySums) -> Columns:
         """Events an hour of a channel that counts, and hours since the last one."""
         added = self.spans.sums(sums.total), self.spans.sums(sums.count)
+        if self.span_sums is not None:
+            self.span_sums[name] = SpanSums(*added)
         an_hour = _ratio(*added) * (HOUR / self.timeline.records.interval)
         for k, span in self._history():
             yield f"rate:{name}:{span}", self._known(an_hour, k)
@@ -191,16 +215,6 @@ class InstanceHistory:
                     total[k, i] = sums.total[cells][within].sum()
                     count[k, i] = sums.count[cells][within].sum()
         return total, count
-
-    def _residual(self, pair: int) -> list[tuple[str, FloatArray]]:
-        """Return what the readings of a pair do not explain of each other, as a channel."""
-        name = "|".join(self.plan.residuals[pair])
-        sums = HourlySums.of_means(self.residuals.of_hours(self.grid, pair))
-        recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
-        return [
-            (f"mean:{name}:{self.names[0]}", recent.astype(np.float32)),
-            *self._level(name, sums),
-        ]
 
 
 def _ratio(total: Hourly, count: Hourly) -> Hourly:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,6 +16,8 @@ from forewarn.features.threads import in_threads
 __all__ = ["GpuTypes", "HourlyResiduals"]
 
 Hourly = npt.NDArray[np.float64]
+Means = Mapping[str, Hourly]
+_GPUS_AT_ONCE = 1024  # what is made on the way must not grow with the fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,14 @@ class GpuTypes:
     name: str | None
     texts: tuple[str, ...] = ()
 
-    def of_cells(self, grid: HourlyGrid) -> npt.NDArray[np.int64]:
-        """Return the number of the type of each cell's GPU, -1 where it is unknown."""
+    def of_cells(self, grid: HourlyGrid) -> npt.NDArray[np.int32]:
+        """Return the number of the type of each cell's GPU, shape of the grid; -1 is unknown."""
         if self.name is None:
-            return np.full(grid.size, -1, dtype=np.int64)
+            return np.full(grid.shape, -1, dtype=np.int32)
         number_of_type = {text: i for i, text in enumerate(self.texts)}
         texts = grid.records.texts[self.name].texts
-        number = np.array([*(number_of_type.get(text, -1) for text in texts), -1], dtype=np.int64)
-        return number[grid.group_of(self.name).ravel()]
+        number = np.array([*(number_of_type.get(text, -1) for text in texts), -1], dtype=np.int32)
+        return number[grid.group_of(self.name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +62,21 @@ class HourlyResiduals:
     fits: tuple[ResidualFit, ...]
 
     @classmethod
-    def fit(cls, pairs: tuple[tuple[str, str], ...], types: GpuTypes, grid: HourlyGrid) -> Self:
-        """Fit every pair to the hours of a grid."""
+    def fit(
+        cls, pairs: tuple[tuple[str, str], ...], types: GpuTypes, grid: HourlyGrid, means: Means
+    ) -> Self:
+        """Fit every pair to the hours of a grid; `means` holds those of each column."""
         if not pairs:
             return cls(pairs, types, ())
-        group = types.of_cells(grid)
-        grid.keep({name for pair in pairs for name in pair})
+        group = types.of_cells(grid).ravel()
 
         def fit(pair: tuple[str, str]) -> ResidualFit:
-            y, x = (grid.sums(name, name).mean().ravel() for name in pair)
+            y, x = (means[name].ravel() for name in pair)
             return ResidualFit.fit(x, y, group, len(types.texts))
 
         return cls(pairs, types, tuple(in_threads(fit, pairs)))
 
-    def of_hours(self, grid: HourlyGrid, pair: int) -> Hourly:
+    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Hourly:
         """Return the hourly residuals of one pair.
 
         Parameters
@@ -80,12 +84,17 @@ class HourlyResiduals:
         grid : HourlyGrid
         pair : int
             Its number.
+        means : mapping of ndarray of shape (n_gpus, n_hours)
+            Hourly means of each column.
 
         Returns
         -------
         ndarray of shape (n_gpus, n_hours)
             NaN where either sensor is missing.
         """
-        y, x = (grid.sums(name, name).mean() for name in self.pairs[pair])
-        expected = self.fits[pair].expected(x.ravel(), self.types.of_cells(grid))
-        return np.asarray(y - expected.reshape(y.shape))
+        y, x = (means[name] for name in self.pairs[pair])
+        group, left = self.types.of_cells(grid), np.empty(grid.shape)
+        for first in range(0, len(left), _GPUS_AT_ONCE):
+            gpus = slice(first, first + _GPUS_AT_ONCE)
+            left[gpus] = y[gpus] - self.fits[pair].expected(x[gpus], group[gpus])
+        return left

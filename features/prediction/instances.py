@@ -164,12 +164,13 @@ def untouched(
 
 def _ends(
     timeline: Timeline, window_records: RecordCount, step_records: RecordCount
-) -> npt.NDArray[np.int64]:
-    """Return the rows at which an instance ends; one due at a filled row may end at the next."""
+) -> npt.NDArray[np.bool_]:
+    """Mark the rows at which an instance ends; one due at a filled row may end at the next."""
     filled = timeline.records.filled
-    due = _due(timeline.position, timeline.alive, window_records, step_records)
-    late = np.append(False, (due & filled)[:-1]) & (timeline.position >= window_records)
-    return np.flatnonzero((due & ~filled) | late[: len(due)])
+    position = timeline.position
+    due = _due(position, timeline.alive, window_records, step_records)
+    late = np.append(False, (due & filled)[:-1]) & (position >= window_records)
+    return np.asarray((due & ~filled) | late[: len(due)])
 
 
 @compiled
@@ -212,7 +213,7 @@ def find_instances(
         By GPU and time. An instance never ends at a filled record: that the record was only
         missing is known when the next one has come.
     """
-    rows = _ends(timeline, window_records, step_records)
+    rows = np.flatnonzero(_ends(timeline, window_records, step_records))
     records = timeline.records
     gpu, end = records.gpu[rows], records.time[rows]
     return Instances(rows, gpu, end, label(timeline, gpu, end, horizon))
@@ -223,9 +224,9 @@ def latest_instances(timeline: Timeline, *, window_records: RecordCount, since: 
 
     Labels are unknown: these are the instances of a daily list.
     """
-    rows = _ends(timeline, window_records, RecordCount(1))
     records = timeline.records
-    rows = rows[records.time[rows] >= since]
+    recent = _ends(timeline, window_records, RecordCount(1)) & (records.time >= since)
+    rows = np.flatnonzero(recent)
     newest = np.append(np.diff(records.gpu[rows]) != 0, True)[: len(rows)]
     rows = rows[newest]
     unknown = np.full(len(rows), UNKNOWN, dtype=np.int8)

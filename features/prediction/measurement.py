@@ -9,15 +9,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.prediction.channel_readings import ChannelReadings
 from forewarn.features.prediction.earlier_failures import earlier_failures
-from forewarn.features.prediction.history import InstanceHistory
+from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.hourly_residuals import GpuTypes, HourlyResiduals
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.residuals import ResidualFit
 from forewarn.features.records.timeline import Timeline
-from forewarn.features.threads import in_threads
 from forewarn.features.time_units import DAY, HOUR
 from forewarn.features.xid_severity import severity
 
@@ -27,7 +27,6 @@ FloatArray = npt.NDArray[np.float32]
 
 _XID = "xid"
 _MOST_CATEGORIES = 32
-_MOST_CODES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,37 @@ class Measures:
     @classmethod
     def fit(cls, plan: Plan, timeline: Timeline, instances: Instances) -> Self:
         """Fit to training instances and to the records of the timeline, which end before t."""
+        return cls.fit_values(plan, timeline, instances)[0]
+
+    @classmethod
+    def fit_values(
+        cls,
+        plan: Plan,
+        timeline: Timeline,
+        instances: Instances,
+        span_sums: dict[str, SpanSums] | None = None,
+    ) -> tuple[Self, InstanceValues]:
+        """Fit to training instances, and measure them: every column is read once for both."""
+        readings = ChannelReadings.of(
+            plan, timeline, instances, with_codes=True, span_sums=span_sums
+        )
         categories = {
             name: _frequent_texts(timeline, name, instances) for name in plan.kinds.categorical
         }
-        codes = {name: _frequent_codes(timeline, name) for name in plan.kinds.code}
-        types = _gpu_types(plan, categories)
-        residuals = HourlyResiduals.fit(plan.residuals, types, timeline.grid)
-        return cls(plan, categories, codes, residuals.fits)
+        fits: tuple[ResidualFit, ...] = ()
+        if plan.residuals:
+            types = _gpu_types(plan, categories)
+            residuals = HourlyResiduals.fit(plan.residuals, types, timeline.grid, readings.means)
+            fits = residuals.fits
+        measures = cls(plan, categories, readings.codes, fits)
+        return measures, measures._values(timeline, instances, readings)
 
-    def values(self, timeline: Timeline, instances: Instances) -> InstanceValues:
+    def values(
+        self,
+        timeline: Timeline,
+        instances: Instances,
+        span_sums: dict[str, SpanSums] | None = None,
+    ) -> InstanceValues:
         """Measure the chosen instances.
 
         Parameters
@@ -70,41 +91,33 @@ class Measures:
             Reaches `plan.reach` back before the first instance.
         instances : Instances
             n of that timeline.
+        span_sums : dict of SpanSums, optional
+            Filled in by channel, for whoever looks at the same spans again.
         """
-        sequence, names = self._sequence(timeline, instances)
-        context = dict(self._context(timeline, instances, sequence, names))
-        columns = list(context.values())
-        table = np.array(columns, dtype=np.float32).reshape(len(columns), len(instances)).T
-        return InstanceValues(sequence, table, names, tuple(context))
+        readings = ChannelReadings.of(self.plan, timeline, instances, span_sums=span_sums)
+        return self._values(timeline, instances, readings)
 
-    def _sequence(
-        self, timeline: Timeline, instances: Instances
-    ) -> tuple[FloatArray, tuple[str, ...]]:
-        """Gather the windows, shape (n, length, n_channels)."""
-        kinds = self.plan.kinds
-        names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
-        rows = instances.row[:, None] + np.arange(1 - self.plan.window_records, 1)
-        records, as_read = timeline.records, timeline.records.order[rows]
-        columns = in_threads(lambda name: records.numbers(name, rows, as_read), names)
-        # Channel after channel in memory: what follows takes them one by one.
-        channels = np.array(columns, dtype=np.float32).reshape(len(names), *rows.shape)
-        return np.moveaxis(channels, 0, -1), names
+    def _values(
+        self, timeline: Timeline, instances: Instances, readings: ChannelReadings
+    ) -> InstanceValues:
+        context = dict(self._context(timeline, instances, readings))
+        table = np.empty((len(context), len(instances)), dtype=np.float32)
+        names = tuple(context)
+        for number, name in enumerate(names):
+            table[number] = context.pop(name)
+        return InstanceValues(readings.sequence, table.T, readings.names, names)
 
     def _context(
-        self,
-        timeline: Timeline,
-        instances: Instances,
-        sequence: FloatArray,
-        names: tuple[str, ...],
+        self, timeline: Timeline, instances: Instances, readings: ChannelReadings
     ) -> Iterator[tuple[str, FloatArray]]:
         yield from self._categories(timeline, instances)
         yield from self._dates(timeline, instances)
         for name in self.plan.kinds.code:
-            yield from self._codes(name, sequence[..., names.index(name)])
-        if self.plan.history or self.plan.peers or self.plan.residuals:
-            types = _gpu_types(self.plan, self.categories)
-            residuals = HourlyResiduals(self.plan.residuals, types, self.residuals)
-            yield from InstanceHistory.of(self.plan, residuals, timeline, instances).columns()
+            yield from self._codes(name, readings.sequence[..., readings.names.index(name)])
+        yield from readings.columns
+        types = _gpu_types(self.plan, self.categories)
+        residuals = HourlyResiduals(self.plan.residuals, types, self.residuals)
+        yield from readings.residual_columns(residuals)
         if self.plan.history:
             yield from earlier_failures(timeline, instances, self.plan.reach)
 
@@ -170,16 +183,3 @@ def _frequent_texts(timeline: Timeline, name: str, instances: Instances) -> tupl
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     most = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
     return tuple(texts[i] for i in most if counts[i])
-
-
-def _frequent_codes(timeline: Timeline, name: str) -> tuple[int, ...]:
-    """Return the codes that most GPUs have shown: one chatty GPU must not choose them."""
-    grid = timeline.grid
-    codes = grid.columns_as_read(name)
-    rows = np.flatnonzero((codes != 0) & (grid.cell_as_read >= 0))
-    gpu = grid.cell_as_read[rows] % grid.shape[0]
-    # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
-    pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
-    frequent, counts = np.unique(pairs // grid.shape[0], return_counts=True)
-    most = np.argsort(-counts, kind="stable")[:_MOST_CODES]
-    return tuple(int(code) for code in np.sort(frequent[most]))

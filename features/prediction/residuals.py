@@ -34,8 +34,8 @@ class ResidualFit:
     weights: DoubleArray
     offsets: DoubleArray
 
-    def expected(self, x: DoubleArray, group: npt.NDArray[np.int64]) -> DoubleArray:
-        """Return the expected y, shape (n,); NaN where x is missing."""
+    def expected(self, x: DoubleArray, group: npt.NDArray[np.integer]) -> DoubleArray:
+        """Return the expected y, of the shape of x; NaN where x is missing."""
         offsets = np.append(self.offsets, 0.0)
         line = np.interp(x, self.knots, np.cumsum(self.weights))
         return np.asarray(line + offsets[group])
@@ -51,7 +51,7 @@ class ResidualFit:
 
     @classmethod
     def fit(
-        cls, x: DoubleArray, y: DoubleArray, group: npt.NDArray[np.int64], n_groups: int
+        cls, x: DoubleArray, y: DoubleArray, group: npt.NDArray[np.integer], n_groups: int
     ) -> Self:
         """Fit by least squares on readings where both are known.
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
 from forewarn.models.prediction.log_odds import logit, sigmoid
+from forewarn.models.prediction.model_names import CASCADE_FIRST
 
 __all__ = [
     "CASCADE_FIRST",
@@ -29,8 +30,6 @@ __all__ = [
 Scores = npt.NDArray[np.float64]
 Order = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-CASCADE_FIRST = "cascade_first"
 
 
 def top_k_count(share: float, n: int) -> int:
@@ -133,11 +132,15 @@ class Committee:
     rules : float
         Factor by which the points of the built-in rules are added to the members' mean log odds,
         in the score that ranks a list.
+    start : tuple of str
+        Names of models of another site. Together they count for as much as the members do, in the
+        score that ranks a list and nowhere else.
     """
 
     parallel: tuple[str, ...]
     cascade: tuple[tuple[str, float], ...]
     rules: float = 0.0
+    start: tuple[str, ...] = ()
 
     @classmethod
     def of_models(
@@ -168,6 +171,9 @@ class Committee:
             Of the members, and `rules`.
         """
         blended = blend({name: scores[name] for name in self.parallel})
+        if self.start:
+            theirs = blend({name: scores[name] for name in self.start})
+            blended = blend({"ours": blended, "theirs": theirs})
         if not self.rules:
             return blended
         points = np.maximum(logit(scores["rules"]) - NO_EVIDENCE, 0.0)

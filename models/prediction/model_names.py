@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["BASELINE_NAMES", "MODEL_NAMES"]
+__all__ = ["BASELINE_NAMES", "CASCADE_FIRST", "MODEL_NAMES", "START", "kind_of"]
 
 MODEL_NAMES = ("cnn", "mlp", "gbdt", "lstm")
 BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
+CASCADE_FIRST = "cascade_first"  # the cascade's first model, which has a loss of its own
+START = "start_"  # before the name of a model that another site trained
+
+
+def kind_of(name: str, cascade_model: str) -> str:
+    """Return the kind of model behind the name of a score.
+
+    Examples
+    --------
+    >>> kind_of("start_gbdt", "cnn"), kind_of("cascade_first", "cnn")
+    ('gbdt', 'cnn')
+    """
+    return cascade_model if name == CASCADE_FIRST else name.removeprefix(START)

@@ -21,7 +21,8 @@ from forewarn.models.finite_json import finite_json
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.catalogue import load_model
-from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
+from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.model_names import kind_of
 from forewarn.models.prediction.predictor_files import (
     DESCRIPTION,
     digest_of,
@@ -105,7 +106,7 @@ class Predictor:
             "calibration": self.calibration.to_dict(),
             "cascade_model": self.cascade_model,
             "facts": self.facts,
-        }
+        } | ({"start": list(self.committee.start)} if self.committee.start else {})
 
     def save(self, folder: Path) -> None:
         """Write everything into an existing, empty `folder`, in native formats.
@@ -157,6 +158,7 @@ class Predictor:
                     tuple(saved["parallel"]),
                     tuple((name, share) for name, share in saved["cascade"]),
                     float(saved["rules"]),
+                    tuple(saved.get("start", ())),
                 ),
                 calibration=Calibration.from_dict(saved["calibration"]),
                 cascade_model=saved["cascade_model"],
@@ -201,8 +203,7 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
 
 
 def _load_models(folder: Path, names: list[str], cascade_model: str) -> dict[str, FailureModel]:
-    kinds = {name: cascade_model if name == CASCADE_FIRST else name for name in names}
-    return {name: _load_model(kind, folder / name) for name, kind in kinds.items()}
+    return {name: _load_model(kind_of(name, cascade_model), folder / name) for name in names}
 
 
 def _load_model(kind: str, folder: Path) -> FailureModel:

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.features.prediction.inputs import Inputs, InstanceValues
 from forewarn.features.prediction.instances import find_instances
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, prior_correction
 from forewarn.models.prediction.protocol import FailureModel
+from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
@@ -32,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 Stage = Callable[[str], AbstractContextManager[None]]
 
 FEWEST_POSITIVES = 5
+_ARRAYS = ("sequence", "context")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,17 @@ class TrainedRecipe:
 
     def scores(self, values: InstanceValues) -> dict[str, Floats]:
         """Return all scores of measured instances, those of the built-in rules too."""
-        inputs = self.encoder.encode(values)
+        return self.scores_of([self.inputs(values)])
+
+    def inputs(self, values: InstanceValues) -> tuple[Inputs, Floats]:
+        """Encode measured instances; return what the built-in rules say of them, too."""
+        return self.encoder.encode(values), rule_scores(values, self.encoder.measures.plan)
+
+    def scores_of(self, parts: Sequence[tuple[Inputs, Floats]]) -> dict[str, Floats]:
+        """Return all scores of instances that were encoded part by part (`inputs`)."""
+        inputs = _joined([part for part, _ in parts])
         scores = {name: model.score(inputs) for name, model in self.models.items()}
-        return scores | {"rules": rule_scores(values, self.encoder.measures.plan)}
+        return scores | {"rules": np.concatenate([points for _, points in parts])}
 
     @property
     def prior(self) -> Calibration:
@@ -78,6 +88,17 @@ class TrainingCache(Protocol):
         """Keep what was trained as of a moment."""
         ...
 
+    def fading(self) -> TrainingCache:
+        """Return the cache of recipes to which older instances count for less."""
+        ...
+
+
+def _joined(parts: Sequence[Inputs]) -> Inputs:
+    if len(parts) == 1:
+        return parts[0]
+    sequence, context = ([getattr(part, name) for part in parts] for name in _ARRAYS)
+    return replace(parts[0], sequence=np.concatenate(sequence), context=np.concatenate(context))
+
 
 def _unmeasured(_: str) -> AbstractContextManager[None]:
     return nullcontext()
@@ -94,15 +115,19 @@ class RecipeTrainer:
         Asked before anything is trained, and given what was.
     stage : callable
         Names what is being done, for whoever measures time.
+    start : StartingPoint or None
+        Models of another site that stand beside those that are trained.
     """
 
     recipe: Recipe
     cache: TrainingCache | None = None
     stage: Stage = _unmeasured
+    start: StartingPoint | None = None
 
     def fading(self, half_life: Nanoseconds | None) -> RecipeTrainer:
         """Return the same trainer, to which older instances count for less."""
-        return replace(self, recipe=replace(self.recipe, half_life=half_life))
+        cache = None if self.cache is None else self.cache.fading()
+        return replace(self, recipe=replace(self.recipe, half_life=half_life), cache=cache)
 
     def train(
         self, timeline: Timeline, moment: int, training_span: Nanoseconds, names: Sequence[str]
@@ -141,8 +166,10 @@ class RecipeTrainer:
             positives = int((chosen.label == 1).sum())
             if positives < FEWEST_POSITIVES or positives == len(chosen):
                 return None
-            encoder, training = build_training_set(recipe, timeline, chosen)
+            fitted = None if self.start is None else self.start.encoder
+            encoder, training = build_training_set(recipe, timeline, chosen, fitted)
         models = {name: self._fit(name, training) for name in names}
+        models |= {} if self.start is None else self.start.models
         # What the loss saw: the positives count for more in it than in the training set.
         positive = training.balance * recipe.positive_weight
         balance = positive / (positive + 1.0 - training.balance)

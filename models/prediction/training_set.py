@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,17 +9,20 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import Inputs
-from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.instances import Instances, hours_to_failure
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
+from forewarn.models.prediction.instance_budget import Budget, thin_positives
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.trees.base import TreeModel
 
 __all__ = ["Recipe", "TrainingSet", "build_training_set", "fit_model", "known"]
+
+Rows = npt.NDArray[np.int64]
 
 # The paper thins negatives and repeats positives until they are as many. So many negatives are
 # kept for each positive, and the positives repeated (as a weight) that often. Trees are quick
@@ -50,6 +52,9 @@ class Recipe:
     half_life : Nanoseconds or None
         Age, counted back from the newest instance that may train, at which an instance weighs
         half as much; None: age does not matter.
+    max_instances : int
+        Most instances of a training set, so that what a training costs does not grow with the
+        fleet; 0: as many as there are.
     """
 
     plan: Plan
@@ -62,6 +67,7 @@ class Recipe:
     seed: int
     tree_negatives: float = _REPEATS
     half_life: Nanoseconds | None = None
+    max_instances: int = 0
 
     @property
     def step_records(self) -> RecordCount:
@@ -122,17 +128,9 @@ def known(
     return past.take(past.label >= 0)
 
 
-def _thinned(
-    labels: npt.NDArray[np.int8], hashes: npt.NDArray[np.uint64], per_positive: float
-) -> npt.NDArray[np.bool_]:
-    """Keep all positives and the negatives with the smallest hashes."""
-    chosen: npt.NDArray[np.bool_] = labels == 1
-    negatives = np.flatnonzero(~chosen)
-    n_negatives = round(per_positive * int(chosen.sum()))
-    if n_negatives < len(negatives):
-        negatives = negatives[np.argpartition(hashes[negatives], n_negatives)[:n_negatives]]
-    chosen[negatives] = True
-    return chosen
+def _rarest(rows: Rows, hashes: npt.NDArray[np.uint64], n: int) -> Rows:
+    """Return the `n` of `rows` with the smallest hashes."""
+    return rows if n >= len(rows) else rows[np.argpartition(hashes[rows], n)[:n]]
 
 
 def _weights(
@@ -153,7 +151,7 @@ def _fading(ends: npt.NDArray[np.int64], half_life: Nanoseconds | None) -> npt.N
 
 
 def build_training_set(
-    recipe: Recipe, timeline: Timeline, instances: Instances
+    recipe: Recipe, timeline: Timeline, instances: Instances, encoder: Encoder | None = None
 ) -> tuple[Encoder, TrainingSet]:
     """Thin, measure and encode training instances.
 
@@ -164,19 +162,24 @@ def build_training_set(
         As it stood at t.
     instances : Instances
         Known at t (`known`), with at least one positive.
+    encoder : Encoder, optional
+        Fitted elsewhere, to be taken as it is.
 
     Returns
     -------
     Encoder
-        Fitted on these instances only.
+        Fitted on these instances only, unless one was given.
     TrainingSet
     """
     prevalence = float((instances.label == 1).mean())
-    chosen, few = _chosen(recipe, timeline.records.serials, instances)
-    encoder, values = Encoder.fit(recipe.plan, timeline, chosen)
+    chosen, few = _chosen(recipe, timeline, instances)
+    if encoder is None:
+        encoder, values = Encoder.fit(recipe.plan, timeline, chosen)
+    else:
+        values = encoder.measures.values(timeline, chosen)
     fading = _fading(chosen.end, recipe.half_life)
 
-    def of_rows(inputs: Inputs, rows: npt.NDArray[np.int64]) -> TrainingSet:
+    def of_rows(inputs: Inputs, rows: Rows) -> TrainingSet:
         labels = chosen.label[rows]
         weights = _weights(labels, recipe.negatives_per_positive, fading[rows])
         return TrainingSet(inputs, labels, weights, chosen.end[rows], prevalence)
@@ -188,17 +191,41 @@ def build_training_set(
     return encoder, training
 
 
-def _chosen(
-    recipe: Recipe, serials: Sequence[str], instances: Instances
-) -> tuple[Instances, npt.NDArray[np.int64]]:
+def _chosen(recipe: Recipe, timeline: Timeline, instances: Instances) -> tuple[Instances, Rows]:
     """Return the instances that trees train on, and which of them slower models train on."""
     ratio = recipe.negatives_per_positive
-    if ratio == 0:
+    if ratio == 0 and not recipe.max_instances:
         return instances, np.arange(len(instances))
-    hashes = sampling_hash(recipe.seed, serials, instances.gpu, instances.end)
-    few = _thinned(instances.label, hashes, max(ratio, _REPEATS))
-    many = _thinned(instances.label, hashes, max(ratio, _REPEATS, recipe.tree_negatives))
-    return instances.take(many), np.flatnonzero(few[many])
+    hashes = sampling_hash(recipe.seed, timeline.records.serials, instances.gpu, instances.end)
+    negatives = np.flatnonzero(instances.label != 1)
+    most = np.inf if ratio == 0 else max(ratio, _REPEATS, recipe.tree_negatives)
+    positives, room = _positives(recipe, timeline, instances, hashes, most)
+    slow = len(negatives) if ratio == 0 else round(max(ratio, _REPEATS) * len(positives))
+    chosen = np.sort(np.append(positives, _rarest(negatives, hashes, room)))
+    few = np.append(positives, _rarest(negatives, hashes, min(room, slow)))
+    return instances.take(chosen), np.searchsorted(chosen, np.sort(few))
+
+
+def _positives(
+    recipe: Recipe,
+    timeline: Timeline,
+    instances: Instances,
+    hashes: npt.NDArray[np.uint64],
+    ratio: float,
+) -> tuple[Rows, int]:
+    """Return the positives that stay, and how many negatives there is room for."""
+    rows = np.flatnonzero(instances.label == 1)
+    gpu, end = instances.gpu[rows], instances.end[rows]
+    hours = hours_to_failure(timeline, gpu, end, recipe.horizon)
+    fails_at = end + np.round(hours * 3.6e12).astype(np.int64)
+    failure = np.unique(np.column_stack([gpu, fails_at]), axis=0, return_inverse=True)[1].ravel()
+    counts = {"positives": len(rows), "negatives": len(instances) - len(rows)}
+    limit = min(ratio, counts["negatives"] / len(rows))
+    budget = Budget.of(recipe.max_instances, failures=int(failure.max()) + 1, ratio=limit, **counts)
+    if budget.positives < len(rows):
+        of_failure = sampling_hash(recipe.seed, timeline.records.serials, gpu, fails_at)
+        rows = rows[thin_positives(failure, of_failure, hashes[rows], budget.positives)]
+    return rows, budget.negatives
 
 
 def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
@@ -22,6 +23,7 @@ from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.features.records.timeline import Timeline
 from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
+from forewarn.pipelines.at_risk.code_events import CodeEvents
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
@@ -148,6 +150,10 @@ class Candidates:
     version : str
     hindsight : bool
         The model was trained after `at`; every row says so then.
+    span_sums : mapping of SpanSums
+        What the channels add up to in each span, as far as it was measured.
+    events : mapping of CodeEvents
+        Of each column of codes.
     """
 
     timeline: Timeline
@@ -160,6 +166,8 @@ class Candidates:
     terms: ListTerms
     version: str
     hindsight: bool = False
+    span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
+    events: Mapping[str, CodeEvents] = field(default_factory=dict)
 
     def ranked(
         self,
@@ -175,6 +183,7 @@ class Candidates:
         evidence = self._evidence()
         reasons = reasons_of(evidence, contributions)
         rank, serials = np.arange(1, len(row) + 1), self._serials()
+        drawn = {i: reasons[i].channels for i in row[choice.listed][:_MOST_DRAWN].tolist()}
         columns = {
             "rank": rank,
             "gpu_serial": serials[row],
@@ -199,17 +208,15 @@ class Candidates:
             self.horizon / 3.6e12,
             self.version,
             self.hindsight,
-            {
-                str(serials[i]): charts_of(evidence, i, reasons[i].channels)
-                for i in row[choice.listed][:_MOST_DRAWN].tolist()
-            },
+            {str(serials[i]): charts for i, charts in charts_of(evidence, drawn).items()},
             choice.sentences,
             self.terms.summary(),
         )
 
     def _evidence(self) -> ChannelEvidence:
         peers = PeerComparison.of(self.timeline, self.instances, self.plan)
-        return ChannelEvidence(self.timeline, self.instances, self.values, self.plan, peers)
+        measured = self.timeline, self.instances, self.values, self.plan
+        return ChannelEvidence(*measured, peers, self.span_sums, self.events)
 
     def _serials(self) -> npt.NDArray[np.object_]:
         serials = np.array(self.timeline.records.serials, dtype=object)

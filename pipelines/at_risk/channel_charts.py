@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from forewarn.features.duration import duration_in_words
+from forewarn.features.records.column_files import COLUMNS_AT_ONCE
+from forewarn.features.threads import in_threads
 from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.channel_names import NOUNS, UNITS, title
@@ -61,48 +64,79 @@ class Chart:
         return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
 
 
-def charts_of(evidence: ChannelEvidence, row: int, channels: Sequence[str]) -> tuple[Chart, ...]:
+@dataclass(frozen=True, slots=True)
+class _Courses:
+    """The hourly sums of one channel of some instances, each of shape (n_rows, n_hours)."""
+
+    line: Mapping[int, int]
+    total: Floats
+    count: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, evidence: ChannelEvidence, name: str, rows: Collection[int]) -> _Courses:
+        """Read a channel once for all instances of which a course is drawn."""
+        numbers = sorted(rows)
+        work = None if name in evidence.plan.kinds.float else _as_is
+        sums = evidence.timeline.grid.sums(name, name, work)
+        gpus = evidence.instances.gpu[numbers]
+        line = {row: number for number, row in enumerate(numbers)}
+        return cls(line, sums.total[gpus], sums.count[gpus])
+
+
+def charts_of(
+    evidence: ChannelEvidence, channels: Mapping[int, Sequence[str]]
+) -> dict[int, tuple[Chart, ...]]:
     """Return the drawings of the first two of some channels that have a course over time.
 
     Parameters
     ----------
     evidence : ChannelEvidence
-    row : int
-        The instance.
-    channels : sequence of str
-        The strongest first.
+    channels : mapping of int to sequence of str
+        Of each instance that is drawn, the strongest first.
     """
     kinds = evidence.plan.kinds
     drawable = {*kinds.float, *kinds.counter, *kinds.binary}
-    names = dict.fromkeys(channel.split("|")[0] for channel in channels)
-    chosen = [name for name in names if name in drawable][:_MOST_CHARTS]
-    marks = _marks(evidence, row)
-    return tuple(_chart(evidence, row, name, marks) for name in chosen)
+    chosen, rows_of = {}, defaultdict[str, set[int]](set)
+    for row, names in channels.items():
+        distinct = dict.fromkeys(name.split("|")[0] for name in names)
+        chosen[row] = [name for name in distinct if name in drawable][:_MOST_CHARTS]
+        for name in chosen[row]:
+            rows_of[name] |= {row, *_others(evidence, row)}
+    columns = in_threads(
+        lambda name: _Courses.of(evidence, name, rows_of[name]), rows_of, COLUMNS_AT_ONCE
+    )
+    courses = dict(zip(rows_of, columns, strict=True))
+    return {
+        row: tuple(_chart(evidence, row, name, courses[name]) for name in names)
+        for row, names in chosen.items()
+    }
 
 
-def _chart(
-    evidence: ChannelEvidence, row: int, name: str, marks: Sequence[tuple[float, str]]
-) -> Chart:
+def _others(evidence: ChannelEvidence, row: int) -> list[int]:
+    """Return the instances that are drawn beside one."""
+    return list(evidence.peers.near.others(row)[:_MOST_PEERS].tolist())
+
+
+def _chart(evidence: ChannelEvidence, row: int, name: str, courses: _Courses) -> Chart:
     level = name in evidence.plan.kinds.float
-    others = evidence.peers.near.others(row)[:_MOST_PEERS]
-    lines = [_course(evidence, row, gpu, name, level=level) for gpu in (row, *others.tolist())]
+    rows = (row, *_others(evidence, row))
+    lines = [_course(evidence, row, other, courses, level=level) for other in rows]
     known = [line for line in lines[1:] if np.isfinite(line).any()]
     called = title(name) if level or name not in NOUNS else f"{NOUNS[name]}, added up"
     span = duration_in_words(evidence.lengths[-1] / 1e9)
+    marks = _marks(evidence, row)
     return Chart(called, UNITS.get(name, "").strip(), span, lines[0], known, marks)
 
 
-def _course(evidence: ChannelEvidence, row: int, other: int, name: str, *, level: bool) -> Floats:
+def _course(
+    evidence: ChannelEvidence, row: int, other: int, courses: _Courses, *, level: bool
+) -> Floats:
     """Return what a channel of `other` did in the hours before the instance of `row`."""
-    grid = evidence.timeline.grid
-    work = None if level else _as_is
-    sums = grid.sums(name, name, work)
     stop = int(evidence.spans.edges[2, -1, row])
-    start = stop - max(1, round(evidence.lengths[-1] / grid.bucket))
-    gpu = int(evidence.instances.gpu[other])
-    hours = np.arange(max(start, 0), stop)
-    total = np.pad(sums.total[gpu, hours], (max(-start, 0), 0))
-    count = np.pad(sums.count[gpu, hours].astype(float), (max(-start, 0), 0))
+    start = stop - max(1, round(evidence.lengths[-1] / evidence.timeline.grid.bucket))
+    line, hours = courses.line[other], np.arange(max(start, 0), stop)
+    total = np.pad(courses.total[line, hours], (max(-start, 0), 0))
+    count = np.pad(courses.count[line, hours].astype(float), (max(-start, 0), 0))
     edges = np.linspace(0, len(total), min(_MOST_POINTS, len(total)) + 1).astype(int)[:-1]
     added, read = np.add.reduceat(total, edges), np.add.reduceat(count, edges)
     if not level:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.history import span_name
+from forewarn.features.prediction.history import SpanSums, span_name
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.hourly_sums import Work
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
@@ -83,6 +84,8 @@ class ChannelEvidence:
     values: InstanceValues
     plan: Plan
     peers: PeerComparison
+    span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
+    events: Mapping[str, CodeEvents] = field(default_factory=dict)
 
     @cached_property
     def lengths(self) -> tuple[Nanoseconds, ...]:
@@ -99,12 +102,9 @@ class ChannelEvidence:
         )
 
     @cached_property
-    def codes(self) -> dict[str, CodeEvents]:
+    def codes(self) -> Mapping[str, CodeEvents]:
         """The events of each code column within the longest span."""
-        return {
-            name: CodeEvents.of(self.timeline, self.instances, name, self.lengths[-1])
-            for name in self.plan.kinds.code
-        }
+        return self.events or CodeEvents.of_plan(self.timeline, self.instances, self.plan)
 
     def signs(self, channel: str) -> list[Signs]:
         """Return what can be said of a channel; nothing of one that is not known."""
@@ -125,8 +125,16 @@ class ChannelEvidence:
             self._failures(channel) if channel[:9] == "failures:" else self._explained(channel)
         )
 
+    def _sums(self, name: str, work: Work | None) -> SpanSums:
+        """Return what a channel adds up to in each span; read where it was not measured."""
+        if name in self.span_sums:
+            return self.span_sums[name]
+        sums = self.timeline.grid.sums(name, name, work)
+        added = self.spans.sums(sums.total), self.spans.sums(sums.count)
+        return SpanSums(*added) if work else SpanSums(*added, self.spans.sums(sums.squares))
+
     def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Signs]:
-        sums = self.spans.sums(self.timeline.grid.sums(name, name, lambda values: values).total)
+        sums = self._sums(name, lambda values: values).total
         for k in reversed(range(len(self.lengths))):
             counted = sums[k] * unit
             strength = np.where(self.peers.leads(counted), self._rare(counted), 0.0)
@@ -143,9 +151,8 @@ class ChannelEvidence:
         return np.where(rare, np.clip(deviation(counted, group), 1.0, 100.0), 0.0)
 
     def _levels(self, name: str) -> Iterator[Signs]:
-        sums = self.timeline.grid.sums(name, name)
-        total, count = self.spans.sums(sums.total), self.spans.sums(sums.count)
-        squares = self.spans.sums(sums.squares)
+        sums = self._sums(name, None)
+        total, count, squares = sums.total, sums.count, sums.squares
         with np.errstate(invalid="ignore", divide="ignore"):
             # A GPU that has not lived through a span has no level over it.
             mean = np.where(self.spans.known, total / count, np.nan)

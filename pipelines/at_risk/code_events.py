@@ -8,12 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import HOUR, Nanoseconds
 
 __all__ = ["CodeEvents"]
 
 Floats = npt.NDArray[np.float64]
+_ROWS_AT_ONCE = 2**20
 _MOST_CODES = 60  # a column with more distinct values is no list of codes to read out
 
 
@@ -41,12 +44,19 @@ class CodeEvents:
     end: npt.NDArray[np.int64]
 
     @classmethod
+    def of_plan(cls, timeline: Timeline, instances: Instances, plan: Plan) -> dict[str, CodeEvents]:
+        """Find the events of each code column within the longest span of a plan."""
+        longest = Nanoseconds(max((1, *plan.history)) * plan.window)
+        return {name: cls.of(timeline, instances, name, longest) for name in plan.kinds.code}
+
+    @classmethod
     def of(
         cls, timeline: Timeline, instances: Instances, name: str, span: Nanoseconds
     ) -> CodeEvents:
         """Find the events of the last `span` of each GPU's life before its instance ends."""
         records = timeline.records
-        happened = np.flatnonzero(records.columns[name][records.order] > 0)
+        low, codes = records.stretch(name, *records.extent)
+        happened = _rows_with_code(records, codes, low)
         happened = happened[timeline.alive[happened] & ~records.filled[happened]]
         instance_of = np.full(len(records.serials), -1, dtype=np.int64)
         instance_of[instances.gpu] = np.arange(len(instances))
@@ -55,7 +65,7 @@ class CodeEvents:
         time = records.time[happened]
         begin = np.maximum(timeline.life_start(instances.row), instances.end - span)
         near = (time > begin[row]) & (time <= instances.end[row])
-        code = records.numbers(name, happened[near])
+        code = codes[records.order[happened[near]] - low]
         return cls(len(instances), row[near], code, time[near], instances.end)
 
     @property
@@ -81,3 +91,14 @@ class CodeEvents:
         same = np.flatnonzero(self.row == row)
         pairs = zip(self.time[same].tolist(), self.code[same].tolist(), strict=True)
         return sorted((time, int(code)) for time, code in pairs)
+
+
+def _rows_with_code(
+    records: Records, codes: npt.NDArray[np.float32], low: int
+) -> npt.NDArray[np.int64]:
+    """Return the rows whose code, in rows as read from `low` on, is not 0; part after part."""
+    parts = [np.zeros(0, dtype=np.int64)]
+    for first in range(0, len(records), _ROWS_AT_ONCE):
+        as_read = records.order[first : first + _ROWS_AT_ONCE] - low
+        parts.append(first + np.flatnonzero(codes[as_read] > 0))
+    return np.concatenate(parts)

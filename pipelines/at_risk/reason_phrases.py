@@ -183,11 +183,15 @@ def _silent(mention: Mention) -> tuple[str, str]:
     ), ""
 
 
+def _times(value: float) -> str:
+    return {1: "once", 2: "twice"}.get(int(value), f"{_amount(value)} times")
+
+
 def _code(mention: Mention) -> tuple[str, str]:
-    times = "once" if mention.value == 1 else f"{_amount(mention.value)} times"
-    name = f"{title(mention.column)} {mention.detail}"
-    if mention.column == "xid" and mention.detail in XIDS:
-        name += f" ({XIDS[mention.detail]})"
+    times, name = _times(mention.value), f"{title(mention.column)} {mention.detail}"
+    explained = mention.column == "xid" and mention.detail in XIDS
+    # Two numbers side by side would be read as one.
+    name += f" ({XIDS[mention.detail]})" if explained else ":"
     last = f", {'' if mention.value == 1 else 'last '}{_ago(mention.now)}"
     others = "never" if not any(mention.others) and len(mention.others) else ""
     return f"{name} {times} {span_words(mention.span)}{last}", others or _range(mention.others)
@@ -200,7 +204,7 @@ def _ago(hours: float) -> str:
 
 
 def _failures(mention: Mention) -> tuple[str, str]:
-    times = "once" if mention.value == 1 else f"{_amount(mention.value)} times"
+    times = _times(mention.value)
     if mention.column == "failures:serial":
         return f"this GPU has failed {times} before", ""
     return f"a GPU in this slot has failed {times} lately", ""

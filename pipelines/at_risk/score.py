@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.action_costs import ActionCosts
+from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.instances import latest_instances
+from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FeatureKinds, RecordsError
@@ -20,6 +21,7 @@ from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
+from forewarn.pipelines.at_risk.code_events import CodeEvents
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.past_alerts import past_promise
 from forewarn.pipelines.config.settings import Settings
@@ -28,6 +30,7 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.regular_files import refuse_irregular
+from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["BUILTIN_RULES", "load_predictor", "score_with", "score_with_rules"]
 
@@ -35,7 +38,9 @@ BUILTIN_RULES = "builtin:rules"
 Floats = npt.NDArray[np.float64]
 
 
-def load_predictor(model: str, registry: RegistryTable | None = None) -> Predictor:
+def load_predictor(
+    model: str, registry: RegistryTable | None = None, option: str = "--model"
+) -> Predictor:
     """Load a predictor from a folder, or from a registry where it is a URI of MLflow.
 
     Raises
@@ -52,18 +57,31 @@ def load_predictor(model: str, registry: RegistryTable | None = None) -> Predict
     try:
         return Predictor.load(Path(model))
     except (ValueError, OSError, RecursionError) as error:
-        raise JobError(f"--model {error}") from None
+        raise JobError(f"{option} {error}") from None
 
 
-def _timeline(store: RecordStore, plan: Plan, at: int, step: int) -> Timeline:
-    """Return what is needed to measure instances that end within a step before `at`."""
-    return lay_out(*store.read_known(at - step - plan.reach, at))
+class _Day(NamedTuple):
+    """The newest instance of every GPU, what is needed to measure it, and its events of codes."""
+
+    timeline: Timeline
+    instances: Instances
+    events: dict[str, CodeEvents]
+
+
+def _day(store: RecordStore, plan: Plan, at: int, step: int) -> _Day:
+    """Find the instances that end within a step before `at`; let go of all other rows."""
+    timeline = lay_out(*store.read_known(at - step - plan.reach, at))
+    instances = latest_instances(timeline, window_records=plan.window_records, since=at - step)
+    events = CodeEvents.of_plan(timeline, instances, plan)
+    windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
+    few, rows = timeline.narrowed(windows)
+    return _Day(few, instances.at_rows(np.searchsorted(rows, instances.row)), events)
 
 
 def score_with(
     predictor: Predictor,
     model: str,
-    records: Path,
+    records: Location,
     at: int,
     *,
     hindsight: bool = False,
@@ -77,7 +95,7 @@ def score_with(
     predictor : Predictor
     model : str
         Where it came from, for messages.
-    records : Path
+    records : Path or RemotePath
     at : int
         Nothing from then on is read.
     hindsight : bool
@@ -106,11 +124,9 @@ def score_with(
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
-    timeline = _timeline(store, plan, at, facts["step"])
-    instances = latest_instances(
-        timeline, window_records=plan.window_records, since=at - facts["step"]
-    )
-    values = predictor.encoder.measures.values(timeline, instances)
+    timeline, instances, events = _day(store, plan, at, facts["step"])
+    span_sums: dict[str, SpanSums] = {}
+    values = predictor.encoder.measures.values(timeline, instances, span_sums)
     candidates = Candidates(
         timeline,
         instances,
@@ -126,6 +142,8 @@ def score_with(
         ),
         version=predictor.version,
         hindsight=seen,
+        span_sums=span_sums,
+        events=events,
     )
     scores = predictor.scores(values)
     return candidates.ranked(
@@ -140,17 +158,15 @@ def _costs_of(facts: Mapping[str, Any]) -> ActionCosts | None:
     return ActionCosts.from_dict(facts["costs"]) if facts.get("costs") else None
 
 
-def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
+def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskList:
     """Make the list of the built-in rules, which need no training, as of `at`.
 
     Columns of the configuration that the records lack are left out; there is no probability.
     """
     store, plan = _rules_plan(settings, records)
-    timeline = _timeline(store, plan, at, settings.step)
-    instances = latest_instances(
-        timeline, window_records=plan.window_records, since=at - settings.step
-    )
-    values = Measures.fit(plan, timeline, instances).values(timeline, instances)
+    timeline, instances, events = _day(store, plan, at, settings.step)
+    span_sums: dict[str, SpanSums] = {}
+    _, values = Measures.fit_values(plan, timeline, instances, span_sums)
     candidates = Candidates(
         timeline,
         instances,
@@ -161,6 +177,8 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
         horizon=settings.horizon,
         terms=ListTerms(settings.list.share, settings.list.costs),
         version=BUILTIN_RULES,
+        span_sums=span_sums,
+        events=events,
     )
     return candidates.ranked(
         rule_scores(values, plan),
@@ -170,7 +188,7 @@ def score_with_rules(settings: Settings, records: Path, at: int) -> AtRiskList:
     )
 
 
-def _rules_plan(settings: Settings, records: Path) -> tuple[RecordStore, Plan]:
+def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Plan]:
     """Return what of the configuration the rules can use of these records."""
     features, interval = settings.features, Nanoseconds(settings.records.interval)
     columns = RecordStore(records, FeatureKinds(), interval).columns()

@@ -117,6 +117,7 @@ class TrainingTable(StrictTable):
     strategy: Literal["variable", "sliding", "expanding"] = "expanding"
     half_life: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 4.0
     tree_negatives: Annotated[float, Field(ge=1.0, strict=True, allow_inf_nan=False)] = 50.0
+    max_instances: Annotated[int, Field(ge=0, strict=True)] = 50_000
     seed: Seed = 0
 
     @model_validator(mode="after")

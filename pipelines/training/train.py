@@ -10,10 +10,12 @@ from forewarn.evaluation.prediction.retraining_schedule import last_finished
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk, scorable
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
+from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.trained_recipe import (
     FEWEST_POSITIVES,
     RecipeTrainer,
@@ -23,7 +25,7 @@ from forewarn.models.prediction.trained_recipe import (
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
-from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.predictor_folder import save_predictor
 
 __all__ = ["train_predictor", "trained_walk"]
@@ -32,7 +34,9 @@ __all__ = ["train_predictor", "trained_walk"]
 _FINISHED_WINDOWS = 3
 
 
-def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
+def train_predictor(
+    job: Job, moment: int, folder: Path, start_from: Predictor | None = None
+) -> Predictor:
     """Train the whole predictor as of `moment` and save it (`trained_walk`).
 
     Parameters
@@ -41,13 +45,16 @@ def train_predictor(job: Job, moment: int, folder: Path) -> Predictor:
     moment : int
         Nothing from then on is read.
     folder : Path
+    start_from : Predictor, optional
+        Of another site, whose models vote beside those that are trained.
 
     Raises
     ------
     RecordsError, JobError
-        If the records break the contract or hold too few known failures.
+        If the records break the contract or hold too few known failures, or the predictor to
+        start from measures something else or was trained later.
     """
-    _, predictor = trained_walk(job, moment)
+    _, predictor = trained_walk(job, moment, start_from=start_from)
     save_predictor(predictor, folder)
     return predictor
 
@@ -59,6 +66,7 @@ def trained_walk(
     cache: TrainingCache | None = None,
     span_in_use: Nanoseconds | None = None,
     stages: Stages | None = None,
+    start_from: Predictor | None = None,
 ) -> tuple[Walk, Predictor]:
     """Walk through the last finished windows, and train the whole predictor as of `moment`.
 
@@ -75,21 +83,29 @@ def trained_walk(
     span_in_use : Nanoseconds, optional
         Training span of the champion.
     stages : Stages, optional
+    start_from : Predictor, optional
+        See `train_predictor`.
 
     Raises
     ------
     RecordsError, JobError
-        If the records break the contract or hold too few known failures.
+        As `train_predictor`.
     """
     settings, stages = replace(job.walk_settings, baselines=()), stages or Stages()
+    begin = None if start_from is None else _starting_point(start_from, job, moment)
+    if begin is not None:
+        committee = replace(settings.committee, start=tuple(begin.models))
+        settings = replace(settings, committee=committee)
     n_windows = max(_FINISHED_WINDOWS, settings.most_compared)
     past = settings.every * (n_windows + 1) + settings.recipe.horizon
     with stages("read records"):
         records, failures = job.store.read_known(settings.reads_from(moment - past), moment)
-    trainer = RecipeTrainer(settings.recipe, cache, stages)
+    trainer = RecipeTrainer(settings.recipe, cache, stages, begin)
     instances = scorable(records, failures, settings)
     walk = Walk(settings, trainer, records, failures, instances, span_in_use=span_in_use)
     starts = _finished_starts(settings, moment, records.first, n_windows)
+    if start_from is not None:
+        starts = [start for start in starts if start >= _trained_at(start_from)]
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
@@ -99,6 +115,23 @@ def trained_walk(
         predictor = _fit(walk, job, moment, span_in_use or walk.span_in_use)
         bar.update()
     return walk, predictor
+
+
+def _trained_at(predictor: Predictor) -> int:
+    return parse_moment(predictor.facts["trained_at"])
+
+
+def _starting_point(predictor: Predictor, job: Job, moment: int) -> StartingPoint:
+    """Return what to start from; refuse what knows of later or measures something else."""
+    if _trained_at(predictor) > moment:
+        raise JobError(
+            f"--start-from: was trained to {predictor.facts['trained_at']}, expected a time before "
+            f"--at {iso(moment)}."
+        )
+    try:
+        return StartingPoint.of(predictor, job.walk_settings.recipe.plan)
+    except InputError as error:
+        raise JobError(f"--start-from: {error}") from None
 
 
 def _strategy_at(settings: WalkSettings, compared: bool) -> Strategy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -15,7 +14,7 @@ from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import train_on_all
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.models.prediction.predictor import PREDICTOR_FORMAT, Predictor
+from forewarn.models.prediction.predictor import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import note
@@ -23,6 +22,7 @@ from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.experiment import digest_of
 from forewarn.pipelines.storage.leftovers import scratch_folder, sweep_scratch
 from forewarn.pipelines.storage.model_registry import Registry
+from forewarn.pipelines.storage.recipe_folder import load_recipe, save_recipe
 
 __all__ = ["RecipeCache", "train_recipe"]
 
@@ -110,17 +110,17 @@ class RecipeCache:
         """Return the recipe of a run; None, with a note, where its files are not whole."""
         try:
             with self.registry.attached(run, "recipe") as folder:
-                predictor = Predictor.load(folder)
-            shares = [float(predictor.facts[name]) for name in ("balance", "prevalence")]
-            if not all(math.isfinite(share) for share in shares):
-                raise ValueError("`balance` or `prevalence` is no number")
+                return load_recipe(folder, training_span)
         except (ValueError, TypeError, LookupError, OSError, MlflowException) as error:
             self.registry.end(run, "FAILED")  # so that nobody tries it again
             reason = " ".join(str(error).split())[:160]
             what = f"{training_span / DAY:g} days as of {iso(moment)}"
             note(f"kept recipe of {what} cannot be used and is trained anew: {reason}")
             return None
-        return TrainedRecipe(training_span, predictor.encoder, predictor.models, *shares)
+
+    def fading(self) -> RecipeCache:
+        """Return itself: what is kept is told apart by the whole configuration."""
+        return self
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
         """Keep what was trained: the run counts when it is finished."""
@@ -132,18 +132,9 @@ class RecipeCache:
             "balance": trained.balance,
             "prevalence": trained.prevalence,
         }
-        settings = self.job.walk_settings
-        predictor = Predictor(
-            trained.encoder,
-            trained.models,
-            settings.committee,
-            trained.prior,
-            settings.recipe.cascade_model,
-            facts,
-        )
         with self.registry.run(name, tags, self.parent) as run:
             self.registry.log(run, params=facts)
             with scratch_folder() as folder:
-                predictor.save(folder)
+                save_recipe(folder, trained, self.job.walk_settings, facts)
                 self.registry.attach(run, folder, "recipe")
         self.trained += 1

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.features.table_source import TableSource
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import Instances, find_instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
@@ -58,14 +58,12 @@ def timeline_of(failed: dict[int, int]) -> Timeline:
             "temperature": np.arange(len(hours)) * 7919 % 101 + 0.5,
         }
     )
-    draft = RecordsBuilder([len(table)], KINDS, ())
-    draft.put_keys(0, check_keys(table, file="hand"))
-    draft.align(HOUR)
-    draft.put(0, check_values(table, file="hand", kinds=KINDS, room=draft.room(0)))
+    query = RecordsQuery("hand", KINDS, Nanoseconds(HOUR))
+    records, _ = assemble([TableSource("hand", table)], query)
     at = START + np.array(list(failed.values()), dtype=np.int64) * HOUR
     gpu = np.array(list(failed), dtype=np.int32)
     never = np.full(len(at), np.iinfo(np.int64).max)
-    return lay_out(draft.records(), Failures(gpu, at, never, at))
+    return lay_out(records, Failures(gpu, at, never, at))
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +243,31 @@ def test_encoder_is_fitted_on_the_chosen_instances_only(
     )
     other, _ = Encoder.fit(PLAN, timeline, chosen.take(np.sort(kept)))
     assert other.to_dict() == encoder.to_dict()
+
+
+def test_a_budget_thins_the_positives_of_a_failure_before_it_loses_one(
+    timeline: Timeline, instances: Instances
+) -> None:
+    training = built(timeline, instances, max_instances=14, tree_negatives=20.0)
+    # Two failures with three positives each; 14 hold one for ten or more healthy ones.
+    assert len(training.labels) == 14
+    positive = training.ends[training.labels == 1]
+    assert ends_in_hours(instances.take(np.isin(instances.end, positive))) == sorted(
+        int(end - START) // HOUR for end in positive.tolist()
+    )
+    assert len(positive) == 2
+    assert positive.min() < START + 50 * HOUR < positive.max()
+    assert training.balance == pytest.approx(0.5)
+    assert training.prevalence == pytest.approx(6 / 293)
+    assert keys(built(timeline, instances, max_instances=293, tree_negatives=20.0)) == keys(
+        built(timeline, instances, tree_negatives=20.0)
+    )
+
+
+def test_a_budget_holds_without_a_ratio_too(timeline: Timeline, instances: Instances) -> None:
+    training = built(timeline, instances, max_instances=150, negatives_per_positive=0.0)
+    assert (training.labels == 1).sum() == 3
+    assert len(training.labels) == 3 + 144  # 287 for 6
 
 
 # --- fitting -----------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def words(kind: str, column: str, value: float, others: list[float], **more: Any
             f"power draw swings by 120 W around its mean this week; {OTHERS}: 80 W",
         ),
         (("silent", "power_draw", 1.0, []), "no reading of power draw this week"),
-        (("failures", "failures:serial", 2, []), "this GPU has failed 2 times before"),
+        (("failures", "failures:serial", 2, []), "this GPU has failed twice before"),
         (("failures", "failures:slot", 1, []), "a GPU in this slot has failed once lately"),
         (("date", "expiration_date", -1340, []), "end of warranty 1,340 days ago"),
         (("date", "built", 12, []), "built in 12 days"),
@@ -100,8 +100,8 @@ def test_a_change_says_where_it_led() -> None:
     [
         ("xid", "63", 3, 2.2, "Xid 63 (row remapped) 3 times this week, last 2 h ago"),
         ("xid", "63", 1, 0.3, "Xid 63 (row remapped) once this week, within the last hour"),
-        ("xid", "888", 2, 90.0, "Xid 888 2 times this week, last 4 days ago"),
-        ("event", "63", 1, 5.0, "event 63 once this week, 5 h ago"),
+        ("xid", "888", 2, 90.0, "Xid 888: twice this week, last 4 days ago"),
+        ("event", "63", 1, 5.0, "event 63: once this week, 5 h ago"),
     ],
 )
 def test_a_code_says_what_it_means_and_when_it_was(

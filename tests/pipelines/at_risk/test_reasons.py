@@ -197,9 +197,8 @@ def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
 
     evidence = evidence_of(fleet(change), tmp_path)
     row = [evidence.timeline.records.serials[gpu] for gpu in evidence.instances.gpu].index(SICK)
-    charts = charts_of(
-        evidence, row, ("failures:serial", "smart_5_raw", "temperature_gpu", "volts")
-    )
+    channels = ("failures:serial", "smart_5_raw", "temperature_gpu", "volts")
+    charts = charts_of(evidence, {row: channels})[row]
     assert [chart.title for chart in charts] == ["smart_5_raw", "temperature"]
     counter, level = charts
     assert len(counter.peers) == len(level.peers) == 7

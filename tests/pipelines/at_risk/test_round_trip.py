@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +113,14 @@ def _with_more_columns(fleet: pd.DataFrame) -> pd.DataFrame:
     frame["expiration_date"] = np.where(gpu % 2, "2025-06-30", "2026-01-31")
     frame["built"] = np.where(gpu % 3, "2023-02-01", "2024-08-15")
     return frame
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole_models() -> Iterator[None]:
+    """Fit all trees: of a few, too many GPUs of a list get the same chance."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("forewarn.models.prediction.trees.base._TREES", 200)
+        yield
 
 
 @pytest.fixture(scope="module")

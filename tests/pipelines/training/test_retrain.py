@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from forewarn.models.prediction import training_set as training_module
+from forewarn.models.prediction.trees import base as trees
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
@@ -72,7 +73,11 @@ class Site:
 
 def in_a_process(site: Site, day: str) -> str:
     """Retrain in a new process, which knows only what the registry holds; return its output."""
-    code = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
+    code = (
+        "import sys; from forewarn.pipelines.cli.main import main\n"
+        "from forewarn.models.prediction.trees import base\n"
+        f"base._TREES = {trees._TREES}; sys.exit(main())"
+    )
     command = [sys.executable, "-c", code, "retrain", "--at", day, "--json"]
     command += ["--records", str(site.records), "--config", str(site.config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -264,7 +269,7 @@ def test_an_input_that_became_constant_is_refused(
     refused(there, json.loads(said.out.splitlines()[-1]), "input `power_draw` became constant")
     assert "alert (drift)" in said.err
     # Whoever acts on predictions reads it, too.
-    assert "power_draw" in read_drift(folder)
+    assert "power_draw" in read_drift(folder).drifted
 
 
 def test_rollback_restores_the_champion_before(

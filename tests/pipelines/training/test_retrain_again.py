@@ -63,11 +63,13 @@ class Site:
         return sorted((self.config.parent / "mlflow" / "artifacts").glob("*/artifacts/recipe"))
 
 
-def site_in(folder: Path, records: Path, config_text: str) -> Site:
+def site_in(folder: Path, records: Path, config_text: str, store: bytes) -> Site:
     head, rest = config_text.split("[ensembles]")
     path = folder / "config.toml"
     tail = rest[rest.index("[evaluation]") :]
     path.write_text(f'{head}{TREES}{tail}[registry]\nstore = "{folder}/mlflow"\n')
+    (folder / "mlflow").mkdir()
+    (folder / "mlflow" / "mlflow.db").write_bytes(store)
     return Site(records, path)
 
 
@@ -88,10 +90,13 @@ def no_pictures() -> Any:
 
 @pytest.fixture(scope="module")
 def undisturbed(
-    records: Path, config_text: str, tmp_path_factory: pytest.TempPathFactory
+    records: Path,
+    config_text: str,
+    empty_store: bytes,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Site, Retrained, Retrained]:
     """Retrain twice; no test changes what is there."""
-    site = site_in(tmp_path_factory.mktemp("undisturbed"), records, config_text)
+    site = site_in(tmp_path_factory.mktemp("undisturbed"), records, config_text, empty_store)
     return site, site.retrain(FIRST), site.retrain(SECOND)
 
 
@@ -190,11 +195,12 @@ def test_a_retraining_killed_at_any_step_is_retried_with_the_same_result(
     undisturbed: tuple[Site, Retrained, Retrained],
     records: Path,
     config_text: str,
+    empty_store: bytes,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every retry is killed a step later, until one comes to the end."""
-    site = site_in(tmp_path, records, config_text)
+    site = site_in(tmp_path, records, config_text, empty_store)
     assert without_run(site.retrain(FIRST)) == without_run(undisturbed[1])
     process = Process(monkeypatch)
     for deadline in KILLED:
@@ -456,9 +462,9 @@ def test_a_list_of_an_earlier_day_is_made_by_the_champion_of_that_time(
 
 
 def test_a_site_without_a_predictor_has_lists_of_the_builtin_rules(
-    records: Path, config_text: str, tmp_path: Path
+    records: Path, config_text: str, empty_store: bytes, tmp_path: Path
 ) -> None:
-    site = site_in(tmp_path, records, config_text)
+    site = site_in(tmp_path, records, config_text, empty_store)
     with site.config.open("a") as file:
         file.write(f'[site]\nrecords = "{records}"\n')
     assert model_of(site, "2025-01-06") == "builtin:rules"

@@ -1,0 +1,150 @@
+"""Average precision, and cost, of training sets that are bounded by `training.max_instances`.
+
+    python benchmarks/training_budget.py [--gpus N] [--seeds 1,2,3] [--budgets 0,20000,5000]
+
+Simulates a fleet for each seed and trains trees on the last 15 days before day 24, once for each
+budget (0: all instances); each scores the eight days that follow, with all failing instances
+and one healthy one in four. Intervals resample machines; the difference is to all instances, on
+the same draws. CPU seconds are those of building the set and fitting, all threads together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.bootstrap import interval, machine_draws
+from forewarn.evaluation.prediction.ranking import average_precision_draws
+from forewarn.evaluation.prediction.walk import Walk, scorable
+from forewarn.features.prediction.as_of import as_of
+from forewarn.features.prediction.instances import Instances, find_instances
+from forewarn.features.records.ordering import sampling_hash
+from forewarn.features.records.timeline import Timeline
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.models.prediction.trained_recipe import RecipeTrainer
+from forewarn.models.prediction.training_set import (
+    Recipe,
+    TrainingSet,
+    build_training_set,
+    fit_model,
+    known,
+)
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.prediction_job import Job, open_job
+from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+
+DAYS, FIRST, EVERY, MODEL = 40, 24, 8, "gbdt"
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One training: its size and cost, and the average precision of every draw of machines."""
+
+    positives: int
+    instances: int
+    seconds: float
+    draws: Floats
+
+
+def _training(recipe: Recipe, timeline: Timeline, walk: Walk, moment: int) -> Instances:
+    every = find_instances(
+        timeline,
+        window_records=recipe.plan.window_records,
+        step_records=recipe.step_records,
+        horizon=recipe.horizon,
+    )
+    return known(every, moment, walk.settings.longest, recipe.horizon)
+
+
+def _tested(walk: Walk, moment: int) -> Instances:
+    """Return all failing instances that follow, and one healthy one in four."""
+    instances = walk.instances.between(moment, moment + EVERY * DAY)
+    instances = instances.take((instances.label >= 0) & (instances.end <= walk.last_tested))
+    hashes = sampling_hash(0, walk.records.serials, instances.gpu, instances.end)
+    return instances.take((instances.label == 1) | (hashes % np.uint64(4) == 0))
+
+
+def _outcomes(job: Job, moment: int, budgets: Sequence[int]) -> Iterator[Outcome]:
+    settings = replace(job.walk_settings, every=Nanoseconds(EVERY * DAY))
+    records, failures = job.store.read_known(moment - settings.reach, moment + (EVERY + 1) * DAY)
+    trainer = RecipeTrainer(settings.recipe)
+    walk = Walk(settings, trainer, records, failures, scorable(records, failures, settings))
+    timeline = as_of(records, failures, moment, settings.reach)
+    training, tested = _training(settings.recipe, timeline, walk, moment), _tested(walk, moment)
+    future = walk.measured_in(moment, tested)
+    machine = records.codes("machine_id", tested.row).astype(np.int64)
+    draws = machine_draws(int(machine.max()) + 1, seed=0)
+    draws = np.vstack([np.ones(draws.shape[1]), draws])  # the first is the value itself
+    for budget in budgets:
+        started = time.process_time()
+        recipe = replace(settings.recipe, max_instances=budget)
+        encoder, built = build_training_set(recipe, timeline, training)
+        model = fit_model(recipe, MODEL, built)
+        seconds = time.process_time() - started
+        scores = model.score(encoder.encode(encoder.measures.values(*future)))
+        averages = average_precision_draws(tested.label, scores, machine, draws)
+        yield Outcome(*_size(built), seconds, averages)
+
+
+def _size(training: TrainingSet) -> tuple[int, int]:
+    return int((training.labels == 1).sum()), len(training.labels)
+
+
+def _of_seed(folder: Path, n_gpus: int, seed: int, budgets: Sequence[int]) -> list[list[Outcome]]:
+    """Return the outcomes of both moments, budget after budget."""
+    if not (folder / "records").exists():
+        simulate_fleet_to(folder, n_gpus=n_gpus, n_days=DAYS, seed=seed)
+    job = open_job(folder / "records", Settings(), [MODEL])
+    begin = (job.store.files()[0][0].toordinal() - 719_163) * DAY
+    moments = [begin + (FIRST + i * EVERY) * DAY for i in range((DAYS - 1 - FIRST) // EVERY)]
+    return [list(_outcomes(job, moment, budgets)) for moment in moments]
+
+
+def _line(name: str, outcomes: Sequence[Outcome], whole: Sequence[Outcome]) -> str:
+    draws = np.mean([outcome.draws for outcome in outcomes], axis=0)
+    difference = draws - np.mean([outcome.draws for outcome in whole], axis=0)
+    positives, instances, seconds = np.mean(
+        [(each.positives, each.instances, each.seconds) for each in outcomes], axis=0
+    )
+    figures = [f"{seconds:.1f}"]
+    for values in (draws, difference):
+        low, high = interval(values[1:]) or (np.nan, np.nan)
+        figures.append(f"{values[0]:+.3f} [{low:.3f}, {high:.3f}]")
+    return f"| {name} | {positives:.0f} | {instances:,.0f} | {' | '.join(figures)} |"
+
+
+def main() -> None:
+    """Simulate, train and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, default=2000)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--budgets", default="0,40000,20000,10000,5000,2500")
+    parser.add_argument("--fleets", type=Path, help="where fleets are, or are written to")
+    asked = parser.parse_args()
+    budgets = [int(text) for text in asked.budgets.split(",")]
+    pooled: list[list[Outcome]] = [[] for _ in budgets]
+    print("| max_instances | positives | instances | CPU s | average precision | against all |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as scratch:
+        for seed in map(int, asked.seeds.split(",")):
+            folder = (asked.fleets or Path(scratch)) / f"fleet{seed}"
+            outcomes = _of_seed(folder, asked.gpus, seed, budgets)
+            for number, budget in enumerate(budgets):
+                pooled[number] += [of_moment[number] for of_moment in outcomes]
+                of_seed = [of_moment[number] for of_moment in outcomes]
+                whole = [of_moment[0] for of_moment in outcomes]
+                print(_line(f"{budget or 'all'}, seed {seed}", of_seed, whole), flush=True)
+    for number, budget in enumerate(budgets):
+        print(_line(f"{budget or 'all'}, all seeds", pooled[number], pooled[0]))
+
+
+if __name__ == "__main__":
+    main()

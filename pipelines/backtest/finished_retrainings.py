@@ -1,0 +1,203 @@
+"""The retrainings of a backtest that are done: their scores, and what later ones build on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.models.prediction.trained_recipe import TrainedRecipe
+from forewarn.pipelines.backtest.progress_folder import ProgressFolder
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.recipe_folder import load_recipe, save_recipe
+
+__all__ = ["FinishedRetrainings", "KeptRecipes"]
+
+_WINDOW, _FIXED = "window.npz", "fixed"
+_RECIPE, _FADING = "recipe", "fading"
+_ARRAYS = ("gpu", "end", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecipes:
+    """The recipes of a retraining that is not done yet (`TrainingCache`).
+
+    Attributes
+    ----------
+    progress : ProgressFolder
+    settings : WalkSettings
+    kind : str
+        Tells recipes of one span apart that weigh instances differently.
+    """
+
+    progress: ProgressFolder
+    settings: WalkSettings
+    kind: str = _RECIPE
+
+    def _name(self, moment: int, training_span: Nanoseconds) -> str:
+        return f"{self.kind}-{moment}-{training_span}"
+
+    def recall(self, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
+        """Return what a backtest that was killed trained last."""
+        name = self._name(moment, training_span)
+        if self.progress.facts(name) is None:
+            return None
+        return load_recipe(self.progress.path(name), training_span)
+
+    def keep(self, moment: int, trained: TrainedRecipe) -> None:
+        """Keep what was trained until its retraining is done."""
+        facts = {"trained_at": iso(moment), "train_length_days": trained.training_span / DAY}
+
+        def write(folder: Path) -> Mapping[str, Any]:
+            save_recipe(folder, trained, self.settings, facts)
+            return facts
+
+        self.progress.keep(self._name(moment, trained.training_span), write)
+
+    def fading(self) -> KeptRecipes:
+        """Return the recipes to which older instances count for less."""
+        return KeptRecipes(self.progress, self.settings, _FADING)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRetrainings:
+    """The retrainings that are done, in a folder.
+
+    Attributes
+    ----------
+    progress : ProgressFolder
+    strategies : sequence of str
+        Whose scores are kept.
+    """
+
+    progress: ProgressFolder
+    strategies: Sequence[str]
+
+    def path(self, moment: int) -> Path:
+        """Return the folder of a retraining."""
+        return self.progress.path(_name(moment))
+
+    def keep(self, moment: int, walk: Walk, frames: Mapping[str, pd.DataFrame]) -> None:
+        """Keep a retraining, scored (`frames` by strategy) or skipped (none).
+
+        The walk goes on with what is kept of it, as it would if it had been killed here.
+        """
+        window = walk.windows[-1] if frames else None
+        facts: dict[str, Any] = {"moment": moment, "span_in_use": walk.span_in_use, "fixed": None}
+        first = walk.fixed if Strategy.FIXED in self.strategies else None
+        first = None if self._has_fixed() else first
+
+        def write(folder: Path) -> Mapping[str, Any]:
+            for strategy, frame in frames.items():
+                table = pa.Table.from_pandas(frame, preserve_index=False)
+                pq.write_table(table, folder / f"{strategy}.parquet", compression="zstd")
+            if window is not None:
+                # The stub of savez takes any keyword for its flag of pickles.
+                np.savez(folder / _WINDOW, **_arrays_of(window))  # type: ignore[arg-type]
+                facts["by_span"], facts["by_strategy"] = _described(window)
+            if first is not None:
+                (folder / _FIXED).mkdir()
+                save_recipe(folder / _FIXED, first, walk.settings, {"trained_at": iso(moment)})
+                facts["fixed"] = first.training_span
+            return facts
+
+        self.progress.keep(_name(moment), write)
+        for kind in (_RECIPE, _FADING):
+            self.progress.drop(f"{kind}-*")  # what is done needs no model but the first
+        if window is not None:
+            walk.windows[-1] = self._window(moment, facts)
+
+    def restore(self, moment: int, walk: Walk) -> bool | None:
+        """Go on after a retraining that is done.
+
+        Returns
+        -------
+        bool or None
+            Whether it was scored, not skipped; None if it is not done, or damaged.
+        """
+        facts = self.progress.facts(_name(moment))
+        if facts is None:
+            return None
+        walk.span_in_use = facts["span_in_use"]
+        if "by_span" in facts:
+            walk.windows.append(self._window(moment, facts))
+        return "by_span" in facts
+
+    def restore_fixed(self, walk: Walk) -> None:
+        """Load the recipe of the first retraining, before another one is trained."""
+        for path in sorted(self.progress.folder.glob(f"retraining-*/{_FIXED}")):
+            if walk.fixed is None:
+                facts = self.progress.facts(path.parent.name)
+                span = None if facts is None else facts["fixed"]
+                walk.fixed = None if span is None else load_recipe(path, span)
+
+    def frames_of(self, strategy: str) -> list[Path]:
+        """Return the files of the scores of a strategy, in order of time."""
+        return sorted(self.progress.folder.glob(f"retraining-*/{strategy}.parquet"))
+
+    def _has_fixed(self) -> bool:
+        return any(self.progress.folder.glob(f"retraining-*/{_FIXED}"))
+
+    def _window(self, moment: int, facts: Mapping[str, Any]) -> WindowScores:
+        with np.load(self.path(moment) / _WINDOW, allow_pickle=False) as arrays:
+            return _window_of(moment, arrays, facts)
+
+
+def _name(moment: int) -> str:
+    return f"retraining-{iso(moment)[:19].replace(':', '')}"
+
+
+def _arrays_of(window: WindowScores) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays that later retrainings look at."""
+    arrays = {name: getattr(window.instances, name) for name in _ARRAYS}
+    arrays |= {"hashes": window.hashes, "tested": window.tested}
+    for name in ("machine", "compared"):
+        values = getattr(window, name)
+        arrays |= {} if values is None else {name: values}
+    for number, scores in enumerate(window.by_span.values()):
+        arrays |= {f"span_{number}_{name}": values for name, values in scores.items()}
+    for strategy, (_, scores) in window.by_strategy.items():
+        arrays[f"blend_{strategy}"] = scores["blend"]
+    return arrays
+
+
+def _described(window: WindowScores) -> tuple[list[Any], list[Any]]:
+    """Return what the arrays of scores are of."""
+    spans = [[span, list(scores)] for span, scores in window.by_span.items()]
+    return spans, [[strategy, span] for strategy, (span, _) in window.by_strategy.items()]
+
+
+def _window_of(
+    moment: int, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]
+) -> WindowScores:
+    gpu, end, label = (arrays[name] for name in _ARRAYS)
+    rows = np.broadcast_to(np.int64(-1), len(gpu))  # the records are gone
+    return WindowScores(
+        moment,
+        Instances(rows, gpu, end, label),
+        arrays["hashes"],
+        arrays["tested"],
+        {
+            Nanoseconds(span): {name: arrays[f"span_{number}_{name}"] for name in names}
+            for number, (span, names) in enumerate(facts["by_span"])
+        },
+        {
+            strategy: (Nanoseconds(span), {"blend": arrays[f"blend_{strategy}"]})
+            for strategy, span in facts["by_strategy"]
+        },
+        arrays.get("machine"),
+        arrays.get("compared"),
+    )
