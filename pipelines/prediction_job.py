@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from forewarn.evaluation.prediction.score_table import Protocol
 from forewarn.evaluation.prediction.strategies import Strategy
@@ -16,6 +15,7 @@ from forewarn.models.prediction.training_set import Recipe
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["Job", "open_job", "open_store"]
 
@@ -59,7 +59,7 @@ class Job:
         )
 
 
-def open_store(records: Path, settings: Settings) -> RecordStore:
+def open_store(records: Location, settings: Settings) -> RecordStore:
     """Return the store of a folder of records, read as the settings say."""
     features = settings.features
     return RecordStore(
@@ -67,12 +67,12 @@ def open_store(records: Path, settings: Settings) -> RecordStore:
     )
 
 
-def open_job(records: Path, settings: Settings, models: Sequence[str] | None = None) -> Job:
+def open_job(records: Location, settings: Settings, models: Sequence[str] | None = None) -> Job:
     """Check that records and settings fit together.
 
     Parameters
     ----------
-    records : Path
+    records : Path or RemotePath
     settings : Settings
     models : sequence of str, optional
         Models to train; by default those that the ensembles name.
@@ -145,4 +145,5 @@ def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:
         cascade_positive_weight=training.cascade_positive_weight,
         seed=training.seed,
         tree_negatives=training.tree_negatives,
+        max_instances=training.max_instances,
     )

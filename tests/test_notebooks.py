@@ -25,10 +25,12 @@ def _only_loopback(event, arguments):
 
 sys.addaudithook(_only_loopback)
 """
-# How good networks become is no question here.
+# How good the models become is no question here.
 SHORT_TRAINING = """
 from forewarn.models.prediction.networks import training
+from forewarn.models.prediction.trees import base
 
+base._TREES = 60
 training._MOST_EPOCHS, training._LEAST_EPOCHS, training._FIXED_EPOCHS = 3, 2, 2
 """
 

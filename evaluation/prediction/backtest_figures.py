@@ -27,6 +27,8 @@ __all__ = [
     "Comparison",
     "calibration_figures",
     "compare",
+    "paper_protocol",
+    "precision_draws",
     "report_strategy",
 ]
 
@@ -45,12 +47,31 @@ def _iso(moment: int) -> str:
 
 def _weighted_precision(table: ScoreTable, flagged: list[Ints]) -> tuple[float, float] | None:
     """Return the interval of the mean over windows of the precision of flagged rows."""
+    return interval(_precision_draws(table, flagged)) if flagged else None
+
+
+def _precision_draws(table: ScoreTable, flagged: list[Ints]) -> Floats:
     draws = []
     for rows in flagged:
         weights = table.draws[:, table.machine[rows]]
         with np.errstate(invalid="ignore"):
             draws.append((weights * (table.labels[rows] == 1)).sum(axis=1) / weights.sum(axis=1))
-    return interval(_mean_draws(draws)) if draws else None
+    return _mean_draws(draws)
+
+
+def precision_draws(table: ScoreTable, method: str) -> Floats:
+    """Return a method's precision@K on the 1:8 sets, mean over windows, of each draw of machines.
+
+    Returns
+    -------
+    ndarray of shape (n_draws,)
+        Of two methods, or of two tables of the same machines, in pairs; NaN where nothing that is
+        flagged was drawn. Empty if nothing is flagged at all.
+    """
+    sets = [rows[table.sampled[rows]] for _, rows in table.windows]
+    flagged = [rows[table.flags(method, rows)] for rows in sets]
+    flagged = [rows for rows in flagged if len(rows)]
+    return _precision_draws(table, flagged) if flagged else np.zeros(0)
 
 
 def _average_precision(
@@ -65,7 +86,7 @@ def _average_precision(
     return values, interval(_mean_draws(draws)) if draws else None
 
 
-def _paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
+def paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
     """Return the figures of one method on the 1:8 test sets (arXiv 2201.11853)."""
     sets = [rows[table.sampled[rows]] for _, rows in table.windows]
     flags = [table.flags(method, rows) for rows in sets]
@@ -273,7 +294,7 @@ def report_strategy(
     for method in table.methods:
         averages, bounds = _average_precision(table, method, everything)
         average = {"average_precision": _mean(averages), "average_precision_interval": bounds}
-        methods[method] = _paper_protocol(table, method)
+        methods[method] = paper_protocol(table, method)
         fleet[method] = _fleet_protocol(table, method, average)
         progress(method)
     return {"methods": methods, "fleet": fleet, "calibration": calibration_figures(table)}

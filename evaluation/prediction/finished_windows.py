@@ -21,12 +21,12 @@ from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import Calibration, fit_calibration
 
-__all__ = ["FinishedWindows"]
+__all__ = ["CALIBRATED_ON", "FinishedWindows"]
 
 Labels = npt.NDArray[np.int8]
 SampleFlags = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 
-_CALIBRATED_ON = 5
+CALIBRATED_ON = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class FinishedWindows:
     ----------
     settings : WalkSettings
     records : Records
-        Those that the rows of the windows' instances number.
+        Of the fleet whose GPUs and machines the windows number.
     timeline : Timeline
         As it stood at the moment.
     windows : list of WindowScores
@@ -81,7 +81,7 @@ class FinishedWindows:
     def calibrate(self, strategy: str, prior: Calibration) -> Calibration:
         """Fit probabilities to the last windows, out of time and as known at the moment."""
         blends, labels = [], []
-        for window in self.windows[-_CALIBRATED_ON:]:
+        for window in self.windows[-CALIBRATED_ON:]:
             window_labels = self._labels(window)
             blends.append(window.by_strategy[strategy][1]["blend"][window_labels >= 0])
             labels.append(window_labels[window_labels >= 0])
@@ -141,12 +141,8 @@ class FinishedWindows:
     def _flagged(
         self, window: WindowScores, labels: Labels, rows: npt.NDArray[np.int64]
     ) -> Flagged:
-        instances = window.instances.take(rows)
-        if self.records.texts.get(MACHINE) is None:
-            machines = instances.gpu
-        else:
-            machines = self.records.codes(MACHINE, instances.row)
-        return Flagged(labels[rows] == 1, machines.astype(np.int64))
+        machine = window.instances.gpu if window.machine is None else window.machine
+        return Flagged(labels[rows] == 1, machine[rows].astype(np.int64))
 
     def _flags(self, window: WindowScores, labels: Labels) -> dict[Nanoseconds, SampleFlags]:
         """Return the rows of a window's 1:8 set, and what each training span flags of them."""
@@ -155,8 +151,8 @@ class FinishedWindows:
         rows = np.flatnonzero(sampled)
         order = np.arange(len(rows))
         flags = {}
-        for span, scores in window.by_span.items():
-            of_rows = {name: values[rows] for name, values in scores.items()}
+        for span in window.by_span:
+            of_rows = window.scores_at(span, rows)
             span_flags = settings.committee.flags(settings.select_by, of_rows, settings.k, order)
             flags[span] = (rows, span_flags)
         return flags

@@ -90,14 +90,14 @@ class ScoreTable:
     @cached_property
     def gpu(self) -> Ints:
         """Number of each row's GPU, in the order of serials."""
-        return np.unique(self.frame["gpu_serial"].astype(str), return_inverse=True)[1]
+        return _numbers(self.frame["gpu_serial"])
 
     @cached_property
     def machine(self) -> Ints:
         """Number of each row's machine, or GPU where machines are unknown."""
         if "machine_id" not in self.frame:
             return self.gpu
-        return np.unique(self.frame["machine_id"].astype(str), return_inverse=True)[1]
+        return _numbers(self.frame["machine_id"])
 
     @cached_property
     def draws(self) -> Floats:
@@ -170,6 +170,18 @@ class ScoreTable:
         """Return the scores of `rows`, and their order by serial and end."""
         scores = {name: values[rows] for name, values in self.scores.items()}
         return scores, np.lexsort((self.end[rows], self.gpu[rows])).argsort()
+
+
+def _numbers(names: pd.Series[Any]) -> Ints:
+    """Return the number of each name in their order."""
+    if not isinstance(names.dtype, pd.CategoricalDtype):
+        return np.unique(names.astype(str), return_inverse=True)[1]
+    codes = names.cat.codes.to_numpy()
+    texts = names.cat.categories.astype(str).to_numpy()
+    present = np.unique(codes)
+    number = np.zeros(len(texts), dtype=np.int64)
+    number[present] = np.unique(texts[present], return_inverse=True)[1]
+    return np.asarray(number[codes])
 
 
 def _nanoseconds(moments: pd.Series[Any]) -> Ints:

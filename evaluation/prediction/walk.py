@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.finished_windows import FinishedWindows
+from forewarn.evaluation.prediction.finished_windows import CALIBRATED_ON, FinishedWindows
 from forewarn.evaluation.prediction.retraining_schedule import finished
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
@@ -17,7 +17,7 @@ from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import Instances, find_instances, label, untouched
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.table import Records
+from forewarn.features.records.table import MACHINE, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
@@ -26,6 +26,7 @@ from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedReci
 __all__ = ["Walk", "scorable", "train_on_all"]
 
 Floats = npt.NDArray[np.float64]
+_MEASURED_AT_ONCE = 150_000  # instances: a few hundred MiB
 
 
 def scorable(records: Records, failures: Failures, settings: WalkSettings) -> Instances:
@@ -51,9 +52,13 @@ def train_on_all(
     records: Records,
     failures: Failures,
     moment: int,
+    first: int | None = None,
 ) -> TrainedRecipe | None:
-    """Train on all that is known at `moment`, the older weighing less; None: too few failures."""
-    span = settings.whole_past(moment, records.first)
+    """Train on all that is known at `moment`, the older weighing less; None: too few failures.
+
+    `first` is the first record of all, if `records` are not all there are.
+    """
+    span = settings.whole_past(moment, records.first if first is None else first)
     timeline = as_of(records, failures, moment, settings.reach_of(span))
     names = (*settings.names, *settings.baselines)
     return trainer.fading(settings.half_life).train(timeline, moment, span, names)
@@ -81,6 +86,12 @@ class Walk:
         The first that was trained on the longest span.
     span_in_use : Nanoseconds or None
         Training span that `steady` uses; the longest until one was chosen.
+    extent : tuple of (int, int) or None
+        First and last record of all, if `records` are those of one retraining (`move_to`).
+    compared : callable or None
+        Returns the rows of a test window that training spans are compared on: those that no
+        strategy takes get only the models that decide, and are scored there only; strategies that
+        were not asked for are not scored. None: everything is trained and scored.
     """
 
     settings: WalkSettings
@@ -92,11 +103,21 @@ class Walk:
     notes: list[str] = field(default_factory=list)
     fixed: TrainedRecipe | None = None
     span_in_use: Nanoseconds | None = None
+    extent: tuple[int, int] | None = None
+    compared: Callable[[WindowScores], npt.NDArray[np.int64]] | None = None
+
+    def move_to(self, records: Records, instances: Instances) -> None:
+        """Go on with the records of another retraining, and the instances of its test window.
+
+        GPUs and machines have the same numbers in all of them.
+        """
+        self.records, self.instances = records, instances
 
     @property
     def last_tested(self) -> int:
         """The last end of an instance whose horizon the records hold whole."""
-        return self.records.last - self.settings.recipe.horizon
+        last = self.records.last if self.extent is None else self.extent[1]
+        return last - self.settings.recipe.horizon
 
     @property
     def unseen_from(self) -> int | None:
@@ -127,11 +148,15 @@ class Walk:
             if recipe is None:
                 return None
             recipes[Strategy.EXPANDING] = recipe
+        if self.compared is not None:
+            recipes = {name: recipe for name, recipe in recipes.items() if name in strategies}
         return self._score(timeline, moment, trained, recipes)
 
     def train_on_all(self, moment: int) -> TrainedRecipe | None:
         """Train on all of the past before `moment`, the older weighing less."""
-        return train_on_all(self.trainer, self.settings, self.records, self.failures, moment)
+        first = None if self.extent is None else self.extent[0]
+        past = self.records, self.failures
+        return train_on_all(self.trainer, self.settings, *past, moment, first)
 
     def _train_spans(
         self, timeline: Timeline, moment: int, strategies: Sequence[str]
@@ -142,8 +167,10 @@ class Walk:
         chosen = {longest, *self.choices(timeline, moment).values()}
         trained: dict[Nanoseconds, TrainedRecipe] = {}
         for span in sorted(settings.training_spans if compares else [longest], reverse=True):
-            baselines = settings.baselines if span in chosen else ()
-            recipe = self.trainer.train(timeline, moment, span, (*settings.names, *baselines))
+            names = settings.names if self.compared is None else settings.choosing_names
+            if span in chosen:
+                names = (*settings.names, *settings.baselines)
+            recipe = self.trainer.train(timeline, moment, span, names)
             if recipe is not None:
                 trained[span] = recipe
         return trained if longest in trained else {}
@@ -175,6 +202,18 @@ class Walk:
         starts = [window.start for window in self.windows]
         return any(finished(start, moment, every=every, horizon=horizon) for start in starts)
 
+    def forget(self, moment: int) -> None:
+        """Drop the windows that no choice and no calibration from `moment` on looks at."""
+        every, horizon = self.settings.every, self.settings.recipe.horizon
+        done = [w for w in self.windows if finished(w.start, moment, every=every, horizon=horizon)]
+        failing = [window for window in done if (window.instances.label == 1).any()]
+        # Two more than are pooled: a window may lose its failures to others that are known later.
+        needed = {
+            id(w) for w in (*done[-CALIBRATED_ON:], *failing[-self.settings.select_over - 2 :])
+        }
+        old = {id(window) for window in done} - needed
+        self.windows[:] = [window for window in self.windows if id(window) not in old]
+
     def finished_at(self, moment: int, timeline: Timeline) -> FinishedWindows:
         """Return the windows that are finished at `moment`, with what was known of them then."""
         return FinishedWindows.at(moment, self.windows, self.settings, self.records, timeline)
@@ -191,9 +230,9 @@ class Walk:
         if window is None:
             return None
         future = self.measured_in(moment, window.instances)
-        distinct = {id(recipe): recipe for recipe in (*trained.values(), *recipes.values())}
+        distinct = {id(recipe): recipe for recipe in recipes.values()}
         scored = {key: self._scores(recipe, *future) for key, recipe in distinct.items()}
-        window.by_span |= {span: scored[id(recipe)] for span, recipe in trained.items()}
+        self._score_spans(window, trained, scored, future)
         for strategy, recipe in recipes.items():
             scores = scored[id(recipe)]
             blended = self.settings.committee.blend(scores)
@@ -204,6 +243,25 @@ class Walk:
         self.windows.append(window)
         return window
 
+    def _score_spans(
+        self,
+        window: WindowScores,
+        trained: Mapping[Nanoseconds, TrainedRecipe],
+        scored: Mapping[int, dict[str, Floats]],
+        future: tuple[Timeline, Instances],
+    ) -> None:
+        """Keep the scores of every training span, where spans are compared."""
+        if self.compared is not None:
+            window.compared = self.compared(window)
+        timeline, instances = future
+        rows = np.arange(len(instances)) if window.compared is None else window.compared
+        for span, recipe in trained.items():
+            scores = scored.get(id(recipe))
+            if scores is None:
+                window.by_span[span] = self._scores(recipe, timeline, instances.take(rows))
+            else:
+                window.by_span[span] = {name: values[rows] for name, values in scores.items()}
+
     def _window(self, moment: int) -> WindowScores | None:
         instances = self.instances.between(moment, moment + self.settings.every)
         gpu, end, recipe = instances.gpu, instances.end, self.settings.recipe
@@ -212,7 +270,10 @@ class Walk:
         if not tested.any():
             return None
         hashes = sampling_hash(recipe.seed, self.records.serials, gpu, end)
-        return WindowScores(moment, instances, hashes, tested)
+        machine = None
+        if MACHINE in self.records.texts:
+            machine = self.records.codes(MACHINE, instances.row).astype(np.int64)
+        return WindowScores(moment, instances, hashes, tested, machine=machine)
 
     def measured_in(self, moment: int, instances: Instances) -> tuple[Timeline, Instances]:
         """Return a timeline that the instances of a test window can be measured in."""
@@ -224,8 +285,12 @@ class Walk:
     def _scores(
         self, trained: TrainedRecipe, timeline: Timeline, instances: Instances
     ) -> dict[str, Floats]:
-        stage = self.trainer.stage
-        with stage("measure test windows"):
-            values = trained.encoder.measures.values(timeline, instances)
+        """Score instances, measured some at a time: measured values take most of the memory."""
+        stage, parts = self.trainer.stage, []
+        rows = np.arange(len(instances))
+        for start in range(0, max(len(rows), 1), _MEASURED_AT_ONCE):
+            part = instances.take(rows[start : start + _MEASURED_AT_ONCE])
+            with stage("measure test windows"):
+                parts.append(trained.inputs(trained.encoder.measures.values(timeline, part)))
         with stage("score"):
-            return trained.scores(values)
+            return trained.scores_of(parts)

@@ -61,6 +61,15 @@ class WalkSettings:
         return (*self.models, CASCADE_FIRST)
 
     @property
+    def choosing_names(self) -> tuple[str, ...]:
+        """Scores that the choice of a training span needs."""
+        if self.select_by == "parallel":
+            return self.committee.parallel
+        if self.select_by == "cascade":
+            return tuple(name for name, _ in self.committee.cascade)
+        return (self.select_by,)
+
+    @property
     def longest(self) -> Nanoseconds:
         """The longest training span."""
         return max(self.training_spans)

@@ -37,9 +37,13 @@ class WindowScores:
     tested : ndarray of shape (n,), bool
         In the end known to be instances, with a known label and a horizon that was seen whole.
     by_span : dict
-        Scores by training span.
+        Scores by training span, of the instances of `compared`.
     by_strategy : dict
         Training span and scores by strategy.
+    machine : ndarray of shape (n,), int64, or None
+        Number of the machine of each; None where machines are unknown.
+    compared : ndarray, int64, or None
+        The rows, in ascending order, that training spans are compared on; None: all.
     """
 
     start: int
@@ -48,6 +52,13 @@ class WindowScores:
     tested: npt.NDArray[np.bool_]
     by_span: dict[Nanoseconds, dict[str, Floats]] = field(default_factory=dict)
     by_strategy: dict[str, tuple[Nanoseconds, dict[str, Floats]]] = field(default_factory=dict)
+    machine: npt.NDArray[np.int64] | None = None
+    compared: npt.NDArray[np.int64] | None = None
+
+    def scores_at(self, span: Nanoseconds, rows: npt.NDArray[np.int64]) -> dict[str, Floats]:
+        """Return the scores of a training span at `rows`, which are among `compared`."""
+        at = rows if self.compared is None else np.searchsorted(self.compared, rows)
+        return {name: values[at] for name, values in self.by_span[span].items()}
 
     def known_labels(self, timeline: Timeline, recipe: Recipe) -> npt.NDArray[np.int8]:
         """Return the labels of the instances as far as the timeline knows, else -1."""

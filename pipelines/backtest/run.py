@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tqdm import tqdm
 
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL
 from forewarn.evaluation.prediction.backtest_figures import report_strategy
+from forewarn.evaluation.prediction.compared_rows import ComparedRows
 from forewarn.evaluation.prediction.daily_list import lists_of
+from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.list_worth import list_promise, list_worth
 from forewarn.evaluation.prediction.retraining_schedule import retraining_times
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk import Walk, scorable
-from forewarn.features.records.table import Records
-from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY
+from forewarn.models.prediction.predictor import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import FEWEST_POSITIVES, RecipeTrainer
+from forewarn.pipelines.backtest.finished_retrainings import FinishedRetrainings, KeptRecipes
 from forewarn.pipelines.backtest.page import render_report
+from forewarn.pipelines.backtest.progress_folder import ProgressFolder
 from forewarn.pipelines.backtest.score_frames import strategy_frame
+from forewarn.pipelines.backtest.windowed_records import WindowedRecords, fingerprint
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
@@ -48,6 +55,9 @@ def run_backtest(
 ) -> dict[str, Any]:
     """Backtest and write scores, `report.json` and `report.html` into `out`.
 
+    Each retraining is kept there when it is done, so that a backtest which was killed goes on,
+    and ends with the same bytes of scores; what was kept goes when all is done.
+
     Parameters
     ----------
     job : Job
@@ -67,26 +77,47 @@ def run_backtest(
     RecordsError, JobError
         If the records break the contract, or no retraining is left.
     """
-    stages, settings = Stages(), job.walk_settings
+    stages, store = Stages(), job.store
+    made_of: dict[str, Any] = {"records": fingerprint(store)}
     with stages("read records"):
-        records, failures = job.store.read_known()
-    with stages("find instances"):
-        timeline = lay_out(records, failures)
-        instances = scorable(records, failures, settings)
-    trainer = RecipeTrainer(settings.recipe, stage=stages)
-    walk = Walk(settings, trainer, records, failures, instances)
-    times = _times(job, records, start, end)
-    _walk_through(walk, job, times, strategies)
-    with stages("evaluate"):
-        tables = {name: _table(walk, timeline, name, job) for name in strategies}
-        report = _report(job, walk, tables) | {"left_out": _left_out(walk, times)}
-    report |= {"notes": [*records.seen.notes(), *job.notes, *walk.notes], **stages.figures()}
-    _write(out, tables, report)
+        records = WindowedRecords.of(job, lambda fleet: _times(job, fleet, start, end))
+    times = sorted(records.survey.seen_before)
+    made_of["configuration"] = _configuration(job, strategies, times)
+    with _progress(out, made_of) as progress:
+        done = FinishedRetrainings(progress, strategies)
+        walk = _walk(records, progress, stages)
+        _walk_through(walk, records, done, times)
+        records.refuse_changes(made_of["records"])
+        with stages("evaluate"):
+            report = _report(job, records, done) | {"left_out": _left_out(records, times)}
+        report |= {"notes": [*records.notes, *job.notes, *walk.notes], **stages.figures()}
+        _write(out, done, report)
     return report
 
 
-def _times(job: Job, records: Records, start: int | None, end: int | None) -> list[int]:
-    first, last = records.first, records.last
+def _configuration(job: Job, strategies: Sequence[str], times: Sequence[int]) -> list[Any]:
+    """Return all that decides what a retraining gives, besides the records."""
+    settings = json.loads(json.dumps(dataclasses.asdict(job.walk_settings), default=list))
+    return [settings, sorted(strategies), list(times), version("forewarn"), PREDICTOR_FORMAT]
+
+
+@contextmanager
+def _progress(out: Path, made_of: dict[str, Any]) -> Iterator[ProgressFolder]:
+    """Yield the folder of what is done; it goes when all is, or with input that is refused."""
+    new = not out.exists()
+    progress = ProgressFolder.of(out, made_of)
+    try:
+        yield progress
+    except InputError:
+        progress.remove()
+        if new and not any(out.iterdir()):
+            out.rmdir()
+        raise
+    progress.remove()
+
+
+def _times(job: Job, fleet: FleetSurvey, start: int | None, end: int | None) -> list[int]:
+    first, last = fleet.first, fleet.last
     times = retraining_times(
         first,
         last,
@@ -105,39 +136,94 @@ def _times(job: Job, records: Records, start: int | None, end: int | None) -> li
     return times
 
 
-def _walk_through(walk: Walk, job: Job, times: list[int], strategies: Sequence[str]) -> None:
+def _walk(records: WindowedRecords, progress: ProgressFolder, stages: Stages) -> Walk:
+    """Return a walk that has seen no window yet."""
+    fleet, settings = records.fleet, records.job.walk_settings
+    return Walk(
+        settings,
+        RecipeTrainer(settings.recipe, KeptRecipes(progress, settings), stages),
+        fleet.newest,
+        fleet.failures,
+        records.survey.instances.between(0, 0),
+        extent=(fleet.first, fleet.last),
+        compared=ComparedRows(settings, fleet, records.survey.seen_before),
+    )
+
+
+def _walk_through(
+    walk: Walk, records: WindowedRecords, done: FinishedRetrainings, times: list[int]
+) -> None:
+    n_scored = n_restored = 0
     with progress_bar(len(times), "backtest", "retraining") as bar:
         for moment in times:
             bar.set_postfix_str(iso(moment)[:10])
-            if walk.retrain(moment, strategies) is None:
-                walk.notes.append(
-                    f"retraining of {iso(moment)} skipped: fewer than {FEWEST_POSITIVES} positives "
-                    "known, no negatives, or no known label after it (records must go on for a "
-                    "horizon)"
-                )
-                note(walk.notes[-1])
+            scored = done.restore(moment, walk)
+            if scored is None:
+                scored = _retrain(walk, records, done, moment)
+            else:
+                n_restored += 1
+                bar.initial = n_restored  # it took no time: the others will
+            if not scored:
+                _skip(walk, moment)
+            n_scored += scored
+            walk.forget(moment)
             bar.update()
-    if not walk.windows:
+    walk.move_to(records.fleet.newest, walk.instances)  # lets go of the last records
+    if not n_scored:
         raise JobError(
-            f"{job.store.folder}: no retraining is left of {len(times)}. Each needs "
+            f"{records.job.store.folder}: no retraining is left of {len(times)}. Each needs "
             f"{FEWEST_POSITIVES} positives before it (instances that a failure follows within the "
             "horizon), a negative, and records for at least one horizon after it."
         )
 
 
-def _table(walk: Walk, timeline: Timeline, strategy: str, job: Job) -> ScoreTable:
+def _retrain(walk: Walk, records: WindowedRecords, done: FinishedRetrainings, moment: int) -> bool:
+    """Retrain, score and keep a test window; False if the retraining is skipped."""
+    done.restore_fixed(walk)
+    walk.move_to(records.fleet.newest, walk.instances)  # lets go of those of the one before
+    with walk.trainer.stage("read records"):
+        walk.move_to(*records.at(moment, done.strategies))
+    window = walk.retrain(moment, done.strategies)
+    frames = {}
+    if window is not None:
+        truth = records.fleet.truth
+        frames = {name: strategy_frame(walk, truth, window, name) for name in done.strategies}
+    with walk.trainer.stage("keep"):
+        done.keep(moment, walk, frames)
+    return window is not None
+
+
+def _skip(walk: Walk, moment: int) -> None:
+    walk.notes.append(
+        f"retraining of {iso(moment)} skipped: fewer than {FEWEST_POSITIVES} positives "
+        "known, no negatives, or no known label after it (records must go on for a "
+        "horizon)"
+    )
+    note(walk.notes[-1])
+
+
+def _table(records: WindowedRecords, done: FinishedRetrainings, strategy: str) -> ScoreTable:
     """Return the table of scores of a strategy (docs/formats.md, section 3)."""
-    frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
-    return ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
+    texts = ["gpu_serial", "machine_id"]  # read as numbers of texts, of which there are few
+    parts = [pq.read_table(path, read_dictionary=texts) for path in done.frames_of(strategy)]
+    table = pa.concat_tables(parts).unify_dictionaries()
+    del parts
+    frame = table.to_pandas(split_blocks=True, self_destruct=True)  # column by column
+    del table
+    later = records.survey.instances.end
+    later = later[later > records.last_tested]
+    unseen_from = int(later.min()) if len(later) else None
+    return ScoreTable(frame, records.job.protocol, unseen_from)
 
 
-def _left_out(walk: Walk, times: Sequence[int]) -> dict[str, Any]:
+def _left_out(records: WindowedRecords, times: Sequence[int]) -> dict[str, Any]:
     """Return what would have been tested, had the records gone on for a horizon."""
-    instances = walk.instances.between(times[0], times[-1] + walk.settings.every)
-    instances = instances.take(instances.end > walk.last_tested)
-    _, midnights = lists_of(instances.end, step=walk.settings.recipe.step, day=DAY)
+    settings = records.job.walk_settings
+    instances = records.survey.instances.between(times[0], times[-1] + settings.every)
+    instances = instances.take(instances.end > records.last_tested)
+    _, midnights = lists_of(instances.end, step=settings.recipe.step, day=DAY)
     return {
-        "last_record": iso(walk.records.last),
+        "last_record": iso(records.fleet.last),
         "from": iso(int(instances.end.min())) if len(instances) else None,
         "instances": len(instances),
         "positives": int((instances.label == 1).sum()),
@@ -145,49 +231,63 @@ def _left_out(walk: Walk, times: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _report(job: Job, walk: Walk, tables: dict[str, ScoreTable]) -> dict[str, Any]:
+def _report(job: Job, records: WindowedRecords, done: FinishedRetrainings) -> dict[str, Any]:
     """Return the figures of all strategies, and what they were made from."""
-    records, instances = walk.records, walk.instances
+    instances = records.survey.instances
     report: dict[str, Any] = {"methods": {}, "fleet": {}, "calibration": {}}
     report |= {"worth": {}, "promise": {}}
-    costs = job.settings.list.costs
-    with progress_bar(len(tables), "evaluate", "strategy") as bar:
-        for strategy, table in tables.items():
-            figures = report_strategy(table, progress=bar.set_postfix_str)
-            for part in ("methods", "fleet"):
-                report[part] |= {f"{n}_{strategy}": f for n, f in figures[part].items()}
-            report["calibration"][strategy] = figures["calibration"]
-            report["worth"][strategy] = list_worth(table, costs, job.settings.evaluation.k)
-            promise = list_promise(table, costs)
-            report["promise"][strategy] = None if promise is None else promise.to_dict()
+    with progress_bar(len(done.strategies), "evaluate", "strategy") as bar:
+        for strategy in done.strategies:
+            _report_strategy(report, strategy, _table(records, done, strategy), job, bar)
             bar.update()
-    known = (instances.label >= 0) & (instances.end <= walk.last_tested)
+    known = (instances.label >= 0) & (instances.end <= records.last_tested)
     return report | {
         "prevalence": float((instances.label[known] == 1).mean()) if known.any() else None,
         "share": job.settings.list.share,
         "k": job.settings.evaluation.k,
         "interval_level": INTERVAL_LEVEL,
         "horizon_hours": job.settings.horizon / 3.6e12,
-        "records": len(records) - records.seen.filled,
+        "records": records.survey.n_records,
         "instances": len(instances),
         "positives": int((instances.label == 1).sum()),
-        "gpus": len(records.serials),
+        "gpus": len(records.fleet.serials),
     }
+
+
+def _report_strategy(
+    report: dict[str, Any], strategy: str, table: ScoreTable, job: Job, bar: tqdm[Any]
+) -> None:
+    """Add the figures of a strategy, whose table is let go of before the next one is read."""
+    costs = job.settings.list.costs
+    figures = report_strategy(table, progress=bar.set_postfix_str)
+    for part in ("methods", "fleet"):
+        report[part] |= {f"{name}_{strategy}": value for name, value in figures[part].items()}
+    report["calibration"][strategy] = figures["calibration"]
+    report["worth"][strategy] = list_worth(table, costs, job.settings.evaluation.k)
+    promise = list_promise(table, costs)
+    report["promise"][strategy] = None if promise is None else promise.to_dict()
 
 
 def _file_name(strategy: str) -> str:
     return "scores.parquet" if strategy == Strategy.VARIABLE else f"scores_{strategy}.parquet"
 
 
-def _write(out: Path, tables: dict[str, ScoreTable], report: dict[str, Any]) -> None:
+def _write(out: Path, done: FinishedRetrainings, report: dict[str, Any]) -> None:
     """Write all files under temporary names first, so that none is new if one fails."""
     page = render_report(report)
     with ExitStack() as files:
-        for strategy, table in tables.items():
+        for strategy in done.strategies:
             path = files.enter_context(replacing(out / _file_name(strategy)))
-            arrow = pa.Table.from_pandas(table.frame, preserve_index=False)
-            pq.write_table(arrow, path, compression="zstd")
+            _join(done.frames_of(strategy), path)
         path = files.enter_context(replacing(out / "report.json"))
         path.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         path = files.enter_context(replacing(out / "report.html"))
         path.write_text(page, encoding="utf-8")
+
+
+def _join(parts: Sequence[Path], path: Path) -> None:
+    """Write the tables of all test windows into one file, one at a time."""
+    schema = pq.read_schema(parts[0])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for part in parts:
+            writer.write_table(pq.read_table(part))

@@ -18,6 +18,7 @@ from forewarn.pipelines.cli.options import (
     integer_at_least,
     names_of,
 )
+from forewarn.pipelines.cli.prediction_study import add_study_prediction
 from forewarn.pipelines.runtime.terminal import say
 
 __all__ = ["add_study"]
@@ -32,6 +33,7 @@ def add_study(commands: Commands) -> None:
     _add_study_thresholds(parts)
     _add_study_response(parts)
     _add_study_diagnosis(parts)
+    add_study_prediction(parts)
     command = add_command(
         parts,
         "detection",

@@ -12,17 +12,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.features.table_source import TableSource
 
+from forewarn.evaluation.prediction.compared_rows import ComparedRows
+from forewarn.evaluation.prediction.fleet_survey import Span, survey_fleet
+from forewarn.evaluation.prediction.instance_survey import survey_instances
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk, scorable
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.records_builder import RecordsBuilder
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
@@ -119,14 +122,9 @@ def records_of(frame: pd.DataFrame) -> Records:
             **columns,
         }
     )
-    draft = RecordsBuilder([len(table)], KINDS, ("machine_id",))
-    draft.put_keys(0, check_keys(table, file="hand"))
-    draft.align(HOUR)
-    values = check_values(
-        table, file="hand", kinds=KINDS, optional=("machine_id",), room=draft.room(0)
-    )
-    draft.put(0, values)
-    return draft.records()
+    query = RecordsQuery("hand", KINDS, Nanoseconds(HOUR), ("machine_id",))
+    records, _ = assemble([TableSource("hand", table)], query)
+    return records
 
 
 def failures_of(tickets: tuple[Ticket, ...]) -> Failures:
@@ -253,6 +251,33 @@ def test_three_half_lives_are_read_and_no_less_than_the_longest_length() -> None
         assert read <= at(288 - 12 - span) - RECIPE.plan.reach
     assert TERMS.whole_past(at(288), START) / HOUR == 276.0
     assert replace(TERMS, strategy=Strategy.EXPANDING).reads_from(at(288)) is None
+
+
+def test_spans_that_no_strategy_takes_are_scored_where_they_are_compared_only(
+    base: Walk,
+) -> None:
+    walk = walk_of()
+    everything, none = [Span(at(0), at(N_HOURS))], Nanoseconds(0)
+    fleet = survey_fleet(lambda _: walk.records, everything, none, lambda _: walk.failures)
+    moments = [at(hour) for hour in (*TIMES, NOW)]
+    survey = survey_instances(lambda _: walk.records, everything, none, fleet, RECIPE, moments)
+    walk.compared = ComparedRows(walk.settings, fleet, survey.seen_before)
+    for hour, whole in zip(TIMES, base.windows, strict=True):
+        window = walk.retrain(at(hour), ("variable", "expanding"))
+        assert window is not None
+        assert window.by_strategy.keys() == {"variable", "expanding"}
+        for name, (span, scores) in window.by_strategy.items():
+            assert span == whole.by_strategy[name][0]
+            for score, values in scores.items():
+                assert np.array_equal(values, whole.by_strategy[name][1][score])
+        assert window.compared is not None
+        assert len(window.compared) < len(window.instances)
+        assert (len(window.compared) > 0) == (hour < TIMES[-1])  # the last one is not finished
+        for span, scores in window.by_span.items():
+            assert np.array_equal(scores["gbdt"], whole.by_span[span]["gbdt"][window.compared])
+            taken = span in (LONG, window.by_strategy["variable"][0])
+            assert (CASCADE_FIRST in scores) == taken
+    assert walk.choices(seen(walk), at(NOW)) == base.choices(seen(base), at(NOW))
 
 
 def test_fixed_keeps_the_first_model_and_sliding_does_not(base: Walk) -> None:
@@ -541,7 +566,8 @@ def scored(walk: Walk, hour: int, best: dict[Nanoseconds, int]) -> WindowScores:
     mine = walk.instances.between(at(hour), at(hour + 48))
     mine = mine.take(mine.label >= 0)
     hashes = sampling_hash(0, walk.records.serials, mine.gpu, mine.end)
-    window = WindowScores(at(hour), mine, hashes, mine.label >= 0)
+    machine = walk.records.codes("machine_id", mine.row).astype(np.int64)
+    window = WindowScores(at(hour), mine, hashes, mine.label >= 0, machine=machine)
     for length, gpu in best.items():
         window.by_span[length] = puts_first(window, gpu)
     return window

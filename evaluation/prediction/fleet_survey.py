@@ -1,0 +1,276 @@
+"""A survey of the keys of all records, a span at a time: who there is, who fails, who is last seen.
+
+A backtest reads the features of one retraining at a time. What labels need of everything else is
+found from keys alone, and does not depend on the spans that records are read in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.file_check import States, numbers_of
+from forewarn.features.records.out_of_service import OutOfService
+from forewarn.features.records.runs import Runs
+from forewarn.features.records.table import (
+    MACHINE,
+    CheckReport,
+    Records,
+    RecordsError,
+    TextColumn,
+)
+from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds
+
+__all__ = ["FleetSurvey", "ReadSpan", "Span", "margin_of", "survey_fleet"]
+
+Ints = npt.NDArray[np.int64]
+
+# Records read before a span: what is filled in or left out in it depends on the ones before.
+_MARGIN_RECORDS = 36
+
+
+class Span(NamedTuple):
+    """A span [start, end) of records that are read at once."""
+
+    start: int
+    end: int
+
+    def begun_earlier(self, margin: int) -> Span:
+        """Return the span with a margin before it."""
+        return Span(self.start - margin, self.end)
+
+
+ReadSpan = Callable[[Span], Records]
+
+
+def margin_of(interval: int) -> Nanoseconds:
+    """Return how much earlier reading has to begin for a span to look as it does in the whole.
+
+    Only clocks that tick twice an interval for so long would need more.
+    """
+    return Nanoseconds(_MARGIN_RECORDS * interval)
+
+
+@dataclass(frozen=True)
+class FleetSurvey:
+    """What is known of all records without their features.
+
+    Attributes
+    ----------
+    serials : tuple of str
+        Sorted; GPUs are numbered by it.
+    machines : tuple of str or None
+        Sorted; None where no record names one.
+    first : int
+        The first moment of which there is a record.
+    newest : Records
+        One record a GPU, its last, without features.
+    failures : Failures
+        Of all sources.
+    seen : CheckReport
+        What was left out of all records.
+    """
+
+    serials: tuple[str, ...]
+    machines: tuple[str, ...] | None
+    first: int
+    newest: Records
+    failures: Failures
+    seen: CheckReport
+
+    @property
+    def last(self) -> int:
+        """The last moment of which there is a record."""
+        return self.newest.last
+
+    @cached_property
+    def truth(self) -> Timeline:
+        """The last records and all failures: labels are made from them."""
+        return lay_out(self.newest, self.failures)
+
+    def numbered(self, records: Records) -> Records:
+        """Return records of some span with GPUs and machines numbered as in the whole fleet."""
+        records = replace(self._with_all_gpus(records), out_of_service=self.newest.out_of_service)
+        if self.machines is None:
+            return records
+        column = records.texts.get(MACHINE)
+        if column is None:
+            runs = Runs.without_values(len(self.serials))
+        else:
+            position = {machine: number for number, machine in enumerate(self.machines)}
+            runs = column.runs.renumbered(numbers_of(column.texts, position))
+        texts = records.texts | {MACHINE: TextColumn(self.machines, runs)}
+        return replace(records, texts=texts)
+
+    def _with_all_gpus(self, records: Records) -> Records:
+        if records.serials == self.serials:
+            return records
+        number, n_gpus = _numbers(self.serials, records), len(self.serials)
+        texts = {
+            name: replace(column, runs=column.runs.of_gpus(number, n_gpus))
+            for name, column in records.texts.items()
+        }
+        dates = {name: runs.of_gpus(number, n_gpus) for name, runs in records.dates.items()}
+        return replace(
+            records, serials=self.serials, gpu=number[records.gpu], texts=texts, dates=dates
+        )
+
+    def rows_in(self, records: Records, instances: Instances) -> Instances:
+        """Return instances with the rows of their ends in records that have them."""
+        keys = records.gpu_bounds(), records.time
+        return instances.at_rows(_rows_of(*keys, instances.gpu, instances.end))
+
+
+def _positions(names: Sequence[str], chosen: Sequence[str]) -> Ints:
+    number = {name: position for position, name in enumerate(names)}
+    return np.array([number[name] for name in chosen], dtype=np.int64)
+
+
+def _numbers(serials: Sequence[str], records: Records) -> npt.NDArray[np.int32]:
+    return _positions(serials, records.serials).astype(np.int32)
+
+
+@compiled
+def _rows_of(bounds: Ints, time: Ints, gpu: npt.NDArray[np.int32], end: Ints) -> Ints:
+    """Return the row of each GPU and time; both come by GPU and time."""
+    rows = np.empty(len(gpu), dtype=np.int64)
+    row = 0
+    for i in range(len(gpu)):
+        row = max(row, bounds[gpu[i]])
+        while time[row] < end[i]:
+            row += 1
+        rows[i] = row
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """What one span showed; GPUs by the numbers of its own serials."""
+
+    interval: int
+    serials: tuple[str, ...]
+    machines: tuple[str, ...] | None
+    states: States
+    last: Ints
+    first: int
+    absent: OutOfService
+    seen: CheckReport
+
+    @classmethod
+    def of(cls, records: Records, seen: CheckReport) -> _Sighting:
+        bounds, machine = records.gpu_bounds(), records.texts.get(MACHINE)
+        # Between two changes nothing begins or ends, and most GPUs never fail.
+        changes = np.append(True, np.diff(records.failed))[: len(records)]
+        changes[bounds[:-1]] = True
+        rows = np.flatnonzero(changes)
+        return cls(
+            interval=records.interval,
+            serials=records.serials,
+            machines=None if machine is None else machine.texts,
+            states=States(records.gpu[rows], records.time[rows], records.failed[rows]),
+            last=records.time[bounds[1:] - 1],
+            first=records.first,
+            absent=records.out_of_service,
+            seen=seen,
+        )
+
+    def numbered(self, serials: Sequence[str]) -> _Sighting:
+        """Return the same with GPUs numbered as in the whole fleet."""
+        number = _positions(serials, self.serials).astype(np.int32)
+        last = np.full(len(serials), np.iinfo(np.int64).min)
+        last[number] = self.last
+        return replace(
+            self,
+            last=last,
+            states=self.states._replace(gpu=number[self.states.gpu]),
+            absent=replace(self.absent, gpu=number[self.absent.gpu]),
+        )
+
+
+def survey_fleet(
+    read: ReadSpan,
+    spans: Sequence[Span],
+    margin: Nanoseconds,
+    reported: Callable[[Sequence[str]], Failures],
+) -> FleetSurvey:
+    """Look at the keys of all records.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the records of a span, with features or without.
+    spans : sequence of Span
+        One after another; together everything. One at a time is in memory.
+    margin : Nanoseconds
+        How much earlier than a span reading begins (`margin_of`).
+    reported : callable
+        Returns the failures of some serials that tables beside the records tell of.
+    """
+    parts = [_sight(read, span, margin if number else 0) for number, span in enumerate(spans)]
+    serials = tuple(sorted(set().union(*(part.serials for part in parts))))
+    named = [part.machines for part in parts if part.machines is not None]
+    parts = [part.numbered(serials) for part in parts]
+    states = States.joined([part.states for part in parts])
+    return FleetSurvey(
+        serials=serials,
+        machines=tuple(sorted(set().union(*named))) if named else None,
+        first=min(part.first for part in parts),
+        newest=_newest(serials, parts),
+        failures=Failures.of_rows(*states).joined(reported(serials)),
+        seen=_together([part.seen for part in parts]),
+    )
+
+
+def _sight(read: ReadSpan, span: Span, margin: int) -> _Sighting:
+    records = read(span.begun_earlier(margin))
+    seen = records.seen
+    if margin and seen.without_key + seen.doubled + seen.too_close:
+        seen = _without(seen, _seen_in(read, Span(span.start - margin, span.start)))
+    return _Sighting.of(records, seen)
+
+
+def _seen_in(read: ReadSpan, span: Span) -> CheckReport:
+    try:
+        return read(span).seen
+    except RecordsError:  # there is none
+        return CheckReport()
+
+
+_LEFT_OUT = ("without_key", "doubled", "too_close")
+
+
+def _without(seen: CheckReport, margin: CheckReport) -> CheckReport:
+    left = {name: getattr(seen, name) - getattr(margin, name) for name in _LEFT_OUT}
+    return replace(seen, **left)
+
+
+def _together(parts: Sequence[CheckReport]) -> CheckReport:
+    left = {name: sum(getattr(seen, name) for seen in parts) for name in _LEFT_OUT}
+    return replace(CheckReport(naive_time=any(seen.naive_time for seen in parts)), **left)
+
+
+def _newest(serials: tuple[str, ...], parts: Sequence[_Sighting]) -> Records:
+    """Return the last record of each GPU, and all spans out of service."""
+    n, spans = len(serials), [part.absent for part in parts]
+    columns = [[getattr(span, name) for span in spans] for name in ("gpu", "start", "end")]
+    table = np.column_stack([np.concatenate(column) for column in columns]).astype(np.int64)
+    gpu, start, end = np.unique(table, axis=0).T  # spans overlap, so that some come twice
+    return Records(
+        interval=parts[0].interval,
+        serials=serials,
+        gpu=np.arange(n, dtype=np.int32),
+        time=np.max([part.last for part in parts], axis=0),
+        filled=np.zeros(n, dtype=bool),
+        failed=np.zeros(n, dtype=bool),
+        order=np.arange(n, dtype=np.int32),
+        out_of_service=OutOfService(gpu.astype(np.int32), start, end),
+    )

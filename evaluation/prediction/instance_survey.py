@@ -1,0 +1,150 @@
+"""All instances of a fleet, found a span at a time: where each series began is carried along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.prediction.fleet_survey import FleetSurvey, ReadSpan, Span
+from forewarn.features.prediction.instances import Instances, label
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.table import Records
+from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.time_units import Nanoseconds
+from forewarn.models.prediction.training_set import Recipe
+
+__all__ = ["InstanceSurvey", "survey_instances"]
+
+Ints = npt.NDArray[np.int64]
+_NEVER_SEEN = int(np.iinfo(np.int64).min)
+
+
+@dataclass(frozen=True)
+class InstanceSurvey:
+    """Every instance that production would have scored, labelled from everything.
+
+    Attributes
+    ----------
+    instances : Instances
+        By GPU and time. Their rows are not known: those of the records that are read count.
+    n_records, filled, gaps : int
+        Records, lone missing ones between them, and longer gaps.
+    seen_before : dict of int to ndarray of shape (n_gpus,)
+        The last record of each GPU before some moments.
+    """
+
+    instances: Instances
+    n_records: int
+    filled: int
+    gaps: int
+    seen_before: Mapping[int, Ints]
+
+
+def survey_instances(
+    read: ReadSpan,
+    spans: Sequence[Span],
+    margin: Nanoseconds,
+    fleet: FleetSurvey,
+    recipe: Recipe,
+    moments: Sequence[int] = (),
+) -> InstanceSurvey:
+    """Find and label all instances; the same whatever spans the records are read in.
+
+    Parameters
+    ----------
+    read, spans, margin
+        As `survey_fleet` takes them.
+    fleet : FleetSurvey
+    recipe : Recipe
+    moments : sequence of int
+        For `seen_before`.
+    """
+    surveyor = _Surveyor.of(fleet, recipe, moments)
+    for number, span in enumerate(spans):
+        surveyor.look_at(fleet.numbered(read(span.begun_earlier(margin if number else 0))))
+    gpu, end = (np.concatenate(parts) for parts in zip(*surveyor.ends, strict=True))
+    order = np.argsort(gpu, kind="stable")
+    gpu, end = gpu[order], end[order]
+    labels = label(fleet.truth, gpu, end, recipe.horizon)
+    rows = np.broadcast_to(np.int64(-1), len(gpu))
+    return InstanceSurvey(
+        Instances(rows, gpu, end, labels),
+        surveyor.n_records,
+        surveyor.filled,
+        surveyor.gaps,
+        surveyor.seen_before,
+    )
+
+
+@dataclass(slots=True)
+class _Surveyor:
+    """The state between two spans: of each GPU its last record and the place in its series."""
+
+    recipe: Recipe
+    failures: Failures
+    last: Ints
+    position: Ints
+    ends: list[tuple[npt.NDArray[np.int32], Ints]]
+    seen_before: dict[int, Ints]
+    n_records: int = 0
+    filled: int = 0
+    gaps: int = 0
+
+    @classmethod
+    def of(cls, fleet: FleetSurvey, recipe: Recipe, moments: Sequence[int]) -> _Surveyor:
+        never = np.full(len(fleet.serials), _NEVER_SEEN)
+        # A failure that nobody knew of did not keep a GPU from being scored.
+        seen_before = {moment: never.copy() for moment in moments}
+        return cls(recipe, fleet.failures.as_seen(), never, never * 0, [], seen_before)
+
+    def look_at(self, records: Records) -> None:
+        """Go on with the records of the next span, and of some time before it."""
+        timeline = lay_out(records, self.failures)
+        fresh = records.time > self.last[records.gpu]
+        position = self._positions(timeline)
+        rows = np.flatnonzero(fresh & self._ends(timeline, position))
+        self.ends.append((records.gpu[rows], records.time[rows]))
+        self._count(records, fresh)
+        self._move_on(records, timeline.bounds, position)
+
+    def _positions(self, timeline: Timeline) -> Ints:
+        """Return the number of records before each in its series, however long ago that began."""
+        records = timeline.records
+        position = timeline.position.astype(np.int64)
+        begins = np.arange(len(records)) - position
+        known = np.flatnonzero((records.time == self.last[records.gpu]) & ~records.filled)
+        gpu = records.gpu[known]
+        earlier, series = np.zeros_like(self.last), np.full_like(self.last, -1)
+        earlier[gpu] = self.position[gpu] - position[known]
+        series[gpu] = begins[known]
+        return position + np.where(begins == series[records.gpu], earlier[records.gpu], 0)
+
+    def _ends(self, timeline: Timeline, position: Ints) -> npt.NDArray[np.bool_]:
+        """Tell at which rows an instance ends (`find_instances`, by place in the whole series)."""
+        filled = timeline.records.filled
+        length, step = self.recipe.plan.window_records, self.recipe.step_records
+        due = timeline.alive & (position >= length - 1) & ((position - length + 1) % step == 0)
+        late = np.append(False, (due & filled)[:-1])[: len(due)] & (position >= length)
+        ends: npt.NDArray[np.bool_] = (due & ~filled) | late
+        return ends
+
+    def _count(self, records: Records, fresh: npt.NDArray[np.bool_]) -> None:
+        before = np.roll(records.time, 1)
+        first = np.append(True, np.diff(records.gpu) != 0)[: len(records)]
+        before[first] = self.last[records.gpu[first]]
+        apart = 2 * (records.time - before) >= 5 * records.interval
+        self.gaps += int(np.count_nonzero(apart & fresh & (before != _NEVER_SEEN)))
+        self.filled += int(np.count_nonzero(fresh & records.filled))
+        self.n_records += int(np.count_nonzero(fresh & ~records.filled))
+
+    def _move_on(self, records: Records, bounds: Ints, position: Ints) -> None:
+        present = np.flatnonzero(np.diff(bounds))
+        first = bounds[present]
+        for moment, seen in self.seen_before.items():
+            before = np.where((records.time < moment) & ~records.filled, records.time, _NEVER_SEEN)
+            seen[present] = np.maximum(seen[present], np.maximum.reduceat(before, first))
+        newest = bounds[present + 1] - 1
+        self.last[present], self.position[present] = records.time[newest], position[newest]

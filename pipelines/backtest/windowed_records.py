@@ -1,0 +1,156 @@
+"""The records of a backtest, read one retraining at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from forewarn.evaluation.prediction.fleet_survey import (
+    FleetSurvey,
+    ReadSpan,
+    Span,
+    margin_of,
+    survey_fleet,
+)
+from forewarn.evaluation.prediction.instance_survey import InstanceSurvey, survey_instances
+from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.table import FeatureKinds, Records
+from forewarn.features.time_units import DAY
+from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.runtime.job_error import JobError
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
+from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE
+from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.replaced_files import FileStamp
+
+__all__ = ["WindowedRecords", "fingerprint"]
+
+# So many rows are looked at together where only keys are read. Where there are no more, they are
+# read once with all columns, and a retraining reads nothing.
+_ROWS_AT_ONCE = 6_000_000
+_TABLES = (FAILURES_TABLE, INCIDENT_FAILURES, OUT_OF_SERVICE)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedRecords:
+    """Records that are too many to be read at once.
+
+    Attributes
+    ----------
+    job : Job
+    fleet : FleetSurvey
+        Of all records.
+    survey : InstanceSurvey
+        All instances.
+    spans : tuple of Span
+        In which the keys were read; one where everything is read once.
+    read : callable
+        Reads a span with all columns.
+    """
+
+    job: Job
+    fleet: FleetSurvey
+    survey: InstanceSurvey
+    spans: tuple[Span, ...]
+    read: ReadSpan
+
+    @classmethod
+    def of(cls, job: Job, times: Callable[[FleetSurvey], Sequence[int]]) -> WindowedRecords:
+        """Survey the records of a job.
+
+        Parameters
+        ----------
+        job : Job
+        times : callable
+            Returns the retraining times of a fleet.
+
+        Raises
+        ------
+        RecordsError
+            If a file cannot be read or breaks the contract, or no record is left.
+        """
+        store, margin = job.store, margin_of(job.store.interval)
+        spans = _spans(store)
+        keys = replace(store, kinds=FeatureKinds(), groups=())
+        once = lru_cache(lambda _: store.read())
+        read = once if len(spans) == 1 else lambda span: store.read(span.start, span.end)
+        look = once if len(spans) == 1 else lambda span: keys.read(span.start, span.end)
+        fleet = survey_fleet(look, spans, margin, store.reported)
+        recipe = job.walk_settings.recipe
+        survey = survey_instances(look, spans, margin, fleet, recipe, times(fleet))
+        return cls(job, fleet, survey, spans, read)
+
+    @property
+    def notes(self) -> list[str]:
+        """Return one sentence for each thing that a user should know of the records."""
+        filled, gaps = self.survey.filled, self.survey.gaps
+        nulls = self.read(self.spans[0]).seen.nulls if len(self.spans) == 1 else {}
+        return replace(self.fleet.seen, filled=filled, gaps=gaps, nulls=nulls).notes()
+
+    @property
+    def last_tested(self) -> int:
+        """The last end of an instance whose horizon the records hold whole."""
+        return self.fleet.last - self.job.walk_settings.recipe.horizon
+
+    def refuse_changes(self, before: Sequence[Sequence[object]]) -> None:
+        """Refuse records that were not the same for all retrainings; later dates may be added.
+
+        Raises
+        ------
+        JobError
+            Names a file that has come, gone or changed.
+        """
+        if len(self.spans) == 1:  # read once
+            return
+        last = f"date={iso(self.fleet.last)[:10]}0"  # after all files of that date
+        now = fingerprint(self.job.store)
+        now = [file for file in now if not last < str(file[0]) < "date=a"]
+        changed = {tuple(file) for file in now} ^ {tuple(file) for file in before}
+        for name, *_ in sorted(changed):
+            raise JobError(
+                f"{self.job.store.folder / str(name)}: came, went or changed while the backtest "
+                "read the records, expected the same to its end: run it again."
+            )
+
+    def at(self, moment: int, strategies: Sequence[str]) -> tuple[Records, Instances]:
+        """Return the records that a retraining and its test window need, and what is tested."""
+        settings = self.job.walk_settings
+        instances = self.survey.instances.between(moment, moment + settings.every)
+        span = self.spans[0]
+        if len(self.spans) > 1:
+            longest = settings.longest
+            if Strategy.EXPANDING in strategies:
+                longest = max(longest, settings.whole_past(moment, self.fleet.first))
+            margin = margin_of(self.job.store.interval)
+            end = min(moment + settings.every, self.fleet.last + 1)
+            span = Span(moment - settings.reach_of(longest), end).begun_earlier(margin)
+        records = self.fleet.numbered(self.read(span))
+        return records, self.fleet.rows_in(records, instances)
+
+
+def fingerprint(store: RecordStore) -> list[list[object]]:
+    """Return name, size and time of change of every file of a data set."""
+    files = [(f"{path.parent.name}/{path.name}", path) for _, path in store.files()]
+    files += [(name, store.folder / name) for name in _TABLES]
+    stamps = [(name, FileStamp.of_name(path)) for name, path in files]
+    return [[name, stamp.size, stamp.modified] for name, stamp in stamps if stamp is not None]
+
+
+def _spans(store: RecordStore) -> tuple[Span, ...]:
+    """Return spans of whole dates, none of many more rows than can be looked at together."""
+    rows: dict[int, int] = {}
+    for date, path in store.files():
+        day = (date.toordinal() - 719_163) * DAY
+        rows[day] = rows.get(day, 0) + open_parquet(path).metadata.num_rows
+    days = sorted(rows)
+    starts, n = [days[0]], 0
+    for day in days:
+        if n and n + rows[day] > _ROWS_AT_ONCE:
+            starts.append(day)
+            n = 0
+        n += rows[day]
+    return tuple(Span(*ends) for ends in zip(starts, [*starts[1:], days[-1] + DAY], strict=True))

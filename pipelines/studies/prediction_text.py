@@ -1,0 +1,90 @@
+"""The tables of the study of prediction, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["prediction_text"]
+
+_WIDE = 21
+
+
+def prediction_text(study: Mapping[str, Any]) -> str:
+    """Return all tables of a study of prediction."""
+    k, random = 100 * study["k"], study["random"]
+    fleets = study["fleets"]
+    failures = sum(fleet["failures"] for fleet in fleets)
+    positives = sum(fleet["positives"] for fleet in fleets)
+    lines = [
+        f"{len(fleets)} simulated fleets of {study['gpus']} GPUs and {study['days']} days, "
+        f"{failures} failures, {positives} positive instances",
+        f"precision@K of the top {k:g} % of test sets with 1 positive to "
+        f"{study['negatives_per_positive']:g} negatives: mean over windows, and "
+        f"{100 * study['interval_level']:g} % interval of machines drawn anew; a guess has "
+        f"{random:.3f}",
+    ]
+    every = f"retrained every {study['retrain_every_days']:g} days"
+    for span, strategies in study["strategies"].items():
+        lines += ["", *_table(f"{span}, {every}", strategies)]
+    lines += ["", *_gains(study["strategies"]["all days"])]
+    lengths = {f"{length} days": methods for length, methods in study["lengths"].items()}
+    lines += ["", *_table(f"training length, {every}", lengths)]
+    schedules = {f"{days} days": of for days, of in study["retraining"].items() if of}
+    lines += ["", *_table("days between retrainings, longest length", schedules)]
+    lines += ["", *_days(study["by_day"])]
+    lines.append("hindsight: for each window the length that was best in it, which nobody knew.")
+    return "\n".join(lines)
+
+
+def _table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a table with a row for each method and a column for each of `rows`."""
+    methods = dict.fromkeys(method for figures in rows.values() for method in figures)
+    lines = [f"{title:{max(len(title), 12)}}", f"{'':12}" + "".join(f"{n:>{_WIDE}}" for n in rows)]
+    for method in methods:
+        cells = (_cell(figures.get(method)) for figures in rows.values())
+        lines.append(f"{method:12}" + "".join(f"{cell:>{_WIDE}}" for cell in cells))
+    return lines
+
+
+def _cell(figure: Mapping[str, Any] | None) -> str:
+    if figure is None or figure["precision"] is None:
+        return "-"
+    between = figure["interval"]
+    return f"{figure['precision']:.3f}" + (
+        f" [{between[0]:.2f}, {between[1]:.2f}]" if between else ""
+    )
+
+
+def _gains(strategies: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the differences of strategies on the same draws of machines."""
+    compared = (
+        ("sliding", "over_fixed", "sliding - fixed"),
+        ("variable", "over_sliding", "variable - sliding"),
+        ("steady", "over_sliding", "steady - sliding"),
+        ("hindsight", "over_sliding", "hindsight - sliding"),
+    )
+    columns = [column for column in compared if column[0] in strategies]
+    lines = ["gains, all days", f"{'':12}" + "".join(f"{name:>24}" for *_, name in columns)]
+    for method in strategies["sliding"]:
+        cells = []
+        for strategy, key, _ in columns:
+            gain = strategies[strategy].get(method, {}).get(key)
+            between = gain and gain["interval"]
+            text = "-" if not gain else f"{gain['difference']:+.3f}"
+            cells.append(text + (f" [{between[0]:+.2f}, {between[1]:+.2f}]" if between else ""))
+        lines.append(f"{method:12}" + "".join(f"{cell:>24}" for cell in cells))
+    return lines
+
+
+def _days(by_day: Mapping[str, list[Mapping[str, Any]]]) -> list[str]:
+    """Return the precision by day after a training, and its mean."""
+    most = max(map(len, by_day.values()), default=0)
+    head = "".join(f"{f'day {day + 1}':>{_WIDE}}" for day in range(most))
+    lines = ["by day after a training of the longest length", f"{'':12}{head}{'mean':>8}"]
+    for method, figures in by_day.items():
+        known = [figure["precision"] for figure in figures if figure["precision"] is not None]
+        mean = f"{sum(known) / len(known):>8.3f}" if known else f"{'-':>8}"
+        cells = "".join(f"{_cell(figure):>{_WIDE}}" for figure in figures)
+        lines.append(f"{method:12}{cells}{mean}")
+    return lines
