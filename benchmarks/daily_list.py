@@ -1,0 +1,87 @@
+"""Time and memory of the daily list, each in a process of its own: start-up is part of it.
+
+    python benchmarks/daily_list.py [--short] [--gpus N --days N] [--model FOLDER] [--runs N]
+
+Makes the list of the built-in rules and, where a predictor of `forewarn train` is named, that of
+its models. Prints medians of seconds and CPU seconds, and the peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from forewarn.features.time_units import DAY
+from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.prediction_job import open_store
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+
+RULES = "builtin:rules"
+_COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+class Taken(NamedTuple):
+    """What one process took."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+def _score(records: Path, model: str, at: str, out: Path) -> Taken:
+    """Make one list in a fresh process."""
+    arguments = ["score", "--records", str(records), "--model", model, "--at", at]
+    arguments += ["--out", str(out), *(["--hindsight"] if model != RULES else [])]
+    start = time.perf_counter()
+    child = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", _COMMAND, *arguments],
+        dict(os.environ),
+        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+    )
+    _, status, usage = os.wait4(child, 0)
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"forewarn {' '.join(arguments)} failed")
+    cpu = usage.ru_utime + usage.ru_stime
+    return Taken(time.perf_counter() - start, cpu, usage.ru_maxrss * 1024)
+
+
+def _measure(records: Path, model: str, runs: int, out: Path) -> None:
+    """Make the list as of the midnight after the newest date, and print what it took."""
+    newest = open_store(records, Settings()).files()[-1][0]
+    at = iso((newest.toordinal() + 1 - 719_163) * DAY)
+    taken = [_score(records, model, at, out) for _ in range(runs)]
+    seconds, cpu, peak = (statistics.median(values) for values in zip(*taken, strict=True))
+    print(f"{model}: {seconds:.2f} s, {cpu:.2f} CPU s, peak memory {peak / 2**30:.2f} GiB")
+
+
+def main() -> None:
+    """Simulate a fleet in a temporary folder and measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true", help="a small fleet, once")
+    parser.add_argument("--records", type=Path, help="measure these instead of a simulated fleet")
+    parser.add_argument("--model", help="folder of a predictor")
+    parser.add_argument("--gpus", type=int, default=2_000)
+    parser.add_argument("--days", type=int, default=9)
+    parser.add_argument("--runs", type=int, default=5, help="processes for each list")
+    asked = parser.parse_args()
+    n_gpus, n_days, runs = (100, 9, 1) if asked.short else (asked.gpus, asked.days, asked.runs)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if asked.records is None:
+            simulate_fleet_to(folder, n_gpus=n_gpus, n_days=n_days, seed=0)
+            print(f"{n_gpus} GPUs x {n_days} days")
+        print(f"median of {runs}")
+        for model in (RULES, *([asked.model] if asked.model else [])):
+            _measure(asked.records or folder / "records", model, runs, folder / "lists")
+
+
+if __name__ == "__main__":
+    main()
