@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -64,6 +67,25 @@ def require_program() -> Callable[[str, str], Path]:
         if found is None:
             skip_or_fail(f"`{command}` is not installed: apt-get install {package}")
         return Path(found)
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Return `free_port()`: a port of loopback that nobody else is given before it is used.
+
+    The system gives connections and servers without a port of their own none below 32768, and of
+    the others every process of tests has its own ten.
+    """
+    first = 10_000 + os.getpid() % 2_000 * 10
+    ports = itertools.chain(range(first, first + 10), range(31_000, 32_000))
+
+    def find() -> int:
+        for port in ports:
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                return port
+        raise AssertionError("no port of loopback is free")
 
     return find
 

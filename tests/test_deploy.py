@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from forewarn.pipelines.config.agent_policy import AgentPolicy, Collection, load_policy
+from forewarn.pipelines.config.agent_policy import (
+    AgentPolicy,
+    Collection,
+    JobsTable,
+    load_policy,
+)
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
@@ -27,8 +32,8 @@ def test_the_policy_explains_every_key_and_holds_the_defaults() -> None:
     assert policy.model_copy(update={"collector": None}) == AgentPolicy()
     text = (DEPLOY / "agent.toml").read_text()
     named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
-    keys = {*AgentPolicy.model_fields, *Collection.model_fields}
-    assert named == keys - {"collection", "report_xids"}
+    keys = {*AgentPolicy.model_fields, *Collection.model_fields, *JobsTable.model_fields}
+    assert named == keys - {"collection", "jobs", "report_xids"}
 
 
 def test_the_unit_runs_the_agent_and_keeps_its_state() -> None:

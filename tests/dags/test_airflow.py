@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,12 +18,15 @@ import httpx
 import pandas as pd
 import pytest
 
+from forewarn.models.prediction.trees import base as trees
 from forewarn.pipelines.cli.main import main
 
 DAGS = Path(__file__).parents[2] / "dags"
+SCHEDULER = Path(__file__).with_name("gated_scheduler.py")
 # The third is the first one that is compared with a champion. Two lists show what a third would.
 CYCLES = ("2025-01-16", "2025-01-19", "2025-01-22")
 LISTS = 2
+N_TREES = 60  # how good a model becomes is tested elsewhere
 KILLED_CYCLE, KILLED_LIST = "2025-01-19", "2025-01-23"
 _PATIENCE = 300
 _PAUSE = 1.0  # seconds between two questions: each of them costs the API server as much as a page
@@ -53,6 +55,8 @@ class Airflow:
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{self.port}/execution/",
             "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # no DAG changes meanwhile
+            # Three processes write; SQLite by itself waits five seconds for another one.
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder}/airflow.db?timeout=120",
             "API__HOST": "127.0.0.1",
             "API__PORT": str(self.port),
             "API_AUTH__JWT_SECRET": "a-secret-of-this-test-alone-and-long-enough",
@@ -68,9 +72,14 @@ class Airflow:
 
     def start(self) -> None:
         self.call("db", "migrate")
-        for parts in (["api-server"], ["scheduler", "--skip-serve-logs"], ["dag-processor"]):
-            with (self.folder / f"{parts[0]}.out").open("wb") as out:
-                command = [sys.executable, "-m", "airflow", *parts]
+        airflow, gated = ("-m", "airflow"), (str(SCHEDULER), str(self.folder), str(N_TREES))
+        for name, parts in (
+            ("api-server", [*airflow, "api-server"]),
+            ("scheduler", [*gated, "scheduler", "--skip-serve-logs"]),
+            ("dag-processor", [*airflow, "dag-processor"]),
+        ):
+            with (self.folder / f"{name}.out").open("wb") as out:
+                command = [sys.executable, *parts]
                 self.processes.append(
                     subprocess.Popen(
                         command,
@@ -124,6 +133,7 @@ class Airflow:
     def until(self, done: Callable[[], bool]) -> None:
         started = time.monotonic()
         while not done():
+            assert all(process.poll() is None for process in self.processes), self.folder
             if time.monotonic() - started > _PATIENCE:
                 raise AssertionError(f"nothing came of it in {_PATIENCE} s: {self.folder}")
             time.sleep(_PAUSE)
@@ -158,11 +168,15 @@ class Airflow:
         found = self.get(f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
         return {one["task_id"]: one for one in found}
 
-    def kill(self, dag: str, run: str, task: str, *, after: float) -> None:
-        """Kill the process of a running task without a warning, so many seconds into it."""
-        self.until(lambda: self.tasks(dag, run).get(task, {}).get("state") == "running")
+    def hold(self) -> None:
+        """Let the next task wait in the midst of its work, to be killed there."""
+        (self.folder / "hold").touch()
+
+    def kill(self, dag: str, run: str, task: str) -> None:
+        """Kill the process of a task without a warning, where it is held; let the others go on."""
+        self.until((self.folder / "reached").exists)
+        assert self.tasks(dag, run)[task]["state"] == "running"
         number = self.tasks(dag, run)[task]["id"]
-        time.sleep(after)
         pids = [
             int(entry.name)
             for entry in Path("/proc").iterdir()
@@ -171,6 +185,8 @@ class Airflow:
         assert pids
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
+        (self.folder / "hold").unlink()
+        (self.folder / "reached").unlink()
 
 
 def _title(entry: Path) -> str:
@@ -198,12 +214,13 @@ def site(records: Path, config_text: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def airflow(
-    records: Path, config_text: str, tmp_path_factory: pytest.TempPathFactory
+    records: Path,
+    config_text: str,
+    free_port: Callable[[], int],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Airflow]:
     folder = tmp_path_factory.mktemp("airflow")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    running = Airflow(folder, site(records, config_text, folder), port)
+    running = Airflow(folder, site(records, config_text, folder), free_port())
     try:
         running.start()
         yield running
@@ -222,14 +239,18 @@ def scheduled(airflow: Airflow) -> dict[str, str]:
     airflow.wake("forewarn_retrain")
     airflow.wake("forewarn_score")
     for cycle in CYCLES:
+        if cycle == KILLED_CYCLE:
+            airflow.hold()
         run = airflow.trigger("forewarn_retrain", {"at": cycle})
         if cycle == KILLED_CYCLE:
-            airflow.kill("forewarn_retrain", run, "decide", after=3)
+            airflow.kill("forewarn_retrain", run, "decide")
         states[cycle] = airflow.finish("forewarn_retrain", run)
         for day in days_after(cycle):
+            if day == KILLED_LIST:
+                airflow.hold()
             run = airflow.trigger("forewarn_score", {"day": day})
             if day == KILLED_LIST:
-                airflow.kill("forewarn_score", run, "score", after=1)
+                airflow.kill("forewarn_score", run, "score")
             states[f"list {day}"] = airflow.finish("forewarn_score", run)
     return states
 
@@ -250,7 +271,8 @@ def commanded(records: Path, config_text: str, tmp_path_factory: pytest.TempPath
 
 
 def command(folder: Path, *arguments: str) -> None:
-    with contextlib.chdir(folder), warnings.catch_warnings():
+    with contextlib.chdir(folder), warnings.catch_warnings(), pytest.MonkeyPatch.context() as few:
+        few.setattr(trees, "_TREES", N_TREES)
         warnings.simplefilter("ignore")  # of MLflow and Alembic
         assert main(arguments) == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +14,17 @@ import pytest
 
 from forewarn.evaluation.simulation.tasks.simulator import SimulatedTask, healthy_task
 from forewarn.models.prediction.networks import training as network_training
+from forewarn.models.prediction.trees import base as trees
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 
 @contextmanager
 def training_briefly() -> Iterator[None]:
-    """Train networks briefly: how good they become is tested in `tests/models`."""
+    """Train networks briefly and few trees: how good they become is tested in `tests/models`."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trees, "_TREES", 60)
         for name, epochs in (("_MOST_EPOCHS", 3), ("_LEAST_EPOCHS", 2), ("_FIXED_EPOCHS", 2)):
             patched.setattr(network_training, name, epochs)
         yield
@@ -61,6 +65,18 @@ def backtest(records: Path, config: Path, tmp_path_factory: pytest.TempPathFacto
     with training_briefly():  # it is made before the fixture of the module that asks for it
         assert main(["backtest", *arguments]) == 0
     return out
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the database of a registry that holds nothing: making its tables takes seconds."""
+    from forewarn.pipelines.storage.model_registry import Registry
+
+    folder = tmp_path_factory.mktemp("empty")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of MLflow and Alembic
+        Registry(RegistryTable(store=str(folder)), create=True).versions()
+    return (folder / "mlflow.db").read_bytes()
 
 
 DETECTION_BEGIN = np.datetime64("2025-03-01T00:00:00", "ns")

@@ -375,11 +375,13 @@ def first_named(said: list[tuple[int, Verdict]]) -> tuple[int, int, int] | None:
     )
 
 
-@pytest.mark.parametrize("step", [1, 7, 30, 150])
-def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(step: int) -> None:
-    series = healthy(9, ticks=500)
+@pytest.mark.parametrize(("step", "ticks"), [(1, 350), (7, 500), (30, 500), (150, 500)])
+def test_a_stream_of_calls_names_who_whole_calls_name_at_the_same_time(
+    step: int, ticks: int
+) -> None:
+    series = healthy(9, ticks=ticks)
     series["two"][4, 300:] -= 0.3
-    assert first_named(in_parts(healthy(9, ticks=500), step, go_on=True)[0]) is None
+    assert first_named(in_parts(healthy(9, ticks=ticks), step, go_on=True)[0]) is None
     streamed = first_named(in_parts(series, step, go_on=True)[0])
     whole = first_named(in_parts(series, step, go_on=False)[0])
     assert streamed is not None

@@ -10,21 +10,11 @@ import mlflow
 import pytest
 
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.config.site_tables import RegistryTable
-from forewarn.pipelines.storage.model_registry import Registry
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 
 MODEL = "gpu-failure"
 EVIL = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
-
-
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return the database of a registry that holds nothing: making its tables takes seconds."""
-    folder = tmp_path_factory.mktemp("empty")
-    Registry(RegistryTable(store=str(folder)), create=True).versions()
-    return (folder / "mlflow.db").read_bytes()
 
 
 class Site:

@@ -249,12 +249,6 @@ class Relay:
         self.server.shutdown(socket.SHUT_RDWR)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 def build(site: Site) -> None:
     """Write everything that the processes read."""
     (site.folder / "config.toml").write_text(f'{COLLECTION}[collector]\npublish_every = "500ms"\n')
@@ -332,7 +326,7 @@ def kill_agent(site: Site) -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Site:
     site = Site(tmp_path_factory.mktemp("site"), free_port())
     build(site)
     pace = threading.Thread(target=site.clock.run)

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -146,6 +145,7 @@ def prometheus(
     require_program: Callable[[str, str], Path],
     jobs: dict[str, SimulatedTask],
     begin: int,
+    free_port: Callable[[], int],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("prometheus")
@@ -154,9 +154,7 @@ def prometheus(
     tool = require_program("promtool", "prometheus")
     make = [str(tool), "tsdb", "create-blocks-from", "openmetrics", str(text)]
     subprocess.run([*make, str(folder / "data")], check=True, capture_output=True)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    server = Prometheus(require_program("prometheus", "prometheus"), folder, port)
+    server = Prometheus(require_program("prometheus", "prometheus"), folder, free_port())
     server.start()
     yield server
     server.stop()
