@@ -30,8 +30,8 @@ lint: setup ## check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## measure speed and memory
-	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file" $(ARGS); done
+bench: setup ## measure speed and memory (ARGS=--short: small; else appended to benchmarks/history.jsonl)
+	@$(BIN)/python benchmarks/history.py $(ARGS)
 
 lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade moves the versions)
 	$(BIN)/uv pip compile pyproject.toml --extra airflow --extra dev --universal --generate-hashes \
@@ -39,6 +39,6 @@ lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade 
 		--quiet --output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches, builds and the output of `make run`
-	rm -rf .venv demo up build dist *.egg-info
+	rm -rf .venv .venv-torch demo up build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

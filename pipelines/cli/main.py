@@ -26,6 +26,7 @@ _ADDED_BY = {
     "agent": ("collection", "add_agent"),
     "collect": ("collection", "add_collect"),
     "ingest": ("collection", "add_ingest"),
+    "compact": ("compaction", "add_compact"),
     "doctor": ("prediction", "add_doctor"),
     "backtest": ("prediction", "add_backtest"),
     "train": ("prediction", "add_train"),

@@ -12,6 +12,7 @@ from forewarn.pipelines.runtime.terminal import plain
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
+    from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = [
     "Commands",
@@ -31,6 +32,7 @@ __all__ = [
     "integer_at_least",
     "moment",
     "names_of",
+    "records_location",
     "settings_of",
 ]
 
@@ -79,7 +81,7 @@ class Commands(Protocol):
 
 def complete_path(action: argparse.Action) -> argparse.Action:
     """Let the shell complete an argument that is a path, if it is one."""
-    if action.type is Path:
+    if action.type in (Path, records_location, _local_folder):
         action.complete = _FILES  # type: ignore[attr-defined]  # shtab reads it
     return action
 
@@ -169,10 +171,32 @@ def add_fitted(command: Parser, text: str) -> None:
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help=text)
 
 
-def add_records(command: Parser) -> None:
-    """Add --records."""
+def records_location(text: str) -> Location:
+    """Read the path or the URI of records."""
+    from forewarn.pipelines.storage.location import LocationError, parse_location
+
+    try:
+        return parse_location(text)
+    except LocationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _local_folder(text: str) -> Path:
+    """Read the path of a folder that has to be on this machine."""
+    from forewarn.pipelines.storage.location import is_uri
+
+    if is_uri(text):
+        raise argparse.ArgumentTypeError("found a URI, expected a folder on this machine")
+    return Path(text)
+
+
+def add_records(command: Parser, *, remote: bool = False) -> None:
+    """Add --records, of a command that reads them from an object store, too, or not."""
     command.add_argument(
-        "--records", type=Path, required=True, help="folder of date=YYYY-MM-DD/*.parquet"
+        "--records",
+        type=records_location if remote else _local_folder,
+        required=True,
+        help=f"folder of date=YYYY-MM-DD/*.parquet{', or s3://bucket/folder' if remote else ''}",
     )
 
 
@@ -185,7 +209,9 @@ def add_at(command: Parser) -> None:
 
 def add_out(command: Parser, text: str = "folder to write", *, default: Path | None = None) -> None:
     """Add --out, which has to be there unless it has a default."""
-    command.add_argument("--out", type=Path, required=default is None, default=default, help=text)
+    command.add_argument(
+        "--out", type=_local_folder, required=default is None, default=default, help=text
+    )
 
 
 def add_json(command: Parser, text: str = "one JSON object on stdout") -> None:

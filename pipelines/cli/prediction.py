@@ -17,6 +17,7 @@ from forewarn.pipelines.cli.options import (
     add_records,
     moment,
     names_of,
+    records_location,
     settings_of,
 )
 from forewarn.pipelines.runtime.terminal import complain, say
@@ -45,7 +46,11 @@ def add_doctor(commands: Commands) -> None:
         "say whether records can be trained on, and what is wrong with them",
         "forewarn doctor /tmp/fleet/records --out /tmp/doctor",
     )
-    command.add_argument("records", type=Path, help="folder of date=YYYY-MM-DD/*.parquet")
+    command.add_argument(
+        "records",
+        type=records_location,
+        help="folder of date=YYYY-MM-DD/*.parquet, or s3://bucket/folder",
+    )
     add_config(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write doctor.html and .json")
     add_json(command)
@@ -72,7 +77,7 @@ def add_backtest(commands: Commands) -> None:
         "walk through past records as production would and report how good the lists were",
         "forewarn backtest --records /tmp/fleet/records --out /tmp/backtest",
     )
-    add_records(command)
+    add_records(command, remote=True)
     add_config(command)
     add_out(command)
     command.add_argument("--start", type=moment, metavar="DATE", help="first retraining")
@@ -119,13 +124,20 @@ def add_train(commands: Commands) -> None:
         "train the whole predictor as of a moment",
         "forewarn train --records /tmp/fleet/records --at 2025-02-10 --model /tmp/model",
     )
-    add_records(command)
+    add_records(command, remote=True)
     add_config(command)
     add_at(command)
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder to write")
+    command.add_argument(
+        "--start-from",
+        metavar="MODEL",
+        help="predictor of another site or of a simulated fleet (a folder, or models:/NAME@ALIAS), "
+        "whose models vote beside those trained here, for as much: for a site with few failures",
+    )
 
 
 def _train(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.at_risk.score import load_predictor
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
     from forewarn.pipelines.training.train import train_predictor
@@ -133,7 +145,10 @@ def _train(args: argparse.Namespace) -> int:
     job = open_job(args.records, settings_of(args))
     for text in job.notes:
         note(text)
-    predictor = train_predictor(job, args.at, args.model)
+    start = None
+    if args.start_from:
+        start = load_predictor(args.start_from, job.settings.registry, "--start-from")
+    predictor = train_predictor(job, args.at, args.model, start)
     days = predictor.facts["train_length_days"]
     say(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
     return 0
@@ -149,7 +164,7 @@ def add_score(commands: Commands) -> None:
         "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-02-10 "
         "--out /tmp/at-risk",
     )
-    add_records(command)
+    add_records(command, remote=True)
     add_config(command, "for builtin:rules, the registry and prices; a model brings the rest")
     command.add_argument(
         "--model",

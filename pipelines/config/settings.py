@@ -27,6 +27,7 @@ from forewarn.pipelines.config.prediction_tables import (
 from forewarn.pipelines.config.respond_tables import RespondTable
 from forewarn.pipelines.config.site_tables import (
     CollectorTable,
+    ExecutorTable,
     FailuresTable,
     RegistryTable,
     SiteTable,
@@ -161,6 +162,7 @@ class Settings(StrictTable):
     collection: Collection = Collection()
     collector: CollectorTable = CollectorTable()
     respond: RespondTable = RespondTable()
+    executor: ExecutorTable = ExecutorTable()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

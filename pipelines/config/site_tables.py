@@ -8,11 +8,12 @@ from pydantic import Field, model_validator
 
 from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
+from forewarn.pipelines.runtime.executor import Executor, ExecutorKind
 
 if TYPE_CHECKING:
     from forewarn.features.telemetry.failure_evidence import FailureRules
 
-__all__ = ["CollectorTable", "FailuresTable", "RegistryTable", "SiteTable"]
+__all__ = ["CollectorTable", "ExecutorTable", "FailuresTable", "RegistryTable", "SiteTable"]
 
 
 class SiteTable(StrictTable):
@@ -32,6 +33,28 @@ class RegistryTable(StrictTable):
     store: Annotated[str, Field(min_length=1)] = "mlflow"
     experiment: Annotated[str, Field(min_length=1)] = "forewarn"
     model: Annotated[str, Field(min_length=1)] = "gpu-failure"
+
+
+class ExecutorTable(StrictTable):
+    """Where slices of work run."""
+
+    kind: ExecutorKind = "threads"
+    workers: Annotated[int, Field(ge=0, le=1024, strict=True)] = 0
+    address: str = ""
+
+    @property
+    def executor(self) -> Executor:
+        """The same as pipelines take it."""
+        return Executor(self.kind, self.workers, self.address)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.address and self.kind != "dask":
+            raise ValueError(
+                f'`executor.address` is {self.address!r} where `kind` is "{self.kind}", expected '
+                '"dask"'
+            )
+        return self
 
 
 class FailuresTable(StrictTable):

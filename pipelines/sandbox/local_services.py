@@ -30,6 +30,14 @@ _DAGS = Path(__file__).resolve().parents[2] / "dags"
 _PAST, _FUTURE = 24, 3  # days simulated before and after now
 _FEED = 60.0  # seconds between two looks at what the fleet has recorded meanwhile
 _PATIENCE = 180.0
+_SET_UP = """
+import sys
+from airflow.__main__ import main
+
+for command in ("db migrate", "pools set forewarn_tensorflow 1 one"):
+    sys.argv = ["airflow", *command.split()]
+    main()
+"""
 _CONFIG = """# Written by `forewarn up`; a relative path begins here.
 [site]
 records = "records"
@@ -88,8 +96,7 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
     days = _simulated(n_gpus, seed)
     days = _fed(folder / "records", days)
     environment = _environment(folder, airflow_port)
-    for arguments in (("db", "migrate"), ("pools", "set", "forewarn_tensorflow", "1", "one")):
-        _call(folder, environment, "airflow", *arguments)
+    _set_up_airflow(folder, environment)
     commands = {
         "api-server": ("airflow", "api-server"),
         # Its server for logs would listen on every interface.
@@ -152,6 +159,8 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
         "CORE__PARALLELISM": "2",
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        # Three processes write; SQLite by itself waits five seconds for another one.
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=120",
         "API__HOST": "127.0.0.1",
         "API__PORT": str(port),
         "API__BASE_URL": f"http://127.0.0.1:{port}",
@@ -172,14 +181,19 @@ def _mlflow(folder: Path, port: int) -> tuple[str, ...]:
     return ("mlflow", "server", "--workers", "1", *options)
 
 
-def _call(folder: Path, environment: Mapping[str, str], *arguments: str) -> None:
-    command = [sys.executable, "-m", *arguments]
+def _set_up_airflow(folder: Path, environment: Mapping[str, str]) -> None:
+    """Make Airflow's database and pool, in one process: each takes seconds to load Airflow."""
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _SET_UP],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         last_line = (done.stderr.strip().splitlines() or [""])[-1]
-        raise UpError(f"{' '.join(arguments[:2])}: {last_line[:200]}.")
+        raise UpError(f"airflow db migrate: {last_line[:200]}.")
 
 
 @contextlib.contextmanager
