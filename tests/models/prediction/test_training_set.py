@@ -101,6 +101,24 @@ def test_known_are_those_whose_whole_span_lies_before_the_moment(timeline: Timel
     assert set(chosen.label) == {0, 1}
 
 
+@pytest.mark.parametrize("later", [62, 119])
+def test_a_label_of_days_waits_for_the_last_of_them_failing_or_not(later: int) -> None:
+    horizon = Nanoseconds(24 * HOUR)
+    labelled = find_instances(
+        timeline_of({1: 50, 4: later}),
+        window_records=RecordCount(2),
+        step_records=RecordCount(2),
+        horizon=horizon,
+    )
+    chosen = known(labelled, START + 61 * HOUR, Nanoseconds(30 * HOUR), horizon)
+    # Of the failure at 50 those within a day of it that ended a day before 61 count: taking the
+    # failing ones at once, as they are known, and the healthy later would tell them apart by age.
+    assert ends_in_hours(chosen) == list(range(7, 37, 2))
+    failing = chosen.take(chosen.label == 1)
+    assert set(failing.gpu.tolist()) == {1}
+    assert ends_in_hours(failing) == list(range(27, 37, 2))
+
+
 def test_unknown_labels_are_never_known() -> None:
     ends = np.arange(4, dtype=np.int64) * HOUR
     numbers = np.zeros(4, dtype=np.int64)
