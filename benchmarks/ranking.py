@@ -1,0 +1,237 @@
+"""How well trees rank what fails next, at true prevalence: what `docs/quality.md` compares.
+
+    python -m benchmarks.ranking --seeds 111,112 [--gpus 1000] [--days 60]
+    python -m benchmarks.ranking --records RECORDS --config tests/real_data/drives.toml \
+        --every 120 --first 300 --keep 1
+
+A quick study with the functions of the product: an instance in `--keep` (drawn by hash, so that
+prevalence stays), of a window the last record, the mean and the change, features and buckets as of
+the first retraining, one model alone. Each retraining knows what was known then: a label counts
+only when its horizon has passed, one of seven horizons after all seven.
+
+Average precision is that of each test window, weighed by its failing instances; a list is the
+configured share of the newest instances of a day (of a step, if that is longer). Slopes of
+calibration are those of all windows but the first, for probabilities fitted to what was known of
+earlier ones. Brackets resample machines; differences are paired, to the first row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from benchmarks.measured_fleet import Floats, Ints, Labels, Study, Window
+
+from forewarn.evaluation.bootstrap import interval, machine_draws
+from forewarn.evaluation.prediction.ranking import average_precision_draws
+from forewarn.features.prediction.instances import UNKNOWN
+from forewarn.features.time_units import DAY
+from forewarn.models.prediction.baselines import LogisticModel
+from forewarn.models.prediction.calibration import (
+    calibration_slope,
+    fit_calibration,
+    prior_correction,
+)
+from forewarn.models.prediction.log_odds import logit, sigmoid
+from forewarn.models.prediction.trees.gbdt import GbdtModel
+from forewarn.pipelines.config.settings import load_settings
+from forewarn.pipelines.prediction_job import open_job
+from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+
+_JUDGED = ("average", "precision")
+
+
+class SmallTrees(GbdtModel):
+    """Trees that cannot learn single failures by heart."""
+
+    parameters: ClassVar[Mapping[str, float]] = {
+        **GbdtModel.parameters,
+        "num_leaves": 7,
+        "min_data_in_leaf": 50,
+    }
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of the table: a model, the horizons that its label spans, what the rules add."""
+
+    model: type[GbdtModel | LogisticModel] | None = GbdtModel
+    horizons: int = 1
+    negatives: int = 50
+    points: float = 0.0
+    sliding: bool = False  # the longest training span, all of it weighing the same
+
+
+VARIANTS = {
+    "all of the past, 50 healthy": Variant(),
+    "longest span, 10 healthy": Variant(negatives=10, sliding=True),
+    "7 leaves": Variant(SmallTrees),
+    "7 leaves, label of 4 horizons": Variant(SmallTrees, 4, 12),
+    "7 leaves, label of 7 horizons": Variant(SmallTrees, 7, 7),
+    "rules added": Variant(points=1.0),
+    "7 leaves, rules added": Variant(SmallTrees, points=1.0),
+    "rules alone": Variant(None),
+    "logistic regression": Variant(LogisticModel),
+}
+
+
+def _training(study: Study, window: Window, variant: Variant) -> tuple[Ints, Labels, Floats]:
+    """Return the rows that a variant trains on, their labels and weights."""
+    rows, labels = window.known[variant.horizons]
+    ends, weights = study.instances.end[rows], np.ones(len(rows))
+    if variant.sliding:
+        recent = ends >= window.moment - study.longest - variant.horizons * study.recipe.horizon
+        rows, labels, weights = rows[recent], labels[recent], weights[recent]
+    elif study.half_life is not None:
+        weights = 0.5 ** ((ends.max() - ends) / study.half_life)
+    positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+    rarest = np.argsort(study.hashes[rows[negative]])[: variant.negatives * len(positive)]
+    chosen = np.sort(np.append(positive, negative[rarest]))
+    rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
+    weights[labels == 1] *= weights[labels == 0].sum() / weights[labels == 1].sum()
+    return rows, labels, weights
+
+
+def _scores(study: Study, window: Window, variant: Variant) -> Floats:
+    """Train on what a retraining knew; return the log odds (of rules the scores) of its test."""
+    rules = study.rules[window.tested]
+    if variant.model is None:
+        return rules  # not their log odds, which are cut off: the highest would be ties
+    rows, labels, weights = _training(study, window, variant)
+    inputs = study.inputs
+    if variant.model is LogisticModel:
+        inputs = replace(inputs, sequence=inputs.sequence[:, :1])
+    model = variant.model(seed=study.recipe.seed)
+    ends = study.instances.end[rows]
+    model.fit(inputs.take(rows), labels, weights.astype(np.float32), ends)
+    points = variant.points * logit(rules)
+    return points + logit(model.score(inputs.take(window.tested)))
+
+
+def _listed(study: Study, window: Window, scores: Floats) -> Ints:
+    """Return the rows that are on the lists of a window, the newest of each GPU ranked."""
+    gpu, end = study.instances.gpu[window.tested], study.instances.end[window.tested]
+    day = (end - window.moment) // max(DAY, study.recipe.step)
+    listed = []
+    for number in np.unique(day):
+        rows = np.flatnonzero(day == number)
+        rows = rows[np.lexsort((end[rows], gpu[rows]))]
+        rows = rows[np.append(np.diff(gpu[rows]) != 0, True)]
+        best = np.argsort(-scores[rows], kind="stable")
+        listed.append(rows[best[: max(1, round(study.share * len(rows)))]])
+    rows_listed: Ints = window.tested[np.concatenate(listed)]
+    return rows_listed
+
+
+def _slope(study: Study, scores: Sequence[Floats]) -> float:
+    """Return the calibration slope of probabilities fitted to earlier windows."""
+    probabilities, outcomes = [], []
+    evidence = min(1.0, study.keep * study.recipe.step / study.recipe.horizon)
+    for number, window in enumerate(study.windows[1:], start=1):
+        known_rows, known_labels = window.known[1]
+        truth = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
+        truth[known_rows] = known_labels
+        rows = np.concatenate([w.tested for w in study.windows[:number]])
+        past = sigmoid(np.concatenate(scores[:number]))[truth[rows] >= 0]
+        labels = truth[rows][truth[rows] >= 0]
+        prior = prior_correction(0.5, float((known_labels == 1).mean()))
+        weights = np.full(len(labels), evidence)
+        calibration = fit_calibration(past, labels, start=prior, weights=weights)
+        probabilities.append(calibration.apply(sigmoid(scores[number])))
+        outcomes.append(study.instances.label[window.tested])
+    return calibration_slope(np.concatenate(probabilities), np.concatenate(outcomes))[0]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Average precision and list precision of every draw of machines, the first being the whole."""
+
+    average: Floats
+    precision: Floats
+    slope: float
+
+    @classmethod
+    def of(cls, study: Study, scores: Sequence[Floats], *, chances: bool) -> Figures:
+        """Judge the scores of every window; with `chances` they are log odds."""
+        n_machines = int(study.machine.max()) + 1
+        draws = np.vstack([np.ones(n_machines), machine_draws(n_machines, seed=5)])
+        labels, machine = study.instances.label, study.machine
+        averages, failing, listed = [], [], []
+        for window, of_window in zip(study.windows, scores, strict=True):
+            rows = window.tested
+            averages.append(average_precision_draws(labels[rows], of_window, machine[rows], draws))
+            failing.append(draws[:, machine[rows[labels[rows] == 1]]].sum(axis=1))
+            listed.append(_listed(study, window, of_window))
+        weights, rows = np.array(failing), np.concatenate(listed)
+        with np.errstate(invalid="ignore"):  # a draw without a failing machine
+            average = np.nansum(np.array(averages) * weights, axis=0) / weights.sum(axis=0)
+        drawn = draws[:, machine[rows]]
+        precision = drawn @ (labels[rows] == 1) / np.maximum(drawn.sum(axis=1), 1.0)
+        slope = _slope(study, scores) if chances else float("nan")
+        return cls(average, precision, slope)
+
+
+def _mean(figures: Sequence[Figures]) -> Figures:
+    average, precision = (np.mean([getattr(f, n) for f in figures], axis=0) for n in _JUDGED)
+    return Figures(average, precision, float(np.mean([f.slope for f in figures])))
+
+
+def _text(draws: Floats, factor: float = 1.0) -> str:
+    low, high = interval(draws[1:] * factor) or (np.nan, np.nan)
+    digits = 1 if factor > 1 else 3
+    return f"{draws[0] * factor:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _print(title: str, table: Mapping[str, Figures]) -> None:
+    print(f"\n{title}\n| | average precision | list precision, % | against the first | | slope |")
+    print("|---|---|---|---|---|---|")
+    before = next(iter(table.values()))
+    for name, row in table.items():
+        gain = row.average - before.average, row.precision - before.precision
+        values = row.average, row.precision, *gain
+        texts = [_text(v, f) for v, f in zip(values, (1, 100, 1, 100), strict=True)]
+        print(f"| {name} | {' | '.join(texts)} | {row.slope:.2f} |", flush=True)
+
+
+def _compare(title: str, study: Study) -> dict[str, Figures]:
+    table = {}
+    for name, variant in VARIANTS.items():
+        scores = [_scores(study, window, variant) for window in study.windows]
+        table[name] = Figures.of(study, scores, chances=variant.model is not None)
+    _print(title, table)
+    return table
+
+
+def main() -> None:
+    """Print a table for each fleet, and one for all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="", help="of the fleets to simulate")
+    parser.add_argument("--gpus", type=int, default=1000)
+    parser.add_argument("--days", type=int, default=60)
+    parser.add_argument("--records", type=Path, help="of a fleet that is there already")
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--keep", type=int, default=3, help="one instance in so many")
+    parser.add_argument("--first", type=int, default=24, help="days before the first retraining")
+    parser.add_argument("--every", type=int, default=9, help="days between retrainings")
+    asked = parser.parse_args()
+    settings, schedule = load_settings(asked.config), (asked.keep, asked.first, asked.every)
+    tables = []
+    if asked.records:
+        job = open_job(asked.records, settings, ["gbdt"])
+        _compare(str(asked.records), Study.of(job, *schedule))
+    for seed in filter(None, asked.seeds.split(",")):
+        with tempfile.TemporaryDirectory() as folder:
+            simulate_fleet_to(Path(folder), n_gpus=asked.gpus, n_days=asked.days, seed=int(seed))
+            job = open_job(Path(folder) / "records", settings, ["gbdt"])
+            tables.append(_compare(f"seed {seed}", Study.of(job, *schedule)))
+    if len(tables) > 1:
+        _print("all", {name: _mean([table[name] for table in tables]) for name in VARIANTS})
+
+
+if __name__ == "__main__":
+    main()
