@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -111,7 +113,8 @@ def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     """
     says = "is in state T", "is stopped, by SIGSTOP or a debugger,"
     shared = "are in state T: somebody suspended them together"
-    return _state_finding(_lasting(kernel, at, "is_stopped", ""), kernel, ranks, says, shared)
+    finding = _state_finding(_lasting(kernel, at, "is_stopped", ""), kernel, ranks, says, shared)
+    return None if finding is None else replace(finding, cannot_end=True)
 
 
 def _state_finding(

@@ -92,6 +92,8 @@ class Finding:
     after_hang : bool
         Of a crash: no rank failed by itself, they waited until a time-out or were asked to end. Who
         began the stand-still before it is told by what was saved of that.
+    cannot_end : bool
+        What it saw does not end by itself, such as a deadlock: no pause looks so.
     taken : int or None
         When somebody looked, if that was a single moment: what was before a hang tells nothing of
         it. Nanoseconds since 1970 UTC.
@@ -105,6 +107,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     of_program: bool = False
     after_hang: bool = False
+    cannot_end: bool = False
     taken: int | None = None
 
 

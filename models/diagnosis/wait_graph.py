@@ -49,7 +49,8 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
         return _deadlock(circles, waiting, evidence)
     cause = candidates[0].why if len(candidates) == 1 else ""
     of_them = frozenset(c.rank for c in candidates if c.rank is not None)
-    return Finding("wait graph", "hang", cause, candidates, waiting - of_them, evidence)
+    rest = waiting - of_them
+    return Finding("wait graph", "hang", cause, candidates, rest, evidence, cannot_end=bool(stuck))
 
 
 def _evidence(stall: Stall) -> Evidence:
@@ -90,7 +91,8 @@ def _mismatch(
     cause = f"a mismatch in group {first.group}: " + " against ".join(
         f"{text} ({rank_list(ranks)})" for text, ranks in first.variants.items()
     )
-    return Finding("wait graph", "hang", cause, candidates, waiting - odd.keys(), evidence)
+    rest = waiting - odd.keys()
+    return Finding("wait graph", "hang", cause, candidates, rest, evidence, cannot_end=True)
 
 
 def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
@@ -182,4 +184,6 @@ def _deadlock(
 ) -> Finding:
     ranks = [rank for circle in circles for rank in circle]
     cause = f"a deadlock of the program: {rank_list(ranks)} wait for each other in a circle"
-    return Finding("wait graph", "hang", cause, (), waiting, evidence, of_program=True)
+    return Finding(
+        "wait graph", "hang", cause, (), waiting, evidence, of_program=True, cannot_end=True
+    )

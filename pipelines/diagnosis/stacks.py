@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks
 from forewarn.features.diagnosis.stack_sample import BrokenStackError, Stack, main_stack
+from forewarn.models.diagnosis.lone_waits import lone_waits
 from forewarn.models.diagnosis.stack_phases import stack_phases
 from forewarn.models.diagnosis.stack_probe import StackRound, odd_in_round, stack_probe
 from forewarn.pipelines.diagnosis.job_folder import JobFolder, JobFolderError
@@ -55,9 +56,11 @@ class StacksPart:
         """
         rounds = [sample for sample in self.rounds if sample.time <= case.at]
         probe = stack_probe(rounds, len(case.ranks.table), case.at)
-        finding = odd_in_round(rounds, len(case.ranks.table), case.at, probe.since)
+        findings = [odd_in_round(rounds, len(case.ranks.table), case.at, probe.since)]
+        if probe.state == "idle":
+            findings.append(lone_waits(rounds[-1].stacks, case.ranks, probe.since))
         phases = () if probe.state == "blind" else tuple(stack_phases(rounds))
-        return Judged(probe, () if finding is None else (finding,), phases, self.notes)
+        return Judged(probe, tuple(f for f in findings if f is not None), phases, self.notes)
 
 
 def read_stacks(folder: JobFolder, _: Ranks) -> StacksPart | None:
