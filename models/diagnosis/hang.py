@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
 
-__all__ = ["hang_since", "quiet_phase"]
+__all__ = ["hang_since", "quiet_phase", "quiet_until"]
 
 _SECOND = 1_000_000_000
 _WINDOW = 5 * 60 * _SECOND  # probes that become idle within it agree (Baidu 4.2)
@@ -78,6 +78,11 @@ def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
     return None
 
 
+def quiet_until(phase: Phase, phases: Sequence[Phase]) -> int:
+    """Return until when a phase explains that a job stands still, if nothing ends it before."""
+    return phase.begin + _limit(phase, [other for other in phases if other.begin <= phase.begin])
+
+
 def _is_made(phase: Phase, past: Sequence[Phase], at: int) -> bool:
     """Say whether a first step is over, though its own part does not know it."""
     return phase.kind == "first step" and any(
@@ -91,6 +96,7 @@ def _limit(phase: Phase, past: Sequence[Phase]) -> int:
     lengths = [
         other.end - other.begin
         for other in past
-        if other.kind == phase.kind and other.end is not None and other.end <= phase.begin
+        if other.kind == phase.kind and other.end is not None and other.begin < other.end
+        if other.end <= phase.begin  # one of no length is a moment by which a step was made
     ]
     return _FACTOR * max(lengths) if lengths else _UNKNOWN

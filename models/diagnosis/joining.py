@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.hang import hang_since, quiet_phase
+from forewarn.models.diagnosis.hang import hang_since, quiet_phase, quiet_until
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Diagnosis, Finding, Kind
@@ -14,6 +14,16 @@ from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Diagnosi
 __all__ = ["join"]
 
 _AS_MUCH = 0.9  # of the first candidate's weight
+_MINUTE = 60 * 10**9
+_PAUSE = 30 * _MINUTE  # a pause that nobody sees may last as long as Megatron waits for a rank
+_UNSEEN = "no stack tells whether this is a checkpoint or an evaluation: it may stand still"
+_PHASES = {
+    "first step": "no part tells that a step was made yet: the first one",
+    "checkpoint": "a checkpoint",
+    "evaluation": "an evaluation",
+    "pause": "a pause such as this job has come out of before",
+    "repeat": "a call that this job has come out of before",
+}
 
 
 def join(
@@ -50,6 +60,8 @@ def join(
     if first is None and votes:
         first = _machine_vote(heard, others, ranks)
     causes = _causes(heard, first)
+    if kind == "none" and hang_since(probes, at) is not None:
+        causes = [_excuse(findings, phases, probes, at) or ""]
     return Diagnosis(
         kind=kind,
         rank=None if first is None else first.rank,
@@ -72,16 +84,57 @@ def _kind(
     if "crash" in kinds:
         return "crash", None, at
     hang = hang_since(probes, at)
-    if hang is not None and quiet_phase(_relevant(phases, probes), at) is None:
+    excuse = _excuse(findings, phases, probes, at)
+    if hang is not None and excuse is None:
         return "hang", *hang
     lesser: tuple[Kind, ...] = ("slow", "jitter")
     return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
 
 
-def _relevant(phases: Sequence[Phase], probes: Sequence[Probe]) -> list[Phase]:
-    """Return the phases that count; where stacks show what ranks do, nobody has to guess."""
-    is_seen = any(probe.name == "stack" and probe.state != "blind" for probe in probes)
-    return [phase for phase in phases if phase.kind != "pause" or not is_seen]
+def _excuse(
+    findings: Sequence[Finding],
+    phases: Sequence[Phase],
+    probes: Sequence[Probe],
+    at: int,
+) -> str | None:
+    """Return in words which phase explains that a job stands still, None if none does.
+
+    Where stacks show what ranks do, nobody has to guess. Otherwise a job that somebody watches may
+    be in a pause of which it writes nothing, unless something was seen that does not end by itself.
+    """
+    hang = hang_since(probes, at)
+    if hang is None:
+        return None
+    blind = {probe.name for probe in probes if probe.state == "blind"}
+    is_seen = "stack" in {probe.name for probe in probes} - blind
+    known = _known(phases, hang[0], is_seen=is_seen)
+    phase = quiet_phase(known, at)
+    if phase is not None:
+        left = quiet_until(phase, known) - at
+        what = _PHASES[phase.kind]
+        return f"{what} explains that it stands still, for {left / _MINUTE:.0f} minutes more"
+    is_watched = bool({"log", "metrics"} & {probe.name for probe in probes} - blind)
+    if is_seen or not is_watched or any(finding.cannot_end for finding in findings):
+        return None
+    left = hang[0] + _PAUSE - at
+    return f"{_UNSEEN}, for {left / _MINUTE:.0f} minutes more" if left > 0 else None
+
+
+def _known(phases: Sequence[Phase], began: int, *, is_seen: bool) -> list[Phase]:
+    """Return the phases that may explain a stand-still.
+
+    That a call is one that the job has left before is known only if it left it before this began.
+    """
+    left = any(
+        phase.kind == "repeat" and phase.end is not None and phase.end <= began for phase in phases
+    )
+    return [
+        phase
+        for phase in phases
+        if not (phase.kind == "pause" and is_seen)
+        and not (phase.kind == "repeat" and not left)
+        and not (phase.kind == "repeat" and phase.end is not None and phase.end > began)
+    ]
 
 
 def _heard(kind: Kind, findings: Sequence[Finding], began: int | None) -> list[Finding]:

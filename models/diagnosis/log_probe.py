@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from forewarn.models.diagnosis.probe import Probe
 
 __all__ = ["log_probe"]
 
+_FEWEST = 5  # gaps that tell how often a job writes
 _SILENCE = 8 * 60 * 10**9  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
 
 
-def log_probe(last_writes: Mapping[int, int | None], at: int) -> Probe:
-    """Say whether no rank wrote for 8 minutes.
+def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[int] = ()) -> Probe:
+    """Say whether no rank wrote for 8 minutes, and for longer than this job mostly does not.
 
     Parameters
     ----------
@@ -21,6 +24,8 @@ def log_probe(last_writes: Mapping[int, int | None], at: int) -> Probe:
         When each rank last wrote, not after `at`; None where its log has no times.
     at : int
         Nanoseconds since 1970 UTC.
+    marks : sequence of int
+        When any rank wrote, in any order: a job that writes every 20 minutes is not silent.
 
     Examples
     --------
@@ -31,8 +36,8 @@ def log_probe(last_writes: Mapping[int, int | None], at: int) -> Probe:
     if not times:
         return Probe("log", "blind", None, "no log of a rank tells times")
     rank = max(times, key=lambda number: (times[number], -number))
-    silence = at - times[rank]
-    if silence < _SILENCE:
+    silence, limit = at - times[rank], _limit([mark for mark in marks if mark <= at])
+    if silence < limit:
         if len(times) < len(last_writes):
             missing = len(last_writes) - len(times)
             why = f"rank {rank} wrote {_words(silence)} ago; {missing} logs tell no times"
@@ -41,7 +46,15 @@ def log_probe(last_writes: Mapping[int, int | None], at: int) -> Probe:
     if len(times) < len(last_writes):
         return Probe("log", "blind", None, "some logs tell no times, and the others are silent")
     why = f"no rank wrote for {_words(silence)}, the last was rank {rank}"
-    return Probe("log", "idle", times[rank], why, sure=times[rank] + _SILENCE)
+    return Probe("log", "idle", times[rank], why, sure=times[rank] + limit)
+
+
+def _limit(marks: Sequence[int]) -> int:
+    """Return how long a job may be silent: twice what nine of ten of its gaps stay below."""
+    gaps = np.diff(np.unique(np.array(marks, dtype=np.int64)))
+    if len(gaps) < _FEWEST:
+        return _SILENCE
+    return max(_SILENCE, 2 * int(np.quantile(gaps, 0.9)))
 
 
 def _words(span: int) -> str:

@@ -16,13 +16,15 @@ class Phase:
     ----------
     kind : str
         `restart` is a moment: it ends all phases that began before it. `pause`: the job stood
-        still, nobody wrote down why, and it went on by itself.
+        still, nobody wrote down why, and it went on by itself; `repeat`: so it did in this call. A
+        `first step` that begins and ends at the same time is a moment by which a step had been
+        made, however long it took.
     begin : int
         Nanoseconds since 1970 UTC.
     end : int or None
         None while it lasts.
     """
 
-    kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause"]
+    kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause", "repeat"]
     begin: int
     end: int | None

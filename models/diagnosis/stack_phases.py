@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from forewarn.features.diagnosis.stack_sample import Stack
+from forewarn.features.diagnosis.stack_sample import Stack, wait_of
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.stack_probe import StackRound
 
@@ -15,19 +15,30 @@ __all__ = ["stack_phases"]
 _SECOND = 1_000_000_000
 _APART = 60 * _SECOND  # rounds that are farther apart show two phases
 _AROUND = 30 * _SECOND  # a phase began before the first round that shows it, and ends later
-_KINDS: dict[Literal["checkpoint", "evaluation"], re.Pattern[str]] = {
+# Functions by what a rank does in them; what loads, builds or compiles is before a step.
+_KINDS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pattern[str]] = {
     "checkpoint": re.compile(
-        r"(?i)\w*save\w*(checkpoint|ckpt|model|state)\w*|\w*(checkpoint|ckpt)\w*save\w*"
-        r"|_?(async_)?save"
+        r"(?i)(\w+_)?(async_?)?savez?(_(?!for_backward)\w+)?|\w*(checkpoint|ckpt)\w*save\w*"
+        r"|(write|dump|store|export)_(checkpoint|ckpt|model|state|weights)\w*"
+        r"|_?(put_object|put_file|upload)(_\w+)?"
     ),
-    "evaluation": re.compile(r"(?i)_?(evaluate|validate|run_evaluation|eval(uation)?_(loop|step))"),
+    "evaluation": re.compile(
+        r"(?i)_?(evaluat(e|ion)(_and_\w+)?|validate|run_evaluation"
+        r"|(eval|evaluation|validation)_(loop|step|epoch))"
+    ),
+    "first step": re.compile(
+        r"(?i)compile_fx\w*|_?compile(_inner)?|autotune|init_process_group|initialize_megatron"
+        r"|_?load_(checkpoint|ckpt|state_dict|model|pretrained)\w*|from_pretrained"
+        r"|build_\w*(dataset|index|mapping|model)\w*"
+    ),
 }
 
 
 def stack_phases(rounds: Sequence[StackRound]) -> list[Phase]:
-    """Return the spans in which a rank saves a checkpoint, or evaluates.
+    """Return the spans in which a rank saves a checkpoint, evaluates, or prepares the first step.
 
-    The last one is open: it may end at any moment.
+    The last one is open: it may end at any moment. So is a stand-still in a call in which the job
+    has stood before and which it left: who writes checkpoints by functions of its own.
 
     Parameters
     ----------
@@ -35,19 +46,44 @@ def stack_phases(rounds: Sequence[StackRound]) -> list[Phase]:
         In the order of their times, not after the verdict.
     """
     phases: list[Phase] = []
+    last = rounds[-1].time if rounds else 0
     for kind, pattern in _KINDS.items():
-        shown = [sample.time for sample in rounds if _shows(sample, pattern)]
-        spans: list[tuple[int, int]] = []
-        for time in shown:
-            if spans and time - spans[-1][1] <= _APART:
-                spans[-1] = spans[-1][0], time
-            else:
-                spans.append((time, time))
-        last = rounds[-1].time if rounds else 0
-        for first, end in spans:
+        for first, end in _spans([sample.time for sample in rounds if _shows(sample, pattern)]):
             ended = None if end == last else end + _AROUND
             phases.append(Phase(kind, first - 2 * _AROUND, ended))
-    return sorted(phases, key=lambda phase: phase.begin)
+    return sorted([*phases, *_repeated(rounds)], key=lambda phase: phase.begin)
+
+
+def _spans(times: Sequence[int]) -> list[tuple[int, int]]:
+    """Join times that are close to each other."""
+    spans: list[tuple[int, int]] = []
+    for time in times:
+        if spans and time - spans[-1][1] <= _APART:
+            spans[-1] = spans[-1][0], time
+        else:
+            spans.append((time, time))
+    return spans
+
+
+def _repeated(rounds: Sequence[StackRound]) -> list[Phase]:
+    """Return the stand-stills in the calls of the last round, if any was over before."""
+    calls = _outside(rounds[-1]) if rounds else frozenset()
+    if not calls:
+        return []
+    spans = _spans([sample.time for sample in rounds if _outside(sample) == calls])
+    past = [
+        Phase("repeat", first - 2 * _AROUND, end + _AROUND)
+        for first, end in spans[:-1]
+        if end > first
+    ]
+    return [*past, Phase("repeat", spans[-1][0] - 2 * _AROUND, None)] if past else []
+
+
+def _outside(sample: StackRound) -> frozenset[tuple[str, str]]:
+    """Return the innermost calls of ranks that wait for nobody, where others wait for them."""
+    stacks = set[Stack](sample.stacks.values())
+    outside = {stack[0][:2] for stack in stacks if wait_of(stack) is None}
+    return frozenset(outside if len(outside) < len(stacks) else ())
 
 
 def _shows(sample: StackRound, pattern: re.Pattern[str]) -> bool:

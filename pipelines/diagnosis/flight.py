@@ -80,7 +80,7 @@ class FlightPart:
 def _first_step(lateness: Iterable[Lateness]) -> tuple[Phase, ...]:
     """Return that the first step is over, where operations repeat themselves step by step."""
     begins = [int(late.begin[-1]) for late in lateness]
-    return (Phase("first step", min(begins), max(begins)),) if begins else ()
+    return (Phase("first step", max(begins), max(begins)),) if begins else ()
 
 
 def _late(

@@ -118,7 +118,7 @@ def _probe(case: Case, attempt: Attempt) -> Probe | None:
         since = attempt.since
         if all(exits.of(rank, case.at, since) is not None for rank in case.ranks.table):
             return Probe("log", "blind", None, "all ranks have ended")
-    return log_probe(writes, case.at) if writes else None
+    return log_probe(writes, case.at, attempt.marks(attempt.start)) if writes else None
 
 
 def _phases(logs: Sequence[ReadLog], attempt: Attempt) -> Iterator[Phase]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.metric_phases import work_phases
 from forewarn.models.diagnosis.metrics_probe import idle_gpus, metrics_probe
 from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
@@ -25,7 +26,7 @@ class MetricsPart(SampledPart):
     """The metrics of all ranks, as they were sampled."""
 
     def judge(self, case: Case) -> Judged:
-        """Say whether bytes move, whose GPU is idle, and who moves fewer than its peers."""
+        """Say whether bytes move, or did so for long, whose GPU is idle, and who moves less."""
         samples = metrics_until(case)
         if not len(samples.rank):
             return Judged(blind=("metrics: no sample before the verdict",))
@@ -33,7 +34,8 @@ class MetricsPart(SampledPart):
         findings = [idle_gpus(samples, case.ranks, probe.since, case.at)]
         if "kernel" not in case.parts:
             findings.append(deviation_finding(traffic_channels(samples), case.ranks, case.at))
-        return Judged(probe, tuple(finding for finding in findings if finding is not None))
+        phases = work_phases(samples, len(case.ranks.table))
+        return Judged(probe, tuple(f for f in findings if f is not None), tuple(phases))
 
 
 def metrics_until(case: Case) -> RankSamples:

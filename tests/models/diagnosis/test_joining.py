@@ -10,6 +10,7 @@ from forewarn.features.diagnosis.ranks import Rank, Ranks
 from forewarn.models.diagnosis.hang import hang_since, quiet_phase
 from forewarn.models.diagnosis.hardware import HostEvent, hardware_finding, list_finding
 from forewarn.models.diagnosis.joining import join
+from forewarn.models.diagnosis.log_probe import log_probe
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.verdict import (
@@ -27,6 +28,7 @@ RANKS = Ranks({n: Rank(n, f"m{n // 2}", gpu_serial=f"S{n}") for n in range(8)})
 IDLE = (
     Probe("log", "idle", 0, "", 8 * MINUTE),
     Probe("collective", "idle", MINUTE, "", 90 * SECOND),
+    Probe("stack", "active", None, ""),
 )
 
 
@@ -203,3 +205,12 @@ def test_many_signs_of_one_finding_are_no_more_than_a_name() -> None:
     several = finding("a", *((rank, HALF) for rank in (0, 1)))
     both = verdict(several, finding("b", (2, HALF), (3, HALF)))
     assert (both.rank, both.machine) == (None, None)
+
+
+def test_a_job_that_writes_seldom_is_silent_only_after_longer() -> None:
+    marks = [20 * MINUTE * n for n in range(8)]
+    last = marks[-1]
+    assert log_probe({0: last}, last + 30 * MINUTE, marks).state == "active"
+    probe = log_probe({0: last}, last + 41 * MINUTE, marks)
+    assert (probe.state, probe.since, probe.sure) == ("idle", last, last + 40 * MINUTE)
+    assert log_probe({0: last}, last + 9 * MINUTE, marks[-2:]).state == "idle"  # too few to tell

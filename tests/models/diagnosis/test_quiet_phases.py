@@ -11,6 +11,7 @@ from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.stack_phases import stack_phases
 from forewarn.models.diagnosis.stack_probe import StackRound
+from forewarn.models.diagnosis.verdict import Finding
 
 SECOND = 10**9
 SAVES = (Frame("write", "torch/serialization.py", 9), Frame("save_checkpoint", "train.py", 2))
@@ -44,10 +45,77 @@ def test_a_pause_like_those_of_the_past_is_no_hang_unless_stacks_show_what_it_is
     explained = pauses(marks, 200 * SECOND)
     assert kind_of("blind", explained) == "none"
     assert kind_of("idle", explained) == "hang"
-    assert kind_of("blind", pauses(marks[:5], 200 * SECOND)) == "hang"
+    assert kind_of("idle", pauses(marks[:5], 200 * SECOND)) == "hang"
+
+
+def blindly(at: int, *names: str, finding: tuple[Finding, ...] = ()) -> str:
+    """Judge a job that stands still since 50 ns, and of which nobody takes stacks."""
+    probes = [Probe(name, "idle", 50, "", 60) for name in names]  # type: ignore[arg-type]
+    return join(finding, probes, [], ranks=Ranks({0: Rank(0)}), at=at).kind
+
+
+def test_a_first_pause_that_nobody_sees_may_last_as_long_as_the_longest_time_out() -> None:
+    watched = "log", "metrics", "collective"
+    assert blindly(1799 * SECOND, *watched) == "none"
+    assert blindly(1801 * SECOND, *watched) == "hang"
+    stuck = Finding("wait graph", "hang", "a deadlock", of_program=True, cannot_end=True)
+    assert blindly(200 * SECOND, *watched, finding=(stuck,)) == "hang"
+    assert blindly(400 * SECOND, "collective") == "hang"  # a folder of dumps is no running job
+
+
+def test_a_call_that_the_job_has_left_before_may_last_three_times_as_long_as_then() -> None:
+    drain = (Frame("pwrite_all", "striped_io.py", 4), Frame("drain", "run.py", 2))
+    minutes = (0, 1, 2, 40, 41, 42)
+    seen = [StackRound(n * 60 * SECOND, {0: drain, 1: WAITS}) for n in minutes]
+    repeated = stack_phases(seen)
+    assert [phase.kind for phase in repeated] == ["repeat", "repeat"]
+    first, last = repeated
+    assert (first.end, last.end) == ((120 + 30) * SECOND, None)
+
+    def kind(began: int, at: int) -> str:
+        probes = [Probe(name, "idle", began, "") for name in ("stack", "metrics")]  # type: ignore[arg-type]
+        return join([], probes, repeated, ranks=Ranks({0: Rank(0)}), at=at).kind
+
+    began = 2400 * SECOND
+    assert kind(began, began + 300 * SECOND) == "none"
+    assert kind(began, began + 700 * SECOND) == "hang"
+    assert kind(60 * SECOND, 2520 * SECOND) == "hang"  # it never moved between the samples
+    assert stack_phases(seen[:3]) == []
+
+
+def test_who_compiles_or_loads_is_before_a_step() -> None:
+    for name in ("compile_fx", "load_checkpoint", "from_pretrained", "build_index_mappings"):
+        sample = StackRound(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
+        assert [phase.kind for phase in stack_phases([sample])] == ["first step"]
+    for name in ("compile_wrapper", "save_for_backward", "checkpoint", "forward"):
+        sample = StackRound(0, {0: (Frame(name, "a.py", 1),), 1: WAITS})
+        assert stack_phases([sample]) == []
 
 
 def test_the_recorder_tells_that_the_first_step_is_over() -> None:
     compiling = Phase("first step", 0, None)
     assert quiet_phase([compiling], 900) == compiling
     assert quiet_phase([compiling, Phase("first step", 500, 800)], 900) is None
+
+
+def test_a_moment_at_which_a_step_was_made_teaches_no_length() -> None:
+    compiled = Phase("first step", 0, 400 * SECOND)
+    made = Phase("first step", 600 * SECOND, 600 * SECOND)
+    again = Phase("first step", 1000 * SECOND, None)
+    assert quiet_phase([made, again], 5000 * SECOND) == again  # up to 120 minutes
+    assert quiet_phase([compiled, made, again], 2100 * SECOND) == again
+    assert quiet_phase([compiled, made, again], 2300 * SECOND) is None
+    later = Phase("first step", 1200 * SECOND, 1200 * SECOND)
+    assert quiet_phase([made, again, later], 1300 * SECOND) is None
+
+
+def test_why_a_stand_still_is_no_hang_is_said() -> None:
+    idle = [Probe(name, "idle", 50, "", 60) for name in ("log", "collective")]
+    phases, ranks, at = [Phase("first step", 0, None)], Ranks({0: Rank(0)}), 3600 * SECOND
+    refusal = join([], idle, phases, ranks=ranks, at=at)
+    assert refusal.kind == "none"
+    assert refusal.cause == (
+        "no part tells that a step was made yet: the first one explains that it stands still, for "
+        "60 minutes more"
+    )
+    assert join([], [], phases, ranks=ranks, at=at).cause is None
