@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from forewarn.pipelines.cli.diagnosis_studies import add_diagnosis_studies
 from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
@@ -32,7 +33,7 @@ def add_study(commands: Commands) -> None:
     _add_study_several(parts)
     _add_study_thresholds(parts)
     _add_study_response(parts)
-    _add_study_diagnosis(parts)
+    add_diagnosis_studies(parts)
     add_study_prediction(parts)
     command = add_command(
         parts,
@@ -257,37 +258,4 @@ def _study_response(args: argparse.Namespace) -> int:
     outcomes = [run_strategy(plan, name, seed=args.seed) for name in names]
     for line in (o.line() for o in outcomes) if args.json else report_lines(plan, outcomes):
         print(json.dumps(line) if args.json else line)
-    return 0
-
-
-def _add_study_diagnosis(parts: Commands) -> None:
-    command = add_command(
-        parts,
-        "diagnosis",
-        _study_diagnosis,
-        "simulate jobs that hang, crash or crawl, and healthy ones, and count who is named rightly",
-        "forewarn study diagnosis --jobs 20 --ranks 8,64 --seed 1",
-    )
-    command.add_argument(
-        "--jobs", type=integer_at_least(1, 10_000), default=20, metavar="N", help="faulty (20)"
-    )
-    command.add_argument(
-        "--ranks", type=_sizes, default=(8, 64), metavar="LIST", help="multiples of 4 (8,64)"
-    )
-    _add_run(command)
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    size = integer_at_least(4, 4096)
-    sizes = tuple(size(part) for part in text.split(","))
-    if any(number % 4 for number in sizes):
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected multiples of 4")
-    return sizes
-
-
-def _study_diagnosis(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.studies.diagnosis_study import diagnosis_figures, diagnosis_text
-
-    figures = diagnosis_figures(args.jobs, args.ranks, args.seed)
-    print(json.dumps(figures) if args.json else diagnosis_text(figures))
     return 0

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.evaluation.simulation.jobs.dumps import flight_dumps
+from forewarn.evaluation.simulation.jobs.healthy_life import Lived, life_lines, watched_moments
 from forewarn.evaluation.simulation.jobs.journal import exit_rows, log_lines
 from forewarn.evaluation.simulation.jobs.plan import JobPlan, draw_plan
-from forewarn.evaluation.simulation.jobs.samples import kernel_samples, metric_samples
+from forewarn.evaluation.simulation.jobs.samples import HISTORY, kernel_samples, metric_samples
 from forewarn.evaluation.simulation.jobs.stacks import (
     folded_profile,
     sampled_stacks,
@@ -28,7 +29,7 @@ from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
 
-__all__ = ["JOB_BEGIN", "simulate_job_to", "write_job"]
+__all__ = ["JOB_BEGIN", "simulate_job_to", "write_job", "write_life"]
 
 JOB_BEGIN = 1_795_296_000 * 10**9
 _PROFILED = 64  # ranks at most
@@ -101,6 +102,25 @@ def _checkpoints(line: Timeline) -> Iterator[tuple[str, str]]:
             yield iso(JOB_BEGIN + round(begin.min() * 1e9)), iso(JOB_BEGIN + round(end.max() * 1e9))
 
 
+def write_life(lived: Lived, folder: Path) -> None:
+    """Write those parts of a healthy job's folder that a hang could be seen in."""
+    life, line = lived.life, lived.line
+    folder.mkdir(parents=True)
+    _write_ranks(line, folder)
+    if life.has_recorder:
+        _write_flight(line, folder)
+    if life.has_logs:
+        (folder / "logs").mkdir()
+        for rank in range(life.plan.layout.n_ranks):
+            stamp = _stamp(life.plan, rank)
+            rows = [f"[{stamp(when)}] {text}\n" for when, text in life_lines(lived, rank)]
+            (folder / "logs" / f"{rank}.log").write_text("".join(rows))
+    if life.has_stacks:
+        _write_stacks(line, folder, watched_moments(lived), life.saves_as)
+    if life.has_metrics:
+        _write_metrics(line, folder, life.plan.end)
+
+
 def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
     """Return a writer of moments by the clock of a rank's machine."""
     ahead = plan.skew[rank // plan.layout.per_machine]
@@ -140,12 +160,14 @@ def _write_logs(line: Timeline, folder: Path) -> None:
         (folder / "logs" / f"{rank}.log").write_text(text)
 
 
-def _write_stacks(line: Timeline, folder: Path) -> None:
-    moments = stack_moments(line)
+def _write_stacks(
+    line: Timeline, folder: Path, moments: list[float] | None = None, saves_as: int = 0
+) -> None:
+    moments = stack_moments(line) if moments is None else moments
     names = [iso(JOB_BEGIN + round(moment) * 10**9) for moment in moments]
     for name in names:
         (folder / "stacks" / name).mkdir(parents=True)
-    for number, rank, threads in sampled_stacks(line, moments):
+    for number, rank, threads in sampled_stacks(line, moments, saves_as=saves_as):
         file = folder / "stacks" / names[number] / f"{rank}.json"
         file.write_bytes(msgspec.json.encode(threads))
 
@@ -156,8 +178,8 @@ def _times(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
     )
 
 
-def _write_metrics(line: Timeline, folder: Path) -> None:
-    columns = dict(metric_samples(line))
+def _write_metrics(line: Timeline, folder: Path, history: float = HISTORY) -> None:
+    columns = dict(metric_samples(line, history))
     rank = columns.pop("rank").astype(np.int64)
     times = _times(columns.pop("seconds"))
     machines = [line.plan.layout.machine(number) for number in range(line.plan.layout.n_ranks)]

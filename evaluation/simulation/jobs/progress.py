@@ -25,7 +25,7 @@ def cumulated(line: Timeline, rank: int, moments: FloatArray) -> FloatArray:
 
     Returns
     -------
-    ndarray of shape (n, 12)
+    ndarray of shape (n, 13)
         Between two marks it grows evenly. A rank that is stuck goes on in what it is stuck in.
     """
     marks, sums = line.history()

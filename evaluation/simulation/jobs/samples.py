@@ -11,7 +11,7 @@ import numpy.typing as npt
 from forewarn.evaluation.simulation.jobs.progress import cumulated
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
 
-__all__ = ["kernel_samples", "metric_samples"]
+__all__ = ["HISTORY", "kernel_samples", "metric_samples"]
 
 FloatArray = npt.NDArray[np.float64]
 _METRICS = (
@@ -22,7 +22,7 @@ _KERNEL = (
     *("seconds", "rank", "activity", "d_seconds", "runq_wait_ms", "syscalls"),
     *("cuda_call_ms", "verbs_completions"),
 )
-_HISTORY = 900.0  # seconds of both
+HISTORY = 900.0  # seconds of both
 _INTERVAL = 10.0  # of the kernel's samples
 _LOST = 0.01  # of the samples of metrics
 # How long a rank that does so spends in uninterruptible sleep, as a share.
@@ -30,19 +30,25 @@ _SLEEPS = {Activity.SLEEP: 1.0, Activity.SAVE: 0.2, Activity.LOAD: 0.02}
 _CALLS = {Activity.LOAD: 400.0, Activity.SAVE: 900.0, Activity.COMPUTE: 60.0, Activity.PAUSE: 20.0}
 
 
-def _moments(line: Timeline, cadence: float) -> FloatArray:
-    first = max(0.0, line.plan.end - _HISTORY)
+def _moments(line: Timeline, cadence: float, history: float = HISTORY) -> FloatArray:
+    first = max(0.0, line.plan.end - history)
     return np.arange(first, line.plan.end, cadence)
 
 
-def metric_samples(line: Timeline) -> Mapping[str, npt.NDArray[Any]]:
+def metric_samples(line: Timeline, history: float = HISTORY) -> Mapping[str, npt.NDArray[Any]]:
     """Return columns of the part `metrics`: seconds, rank, counters, utilisation and SM activity.
 
     Of each rank's samples one in a hundred is lost.
+
+    Parameters
+    ----------
+    line : Timeline
+    history : float
+        How far back from the end they reach, seconds.
     """
     plan = line.plan
     rng = np.random.default_rng([plan.seed, 19])
-    moments = _moments(line, plan.cadence)
+    moments = _moments(line, plan.cadence, history)
     blocks = [_metrics_of(line, rank, moments, rng) for rank in range(plan.layout.n_ranks)]
     joined = np.concatenate(blocks)
     joined = joined[rng.random(len(joined)) >= _LOST]
@@ -55,7 +61,8 @@ def _metrics_of(
     before = np.concatenate([[moments[0] - line.plan.cadence], moments])
     spent = cumulated(line, rank, before)
     shares = np.diff(spent, axis=0)[:, : Activity.RDMA] / line.plan.cadence
-    computing, waiting = shares[:, Activity.COMPUTE], shares[:, Activity.WAIT]
+    computing = shares[:, Activity.COMPUTE] + shares[:, Activity.EVALUATE]
+    waiting = shares[:, Activity.WAIT]
     device = shares[:, Activity.DEVICE]
     n = len(moments)
     busy = (computing + waiting + device).clip(0.0, 1.0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from forewarn.evaluation.simulation.jobs.meeting import Meeting
 from forewarn.evaluation.simulation.jobs.progress import activity_at
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
 
@@ -36,7 +37,19 @@ _READ: tuple[Call, ...] = (
     ("read", "dataset.py", 77),
     ("__getitem__", "dataset.py", 58),
 )
+_EVALUATE: tuple[Call, ...] = (("evaluate", "train.py", 250),)
 _DEVICE: tuple[Call, ...] = (("synchronize", f"{_TORCH}/cuda/__init__.py", 985),)
+# What a checkpoint is written by, program by program; the last one names it by no usual word.
+_SAVES: tuple[tuple[Call, ...], ...] = (
+    _SAVE,
+    (("save", f"{_TORCH}/distributed/checkpoint/state_dict_saver.py", 167), ("fit", "run.py", 88)),
+    (
+        ("save_file", "/usr/lib/python3/dist-packages/safetensors/torch.py", 286),
+        ("save_pretrained", "/usr/lib/python3/dist-packages/transformers/modeling_utils.py", 3034),
+    ),
+    (("_savez", "/usr/lib/python3/dist-packages/numpy/lib/npyio.py", 760), ("keep", "io.py", 12)),
+    (("pwrite_all", "striped_io.py", 41), ("drain", "run.py", 120)),
+)
 _SELF: dict[Activity, tuple[Call, ...]] = {
     Activity.LOAD: _LOAD,
     Activity.SAVE: _SAVE,
@@ -77,7 +90,9 @@ def _quiet_spans(line: Timeline) -> Iterator[tuple[float, float]]:
         yield float(waits.min()), np.inf
 
 
-def sampled_stacks(line: Timeline, moments: list[float]) -> Iterator[tuple[int, int, list[Any]]]:
+def sampled_stacks(
+    line: Timeline, moments: list[float], *, saves_as: int = 0
+) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield number of the sample, rank, and its threads; a process that is gone has none.
 
     Parameters
@@ -85,35 +100,46 @@ def sampled_stacks(line: Timeline, moments: list[float]) -> Iterator[tuple[int, 
     line : Timeline
     moments : list of float
         Seconds.
+    saves_as : int
+        Which program it is: each writes its checkpoints by other functions.
     """
     rng = np.random.default_rng([line.plan.seed, 13])
+    spans = [np.array([getattr(m, name) for m in line.meetings]) for name in ("entered", "ended")]
+    saves = _SAVES[saves_as % len(_SAVES)]
     for number, moment in enumerate(moments):
+        inside = (spans[0] <= moment) & (moment < spans[1]) if line.meetings else None
         for rank in range(line.plan.layout.n_ranks):
             activity, is_stuck = activity_at(line, rank, moment, rng)
-            if activity is not Activity.GONE:
-                draw = int(rng.integers(len(_COMPUTE)))
-                calls = _calls(line, rank, activity, is_stuck, draw)
-                yield number, rank, _threads(rank, calls)
+            if activity is Activity.GONE:
+                continue
+            draw = int(rng.integers(len(_COMPUTE)))
+            calls = (*saves, *_TRAIN) if activity is Activity.SAVE else _calls(line, activity, draw)
+            if activity is Activity.WAIT:
+                entered = [] if inside is None else np.flatnonzero(inside[:, rank])
+                meeting = line.meetings[int(entered[-1])] if len(entered) else None
+                calls = (*_wait(_awaited(line, rank, is_stuck, draw, meeting)), *_TRAIN)
+            yield number, rank, _threads(rank, calls)
 
 
-def _calls(
-    line: Timeline, rank: int, activity: Activity, is_stuck: bool, draw: int
-) -> tuple[Call, ...]:
-    if activity is Activity.WAIT:
-        return (*_wait(line, rank, is_stuck, draw), *_TRAIN)
+def _calls(line: Timeline, activity: Activity, draw: int) -> tuple[Call, ...]:
     if activity is Activity.STOPPED:
         draw = line.plan.seed % len(_COMPUTE)
+    if activity is Activity.EVALUATE:
+        return (_COMPUTE[draw], *_EVALUATE, *_TRAIN)
     return (*_SELF.get(activity, _COMPUTE[draw : draw + 1]), *_TRAIN)
 
 
-def _wait(line: Timeline, rank: int, is_stuck: bool, draw: int) -> tuple[Call, ...]:
-    """Return where a rank waits: in what it is stuck in, or in any of its collectives."""
-    name = "all_reduce"
+def _awaited(line: Timeline, rank: int, is_stuck: bool, draw: int, meeting: Meeting | None) -> str:
+    """Return what a rank waits in: what it is stuck in, or is in, or any of its collectives."""
     if is_stuck:
         stuck = [m for m in line.meetings if m.entered[rank] == line.stuck_at[rank]]
-        name = stuck[-1].name(rank).partition(" ")[0] if stuck else name
-    elif draw % 2:
-        name = "barrier"
+        meeting = stuck[-1] if stuck else None
+    elif meeting is None and draw % 2:
+        return "barrier"
+    return "all_reduce" if meeting is None else meeting.name(rank).partition(" ")[0]
+
+
+def _wait(name: str) -> tuple[Call, ...]:
     library = f"{_TORCH}/distributed/distributed_c10d.py"
     lines = {"all_reduce": 2810, "broadcast": 2714, "barrier": 4551, "send": 2390, "recv": 2430}
     return ((name, library, lines[name]), ("wrapper", f"{_TORCH}/distributed/c10d_logger.py", 83))

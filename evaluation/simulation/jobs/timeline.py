@@ -16,7 +16,7 @@ import numpy.typing as npt
 from forewarn.evaluation.simulation.jobs.meeting import Meeting
 from forewarn.evaluation.simulation.jobs.plan import JobPlan
 
-__all__ = ["Activity", "Timeline", "run_job"]
+__all__ = ["Activity", "Timeline", "make_step", "run_job"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -40,8 +40,9 @@ class Activity(IntEnum):
     STOPPED = 7
     DEVICE = 8
     GONE = 9
-    RDMA = 10
-    NVLINK = 11
+    EVALUATE = 10
+    RDMA = 11
+    NVLINK = 12
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class Timeline:
     plan : JobPlan
     now : ndarray of shape (n_ranks,)
         How far each rank is, seconds.
-    spent : ndarray of shape (n_ranks, 12)
+    spent : ndarray of shape (n_ranks, 13)
         Seconds by `Activity`, and bytes.
     stuck_at, stuck_in : ndarrays of shape (n_ranks,)
         When a rank stopped for good (infinite: it did not), and in which activity.
@@ -76,7 +77,7 @@ class Timeline:
     _history: tuple[FloatArray, FloatArray] | None = None
 
     def history(self) -> tuple[FloatArray, FloatArray]:
-        """Return all marks: shapes (n_marks, n_ranks) and (n_marks, n_ranks, 12)."""
+        """Return all marks: shapes (n_marks, n_ranks) and (n_marks, n_ranks, 13)."""
         if self._history is None or len(self._history[0]) != len(self.marks):
             now, spent = zip(*self.marks, strict=True)
             self._history = np.array(now), np.array(spent)
@@ -176,7 +177,7 @@ def run_job(plan: JobPlan) -> Timeline:
     number = 0
     while np.isfinite(line.now).any() and _is_before_end(line):
         number += 1
-        _step(line, rng, is_faulty=bool(np.nanmin(line.now) >= plan.since))
+        make_step(line, rng, is_faulty=bool(np.nanmin(line.now) >= plan.since))
         line.steps.append(line.now.copy())
         if number % plan.checkpoint[0] == 0:
             _save(line, rng)
@@ -200,7 +201,7 @@ def _is_before_end(line: Timeline) -> bool:
     return bool(line.now[np.isfinite(line.now)].min() <= line.plan.end)
 
 
-def _step(line: Timeline, rng: np.random.Generator, *, is_faulty: bool) -> None:
+def make_step(line: Timeline, rng: np.random.Generator, *, is_faulty: bool) -> None:
     """Run one step: load, forward, backward, join gradients, join the loss."""
     plan, n = line.plan, len(line.now)
     fault = plan.fault if is_faulty else "none"

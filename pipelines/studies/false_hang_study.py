@@ -1,0 +1,165 @@
+"""`forewarn study false-hangs`: healthy jobs over days, and how often one is called hanging."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import chi2
+
+from forewarn.evaluation.simulation.jobs.healthy_life import Lived, draw_life, run_life
+from forewarn.models.diagnosis.collective_probe import collective_probe
+from forewarn.models.diagnosis.hang import hang_since
+from forewarn.models.diagnosis.metrics_probe import metrics_probe
+from forewarn.models.diagnosis.probe import Probe
+from forewarn.pipelines.diagnosis.flight import FlightPart
+from forewarn.pipelines.diagnosis.job_reading import JobReading, read_job
+from forewarn.pipelines.diagnosis.metrics import MetricsPart, metrics_until
+from forewarn.pipelines.diagnosis.part import Case
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_life
+
+__all__ = ["false_hang_figures", "false_hang_text"]
+
+_SECOND = 10**9
+_HOURS = 6.0  # of a job
+_QUIET, _USUALLY = 30, 600  # seconds between two looks, where it stands still and elsewhere
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What looking at a job came to.
+
+    Attributes
+    ----------
+    looks, agreed : int
+        How often it was looked at, and how often probes agreed that it stands still.
+    episodes : tuple of (str, str)
+        What the job did when it was called hanging, and by which probes; one a span.
+    """
+
+    looks: int
+    agreed: int
+    episodes: tuple[tuple[str, str], ...]
+
+
+def false_hang_figures(days: float, sizes: Sequence[int], seed: int) -> dict[str, Any]:
+    """Watch healthy jobs of six hours, and count the spans in which one is called hanging.
+
+    Parameters
+    ----------
+    days : float
+        Job-days.
+    sizes : sequence of int
+        Numbers of ranks, taken in turn.
+    seed : int
+    """
+    n_jobs = max(1, round(days * 24 / _HOURS))
+    watched, quiet = [], Counter[str]()
+    with progress_bar(n_jobs, "healthy jobs", "job") as bar:
+        for number in range(n_jobs):
+            life = draw_life(sizes[number % len(sizes)], _HOURS, seed + number)
+            lived = run_life(life)
+            quiet.update(kind for kind, _, _ in lived.quiet)
+            watched.append(_watch(lived))
+            bar.update()
+    return _figures(watched, n_jobs * _HOURS / 24, quiet, seed)
+
+
+def _figures(
+    watched: Sequence[_Watched], days: float, quiet: Mapping[str, int], seed: int
+) -> dict[str, Any]:
+    episodes = [
+        {"seed": seed + number, "during": during, "by": probes}
+        for number, job in enumerate(watched)
+        for during, probes in job.episodes
+    ]
+    low, high = _interval(len(episodes))
+    return {
+        "jobs": len(watched),
+        "job_days": days,
+        "quiet": dict(quiet),
+        "looks": sum(job.looks for job in watched),
+        "agreed": sum(job.agreed for job in watched),
+        "episodes": episodes,
+        "a_job_and_day": len(episodes) / days,
+        "at_least": low / days,
+        "at_most": high / days,
+    }
+
+
+def _interval(count: int) -> tuple[float, float]:
+    """Return bounds of the mean of a Poisson count, each of which holds at 95 %.
+
+    Examples
+    --------
+    >>> [round(bound, 2) for bound in _interval(0)]
+    [0.0, 3.0]
+    """
+    low = chi2.ppf(1 - _CONFIDENCE, 2 * count) / 2 if count else 0.0
+    return float(low), float(chi2.ppf(_CONFIDENCE, 2 * count + 2) / 2)
+
+
+def _watch(lived: Lived) -> _Watched:
+    """Look at a job again and again, every 30 s and just before the end where it stands still."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_life(lived, Path(folder) / "job")
+        reading = read_job(Path(folder) / "job")
+    agreed, episodes, is_called = 0, list[tuple[str, str]](), False
+    moments = _moments(lived)
+    for seconds in moments:
+        at = JOB_BEGIN + round(seconds * _SECOND)
+        probes = hang_since(list(_probes(reading, at)), at)
+        agreed += probes is not None
+        verdict = None if probes is None else reading.judge(at)[1]
+        is_hang = verdict is not None and verdict.kind == "hang"
+        if is_hang and not is_called and verdict is not None:
+            idle = (probe.name for probe in verdict.probes if probe.state == "idle")
+            episodes.append((_doing(lived, seconds), " and ".join(sorted(idle))))
+        is_called = is_hang
+    return _Watched(len(moments), agreed, tuple(episodes))
+
+
+def _probes(reading: JobReading, at: int) -> Iterator[Probe]:
+    """Yield what the probes say; nothing else can make a hang of a job, and it costs more."""
+    case = Case(reading.listed, at, reading.parts)
+    for part in reading.parts.values():
+        if isinstance(part, FlightPart):
+            yield collective_probe(part.operations.until(at), at)
+        elif isinstance(part, MetricsPart):
+            yield metrics_probe(metrics_until(case), len(case.ranks.table), at)
+        elif (probe := part.judge(case).probe) is not None:
+            yield probe
+
+
+def _moments(lived: Lived) -> list[float]:
+    end = lived.life.plan.end
+    moments = {float(second) for second in range(_USUALLY, int(end), _USUALLY)}
+    for _, begin, until in lived.quiet:
+        moments |= {begin + n for n in range(_QUIET, int(until - begin), _QUIET)}
+        moments |= {until - 1.0, until + 1.0}
+    return sorted(moment for moment in moments if 0.0 < moment <= end)
+
+
+def _doing(lived: Lived, seconds: float) -> str:
+    return next((kind for kind, begin, end in lived.quiet if begin <= seconds <= end), "steps")
+
+
+def false_hang_text(figures: Mapping[str, Any]) -> str:
+    """Write the figures as a person reads them."""
+    quiet = ", ".join(f"{count} x {kind}" for kind, count in sorted(figures["quiet"].items()))
+    lines = [
+        f"{figures['jobs']} healthy jobs, {figures['job_days']:.1f} job-days: {quiet}",
+        f"{figures['looks']} looks; in {figures['agreed']} probes agreed that the job stands still",
+        f"called a hang {len(figures['episodes'])} times: {figures['a_job_and_day']:.3f} a job and "
+        f"day ({figures['at_least']:.3f} to {figures['at_most']:.3f}, each bound at 95 %)",
+    ]
+    lines += [
+        f"seed {row['seed']}: during {row['during']}, by {row['by']}" for row in figures["episodes"]
+    ]
+    return "\n".join(lines)
