@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import threading
@@ -14,10 +13,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from forewarn.pipelines.agent.job_exits import JobEnd, JobExits
+from forewarn.pipelines.agent.job_folders import prune_folders
 from forewarn.pipelines.agent.job_logs import LogCopies
 from forewarn.pipelines.agent.job_processes import JobProcess, find_processes
 from forewarn.pipelines.agent.job_samples import KernelSamples
 from forewarn.pipelines.agent.job_servers import ServerError, WorkerServers, oldest_unfinished
+from forewarn.pipelines.agent.job_tables import write_exits, write_ranks
 from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.runtime.clock import Clock
 from forewarn.pipelines.runtime.timestamps import iso
@@ -30,7 +32,8 @@ _SILENCE = 8 * 60.0  # seconds without a line
 _APART = 29 * _SECOND  # between two samples of stacks: five of them within two minutes
 _SAMPLES = 60  # that are left of a job
 _AT_ONCE = 8  # processes that are asked at a time
-_COLUMNS = ("rank", "machine", "local_rank", "pid")
+_RECENT = 600 * _SECOND  # for so long exits are written again, should another host lose them
+_HOUR = 3600 * _SECOND  # between two looks for folders to remove
 
 
 @dataclass(slots=True)
@@ -64,6 +67,9 @@ class JobCollector:
     proc: Path = Path("/proc")
     _jobs: dict[str, _JobState] = field(default_factory=dict)
     _complaints: set[str] = field(default_factory=set)
+    _ends: dict[str, list[tuple[int, JobEnd]]] = field(default_factory=dict)
+    _pruned: int = 0
+    _exits: JobExits = field(init=False)
     _servers: WorkerServers = field(init=False)
     _logs: LogCopies = field(init=False)
     _samples: KernelSamples = field(init=False)
@@ -73,9 +79,11 @@ class JobCollector:
         self._servers = WorkerServers(self.policy.worker_port, timeout)
         self._logs = LogCopies(self.machine, self.policy.log_mib << 20, self.proc)
         self._samples = KernelSamples(self.machine, self.proc)
+        self._exits = JobExits(self.clock, self.proc)
 
     def run(self, stop: threading.Event) -> None:
         """Collect again and again until an event."""
+        threading.Thread(target=self._exits.watch, args=(stop,), name="exits", daemon=True).start()
         while not stop.is_set():
             try:
                 self.collect()
@@ -93,15 +101,45 @@ class JobCollector:
     def collect(self) -> int:
         """Look at all training processes of this host once; return how many there are."""
         processes = find_processes(self.proc)
+        for process in processes:
+            self._exits.follow(process)
         for job, several in groupby(processes, key=lambda process: process.job):
             self._collect_job(job, list(several))
+        self._note_ends()
+        self._prune({process.job for process in processes})
         return len(processes)
+
+    def _note_ends(self) -> None:
+        """Save the last words of who ended, and their exit codes."""
+        now = self.clock.now()
+        for end in self._exits.ended():
+            job = end.process.job
+            has_error = self._logs.finish(end.process, self.folder / job / "logs")
+            code = 1 if end.code is None and has_error else end.code
+            if code is not None:
+                self._ends.setdefault(job, []).append((code, end))
+        for job, ends in list(self._ends.items()):
+            rows = [(end.process.rank, code, iso(end.time)) for code, end in ends]
+            write_exits(self.folder / job / "exits.csv", rows, self.machine)
+            if now - ends[-1][1].time > _RECENT:
+                del self._ends[job]
+
+    def _prune(self, busy: set[str]) -> None:
+        """Remove folders of jobs that are too old or too many, once an hour."""
+        now, policy = self.clock.now(), self.policy
+        if now - self._pruned < _HOUR:
+            return
+        self._pruned = now
+        if self.folder.is_dir():
+            most = policy.most_gib << 30
+            for line in prune_folders(self.folder, keep=policy.keep, most=most, busy=busy, now=now):
+                self.say(line)
 
     def _collect_job(self, job: str, processes: Sequence[JobProcess]) -> None:
         folder, now = self.folder / job, self.clock.now()
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         state = self._jobs.setdefault(job, _JobState())
-        _write_ranks(folder / "ranks.csv", processes, self.machine)
+        write_ranks(folder / "ranks.csv", processes, self.machine)
         written = self._logs.copy(processes, folder / "logs")
         is_silent = written is not None and now / _SECOND - written >= _SILENCE
         for process in processes:
@@ -190,39 +228,3 @@ def _write_json(path: Path, value: Any) -> None:
     temporary = path.with_name(f".{path.name}.part")
     temporary.write_text(json.dumps(value, separators=(",", ":")), encoding="utf-8")
     temporary.replace(path)
-
-
-def _write_ranks(path: Path, processes: Sequence[JobProcess], machine: str) -> None:
-    """Bring the rows of this host into the table; those of other hosts stay as they are.
-
-    Two hosts that write at once lose the rows of one, which writes them again at its next look.
-    """
-    own = {
-        str(process.rank): dict(zip(_COLUMNS, map(_cell, _values(process, machine)), strict=True))
-        for process in processes
-    }
-    rows: dict[str, dict[str, str]] = {}
-    columns: Sequence[str] = _COLUMNS
-    with suppress(OSError), path.open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(stream, restval="")
-        rows = {row["rank"]: row for row in reader if row.get("rank")}
-        columns = list(dict.fromkeys((*_COLUMNS, *(reader.fieldnames or ()))))
-    gone = [rank for rank, row in rows.items() if row.get("machine") == machine]
-    merged = {rank: row for rank, row in rows.items() if rank not in gone or rank in own}
-    merged = {rank: {**merged.get(rank, {}), **row} for rank, row in {**merged, **own}.items()}
-    if merged == rows:
-        return
-    temporary = path.with_name(f".{path.name}.{machine}")
-    with temporary.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(merged[rank] for rank in sorted(merged, key=int))
-    temporary.replace(path)
-
-
-def _values(process: JobProcess, machine: str) -> tuple[object, ...]:
-    return process.rank, machine, process.local_rank, process.pid
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else str(value)

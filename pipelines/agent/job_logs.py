@@ -47,6 +47,7 @@ class LogCopies:
     most: int
     proc: Path = Path("/proc")
     _offsets: dict[tuple[Path, Inode], int] = field(default_factory=dict)
+    _last: dict[tuple[int, int], list[tuple[_Source, Path]]] = field(default_factory=dict)
 
     def copy(self, processes: Sequence[JobProcess], folder: Path) -> float | None:
         """Copy what is new of all processes of a job; return when any of them last wrote.
@@ -66,13 +67,35 @@ class LogCopies:
         ranks = Counter({source.inode: 0 for source in sources})
         ranks.update(inode for inode, _ in {(s.inode, s.process.rank) for s in sources})
         written = []
+        for process in processes:
+            self._last[process.pid, process.start] = []
         for source in sources:
             target = self._target(source, folder, is_shared=ranks[source.inode] > 1)
+            self._last[source.process.pid, source.process.start].append((source, target))
             with suppress(OSError):
                 written.append(self._append(source, target))
             if _ATTEMPT.fullmatch(source.path.parent.parent.name):
                 _copy_error(source, target.with_name("error.json"))
         return max(written, default=None)
+
+    def finish(self, process: JobProcess, folder: Path) -> bool:
+        """Copy what a process wrote since it was last looked at, now that it has ended.
+
+        Returns
+        -------
+        bool
+            torchrun's worker left an exception.
+        """
+        has_error = False
+        for source, target in self._last.pop((process.pid, process.start), []):
+            if target.is_relative_to(folder):
+                with suppress(OSError):
+                    self._append(source, target, by_name=True)
+                error = target.with_name("error.json")
+                if _ATTEMPT.fullmatch(source.path.parent.parent.name):
+                    _copy_error(source, error)
+                    has_error |= error.exists()
+        return has_error
 
     def _sources(self, process: JobProcess, folder: Path) -> Iterator[_Source]:
         """Yield the files that a process writes to; terminals, pipes and our copies are none."""
@@ -95,9 +118,13 @@ class LogCopies:
             return folder / self.machine / f"{source.path.stem or 'output'}.log"
         return folder / f"{source.stream}_{source.process.rank}.log"
 
-    def _append(self, source: _Source, target: Path) -> float:
-        with source.opened.open("rb") as stream:
+    def _append(self, source: _Source, target: Path, *, by_name: bool = False) -> float:
+        """Copy what is new; by its name only the file that the process had open."""
+        flags = os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if by_name else 0)
+        with os.fdopen(os.open(source.path if by_name else source.opened, flags), "rb") as stream:
             status = os.fstat(stream.fileno())
+            if (status.st_dev, status.st_ino) != source.inode:
+                raise FileNotFoundError(source.path)
             copied = target.stat().st_size if target.exists() else 0
             offset = self._offsets.get((target, source.inode), copied)
             if offset > status.st_size:

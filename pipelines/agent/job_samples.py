@@ -13,7 +13,29 @@ __all__ = ["KernelSamples"]
 
 _FILES = 120  # of a job that are left, the last ones
 _TEXTS = ("state", "wchan")
-_NUMBERS = ("runq_wait_ms", "syscalls")
+_NUMBERS = ("d_seconds", "runq_wait_ms", "syscalls")
+_SWITCHES = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What the kernel has counted of a process up to a moment."""
+
+    time: int
+    state: str
+    waited: float | None
+    calls: float | None
+    switches: float | None
+
+    def asleep(self, before: _Counts) -> float | None:
+        """Return the seconds since an earlier sample that were spent in state D for sure.
+
+        Who is in state D at both ends and was not switched has not run in between.
+        """
+        if self.switches is None or before.switches is None:
+            return None
+        is_same = self.state == before.state == "D" and self.switches == before.switches
+        return (self.time - before.time) / 1e9 if is_same else 0.0
 
 
 @dataclass(slots=True)
@@ -28,7 +50,7 @@ class KernelSamples:
 
     machine: str
     proc: Path = Path("/proc")
-    _before: dict[tuple[int, int], tuple[float | None, float | None]] = field(default_factory=dict)
+    _before: dict[tuple[int, int], _Counts] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def take(self, process: JobProcess, now: int) -> None:
@@ -45,17 +67,24 @@ class KernelSamples:
             state = stat_fields(folder)[0]
         except (OSError, IndexError):
             return
-        waited, calls = self._waited(folder), self._calls(folder)
+        counts = _Counts(
+            now,
+            state,
+            self._waited(folder),
+            self._added(folder / "io", ("syscr", "syscw")),
+            self._added(folder / "status", _SWITCHES),
+        )
         key = process.pid, process.start
-        before = self._before.get(key, (None, None))
-        self._before[key] = waited, calls
+        before = self._before.get(key)
+        self._before[key] = counts
         self._rows.setdefault(process.job, []).append(
             {
                 "timestamp": now,
                 "rank": process.rank,
                 "state": state,
-                "runq_wait_ms": _increase(waited, before[0]),
-                "syscalls": _increase(calls, before[1]),
+                "d_seconds": None if before is None else counts.asleep(before),
+                "runq_wait_ms": _increase(counts.waited, before and before.waited),
+                "syscalls": _increase(counts.calls, before and before.calls),
                 "wchan": self._text(folder / "wchan"),
             }
         )
@@ -65,11 +94,11 @@ class KernelSamples:
         parts = (self._text(folder / "schedstat") or "").split()
         return float(parts[1]) / 1e6 if len(parts) > 1 else None
 
-    def _calls(self, folder: Path) -> float | None:
-        """Return the reads and writes of the process; the kernel counts no other calls."""
-        text = self._text(folder / "io") or ""
-        rows = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-        numbers = [float(rows[name]) for name in ("syscr", "syscw") if name in rows]
+    def _added(self, path: Path, names: tuple[str, ...]) -> float | None:
+        """Return the sum of some counters, such as reads and writes: no other calls are counted."""
+        text = self._text(path) or ""
+        rows = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        numbers = [float(rows[name]) for name in names if name in rows]
         return sum(numbers) if numbers else None
 
     def _text(self, path: Path) -> str | None:

@@ -66,6 +66,10 @@ class JobsTable(StrictTable):
         Nanoseconds of one question.
     log_mib : int
         Of a log that is copied; of a longer one the end is left.
+    keep : int
+        Nanoseconds for which the folder of a job is left that nobody writes to any more.
+    most_gib : int
+        Of all folders of jobs together; those that were written to last stay.
     """
 
     folder: Path | None = None
@@ -76,6 +80,8 @@ class JobsTable(StrictTable):
     py_spy: Annotated[str, Field(min_length=1)] = "py-spy"
     timeout: Duration = parse_duration("10s")
     log_mib: Annotated[int, Field(gt=0, le=4096, strict=True)] = 64
+    keep: Duration = parse_duration("30d")
+    most_gib: Annotated[int, Field(gt=0, le=2**20, strict=True)] = 100
 
 
 def _name_of_host() -> str:
