@@ -12,6 +12,7 @@ __all__ = ["hang_since", "quiet_phase", "quiet_until"]
 
 _SECOND = 1_000_000_000
 _WINDOW = 5 * 60 * _SECOND  # probes that become idle within it agree (Baidu 4.2)
+_TOGETHER = 60 * _SECOND  # within it the restarts that ranks write down are one
 _FACTOR = 3  # times the longest phase of its kind that this job has finished
 _UNKNOWN = 120 * 60 * _SECOND  # limit of a phase that this job has not finished yet
 
@@ -69,13 +70,23 @@ def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
         Nanoseconds since 1970 UTC.
     """
     past = [phase for phase in phases if phase.begin <= at]
-    restarts = [phase.begin for phase in past if phase.kind == "restart"]
+    restarts = _restarts(past)
     for phase in sorted(past, key=lambda phase: -phase.begin):
         is_cut = any(phase.begin < moment for moment in restarts) or _is_made(phase, past, at)
         is_open = phase.end is None or phase.end > at
         if is_open and not is_cut and at - phase.begin <= _limit(phase, past):
             return phase
     return None
+
+
+def _restarts(past: Sequence[Phase]) -> list[int]:
+    """Return when the job was restarted: all ranks write it down, by clocks of their own."""
+    moments = sorted(phase.begin for phase in past if phase.kind == "restart")
+    return [
+        moment
+        for before, moment in zip([None, *moments], moments, strict=False)
+        if before is None or moment - before > _TOGETHER
+    ]
 
 
 def quiet_until(phase: Phase, phases: Sequence[Phase]) -> int:

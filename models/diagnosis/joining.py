@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,13 +17,13 @@ __all__ = ["join"]
 _AS_MUCH = 0.9  # of the first candidate's weight
 _MINUTE = 60 * 10**9
 _PAUSE = 30 * _MINUTE  # a pause that nobody sees may last as long as Megatron waits for a rank
-_UNSEEN = "no stack tells whether this is a checkpoint or an evaluation: it may stand still"
+_UNSEEN = "no stack tells whether it saves a checkpoint or evaluates"
 _PHASES = {
-    "first step": "no part tells that a step was made yet: the first one",
-    "checkpoint": "a checkpoint",
-    "evaluation": "an evaluation",
-    "pause": "a pause such as this job has come out of before",
-    "repeat": "a call that this job has come out of before",
+    "first step": "no part tells that a first step was made",
+    "checkpoint": "it saves a checkpoint",
+    "evaluation": "it evaluates",
+    "pause": "it has come out of such pauses before",
+    "repeat": "it has come out of this call before",
 }
 
 
@@ -53,15 +54,14 @@ def join(
         What cannot be used.
     """
     kind, began, detected = _kind(findings, probes, phases, at)
-    heard = _heard(kind, findings, began)
+    refusal = _excuse(findings, phases, probes, at) if kind == "none" else None
+    heard = _heard(kind if refusal is None else "hang", findings, began)
     votes = [] if any(finding.of_program for finding in heard) else _votes(heard, ranks)
-    first = votes[0] if votes and _is_named(votes, ranks) else None
+    first = votes[0] if votes and refusal is None and _is_named(votes, ranks) else None
     others = votes if first is None else votes[1:]
-    if first is None and votes:
+    if first is None and votes and refusal is None:
         first = _machine_vote(heard, others, ranks)
-    causes = _causes(heard, first)
-    if kind == "none" and hang_since(probes, at) is not None:
-        causes = [_excuse(findings, phases, probes, at) or ""]
+    causes = _causes(heard, first) if refusal is None else [refusal]
     return Diagnosis(
         kind=kind,
         rank=None if first is None else first.rank,
@@ -88,7 +88,8 @@ def _kind(
     if hang is not None and excuse is None:
         return "hang", *hang
     lesser: tuple[Kind, ...] = ("slow", "jitter")
-    return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
+    still = ("none", None if hang is None else hang[0], None)
+    return next(((kind, None, at) for kind in lesser if kind in kinds), still)
 
 
 def _excuse(
@@ -110,14 +111,17 @@ def _excuse(
     known = _known(phases, hang[0], is_seen=is_seen)
     phase = quiet_phase(known, at)
     if phase is not None:
-        left = quiet_until(phase, known) - at
-        what = _PHASES[phase.kind]
-        return f"{what} explains that it stands still, for {left / _MINUTE:.0f} minutes more"
+        return _refusal(_PHASES[phase.kind], quiet_until(phase, known) - at)
     is_watched = bool({"log", "metrics"} & {probe.name for probe in probes} - blind)
     if is_seen or not is_watched or any(finding.cannot_end for finding in findings):
         return None
     left = hang[0] + _PAUSE - at
-    return f"{_UNSEEN}, for {left / _MINUTE:.0f} minutes more" if left > 0 else None
+    return _refusal(_UNSEEN, left) if left > 0 else None
+
+
+def _refusal(what: str, left: int) -> str:
+    minutes = math.ceil(left / _MINUTE)
+    return f"{what}: a hang is called in {minutes} min if nothing moves until then"
 
 
 def _known(phases: Sequence[Phase], began: int, *, is_seen: bool) -> list[Phase]:

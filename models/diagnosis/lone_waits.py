@@ -72,7 +72,8 @@ def _own_device(
         return None
     if min(elsewhere) < _FEWEST:
         return None
-    why = f"waits for its own device, {min(elsewhere)} peers wait for other ranks"
+    own = "waits for its own device" if len(devices) == 1 else "wait for their own devices"
+    why = f"{own}, {min(elsewhere)} peers wait for other ranks"
     return _finding(devices, why, stacks, since)
 
 
@@ -80,9 +81,13 @@ def _finding(
     odd: Sequence[int], why: str, stacks: Mapping[int, Stack], since: int | None
 ) -> Finding:
     candidates = tuple(Candidate(rank, why, CERTAIN / len(odd), since) for rank in odd)
-    verb = "" if len(odd) == 1 else "each "
-    says = f"{rank_list(odd)} {verb}{why}"
-    shown = {"frames": [str(call) for call in stacks[odd[0]]]}
-    evidence = (Evidence("stacks", says, odd[0], since, shown),)
+    says = f"{rank_list(odd)} {why}"
     waiting = frozenset(stacks.keys() - set(odd))
+    usual = min(waiting)
+    shown: dict[str, object] = {
+        "frames": [str(call) for call in stacks[odd[0]]],
+        "usual_frames": [str(call) for call in stacks[usual]],
+        "usual_rank": usual,
+    }
+    evidence = (Evidence("stacks", says, odd[0], since, shown),)
     return Finding("lone waits", "hang", says, candidates, waiting, evidence, cannot_end=True)

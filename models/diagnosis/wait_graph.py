@@ -184,6 +184,7 @@ def _deadlock(
 ) -> Finding:
     ranks = [rank for circle in circles for rank in circle]
     cause = f"a deadlock of the program: {rank_list(ranks)} wait for each other in a circle"
+    cause += "; on other machines it would come again"
     return Finding(
         "wait graph", "hang", cause, (), waiting, evidence, of_program=True, cannot_end=True
     )

@@ -22,6 +22,7 @@ _KINDS = {
     "crash": "This job has crashed",
     "none": "Nothing was found wrong with this job",
 }
+_STILL = "This job stands still, and that is not called a hang"
 _MOST_EVENTS, _MOST_EVIDENCE = 24, 60
 
 
@@ -47,9 +48,11 @@ def render_diagnosis(line: Mapping[str, Any]) -> str:
         for evidence in line["evidence"]
         if evidence["part"] == "flight" and "waiting" in evidence.get("details", {})
     ]
+    is_refused = line["kind"] == "none" and line["since"] is not None
     context = {
         "verdict": line,
-        "headline": _KINDS[line["kind"]],
+        "headline": _STILL if is_refused else _KINDS[line["kind"]],
+        "is_refused": is_refused,
         "named": named(line) if line["rank"] is not None or line["machine"] else "",
         "picture": wait_picture(stalls, line["rank"]) if stalls else None,
         "stacks": [

@@ -15,6 +15,7 @@ _KINDS = {
     "crash": "has crashed",
     "none": "shows nothing wrong",
 }
+_STILL = "is not called a hang, though it stands still"
 
 
 def diagnosis_words(line: Mapping[str, Any]) -> Iterator[str]:
@@ -26,7 +27,8 @@ def diagnosis_words(line: Mapping[str, Any]) -> Iterator[str]:
         As `--json` prints it (docs/formats.md, section 10).
     """
     since = f" since {line['since']}" if line["since"] else ""
-    yield f"{line['job']} {_KINDS[line['kind']]}{since}"
+    kind = _STILL if line["kind"] == "none" and since else _KINDS[line["kind"]]
+    yield f"{line['job']} {kind}{since}"
     if line["rank"] is not None or line["machine"] is not None:
         yield f"  begun by {named(line)}"
     elif line["kind"] != "none":

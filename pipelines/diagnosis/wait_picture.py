@@ -110,7 +110,10 @@ def _box(
     stalls: Sequence[Stall],
     named: int | None,
 ) -> dict[str, Any]:
+    silent = {rank for n in about["missed_in"] for rank in stalls[n]["silent"]}
     words = "waits for nobody" if len(node) == 1 else "wait for nobody"
+    if silent.issuperset(node):
+        words = "left no dump"
     if about["waits_in"] is not None:
         stall = stalls[about["waits_in"]]
         words = f"in {about['doing']} {stall['seq']}, group {stall['group']}"

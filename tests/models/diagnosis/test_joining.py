@@ -214,3 +214,11 @@ def test_a_job_that_writes_seldom_is_silent_only_after_longer() -> None:
     probe = log_probe({0: last}, last + 41 * MINUTE, marks)
     assert (probe.state, probe.since, probe.sure) == ("idle", last, last + 40 * MINUTE)
     assert log_probe({0: last}, last + 9 * MINUTE, marks[-2:]).state == "idle"  # too few to tell
+
+
+def test_a_restart_that_ranks_write_down_by_their_clocks_does_not_cut_what_it_begins() -> None:
+    restarts = [Phase("restart", 1000 * SECOND + n * SECOND, 0) for n in range(4)]
+    begun = Phase("first step", 1000 * SECOND, None)
+    assert quiet_phase([*restarts, begun], 1600 * SECOND) == begun
+    before = Phase("checkpoint", 999 * SECOND, None)
+    assert quiet_phase([*restarts, before], 1600 * SECOND) is None

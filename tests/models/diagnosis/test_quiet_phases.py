@@ -11,7 +11,7 @@ from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.stack_phases import stack_phases
 from forewarn.models.diagnosis.stack_probe import StackRound
-from forewarn.models.diagnosis.verdict import Finding
+from forewarn.models.diagnosis.verdict import Candidate, Finding
 
 SECOND = 10**9
 SAVES = (Frame("write", "torch/serialization.py", 9), Frame("save_checkpoint", "train.py", 2))
@@ -115,7 +115,11 @@ def test_why_a_stand_still_is_no_hang_is_said() -> None:
     refusal = join([], idle, phases, ranks=ranks, at=at)
     assert refusal.kind == "none"
     assert refusal.cause == (
-        "no part tells that a step was made yet: the first one explains that it stands still, for "
-        "60 minutes more"
+        "no part tells that a first step was made: a hang is called in 60 min if nothing moves "
+        "until then"
     )
+    assert (refusal.since, refusal.detected_at) == (50, None)
+    waits = Finding("wait graph", "hang", "", (Candidate(0, "they wait for it", 1.0),))
+    shown = join([waits], idle, phases, ranks=ranks, at=at)
+    assert (shown.kind, shown.rank, [c.rank for c in shown.also]) == ("none", None, [0])
     assert join([], [], phases, ranks=ranks, at=at).cause is None
