@@ -16,14 +16,16 @@ from forewarn.models.diagnosis.collective_probe import collective_probe
 from forewarn.models.diagnosis.hang import hang_since
 from forewarn.models.diagnosis.metrics_probe import metrics_probe
 from forewarn.models.diagnosis.probe import Probe
+from forewarn.models.diagnosis.stack_probe import stack_probe
 from forewarn.pipelines.diagnosis.flight import FlightPart
 from forewarn.pipelines.diagnosis.job_reading import JobReading, read_job
 from forewarn.pipelines.diagnosis.metrics import MetricsPart, metrics_until
 from forewarn.pipelines.diagnosis.part import Case
+from forewarn.pipelines.diagnosis.stacks import StacksPart
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_life
 
-__all__ = ["false_hang_figures", "false_hang_text"]
+__all__ = ["false_hang_figures", "false_hang_text", "watch"]
 
 _SECOND = 10**9
 _HOURS = 6.0  # of a job
@@ -32,7 +34,7 @@ _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class Watched:
     """What looking at a job came to.
 
     Attributes
@@ -66,13 +68,13 @@ def false_hang_figures(days: float, sizes: Sequence[int], seed: int) -> dict[str
             life = draw_life(sizes[number % len(sizes)], _HOURS, seed + number)
             lived = run_life(life)
             quiet.update(kind for kind, _, _ in lived.quiet)
-            watched.append(_watch(lived))
+            watched.append(watch(lived))
             bar.update()
     return _figures(watched, n_jobs * _HOURS / 24, quiet, seed)
 
 
 def _figures(
-    watched: Sequence[_Watched], days: float, quiet: Mapping[str, int], seed: int
+    watched: Sequence[Watched], days: float, quiet: Mapping[str, int], seed: int
 ) -> dict[str, Any]:
     episodes = [
         {"seed": seed + number, "during": during, "by": probes}
@@ -105,7 +107,7 @@ def _interval(count: int) -> tuple[float, float]:
     return float(low), float(chi2.ppf(_CONFIDENCE, 2 * count + 2) / 2)
 
 
-def _watch(lived: Lived) -> _Watched:
+def watch(lived: Lived) -> Watched:
     """Look at a job again and again, every 30 s and just before the end where it stands still."""
     with tempfile.TemporaryDirectory() as folder:
         write_life(lived, Path(folder) / "job")
@@ -122,7 +124,7 @@ def _watch(lived: Lived) -> _Watched:
             idle = (probe.name for probe in verdict.probes if probe.state == "idle")
             episodes.append((_doing(lived, seconds), " and ".join(sorted(idle))))
         is_called = is_hang
-    return _Watched(len(moments), agreed, tuple(episodes))
+    return Watched(len(moments), agreed, tuple(episodes))
 
 
 def _probes(reading: JobReading, at: int) -> Iterator[Probe]:
@@ -133,6 +135,9 @@ def _probes(reading: JobReading, at: int) -> Iterator[Probe]:
             yield collective_probe(part.operations.until(at), at)
         elif isinstance(part, MetricsPart):
             yield metrics_probe(metrics_until(case), len(case.ranks.table), at)
+        elif isinstance(part, StacksPart):
+            rounds = [sample for sample in part.rounds if sample.time <= at]
+            yield stack_probe(rounds, len(case.ranks.table), at)
         elif (probe := part.judge(case).probe) is not None:
             yield probe
 

@@ -1,0 +1,72 @@
+"""Healthy jobs over hours: what they do, and that a stand-still that nobody explains is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forewarn.evaluation.simulation.jobs.healthy_life import (
+    HealthyLife,
+    draw_life,
+    life_lines,
+    run_life,
+    watched_moments,
+)
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.studies.false_hang_study import false_hang_text, watch
+
+MINUTE = 60.0
+
+
+def life(**changes: object) -> HealthyLife:
+    """Return two hours of 8 ranks with recorder, metrics and logs that tell of steps alone."""
+    drawn = draw_life(8, 2.0, 3)
+    plan = replace(drawn.plan, step=60.0, compiling=30.0, is_gloo=False, missing=0.0)
+    silent = {"says_save": False, "says_evaluate": False, "says_step": True, "log_every": 1}
+    parts = {"has_recorder": True, "has_metrics": True, "has_logs": True, "has_stacks": False}
+    often = {"save_every": 1e6, "evaluate_every": 50 * MINUTE, "restart_every": 1e9}
+    values = {**silent, **parts, **often, "few_evaluate": True, "plan": plan, **changes}
+    return replace(drawn, **values)  # type: ignore[arg-type]
+
+
+def test_an_evaluation_that_nobody_explains_is_a_hang_only_after_long() -> None:
+    short = watch(run_life(life(evaluate_takes=10 * MINUTE)))
+    assert short.episodes == ()
+    assert short.agreed > 0  # it does stand still, and that is seen
+    assert watch(run_life(life(evaluate_takes=60 * MINUTE))).episodes == (
+        ("evaluation", "collective and log and metrics"),
+    )
+
+
+def test_a_life_has_what_was_drawn_and_goes_on_after_a_restart() -> None:
+    lived = run_life(life(save_every=30 * MINUTE, restart_every=3600.0, says_restart=True))
+    kinds = [kind for kind, _, _ in lived.quiet]
+    assert {"first step", "checkpoint", "evaluation", "restart"} == {*kinds}
+    assert kinds[kinds.index("restart") + 1] == "first step"
+    begins, ends = ([span[n] for span in lived.quiet] for n in (1, 2))
+    assert all(b >= e - 1e-9 for b, e in zip(begins[1:], ends, strict=False))  # type: ignore[operator]
+    assert np.isfinite(lived.line.now).all()
+    texts = [text for _, text in life_lines(lived, 0)]
+    assert texts.count("INFO restarting all workers") == kinds.count("restart")
+    assert all(
+        any(begin + 30 <= moment <= end for _, begin, end in lived.quiet)
+        for moment in watched_moments(lived)
+    )
+
+
+def test_the_figures_have_bounds_and_name_each_episode() -> None:
+    episode = {"seed": 7, "during": "checkpoint", "by": "log and stack"}
+    figures = {"jobs": 8, "job_days": 2.0, "quiet": {"checkpoint": 9}, "looks": 5, "agreed": 4}
+    bounds = {"a_job_and_day": 0.5, "at_least": 0.03, "at_most": 2.37}
+    text = false_hang_text({**figures, **bounds, "episodes": [episode]})
+    assert "1 times: 0.500 a job and day (0.030 to 2.370, each bound at 95 %)" in text
+    assert text.endswith("seed 7: during checkpoint, by log and stack")
+
+
+def test_days_have_to_be_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["study", "false-hangs", "--days", "0.5"])
+    assert left.value.code == 2
+    assert "--days" in capsys.readouterr().err
