@@ -29,7 +29,7 @@ __all__ = ["false_hang_figures", "false_hang_text", "watch"]
 
 _SECOND = 10**9
 _HOURS = 6.0  # of a job
-_QUIET, _USUALLY = 30, 600  # seconds between two looks, where it stands still and elsewhere
+_QUIET, _USUALLY = 60, 600  # seconds between two looks, where it stands still and elsewhere
 _CONFIDENCE = 0.95
 
 
@@ -108,7 +108,7 @@ def _interval(count: int) -> tuple[float, float]:
 
 
 def watch(lived: Lived) -> Watched:
-    """Look at a job again and again, every 30 s and just before the end where it stands still."""
+    """Look at a job again and again, every minute and just before the end where it stands still."""
     with tempfile.TemporaryDirectory() as folder:
         write_life(lived, Path(folder) / "job")
         reading = read_job(Path(folder) / "job")
