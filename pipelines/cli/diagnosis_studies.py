@@ -36,6 +36,9 @@ def _add_study_diagnosis(parts: Commands) -> None:
     command.add_argument(
         "--ranks", type=_sizes, default=(8, 64), metavar="LIST", help="multiples of 4 (8,64)"
     )
+    command.add_argument(
+        "--hangs", action="store_true", help="hangs alone, minutes after they began"
+    )
     add_seed(command)
     add_json(command)
 
@@ -76,8 +79,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _study_diagnosis(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.studies.diagnosis_study import diagnosis_figures, diagnosis_text
+    from forewarn.pipelines.studies.diagnosis_study import (
+        diagnosis_figures,
+        diagnosis_text,
+        hang_figures,
+    )
 
-    figures = diagnosis_figures(args.jobs, args.ranks, args.seed)
+    measure = hang_figures if args.hangs else diagnosis_figures
+    figures = measure(args.jobs, args.ranks, args.seed)
     print(json.dumps(figures) if args.json else diagnosis_text(figures))
     return 0

@@ -17,3 +17,10 @@ def test_the_study_counts_right_names_beside_simple_rules(capsys: Any) -> None:
     assert figures["soon"]["all parts, 180 s after"]["right"] == 1.0
     assert figures["false_hangs"]["job_days"] == 900 / 86_400
     assert figures["false_hangs"]["episodes"] == 0
+
+
+def test_hangs_alone_are_judged_soon_and_without_the_recorder(capsys: Any) -> None:
+    assert main(["study", "diagnosis", "--jobs", "1", "--ranks", "8", "--hangs"]) == 0
+    text = capsys.readouterr().out
+    assert "without flight, 300 s after" in text
+    assert "false hangs" not in text
