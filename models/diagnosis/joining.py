@@ -107,7 +107,9 @@ def _excuse(
     if hang is None:
         return None
     blind = {probe.name for probe in probes if probe.state == "blind"}
-    is_seen = "stack" in {probe.name for probe in probes} - blind
+    is_seen = "stack" in {probe.name for probe in probes} - blind or any(
+        finding.taken is not None and finding.taken > hang[0] for finding in findings
+    )
     known = _known(phases, hang[0], is_seen=is_seen)
     phase = quiet_phase(known, at)
     if phase is not None:
@@ -136,6 +138,7 @@ def _known(phases: Sequence[Phase], began: int, *, is_seen: bool) -> list[Phase]
         phase
         for phase in phases
         if not (phase.kind == "pause" and is_seen)
+        and not (phase.end is None and phase.seen is not None and phase.seen < began)
         and not (phase.kind == "repeat" and not left)
         and not (phase.kind == "repeat" and phase.end is not None and phase.end > began)
     ]

@@ -23,8 +23,12 @@ class Phase:
         Nanoseconds since 1970 UTC.
     end : int or None
         None while it lasts.
+    seen : int or None
+        When somebody last saw that it lasts, if that is how it is known: it explains no
+        stand-still that began later.
     """
 
     kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause", "repeat"]
     begin: int
     end: int | None
+    seen: int | None = None

@@ -50,7 +50,7 @@ def stack_phases(rounds: Sequence[StackRound]) -> list[Phase]:
     for kind, pattern in _KINDS.items():
         for first, end in _spans([sample.time for sample in rounds if _shows(sample, pattern)]):
             ended = None if end == last else end + _AROUND
-            phases.append(Phase(kind, first - 2 * _AROUND, ended))
+            phases.append(Phase(kind, first - 2 * _AROUND, ended, seen=end))
     return sorted([*phases, *_repeated(rounds)], key=lambda phase: phase.begin)
 
 

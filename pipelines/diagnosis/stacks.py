@@ -51,15 +51,14 @@ class StacksPart:
     def judge(self, case: Case) -> Judged:
         """Say whether the stacks change, whose is not where the others wait, and what phase it is.
 
-        A single sample shows the second, too, even if it cannot tell whether the job moves; stacks
-        that are too old for a probe tell no phase.
+        A single sample shows the last two, too, even if it cannot tell whether the job moves.
         """
         rounds = [sample for sample in self.rounds if sample.time <= case.at]
         probe = stack_probe(rounds, len(case.ranks.table), case.at)
         findings = [odd_in_round(rounds, len(case.ranks.table), case.at, probe.since)]
         if probe.state == "idle":
             findings.append(lone_waits(rounds[-1].stacks, case.ranks, probe.since))
-        phases = () if probe.state == "blind" else tuple(stack_phases(rounds))
+        phases = tuple(stack_phases(rounds))
         return Judged(probe, tuple(f for f in findings if f is not None), phases, self.notes)
 
 

@@ -10,7 +10,7 @@ from forewarn.models.diagnosis.log_phases import pauses
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.stack_phases import stack_phases
-from forewarn.models.diagnosis.stack_probe import StackRound
+from forewarn.models.diagnosis.stack_probe import StackRound, odd_in_round
 from forewarn.models.diagnosis.verdict import Candidate, Finding
 
 SECOND = 10**9
@@ -123,3 +123,25 @@ def test_why_a_stand_still_is_no_hang_is_said() -> None:
     shown = join([waits], idle, phases, ranks=ranks, at=at)
     assert (shown.kind, shown.rank, [c.rank for c in shown.also]) == ("none", None, [0])
     assert join([], [], phases, ranks=ranks, at=at).cause is None
+
+
+def test_a_single_look_during_the_stand_still_tells_what_it_is() -> None:
+    blind = [Probe(name, "idle", 1000 * SECOND, "") for name in ("log", "collective")]  # type: ignore[arg-type]
+    probes, ranks, at = (
+        [*blind, Probe("stack", "blind", None, "")],
+        Ranks({0: Rank(0)}),
+        1600 * SECOND,
+    )
+
+    def kind(*looks: StackRound) -> str:
+        finding = odd_in_round(looks, 1, at, None)
+        assert finding is not None
+        return join([finding], probes, stack_phases(looks), ranks=ranks, at=at).kind
+
+    assert kind(StackRound(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
+    assert kind(StackRound(1060 * SECOND, {0: SAVES, 1: WAITS})) == "none"
+    before = StackRound(900 * SECOND, {0: SAVES, 1: WAITS})
+    assert kind(before) == "none"  # nobody has looked since
+    assert kind(before, StackRound(1060 * SECOND, {0: WAITS, 1: WAITS})) == "hang"
+    later = [*probes[:2], Probe("stack", "idle", 1000 * SECOND, "")]
+    assert join([], later, stack_phases([before]), ranks=ranks, at=at).kind == "hang"
