@@ -88,8 +88,10 @@ def _kind(
     if hang is not None and excuse is None:
         return "hang", *hang
     lesser: tuple[Kind, ...] = ("slow", "jitter")
-    still = ("none", None if hang is None else hang[0], None)
-    return next(((kind, None, at) for kind in lesser if kind in kinds), still)
+    for kind in lesser:
+        if kind in kinds:
+            return kind, None, at
+    return "none", None if hang is None else hang[0], None
 
 
 def _excuse(

@@ -83,8 +83,8 @@ class KernelSamples:
                 "rank": process.rank,
                 "state": state,
                 "d_seconds": None if before is None else counts.asleep(before),
-                "runq_wait_ms": _increase(counts.waited, before and before.waited),
-                "syscalls": _increase(counts.calls, before and before.calls),
+                "runq_wait_ms": _increase(counts.waited, None if before is None else before.waited),
+                "syscalls": _increase(counts.calls, None if before is None else before.calls),
                 "wchan": self._text(folder / "wchan"),
             }
         )

@@ -115,8 +115,8 @@ def sampled_stacks(
             draw = int(rng.integers(len(_COMPUTE)))
             calls = (*saves, *_TRAIN) if activity is Activity.SAVE else _calls(line, activity, draw)
             if activity is Activity.WAIT:
-                entered = [] if inside is None else np.flatnonzero(inside[:, rank])
-                meeting = line.meetings[int(entered[-1])] if len(entered) else None
+                entered = [] if inside is None else np.flatnonzero(inside[:, rank]).tolist()
+                meeting = line.meetings[entered[-1]] if entered else None
                 calls = (*_wait(_awaited(line, rank, is_stuck, draw, meeting)), *_TRAIN)
             yield number, rank, _threads(rank, calls)
 

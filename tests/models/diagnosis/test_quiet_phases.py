@@ -73,7 +73,7 @@ def test_a_call_that_the_job_has_left_before_may_last_three_times_as_long_as_the
     assert (first.end, last.end) == ((120 + 30) * SECOND, None)
 
     def kind(began: int, at: int) -> str:
-        probes = [Probe(name, "idle", began, "") for name in ("stack", "metrics")]  # type: ignore[arg-type]
+        probes = [Probe(name, "idle", began, "") for name in ("stack", "metrics")]
         return join([], probes, repeated, ranks=Ranks({0: Rank(0)}), at=at).kind
 
     began = 2400 * SECOND
@@ -126,7 +126,7 @@ def test_why_a_stand_still_is_no_hang_is_said() -> None:
 
 
 def test_a_single_look_during_the_stand_still_tells_what_it_is() -> None:
-    blind = [Probe(name, "idle", 1000 * SECOND, "") for name in ("log", "collective")]  # type: ignore[arg-type]
+    blind = [Probe(name, "idle", 1000 * SECOND, "") for name in ("log", "collective")]
     probes, ranks, at = (
         [*blind, Probe("stack", "blind", None, "")],
         Ranks({0: Rank(0)}),
