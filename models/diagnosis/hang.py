@@ -14,6 +14,10 @@ _SECOND = 1_000_000_000
 _WINDOW = 5 * 60 * _SECOND  # probes that become idle within it agree (Baidu 4.2)
 _TOGETHER = 60 * _SECOND  # within it the restarts that ranks write down are one
 _FACTOR = 3  # times the longest phase of its kind that this job has finished
+_ENOUGH = 5  # finished phases of a kind; the longest of fewer says little of the next
+_HALF_KNOWN = 30 * 60 * _SECOND  # limit until then: Megatron's time-out
+_GUESSED = ("pause", "repeat")  # nothing says what these are
+_CATCH_UP = 60 * _SECOND  # after a phase, until samples of metrics and stacks show that it is over
 _UNKNOWN = 120 * 60 * _SECOND  # limit of a phase that this job has not finished yet
 
 
@@ -57,8 +61,9 @@ def hang_since(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
 def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
     """Return the phase that explains why a job stands still at a moment, None if none does.
 
-    A phase lasts until its end, but no longer than 3 times the longest of its kind that this job
-    has finished, and 120 minutes before it has finished any. The first step is over once any part
+    A phase lasts until a minute after its end, but no longer than 3 times the longest of its kind
+    that this job has finished; 120 minutes before it has finished any, and at least 30 minutes
+    before it has finished five. The first step is over once any part
     tells that one was made. A restart ends all phases that began
     before it: one that was cut off is neither open nor finished.
 
@@ -73,7 +78,7 @@ def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:
     restarts = _restarts(past)
     for phase in sorted(past, key=lambda phase: -phase.begin):
         is_cut = any(phase.begin < moment for moment in restarts) or _is_made(phase, past, at)
-        is_open = phase.end is None or phase.end > at
+        is_open = phase.end is None or (phase.begin < phase.end and phase.end + _CATCH_UP > at)
         if is_open and not is_cut and at - phase.begin <= _limit(phase, past):
             return phase
     return None
@@ -110,4 +115,7 @@ def _limit(phase: Phase, past: Sequence[Phase]) -> int:
         if other.kind == phase.kind and other.end is not None and other.begin < other.end
         if other.end <= phase.begin  # one of no length is a moment by which a step was made
     ]
-    return _FACTOR * max(lengths) if lengths else _UNKNOWN
+    if not lengths:
+        return _UNKNOWN
+    is_known = len(lengths) >= _ENOUGH or phase.kind in _GUESSED
+    return max(_FACTOR * max(lengths), 0 if is_known else _HALF_KNOWN)

@@ -18,7 +18,7 @@ _AROUND = 30 * _SECOND  # a phase began before the first round that shows it, an
 # Functions by what a rank does in them; what loads, builds or compiles is before a step.
 _KINDS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pattern[str]] = {
     "checkpoint": re.compile(
-        r"(?i)(\w+_)?(async_?)?savez?(_(?!for_backward)\w+)?|\w*(checkpoint|ckpt)\w*save\w*"
+        r"(?i)(\w*_)?(async_?)?savez?(_(?!for_backward)\w+)?|\w*(checkpoint|ckpt)\w*save\w*"
         r"|(write|dump|store|export)_(checkpoint|ckpt|model|state|weights)\w*"
         r"|_?(put_object|put_file|upload)(_\w+)?"
     ),

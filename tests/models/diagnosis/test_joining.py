@@ -162,22 +162,28 @@ def phases(*spans: tuple[int, int | None], kind: str = "checkpoint") -> list[Pha
     ]
 
 
+_FIVE = [(0, 4), (10, 13), (20, 22), (30, 31), (40, 44)]
+
+
 @pytest.mark.parametrize(
     ("spans", "minute", "is_quiet"),
     [
-        ([(0, 4), (10, None)], 22, True),  # 3 x 4 minutes
-        ([(0, 4), (10, None)], 23, False),
+        ([(0, 4), (10, None)], 40, True),  # one tells little: half an hour
+        ([(0, 4), (10, None)], 41, False),
+        ([*_FIVE, (50, None)], 62, True),  # 3 x 4 minutes
+        ([*_FIVE, (50, None)], 63, False),
         ([(0, None)], 120, True),  # none was finished yet
         ([(0, None)], 121, False),
+        ([(0, 4), (10, 12)], 12.9, True),  # samples of a minute may not show that it is over
         ([(0, 4), (10, 12)], 13, False),  # it is over
         ([(0, 4), (10, 12)], 11, True),  # as of a moment within
         ([(20, None)], 10, False),  # it has not begun
     ],
 )
 def test_a_phase_explains_a_stand_still_up_to_its_limit(
-    spans: list[tuple[int, int | None]], minute: int, is_quiet: bool
+    spans: list[tuple[int, int | None]], minute: float, is_quiet: bool
 ) -> None:
-    assert (quiet_phase(phases(*spans), minute * MINUTE) is not None) == is_quiet
+    assert (quiet_phase(phases(*spans), round(minute * MINUTE)) is not None) == is_quiet
 
 
 def test_a_restart_closes_what_it_cut_off() -> None:
