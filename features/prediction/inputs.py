@@ -82,6 +82,10 @@ class InstanceValues:
     def __len__(self) -> int:
         return len(self.context)
 
+    def take(self, rows: npt.NDArray[np.integer]) -> InstanceValues:
+        """Return the instances of `rows`, in that order."""
+        return replace(self, sequence=self.sequence[rows], context=self.context[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:

@@ -27,7 +27,7 @@ from forewarn.pipelines.at_risk.code_events import CodeEvents
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
-from forewarn.pipelines.at_risk.reasons import reasons_of
+from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
@@ -175,15 +175,15 @@ class Candidates:
         *,
         probability: Floats,
         flagged_by: npt.NDArray[np.object_],
-        contributions: dict[str, Floats],
+        contributions: Contributions,
     ) -> AtRiskList:
-        """Return the list by score, ties by serial; every argument has shape (n,)."""
+        """Return the list by score, ties by serial; every array has shape (n,)."""
         row = np.argsort(-score, kind="stable")
         choice = self.terms.choose(probability[row])
-        evidence = self._evidence()
-        reasons = reasons_of(evidence, contributions)
+        evidence, drawn_rows = self._evidence(), row[choice.listed][:_MOST_DRAWN].tolist()
+        reasons = reasons_of(evidence, contributions, drawn_rows)
         rank, serials = np.arange(1, len(row) + 1), self._serials()
-        drawn = {i: reasons[i].channels for i in row[choice.listed][:_MOST_DRAWN].tolist()}
+        drawn = {i: reasons.get(i, Reasons()).channels for i in drawn_rows}
         columns = {
             "rank": rank,
             "gpu_serial": serials[row],
@@ -191,7 +191,7 @@ class Candidates:
             "probability": probability[row],
             "flagged": choice.flagged,
             "flagged_by": flagged_by[row],
-            "reasons": np.array([str(reason) for reason in reasons], dtype=object)[row],
+            "reasons": np.array([str(reasons.get(i, "")) for i in row.tolist()], dtype=object),
             "window_end": to_timestamps(self.instances.end[row]),
             "model_version": np.full(len(row), self.version, dtype=object),
             "valid_until": to_timestamps(self.instances.end[row] + self.horizon),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,10 @@ from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence, Signs
 from forewarn.pipelines.at_risk.channel_names import NOUNS, title
 from forewarn.pipelines.at_risk.reason_phrases import Mention, channel_of, in_words
 
-__all__ = ["REASON_SEPARATOR", "Reasons", "reasons_of"]
+__all__ = ["REASON_SEPARATOR", "Contributions", "Reasons", "reasons_of"]
 
 Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
 
 REASON_SEPARATOR = " | "
 _MOST = 3
@@ -33,15 +35,42 @@ class Reasons:
         What each is about, and then what else speaks for a failure.
     """
 
-    texts: tuple[str, ...]
-    channels: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return REASON_SEPARATOR.join(text.replace(REASON_SEPARATOR, " ") for text in self.texts)
 
 
-def reasons_of(evidence: ChannelEvidence, contributions: Mapping[str, Floats]) -> list[Reasons]:
-    """Say for each of n GPUs which channels speak most for a failure.
+class Contributions(NamedTuple):
+    """How much each feature speaks for a failure, in log odds.
+
+    Attributes
+    ----------
+    names : tuple of str
+    of : callable
+        Returns those of some of n GPUs, shape (n_rows, n_names). It is asked of few: the Shapley
+        values of trees take longer than all else of a list.
+    """
+
+    names: tuple[str, ...]
+    of: Callable[[Rows], Floats]
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Floats]) -> Contributions:
+        """Return contributions that are known of all GPUs, by name, each of shape (n,)."""
+
+        def chosen(rows: Rows) -> Floats:
+            chosen_columns = [column[rows] for column in columns.values()]
+            return np.array(chosen_columns).reshape(len(columns), len(rows)).T
+
+        return cls(tuple(columns), chosen)
+
+
+def reasons_of(
+    evidence: ChannelEvidence, contributions: Contributions, drawn: Collection[int] = ()
+) -> dict[int, Reasons]:
+    """Say which channels speak most for a failure of each GPU of which there is anything to say.
 
     The model says which channels count, the records what they show; both together make the order.
     A channel whose records are ordinary, among the GPUs of the same machine and of the fleet, is no
@@ -50,30 +79,34 @@ def reasons_of(evidence: ChannelEvidence, contributions: Mapping[str, Floats]) -
     Parameters
     ----------
     evidence : ChannelEvidence
-    contributions : mapping of ndarray of shape (n,)
-        How much each feature speaks for a failure, in log odds, by its name.
+        Of n GPUs.
+    contributions : Contributions
+    drawn : collection of int
+        GPUs whose channels are asked for even if there is nothing to say.
 
     Returns
     -------
-    list of Reasons
-        At most three each, the strongest first.
+    dict of Reasons
+        By number of the GPU; at most three each, the strongest first.
     """
-    n, names = len(evidence.values), tuple(contributions)
-    if not names or not n:
-        return [Reasons((), ())] * n
+    if not contributions.names or not len(evidence.values):
+        return {}
     columns = {*evidence.plan.kinds.names}
-    channels = np.array([channel_of(name, columns) for name in names])
+    channels = np.array([channel_of(name, columns) for name in contributions.names])
     distinct = sorted(set(channels.tolist()))
-    table = np.stack([contributions[name] for name in names], axis=1)
-    summed = np.stack([table[:, channels == channel].sum(axis=1) for channel in distinct], axis=1)
+    chooser = _Chooser(evidence, _own_name(columns), distinct)
+    rows = np.union1d(chooser.remarkable(), np.array(sorted(drawn), dtype=np.int64))
+    if not len(rows):
+        return {}
+    table = contributions.of(rows).T
+    # One after another, so that what a GPU adds up to does not depend on how many are asked for.
+    summed = np.stack([sum(table[channels == channel]) for channel in distinct], axis=1)
     total = np.maximum(np.where(summed > 0, summed, 0.0).sum(axis=1), 1e-9)
-    chooser = _Chooser(evidence, _own_name(columns))
-    reasons = []
-    for row in range(n):
-        order = np.argsort(-summed[row], kind="stable")
-        telling = [i for i in order if summed[row, i] > _LEAST_SHARE * total[row]]
-        weights = {distinct[i]: float(summed[row, i]) for i in telling}
-        reasons.append(chooser.reasons(row, weights))
+    reasons = {}
+    for row, speaks, most in zip(rows.tolist(), summed, total.tolist(), strict=True):
+        order = np.argsort(-speaks, kind="stable")
+        telling = [i for i in order if speaks[i] > _LEAST_SHARE * most]
+        reasons[row] = chooser.reasons(row, {distinct[i]: float(speaks[i]) for i in telling})
     return reasons
 
 
@@ -82,37 +115,55 @@ def _own_name(columns: set[str]) -> str:
     return "GPUs" if columns & set(NOUNS) else "devices"
 
 
-def _strongest(evidence: ChannelEvidence, channel: str) -> list[Signs | None]:
-    """Return what says most of a channel for each of n GPUs, None where all is ordinary."""
-    signs = evidence.signs(channel)
-    if not signs:
-        return [None] * len(evidence.values)
-    strength = np.stack([sign.strength for sign in signs])
-    best, ordinary = strength.argmax(axis=0).tolist(), (strength.max(axis=0) <= 0).tolist()
-    return [None if plain else signs[i] for i, plain in zip(best, ordinary, strict=True)]
+class _Strongest(NamedTuple):
+    """What says most of a channel for each of n GPUs.
+
+    Attributes
+    ----------
+    signs : list of Signs
+    best : ndarray of shape (n,)
+        Position in `signs`; -1 where all is ordinary.
+    """
+
+    signs: list[Signs]
+    best: Rows
+
+    @classmethod
+    def of(cls, evidence: ChannelEvidence, channel: str) -> _Strongest:
+        signs = evidence.signs(channel)
+        if not signs:
+            return cls(signs, np.full(len(evidence.values), -1))
+        strength = np.stack([sign.strength for sign in signs])
+        return cls(signs, np.where(strength.max(axis=0) <= 0, -1, strength.argmax(axis=0)))
 
 
 class _Chooser:
-    """Chooses what to say of a channel, and remembers what was measured."""
+    """Chooses what to say of a channel."""
 
-    def __init__(self, evidence: ChannelEvidence, noun: str) -> None:
+    def __init__(self, evidence: ChannelEvidence, noun: str, channels: Collection[str]) -> None:
         self._evidence, self._noun = evidence, noun
-        self._strongest: dict[str, list[Signs | None]] = {}
+        self._strongest = {name: _Strongest.of(evidence, name) for name in channels}
+
+    def remarkable(self) -> Rows:
+        """Return the GPUs of which any channel is out of the ordinary."""
+        extraordinary = np.zeros(len(self._evidence.values), dtype=bool)
+        for strongest in self._strongest.values():
+            extraordinary |= strongest.best >= 0
+        return np.flatnonzero(extraordinary)
 
     def reasons(self, row: int, weights: Mapping[str, float]) -> Reasons:
         """Return the reasons of one GPU, of channels with what speaks for them, strongest first."""
-        signs = {channel: self._sign(row, channel) for channel in weights}
-        shown = {channel: sign for channel, sign in signs.items() if sign is not None}
+        shown = {
+            channel: strongest.signs[strongest.best[row]]
+            for channel, strongest in self._strongest.items()
+            if channel in weights and strongest.best[row] >= 0
+        }
         order = sorted(
-            shown, key=lambda name: -weights[name] * np.log1p(float(shown[name].strength[row]))
+            (channel for channel in weights if channel in shown),
+            key=lambda name: -weights[name] * np.log1p(float(shown[name].strength[row])),
         )
         texts = tuple(self._mention(row, shown[channel]) for channel in order[:_MOST])
         return Reasons(texts, tuple(dict.fromkeys([*order[:_MOST], *weights])))
-
-    def _sign(self, row: int, channel: str) -> Signs | None:
-        if channel not in self._strongest:
-            self._strongest[channel] = _strongest(self._evidence, channel)
-        return self._strongest[channel][row]
 
     def _mention(self, row: int, signs: Signs) -> str:
         near = self._evidence.peers.near

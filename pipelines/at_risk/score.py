@@ -24,6 +24,7 @@ from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
 from forewarn.pipelines.at_risk.code_events import CodeEvents
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.past_alerts import past_promise
+from forewarn.pipelines.at_risk.reasons import Contributions
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.runtime.job_error import JobError
@@ -184,7 +185,7 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
         rule_scores(values, plan),
         probability=np.full(len(values), np.nan),
         flagged_by=np.full(len(values), "", dtype=object),
-        contributions=_named_points(evidence(values, plan), values),
+        contributions=Contributions.of_columns(_named_points(evidence(values, plan), values)),
     )
 
 
@@ -217,18 +218,23 @@ def _flagged_by(
     return flagged_by
 
 
-def contributions_of(predictor: Predictor, values: InstanceValues) -> dict[str, Floats]:
+def contributions_of(predictor: Predictor, values: InstanceValues) -> Contributions:
     """Return what speaks for a failure: by the GBDT's trees and the rules, or the rules alone."""
     from forewarn.models.prediction.trees.gbdt import GbdtModel
 
     points = _named_points(evidence(values, predictor.encoder.measures.plan), values)
-    model = predictor.models.get("gbdt")
-    if not isinstance(model, GbdtModel) or not len(values):
-        return points
-    contributions = model.contributions(predictor.encoder.encode(values))
-    by_name = dict(zip(model.feature_names, contributions.T, strict=True))
-    factor = predictor.committee.rules
-    return by_name | {name: by_name[name] + factor * more for name, more in points.items()}
+    model, factor = predictor.models.get("gbdt"), predictor.committee.rules
+    if not isinstance(model, GbdtModel):
+        return Contributions.of_columns(points)
+    column = {name: number for number, name in enumerate(model.feature_names)}
+
+    def of(rows: npt.NDArray[np.int64]) -> Floats:
+        contributions = model.contributions(predictor.encoder.encode(values.take(rows)))
+        for name, more in points.items():
+            contributions[:, column[name]] += factor * more[rows]
+        return contributions
+
+    return Contributions(model.feature_names, of)
 
 
 def _named_points(points: dict[str, Floats], values: InstanceValues) -> dict[str, Floats]:

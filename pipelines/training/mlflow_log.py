@@ -233,7 +233,9 @@ def log_reasons(registry: Registry, run: str, predictor: Predictor, day: Scoring
     listed = predictor.encoder.measures.values(day.timeline, day.instances.take(np.sort(first)))
     columns = set(predictor.encoder.measures.plan.kinds.names)
     totals: dict[str, float] = {}
-    for name, contributions in contributions_of(predictor, listed).items():
+    speaks = contributions_of(predictor, listed)
+    table = speaks.of(np.arange(len(listed))).T
+    for name, contributions in zip(speaks.names, table, strict=True):
         channel = channel_of(name, columns)
         totals[channel] = totals.get(channel, 0.0) + float(np.maximum(contributions, 0.0).sum())
     everything = sum(totals.values())

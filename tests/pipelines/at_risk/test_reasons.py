@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 
@@ -18,7 +19,7 @@ from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
 from forewarn.pipelines.at_risk.channel_charts import charts_of, draw_chart
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison, deviation, tail_share
-from forewarn.pipelines.at_risk.reasons import Reasons, reasons_of
+from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
 from forewarn.pipelines.storage.record_store import RecordStore
 
 Change = Callable[[pd.DataFrame], None]
@@ -86,9 +87,9 @@ def reasons(change: Change, folder: Path, *features: str) -> dict[str, Reasons]:
     """Return the reasons of each GPU where a model looks at some features alike."""
     evidence = evidence_of(fleet(change), folder)
     speaks = {name: np.full(N, 1.0 - i / 10) for i, name in enumerate(features)}
-    said = reasons_of(evidence, speaks)
+    said = reasons_of(evidence, Contributions.of_columns(speaks))
     serials = [evidence.timeline.records.serials[gpu] for gpu in evidence.instances.gpu]
-    return dict(zip(serials, said, strict=True))
+    return {serial: said.get(row, Reasons()) for row, serial in enumerate(serials)}
 
 
 def only_sick(said: dict[str, Reasons]) -> str:
@@ -176,13 +177,35 @@ def test_the_strongest_comes_first_and_what_speaks_against_a_failure_never(tmp_p
         "peers:gpu_type:smart_5_raw:7d": np.full(N, 0.3),
         "count:xid": np.full(N, -1.0),
     }
-    (sick,) = (reason for reason in reasons_of(evidence, speaks) if reason.texts)
+    said = reasons_of(evidence, Contributions.of_columns(speaks))
+    (sick,) = (reason for reason in said.values() if reason.texts)
     assert [text.split(";")[0] for text in sick.texts] == [
         "smart_5_raw rose by 8 in the last 12 h",
         "2 rows remapped in the last 12 h",
     ]
     assert sick.channels[:2] == ("smart_5_raw", "rows_remapped")
     assert str(sick).count(" | ") == 1
+
+
+def test_only_gpus_of_which_there_is_something_to_say_or_to_draw_are_asked_about(
+    tmp_path: Path,
+) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[rows_of(frame, last=6), "rows_remapped"] = 2
+
+    evidence = evidence_of(fleet(change), tmp_path)
+    asked: list[int] = []
+
+    def of(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        asked.extend(rows.tolist())
+        return np.ones((len(rows), 2))
+
+    names = ("rows_remapped[-0]", "mean:temperature_gpu:7d")
+    said = reasons_of(evidence, Contributions(names, of), drawn=[70])
+    assert 70 in asked
+    assert len(asked) < N / 4
+    assert [row for row, reason in said.items() if "rows remapped" in str(reason)] == [11]
+    assert said[70] == Reasons((), ("rows_remapped", "temperature_gpu"))
 
 
 def test_no_model_no_reason(tmp_path: Path) -> None:

@@ -446,8 +446,9 @@ def test_what_the_rules_add_to_a_score_is_among_what_speaks_for_it(
     newest = latest_instances(timeline, window_records=plan.window_records, since=at - 10**13)
     values = predictor.encoder.measures.values(timeline, newest)
     spoken, trees = (contributions_of(one, values) for one in (predictor, silent))
-    added = np.sum([spoken[name] - trees[name] for name in spoken], axis=0)
+    everybody = np.arange(len(values))
+    added = (spoken.of(everybody) - trees.of(everybody)).sum(axis=1)
     points = np.sum(list(evidence(values, plan).values()), axis=0)
-    assert spoken.keys() == trees.keys()
+    assert spoken.names == trees.names
     assert (points > 0).any()
     assert added == pytest.approx(points)
