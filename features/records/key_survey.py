@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.ordering import stable_order
-
-__all__ = ["KeySurvey", "survey_keys"]
+__all__ = ["KeySurvey", "KeyTotals"]
 
 IntArray = npt.NDArray[np.int64]
 CodeArray = npt.NDArray[np.int32]
@@ -55,52 +54,154 @@ class KeySurvey:
         return self.records / (self.records + self.missing) if self.records else 0.0
 
 
-def survey_keys(gpu: CodeArray, time: IntArray, machine: CodeArray) -> KeySurvey:
-    """Look at the keys of all records.
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """How often each of some numbers, or pairs of numbers, occurs.
 
-    Parameters
+    Attributes
     ----------
-    gpu, time, machine : ndarrays of shape (n,)
-        In any order; time in nanoseconds; -1 is an unknown machine.
+    columns : tuple of ndarray of shape (n,)
+        The numbers, sorted by the first column, then by the second.
+    times : ndarray of shape (n,), int64
     """
-    order = stable_order(gpu, time)
-    gpu, time, machine = gpu[order], time[order], machine[order]
-    same = gpu[1:] == gpu[:-1]
-    spacing = np.diff(time)
-    doubled = same & (spacing == 0)
-    steps = spacing[same & (spacing > 0)]
-    cadence = int(np.median(steps)) if len(steps) else 0
-    lost = np.floor(steps / cadence + 0.5).astype(np.int64) - 1 if cadence else steps
-    known = (machine[1:] >= 0) & (machine[:-1] >= 0)
-    elsewhere = same & known & (machine[1:] != machine[:-1])
-    both = np.unique(gpu[1:][doubled & elsewhere])
-    moved = np.setdiff1d(gpu[1:][elsewhere], both)
-    return KeySurvey(
-        records=len(gpu) - int(doubled.sum()),
-        doubled=int(doubled.sum()),
-        cadence=cadence,
-        gaps=int((lost > 0).sum()),
-        missing=int(lost[lost > 0].sum()),
-        two_machines=tuple(both.tolist()),
-        moved=len(moved),
-        clocks=_clocks(time, machine, cadence),
-    )
+
+    columns: tuple[IntArray, ...]
+    times: IntArray
+
+    @classmethod
+    def of(cls, *columns: IntArray) -> Self:
+        """Count rows; those like the first one, mostly nearly all, are not sorted."""
+        usual = np.ones(len(columns[0]), dtype=bool)
+        for column in columns:
+            usual &= column == column[:1]
+        rest = [column[~usual] for column in columns]
+        merged = [np.append(column[:1], other) for column, other in zip(columns, rest, strict=True)]
+        times = np.ones(len(merged[0]), dtype=np.int64)
+        times[:1] = np.count_nonzero(usual)
+        return cls(tuple(merged), times)._merged()
+
+    def joined(self, other: _Tally) -> _Tally:
+        """Return the counts of both."""
+        pairs = zip(self.columns, other.columns, strict=True)
+        columns = tuple(np.concatenate(pair) for pair in pairs)
+        return _Tally(columns, np.concatenate([self.times, other.times]))._merged()
+
+    def _merged(self) -> Self:
+        order = np.lexsort(self.columns[::-1])
+        columns = [column[order] for column in self.columns]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+        starts = np.flatnonzero(new)
+        times = np.add.reduceat(self.times[order], starts) if len(starts) else self.times
+        return type(self)(tuple(column[starts] for column in columns), times)
 
 
-def _clocks(time: IntArray, machine: CodeArray, cadence: int) -> dict[int, int]:
+def _median(values: IntArray, times: IntArray) -> int:
+    """Return the median of sorted values that occur so many times each; 0 if there is none."""
+    ends = np.cumsum(times)
+    if not len(ends):
+        return 0
+    middle = np.array([(ends[-1] - 1) // 2, ends[-1] // 2])
+    return int(values[np.searchsorted(ends, middle, side="right")].mean())
+
+
+def _no_rows(n_columns: int) -> _Tally:
+    return _Tally.of(*(np.zeros(0, dtype=np.int64) for _ in range(n_columns)))
+
+
+def _phases_of(machine: CodeArray, phase: IntArray) -> _Tally:
+    """Count machines and phases; where all clocks agree nothing is sorted."""
+    usual = phase == phase[:1]
+    counts = np.bincount(machine[usual] + 1)
+    machines = np.flatnonzero(counts)
+    agreed = _Tally((machines - 1, np.full(len(machines), phase[:1].sum())), counts[machines])
+    return agreed.joined(_Tally.of(machine[~usual].astype(np.int64), phase[~usual]))
+
+
+@dataclass(slots=True)
+class KeyTotals:
+    """Counts of the keys of a fleet, added up part by part: what is held does not grow with rows.
+
+    It grows with the number of distinct spacings, and of phases of each machine, which are few as
+    long as records come at whole seconds.
+
+    Attributes
+    ----------
+    cadence : int or None
+        To which phases are told; None for that of the first part.
+    """
+
+    cadence: int | None = None
+    _rows: int = 0
+    _doubled: int = 0
+    _steps: _Tally = field(default_factory=lambda: _no_rows(1))
+    _both: set[int] = field(default_factory=set)
+    _elsewhere: set[int] = field(default_factory=set)
+    _phases: _Tally = field(default_factory=lambda: _no_rows(2))
+
+    def add(self, gpu: CodeArray, time: IntArray, machine: CodeArray) -> None:
+        """Count all rows of some GPUs.
+
+        Parameters
+        ----------
+        gpu, time, machine : ndarrays of shape (n,)
+            By GPU and time; time in nanoseconds; -1 is an unknown machine.
+        """
+        same, spacing = gpu[1:] == gpu[:-1], np.diff(time)
+        doubled = same & (spacing == 0)
+        known = (machine[1:] >= 0) & (machine[:-1] >= 0)
+        elsewhere = same & known & (machine[1:] != machine[:-1])
+        self._rows += len(gpu)
+        self._doubled += int(doubled.sum())
+        self._steps = self._steps.joined(_Tally.of(spacing[same & (spacing > 0)]))
+        self._both |= set(gpu[1:][doubled & elsewhere].tolist())
+        self._elsewhere |= set(gpu[1:][elsewhere].tolist())
+        if self.cadence is None:
+            self.cadence = self.median_step
+        if self.cadence:
+            self._phases = self._phases.joined(_phases_of(machine, time % self.cadence))
+
+    @property
+    def median_step(self) -> int:
+        """The median of all spacings; 0 if there is none."""
+        return _median(self._steps.columns[0], self._steps.times)
+
+    def survey(self) -> KeySurvey:
+        """Return what was found; `cadence` must be `median_step` by now."""
+        (steps,), times = self._steps.columns, self._steps.times
+        cadence = self.median_step
+        lost = np.floor(steps / cadence + 0.5).astype(np.int64) - 1 if cadence else steps
+        gaps = lost > 0
+        return KeySurvey(
+            records=self._rows - self._doubled,
+            doubled=self._doubled,
+            cadence=cadence,
+            gaps=int(times[gaps].sum()),
+            missing=int((lost * times)[gaps].sum()),
+            two_machines=tuple(sorted(self._both)),
+            moved=len(self._elsewhere - self._both),
+            clocks=_clocks(self._phases, cadence),
+        )
+
+
+def _clocks(phases: _Tally, cadence: int) -> dict[int, int]:
     """Return the machines that are off the phase that most records share."""
-    if not cadence or not len(time):
+    (machine, phase), times = phases.columns, phases.times
+    if not cadence or not len(times):
         return {}
     fine = max(1, round(cadence * _FINE))
-    bins = np.bincount(time % cadence // fine)
+    bins = np.bincount(phase // fine, weights=times)
     common = int(np.argmax(bins)) * fine + fine // 2
     # From -cadence / 2 to cadence / 2, so that a little before the full hour is a little.
-    off = (time - common + cadence // 2) % cadence - cadence // 2
-    if (np.abs(off) <= _OFF * cadence).mean() < _COMMON:
+    off = (phase - common + cadence // 2) % cadence - cadence // 2
+    far = np.abs(off) > _OFF * cadence
+    if times[~far].sum() / times.sum() < _COMMON:
         return {}
     offsets = {}
-    for number in np.unique(machine[(np.abs(off) > _OFF * cadence) & (machine >= 0)]).tolist():
-        middle = int(np.median(off[machine == number]))
+    for number in np.unique(machine[far & (machine >= 0)]).tolist():
+        rows = np.flatnonzero(machine == number)
+        rows = rows[np.argsort(off[rows], kind="stable")]
+        middle = _median(off[rows], times[rows])
         if abs(middle) > _OFF * cadence:
             offsets[number] = middle
     return offsets

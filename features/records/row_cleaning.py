@@ -50,7 +50,14 @@ class CleanRows(NamedTuple):
 
     @classmethod
     def of(
-        cls, gpu: CodeArray, time: TimeArray, failed: BoolArray, interval: int, unit: int = 1
+        cls,
+        gpu: CodeArray,
+        time: TimeArray,
+        failed: BoolArray,
+        interval: int,
+        unit: int = 1,
+        *,
+        any_spacing: bool = False,
     ) -> CleanRows:
         """Bring rows that lie in order of time for each GPU into line.
 
@@ -63,6 +70,8 @@ class CleanRows(NamedTuple):
             Nanoseconds between two records of a GPU.
         unit : int
             Nanoseconds that a unit of `time` stands for; the interval is a multiple of it.
+        any_spacing : bool
+            Whoever asks has judged the spacing already, by more than these rows.
 
         Raises
         ------
@@ -72,7 +81,7 @@ class CleanRows(NamedTuple):
         n_gpus = int(gpu.max(initial=-1)) + 1
         units = interval // unit
         spacing = _drop_doubles(gpu, time, units, n_gpus)
-        if 2 * max(spacing.short, spacing.long) > spacing.number:
+        if not any_spacing and 2 * max(spacing.short, spacing.long) > spacing.number:
             order = np.argsort(gpu, kind="stable")
             apart = np.diff(time[order])[(np.diff(gpu[order]) == 0) & (gpu[order][1:] >= 0)]
             median = duration_in_words(np.median(apart) * unit / 1e9)

@@ -8,28 +8,26 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from forewarn.features.prediction.instances import find_instances, seen_whole
 from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.key_survey import KeySurvey, survey_keys
-from forewarn.features.records.table import DAY, FeatureKinds, RecordsError
-from forewarn.features.records.timeline import lay_out
-from forewarn.features.time_units import RecordCount
+from forewarn.features.records.key_survey import KeySurvey, KeyTotals
+from forewarn.features.records.table import DAY, RecordsError
 from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.doctor.file_survey import FileKeys, survey_file
+from forewarn.pipelines.doctor.file_survey import survey_file
+from forewarn.pipelines.doctor.fleet_parts import ROWS_AT_ONCE, FleetParts
 from forewarn.pipelines.doctor.layout import layout_of
 from forewarn.pipelines.doctor.page import render_doctor
+from forewarn.pipelines.doctor.usable import UsableInstances
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
+from forewarn.pipelines.storage.record_store import RecordStore, check_labels
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
@@ -39,40 +37,29 @@ _EPOCH = dt.date(1970, 1, 1)
 
 
 @dataclass(slots=True)
-class _Numbers:
-    """Texts of all files, each with one number."""
-
-    number: dict[str, int] = field(default_factory=dict)
-
-    def of(self, texts: Sequence[str], codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Return the numbers of coded texts; -1 stays -1."""
-        known = [self.number.setdefault(text, len(self.number)) for text in texts]
-        return np.array([*known, -1], dtype=np.int32)[codes]
-
-    def names(self) -> list[str]:
-        return list(self.number)
-
-
-@dataclass(slots=True)
 class _Examination:
     """Everything that is added up file by file."""
 
-    serials: _Numbers = field(default_factory=_Numbers)
-    machines: _Numbers = field(default_factory=_Numbers)
-    keys: list[FileKeys] = field(default_factory=list)
+    gpus: dict[str, int] = field(default_factory=dict)
+    machines: dict[str, int] = field(default_factory=dict)
     columns: dict[str, ColumnSurvey] = field(default_factory=dict)
     by_day: Counter[dt.date] = field(default_factory=Counter)
     files_without: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
     without_key: int = 0
     misfiled: int = 0
+    moments: tuple[int, ...] = ()
     floats: FloatSurvey = field(default_factory=FloatSurvey)
 
     def add(self, file: Mapping[str, Any]) -> None:
         """Add what was found in one file (`survey_file`); those of earlier dates come first."""
-        keys = FileKeys(*file["keys"])
-        gpu = self.serials.of(file["serials"], keys.gpu)
-        machine = self.machines.of(file["machines"], keys.machine)
-        self.keys.append(keys._replace(gpu=gpu, machine=machine))
+        for numbers, texts in ((self.gpus, file["serials"]), (self.machines, file["machines"])):
+            for text in texts:
+                numbers.setdefault(text, len(numbers))
+        self.rows += file["rows"]
+        if file["rows"]:
+            moments = (*self.moments, file["first"], file["last"])
+            self.moments = (min(moments), max(moments))
         self.without_key += file["without_key"]
         self.misfiled += file["misfiled"]
         self.files_without.update(file["absent"])
@@ -83,6 +70,19 @@ class _Examination:
             known = self.columns.get(survey.name)
             self.columns[survey.name] = survey if known is None else known.joined(survey)
         self.floats = self.floats.joined(FloatSurvey(**file["floats"]))
+
+    def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
+        """Return the fleet in as many parts as its rows need."""
+        n_parts = -(-self.rows // ROWS_AT_ONCE)
+        return FleetParts([path for _, path in files], self.gpus, self.machines, n_parts)
+
+
+class _FleetSurvey(NamedTuple):
+    """What is known when all parts of a fleet were seen."""
+
+    keys: KeySurvey
+    failures: Failures
+    usable: UsableInstances
 
 
 def examine(records: Location, settings: Settings) -> dict[str, Any]:
@@ -109,22 +109,21 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         for file in slices.map(survey_file, items):
             examination.add(file)
             bar.update()
-    gpu, time, machine, failed = (
-        np.concatenate(part) for part in zip(*examination.keys, strict=True)
-    )
-    examination.keys.clear()
-    if not len(gpu):
+    if not examination.rows:
         raise RecordsError(f"{records}: there is no row with a serial and a timestamp.")
-    keys, names = survey_keys(gpu, time, machine), examination.serials.names()
-    failures = Failures.of_rows(gpu, time, failed).joined(store.reported(names)).episodes()
+    first, last = examination.moments
+    keys, failures, usable = _survey_fleet(examination.parts(files), store, settings, last)
+    if usable.fits(keys.cadence):
+        check_labels([ParquetSource(path) for _, path in files])
+    names, machines = list(examination.gpus), list(examination.machines)
     return {
         "gpus": len(names),
-        "machines": len(examination.machines.number),
-        "first": iso(int(time.min())),
-        "last": iso(int(time.max())),
-        "days": round((int(time.max()) - int(time.min())) / DAY, 2),
+        "machines": len(machines),
+        "first": iso(first),
+        "last": iso(last),
+        "days": round((last - first) / DAY, 2),
         "interval_seconds": settings.records.interval / 1e9,
-        **_keys(keys, names, examination.machines.names()),
+        **_keys(keys, names, machines),
         "rows_without_key": examination.without_key,
         "rows_in_another_date": examination.misfiled,
         "records_by_day": {day.isoformat(): n for day, n in sorted(examination.by_day.items())},
@@ -134,8 +133,36 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         "layout": layout_of(records, files),
         "frozen": examination.floats.frozen(),
         "failures": _failures(failures, names, _causes(records)),
-        "usable": _usable(store, settings, keys),
+        "usable": usable.report(keys),
     }
+
+
+def _survey_fleet(
+    parts: FleetParts,
+    store: RecordStore,
+    settings: Settings,
+    last: int,
+    cadence: int | None = None,
+) -> _FleetSurvey:
+    """Look at the keys of one part of the fleet after another.
+
+    The phases of clocks are told by the cadence, which is known when all parts were seen: the first
+    part mostly has the same one, and if not, all parts are looked at once more.
+    """
+    totals, usable = KeyTotals(cadence), UsableInstances(store, settings, last)
+    failures = Failures.none()
+    serials, machines = list(parts.gpus), list(parts.machines)
+    for part in parts:
+        totals.add(part.number.astype(np.int32)[part.gpu], part.time, part.machine)
+        own = Failures.of_rows(part.gpu, part.time, part.failed)
+        own = own.joined(store.reported([serials[n] for n in part.number.tolist()]))
+        own = own.episodes()
+        failures = failures.joined(replace(own, gpu=part.number.astype(np.int32)[own.gpu]))
+        if usable.fits(totals.cadence):
+            usable.add(part, serials, machines)
+    if totals.cadence != totals.median_step:
+        return _survey_fleet(parts, store, settings, last, totals.median_step)
+    return _FleetSurvey(totals.survey(), failures, usable)
 
 
 def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str, Any]:
@@ -193,31 +220,6 @@ def _failures(
         "by_month": {
             month: dict(sorted(counts.items())) for month, counts in sorted(months.items())
         },
-    }
-
-
-def _usable(store: RecordStore, settings: Settings, keys: KeySurvey) -> dict[str, Any] | None:
-    """Return how many instances could be trained on; None where the cadence does not fit."""
-    interval = settings.records.interval
-    if not 0.5 * interval <= keys.cadence <= 1.5 * interval:
-        return None
-    plain = replace(store, kinds=FeatureKinds(), groups=())
-    timeline = lay_out(*plain.read_known())
-    instances = find_instances(
-        timeline,
-        window_records=RecordCount(settings.windows.length),
-        step_records=RecordCount(settings.windows.step),
-        horizon=settings.horizon,
-    )
-    # Of those that end later only failures are known, and nothing is trained on them.
-    label = instances.label[seen_whole(timeline, instances.end, settings.horizon)]
-    labelled = int((label >= 0).sum())
-    expected = max(1, (keys.records + keys.missing) // settings.windows.step)
-    return {
-        "instances": len(instances),
-        "labelled": labelled,
-        "positives": int((label == 1).sum()),
-        "share": min(1.0, labelled / expected),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,23 +12,14 @@ import numpy.typing as npt
 from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.records.file_check import Columns, Keys, Values, check_keys, check_values
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.table import DAY, MACHINE, FeatureKinds
+from forewarn.features.records.table import DAY, MACHINE, SLOT, FeatureKinds
 from forewarn.pipelines.storage.parquet_files import work_on_columns
 from forewarn.pipelines.storage.remote_path import Location
 
-__all__ = ["FileKeys", "survey_file"]
+__all__ = ["survey_file"]
 
-Codes = npt.NDArray[np.int32]
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-
-
-class FileKeys(NamedTuple):
-    """The keys of the rows of a file that have them, by GPU and time."""
-
-    gpu: Codes
-    time: npt.NDArray[np.int64]
-    machine: Codes
-    failed: npt.NDArray[np.bool_]
+_NEVER = int(np.iinfo(np.int64).max)
 
 
 def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> dict[str, Any]:
@@ -42,8 +33,9 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> d
     Returns
     -------
     dict
-        Plain values: `keys` number the texts in `serials` and `machines`, `columns` and `floats`
-        are fields of surveys, `absent` names the columns that the file lacks.
+        Plain values: `serials` and `machines` are texts, `rows` those with a key and `first` and
+        `last` their times, `columns` and `floats` fields of surveys, `absent` the names of columns
+        that the file lacks.
 
     Raises
     ------
@@ -56,11 +48,11 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> d
     machine = values.texts.get(MACHINE)
     rows = np.flatnonzero(keys.keep)
     rows = rows[stable_order(keys.serial.codes[rows], keys.time[rows])]
-    gpu, time = keys.serial.codes[rows], keys.time[rows]
-    days = time // DAY
-    machines = np.full(len(rows), -1, np.int32) if machine is None else machine.codes[rows]
+    days = keys.time[rows] // DAY
     return {
-        "keys": tuple(FileKeys(gpu, time, machines, keys.failed[rows])),
+        "rows": len(rows),
+        "first": int(keys.time[rows].min(initial=_NEVER)),
+        "last": int(keys.time[rows].max(initial=-_NEVER)),
         "serials": keys.serial.texts,
         "machines": () if machine is None else machine.texts,
         "without_key": len(keys.keep) - len(rows),
@@ -75,7 +67,7 @@ def _checked(path: Location, kinds: FeatureKinds) -> tuple[Keys, Values]:
     def check(columns: Columns) -> tuple[Keys, Values]:
         present = kinds.among(columns.column_names)
         keys = check_keys(columns, file=str(path))
-        return keys, check_values(columns, file=str(path), kinds=present, optional=(MACHINE,))
+        return keys, check_values(columns, file=str(path), kinds=present, optional=(MACHINE, SLOT))
 
     return work_on_columns(path, check)
 

@@ -27,7 +27,7 @@ from forewarn.pipelines.storage.record_listing import list_records
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import read_until_still
 
-__all__ = ["RecordStore"]
+__all__ = ["RecordStore", "check_labels"]
 
 _MOST_OPEN = 256  # files; a process may mostly have 1,024
 
@@ -87,7 +87,7 @@ class RecordStore:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        return self._served(read_until_still(lambda: self._read(start, end))[0])
+        return self.served(read_until_still(lambda: self._read(start, end))[0])
 
     def read_known(
         self, start: int | None = None, end: int | None = None
@@ -113,7 +113,7 @@ class RecordStore:
         """
         records, before = read_until_still(lambda: self._read(start, end, with_older=True))
         failures = Failures.of_records(records, before).joined(self.reported(records.serials))
-        records = self._served(records)
+        records = self.served(records)
         return records, failures if end is None else failures.known_before(end)
 
     def _read(
@@ -132,7 +132,7 @@ class RecordStore:
         sources = [ParquetSource(path, stays_open=i >= late) for i, path in enumerate(chosen)]
         older = [] if start is None or not with_older else _until(files, _date(start))
         n_rows = in_threads(lambda source: source.n_rows, sources)
-        _check_labels(sources)
+        check_labels(sources)
         check_memory(self.folder, sum(n_rows), len(self.kinds.names))
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
         return assemble(sources, query, older)
@@ -156,7 +156,7 @@ class RecordStore:
                 failures = failures.joined(read_failures_table(path, serials))
         return failures
 
-    def _served(self, records: Records) -> Records:
+    def served(self, records: Records) -> Records:
         """Return the records with the spans in which their GPUs were out of service."""
         path = self.folder / OUT_OF_SERVICE
         absences = read_absences(path)
@@ -173,7 +173,7 @@ def _date(moment: int) -> dt.date:
     return dt.date(1970, 1, 1) + dt.timedelta(days=moment // DAY)
 
 
-def _check_labels(sources: Sequence[ParquetSource]) -> None:
+def check_labels(sources: Sequence[ParquetSource]) -> None:
     """Refuse a data set of which only some files say what failed."""
     without = [source for source in sources if FAILURE not in source.column_names]
     if without and len(without) < len(sources):

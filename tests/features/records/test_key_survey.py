@@ -4,16 +4,26 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.records.key_survey import KeySurvey, survey_keys
+from forewarn.features.records.key_survey import KeySurvey, KeyTotals
+from forewarn.features.records.ordering import stable_order
 
 MINUTE = 60_000_000_000
 
 
-def survey(*rows: tuple[int, float, int]) -> KeySurvey:
-    """Look at rows of (GPU, minute, machine)."""
-    gpu, minute, machine = zip(*rows, strict=True)
-    time = np.round(np.array(minute) * MINUTE).astype(np.int64)
-    return survey_keys(np.array(gpu, np.int32), time, np.array(machine, np.int32))
+def survey(*rows: tuple[int, float, int], parts: int = 1) -> KeySurvey:
+    """Look at rows of (GPU, minute, machine), in parts of GPUs."""
+    gpus, minutes, machines = (np.array(column) for column in zip(*rows, strict=True))
+    times = np.round(minutes * MINUTE).astype(np.int64)
+    gpu, machine = gpus.astype(np.int32), machines.astype(np.int32)
+    totals = KeyTotals()
+    while True:
+        for part in range(parts):
+            order = stable_order(gpu, times)
+            order = order[gpu[order] % parts == part]
+            totals.add(gpu[order], times[order], machine[order])
+        if totals.cadence == totals.median_step:
+            return totals.survey()
+        totals = KeyTotals(totals.median_step)
 
 
 def test_cadence_gaps_and_missing_records() -> None:
@@ -63,3 +73,17 @@ def test_where_no_phase_is_common_no_clock_is_off() -> None:
 @given(st.permutations([(g, m, g % 2) for g in range(3) for m in (0, 10, 20, 40)]))
 def test_the_order_of_rows_does_not_matter(rows: list[tuple[int, float, int]]) -> None:
     assert survey(*rows) == survey(*sorted(rows))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from([0, 3, 10, 20, 27, 40]), st.integers(-1, 3)),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(2, 7),
+)
+def test_parts_of_the_fleet_say_the_same_as_the_whole(
+    rows: list[tuple[int, float, int]], parts: int
+) -> None:
+    assert survey(*rows, parts=parts) == survey(*rows)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.doctor import examination
 from forewarn.pipelines.doctor.complaints import advice, complaints, doctor_text, half_width
 
 CONFIG = """
@@ -137,6 +138,30 @@ def test_gaps_and_rows_of_another_date(tmp_path: Path, capsys: pytest.CaptureFix
     assert found["rows_in_another_date"] == len(lost)
     assert (found["gaps"], found["records_missing"]) == (3, 210)
     assert "24% of the records are missing, in 3 gaps" in said(found)
+
+
+def test_a_fleet_looked_at_in_parts_is_the_same_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = records()
+    a, c = frame["gpu_serial"] == "A", frame["gpu_serial"] == "C"
+    frame.loc[c, "timestamp"] += pd.Timedelta("3min")  # its clock is off
+    moved = frame[a].assign(gpu_serial="D", machine_id=["m1"] * 150 + ["m3"] * 138)
+    slow = frame[a].iloc[::4].assign(gpu_serial="E")  # another cadence than the fleet's
+    close = frame[a].iloc[-1:].assign(timestamp=frame["timestamp"].max() + pd.Timedelta("1min"))
+    frame = pd.concat([slow, frame, moved, close, frame.iloc[:3].assign(machine_id="m2")])
+    arguments = write(frame, tmp_path)
+    absences = pd.DataFrame({"machine_id": ["m3"], "start": [frame["timestamp"].iloc[400]]})
+    absences.assign(gpu_serial=None, end=None).to_parquet(
+        tmp_path / "records" / "out_of_service.parquet"
+    )
+    whole = examined(capsys, arguments)
+    assert whole["serials_moved"] == 1
+    assert whole["clocks_off_seconds"] == {"m2": 177.0}  # to a hundredth of the cadence
+    assert whole["usable"]["positives"] == 6
+    for rows in (250, 700):  # a part for each GPU, the slow one first; two parts
+        monkeypatch.setattr(examination, "ROWS_AT_ONCE", rows)
+        assert examined(capsys, arguments) == whole
 
 
 def test_causes_come_from_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
