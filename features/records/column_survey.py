@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ColumnSurvey", "FloatSurvey", "day_extremes"]
+__all__ = ["ColumnSurvey", "FloatSurvey", "day_extremes", "day_starts"]
 
 IntArray = npt.NDArray[np.int64]
 Readings = npt.NDArray[np.floating]
+Extremes = tuple[Readings, Readings, IntArray]
 
 # Limits of the columns that docs/formats.md, section 1, defines: outside no GPU works or is built.
 _LIMITS = {
@@ -119,10 +120,14 @@ class FloatSurvey:
         A value of 0 that stays is idleness, and a GPU of which nothing moves may be idle too:
         frozen is a reading above 0 that stays where another reading of the GPU moves.
         """
-        if not len(gpu):
-            return
-        starts = np.flatnonzero(np.append(True, np.diff(gpu) != 0))
+        starts = day_starts(gpu)
         extremes = {name: day_extremes(values[name], starts) for name in values}
+        self.add_days(extremes, [serials[number] for number in gpu[starts].tolist()])
+
+    def add_days(self, extremes: Mapping[str, Extremes], serials: Sequence[str]) -> None:
+        """Look at the extremes of the columns on some GPU-days; `serials` says whose each is."""
+        if not len(serials):
+            return
         moved = sum((high > low).astype(int) for low, high, _ in extremes.values())
         for name, (low, high, n) in extremes.items():
             enough = n >= _FEWEST_READINGS
@@ -130,7 +135,7 @@ class FloatSurvey:
             self.days[name] = self.days.get(name, 0) + int(enough.sum())
             still_days = self.still.setdefault(name, {})
             for gpu_day in np.flatnonzero(rests).tolist():
-                serial = serials[gpu[starts[gpu_day]]]
+                serial = serials[gpu_day]
                 still_days[serial] = still_days.get(serial, 0) + 1
 
     def joined(self, other: FloatSurvey) -> FloatSurvey:
@@ -156,7 +161,12 @@ class FloatSurvey:
         }
 
 
-def day_extremes(values: Readings, starts: IntArray) -> tuple[Readings, Readings, IntArray]:
+def day_starts(gpu: npt.NDArray[np.int32]) -> IntArray:
+    """Return the first row of each GPU, of rows by GPU."""
+    return np.flatnonzero(np.append(True, np.diff(gpu) != 0)[: len(gpu)])
+
+
+def day_extremes(values: Readings, starts: IntArray) -> Extremes:
     """Return least and greatest value and the number of values from each start to the next.
 
     Examples
@@ -165,6 +175,8 @@ def day_extremes(values: Readings, starts: IntArray) -> tuple[Readings, Readings
     >>> low.tolist(), high.tolist(), n.tolist()
     ([1.0, 5.0], [3.0, 5.0], [2, 1])
     """
+    if not len(starts):
+        return values[:0], values[:0], starts
     low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
     n = np.add.reduceat((~np.isnan(values)).astype(np.int64), starts)
     return low, high, n

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey
-from forewarn.features.records.file_check import Columns, Keys, Values, check_keys, check_values
+from forewarn.features.records.column_survey import (
+    ColumnSurvey,
+    FloatSurvey,
+    day_extremes,
+    day_starts,
+)
+from forewarn.features.records.file_check import Columns, check_keys, check_values
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.table import DAY, MACHINE, SLOT, FeatureKinds
+from forewarn.features.records.table import DAY, MACHINE, SLOT, Column, FeatureKinds
 from forewarn.pipelines.storage.parquet_files import work_on_columns
 from forewarn.pipelines.storage.remote_path import Location
 
@@ -43,49 +49,63 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> d
         If it cannot be read, or a column has the wrong type.
     """
     path, date, by_kind = item
-    kinds = FeatureKinds(**by_kind)
-    keys, values = _checked(path, kinds)
-    machine = values.texts.get(MACHINE)
+    return work_on_columns(path, partial(_survey, str(path), date, FeatureKinds(**by_kind)))
+
+
+def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> dict[str, Any]:
+    keys = check_keys(columns, file=file)
     rows = np.flatnonzero(keys.keep)
     rows = rows[stable_order(keys.serial.codes[rows], keys.time[rows])]
-    days = keys.time[rows] // DAY
+    time, days = keys.time[rows], keys.time[rows] // DAY
+    texts = {name: _texts_of(columns, name, file) for name in (*kinds.categorical, MACHINE, SLOT)}
     return {
         "rows": len(rows),
-        "first": int(keys.time[rows].min(initial=_NEVER)),
-        "last": int(keys.time[rows].max(initial=-_NEVER)),
+        "first": int(time.min(initial=_NEVER)),
+        "last": int(time.max(initial=-_NEVER)),
         "serials": keys.serial.texts,
-        "machines": () if machine is None else machine.texts,
+        "machines": texts[MACHINE],
         "without_key": len(keys.keep) - len(rows),
         "misfiled": int((days != date.toordinal() - _EPOCH).sum()),
         "days": np.unique(days, return_counts=True),
-        "absent": sorted(set(kinds.names) - set(values.nulls) - set(values.texts)),
-        **_columns(kinds, keys, values, rows),
+        "absent": sorted(set(kinds.names) - set(columns.column_names)),
+        **_surveys(file, kinds, columns, keys.serial, rows),
     }
 
 
-def _checked(path: Location, kinds: FeatureKinds) -> tuple[Keys, Values]:
-    def check(columns: Columns) -> tuple[Keys, Values]:
-        present = kinds.among(columns.column_names)
-        keys = check_keys(columns, file=str(path))
-        return keys, check_values(columns, file=str(path), kinds=present, optional=(MACHINE, SLOT))
-
-    return work_on_columns(path, check)
+def _texts_of(columns: Columns, name: str, file: str) -> tuple[str, ...]:
+    """Check a column of texts, and return those that it has; none where it is missing."""
+    values = check_values(columns, file=file, kinds=FeatureKinds(), optional=(name,))
+    return values.texts[name].texts if name in values.texts else ()
 
 
-def _columns(
-    kinds: FeatureKinds, keys: Keys, values: Values, rows: npt.NDArray[np.int64]
+def _surveys(
+    file: str,
+    kinds: FeatureKinds,
+    columns: Columns,
+    serial: Column,
+    rows: npt.NDArray[np.int64],
 ) -> dict[str, Any]:
-    """Return the fields of the surveys of all columns of numbers."""
-    numbers: dict[str, npt.NDArray[Any]] = values.numbers | values.counts
-    gpu, serials = keys.serial.codes[rows], keys.serial.texts
-    surveys = []
-    for name, column in numbers.items():
+    """Return the fields of the surveys of all columns of numbers, of which one is held at a time.
+
+    `rows` are those with keys, by GPU and time.
+    """
+    gpu, surveys, extremes = serial.codes[rows], [], {}
+    starts = day_starts(gpu)
+    numbers = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date, *kinds.counter)
+    for name in numbers:
+        if name not in columns.column_names:
+            continue
+        values = check_values(
+            columns, file=file, kinds=replace(kinds.among({name}), categorical=())
+        )
+        column: npt.NDArray[Any] = (values.numbers | values.counts)[name][rows]
         survey, counter = ColumnSurvey(name), name in kinds.counter
-        survey.add(column[rows], counter=counter)
+        survey.add(column, counter=counter)
         if counter:
-            survey.add_resets(column[rows], gpu, serials)
+            survey.add_resets(column, gpu, serial.texts)
+        if name in kinds.float:
+            extremes[name] = day_extremes(column, starts)
         surveys.append(asdict(survey))
     floats = FloatSurvey()
-    moving = {name: numbers[name][rows] for name in kinds.float if name in numbers}
-    floats.add(moving, gpu, serials)
+    floats.add_days(extremes, [serial.texts[number] for number in gpu[starts].tolist()])
     return {"columns": surveys, "floats": asdict(floats)}
