@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr
 
 __all__ = ["hoeffding_bentkus", "longest_held", "running_bounds", "shortfall_evidence"]
 
@@ -40,6 +39,9 @@ def hoeffding_bentkus(risk: float, n: int, limit: float) -> float:
     """
     if n == 0 or risk >= limit:
         return 1.0
+    # Imported here: it takes a sixth of a second, and most daily lists judge no promise.
+    from scipy.special import bdtr
+
     bentkus = math.e * float(bdtr(math.ceil(n * risk - 1e-9), n, limit))
     return min(1.0, math.exp(-n * _kl(risk, limit)), bentkus)
 
