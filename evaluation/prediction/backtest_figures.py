@@ -10,22 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.bootstrap import interval
+from forewarn.evaluation.prediction.calibration_figures import calibration_figures
 from forewarn.evaluation.prediction.daily_list import Alerts, DayRows, raise_alerts
-from forewarn.evaluation.prediction.ranking import (
-    accuracy,
-    average_precision,
-    average_precision_draws,
-    flag_precision,
-    flag_recall,
-)
+from forewarn.evaluation.prediction.ranking import accuracy, flag_precision, flag_recall
 from forewarn.evaluation.prediction.score_table import ENSEMBLES, ScoreTable
+from forewarn.evaluation.prediction.window_averages import (
+    WindowAverages,
+    averages_of,
+    known_mean,
+    mean_draws,
+    window_averages,
+)
 from forewarn.features.time_units import DAY
-from forewarn.models.prediction.calibration import calibration_slope, reliability
 from forewarn.models.prediction.ensembles import top_k_count
+from forewarn.models.prediction.reliability import Judged
 
 __all__ = [
     "Comparison",
-    "calibration_figures",
     "compare",
     "paper_protocol",
     "precision_draws",
@@ -34,11 +35,6 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _iso(moment: int) -> str:
@@ -56,7 +52,7 @@ def _precision_draws(table: ScoreTable, flagged: list[Ints]) -> Floats:
         weights = table.draws[:, table.machine[rows]]
         with np.errstate(invalid="ignore"):
             draws.append((weights * (table.labels[rows] == 1)).sum(axis=1) / weights.sum(axis=1))
-    return _mean_draws(draws)
+    return mean_draws(np.stack(draws))
 
 
 def precision_draws(table: ScoreTable, method: str) -> Floats:
@@ -74,34 +70,21 @@ def precision_draws(table: ScoreTable, method: str) -> Floats:
     return _precision_draws(table, flagged) if flagged else np.zeros(0)
 
 
-def _average_precision(
-    table: ScoreTable, method: str, sets: list[Ints]
-) -> tuple[list[float | None], tuple[float, float] | None]:
-    """Return the average precision of each set of rows, and the interval of their mean."""
-    if method in ENSEMBLES:
-        return [None] * len(sets), None
-    scores = table.scores[method]
-    values = [average_precision(table.labels[rows], scores[rows]) for rows in sets]
-    draws = [_draws(table, method, rows) for rows in sets]
-    return values, interval(_mean_draws(draws)) if draws else None
-
-
 def paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
     """Return the figures of one method on the 1:8 test sets (arXiv 2201.11853)."""
     sets = [rows[table.sampled[rows]] for _, rows in table.windows]
     flags = [table.flags(method, rows) for rows in sets]
     precisions = [flag_precision(table.labels[r], f) for r, f in zip(sets, flags, strict=True)]
     recalls = [flag_recall(table.labels[r], f) for r, f in zip(sets, flags, strict=True)]
-    averages, average_interval = _average_precision(table, method, sets)
+    averages = averages_of(table, method, sets)
     flagged = [rows[mask] for rows, mask in zip(sets, flags, strict=True)]
     known = [value for value in precisions if value is not None]
     figures: dict[str, Any] = {
-        "precision_at_k": _mean(precisions),
+        "precision_at_k": known_mean(precisions),
         "precision_at_k_interval": _weighted_precision(table, [r for r in flagged if len(r)]),
-        "recall_at_k": _mean(recalls),
-        "accuracy": _mean([_accuracy(table, method, rows) for rows in sets]),
-        "average_precision": _mean(averages),
-        "average_precision_interval": average_interval,
+        "recall_at_k": known_mean(recalls),
+        "accuracy": known_mean([_accuracy(table, method, rows) for rows in sets]),
+        **averages.figures,
         "flagged": sum(map(len, flagged)),
         "windows_without_flags": len(precisions) - len(known),
         "precision_variance": float(np.var(known)) if known else None,
@@ -118,7 +101,7 @@ def paper_protocol(table: ScoreTable, method: str) -> dict[str, Any]:
             "train_length_days": float(table.frame["train_length_days"].iloc[rows[0]]),
         }
         for (start, _), rows, precision, recall, average, window_flagged in zip(
-            table.windows, sets, precisions, recalls, averages, flagged, strict=True
+            table.windows, sets, precisions, recalls, averages.precisions, flagged, strict=True
         )
     ]
     return figures
@@ -140,7 +123,7 @@ def _precision_by_day(table: ScoreTable, method: str, sets: list[Ints]) -> list[
             if (table.labels[of_day] == 1).any():
                 flags = table.flags(method, of_day)
                 by_day.setdefault(number, []).append(flag_precision(table.labels[of_day], flags))
-    return [_mean(by_day.get(number, [])) for number in range(max(by_day, default=-1) + 1)]
+    return [known_mean(by_day.get(number, [])) for number in range(max(by_day, default=-1) + 1)]
 
 
 def _fleet_protocol(table: ScoreTable, method: str, average: dict[str, Any]) -> dict[str, Any]:
@@ -194,33 +177,6 @@ def _alert_figures(table: ScoreTable, alerts: Alerts) -> dict[str, Any]:
     }
 
 
-def calibration_figures(table: ScoreTable) -> dict[str, Any]:
-    """Return how the probabilities compare with what happened, at true prevalence.
-
-    Only those of windows before which another was finished: the others are not fitted yet.
-    """
-    fitted = np.ones(len(table.frame), dtype=bool)
-    if "probability" not in table.frame:
-        return {"slope": None, "intercept": None, "bins": []}
-    if "calibrated" in table.frame:
-        fitted = table.frame["calibrated"].to_numpy(bool)
-    probability = table.frame["probability"].to_numpy(float)[fitted]
-    labels = table.labels[fitted]
-    bins = [
-        {
-            "predicted": group.mean_probability,
-            "observed": group.observed,
-            "count": group.count,
-            "positives": group.positives,
-        }
-        for group in reliability(probability, labels)
-    ]
-    if len(np.unique(labels)) < 2 or np.ptp(probability) == 0:
-        return {"slope": None, "intercept": None, "bins": bins}
-    slope, intercept = calibration_slope(probability, labels)
-    return {"slope": slope, "intercept": intercept, "bins": bins}
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A challenger's scores and a champion's on the same windows, at true prevalence.
@@ -251,9 +207,10 @@ def compare(table: ScoreTable) -> Comparison | None:
         return None
     names = ("challenger", "champion")
     sets = [rows for _, rows in table.windows]
-    means = [_mean(_average_precision(table, name, sets)[0]) or 0.0 for name in names]
+    averages = [averages_of(table, name, sets) for name in names]
+    means = [known_mean(average.precisions) or 0.0 for average in averages]
     lists = [_fleet_protocol(table, name, {})["list_precision"] for name in names]
-    draws = [_mean_draws([_draws(table, name, rows) for rows in sets]) for name in names]
+    draws = [mean_draws(average.draws) for average in averages]
     return Comparison(
         challenger=means[0],
         champion=means[1],
@@ -264,37 +221,29 @@ def compare(table: ScoreTable) -> Comparison | None:
     )
 
 
-def _mean_draws(draws: list[Floats]) -> Floats:
-    """Return the mean over windows of each draw of machines, without those that have no value."""
-    stacked = np.stack(draws)
-    finite = np.isfinite(stacked)
-    with np.errstate(invalid="ignore"):
-        mean: Floats = np.where(finite, stacked, 0.0).sum(axis=0) / finite.sum(axis=0)
-    return mean
-
-
-def _draws(table: ScoreTable, method: str, rows: Ints) -> Floats:
-    scores = table.scores[method][rows]
-    return average_precision_draws(table.labels[rows], scores, table.machine[rows], table.draws)
-
-
 def report_strategy(
-    table: ScoreTable, *, progress: Callable[[str], None] = lambda _: None
+    table: ScoreTable,
+    averages: Mapping[str, WindowAverages] | None = None,
+    judged: Judged | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Mapping[str, Any]]:
     """Return `methods`, `fleet` and `calibration` of one strategy, by method.
 
     Parameters
     ----------
     table : ScoreTable
+        Of all rows, or of those that are asked about (`ScoreTable.asked_about`).
+    averages, judged : optional
+        Of all rows, where the table lacks some (`window_averages`, `ScoreTable.judged`).
     progress : callable
         Called with the name of each method that is done.
     """
-    everything = [rows for _, rows in table.windows]
+    averages = window_averages(table) if averages is None else averages
     methods, fleet = {}, {}
     for method in table.methods:
-        averages, bounds = _average_precision(table, method, everything)
-        average = {"average_precision": _mean(averages), "average_precision_interval": bounds}
         methods[method] = paper_protocol(table, method)
-        fleet[method] = _fleet_protocol(table, method, average)
+        fleet[method] = _fleet_protocol(table, method, averages[method].figures)
         progress(method)
-    return {"methods": methods, "fleet": fleet, "calibration": calibration_figures(table)}
+    calibration = calibration_figures(table.judged if judged is None else judged)
+    return {"methods": methods, "fleet": fleet, "calibration": calibration}

@@ -95,8 +95,9 @@ class _Ranking:
 
     def top(self, share: float) -> Flags:
         """Mark the first of each day, as many as a share of it."""
-        sizes = {n: top_k_count(share, n) for n in np.unique(self.size).tolist()}
-        return np.asarray(self.rank <= np.array([sizes[n] for n in self.size.tolist()], dtype=int))
+        sizes, which = np.unique(self.size, return_inverse=True)
+        longest = np.array([top_k_count(share, n) for n in sizes.tolist()], dtype=np.int64)
+        return np.asarray(self.rank <= longest[which])
 
     def chosen(self, share: float, costs: ActionCosts | None) -> Flags:
         """Mark what production would list: at most a share, and where prices are set what pays."""
@@ -172,9 +173,10 @@ def list_promise(table: ScoreTable, costs: ActionCosts | None) -> Promise | None
         for moment in np.unique(table.days.day).tolist()
     }
     alerts = listed_alerts(table, chosen)
-    rank_of = dict(zip(table.days.row.tolist(), ranking.rank.tolist(), strict=True))
+    listed = zip(table.days.row[chosen].tolist(), table.days.day[chosen].tolist(), strict=True)
+    rank_of = dict(zip(listed, ranking.rank[chosen].tolist(), strict=True))
     position = [
-        min(1.0, rank_of[row] / size[day])
+        min(1.0, rank_of[row, day] / size[day])
         for row, day in zip(alerts.row.tolist(), alerts.raised_at.tolist(), strict=True)
     ]
     probability = table.frame["probability"].to_numpy(float)[alerts.row]

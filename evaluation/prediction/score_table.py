@@ -14,6 +14,7 @@ from forewarn.evaluation.bootstrap import machine_draws
 from forewarn.evaluation.prediction.daily_list import DayRows
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.reliability import Judged
 
 __all__ = ["ENSEMBLES", "Protocol", "ScoreTable"]
 
@@ -53,6 +54,9 @@ class Protocol:
 @dataclass(frozen=True)
 class ScoreTable:
     """A table of scores (docs/formats.md, section 3) as arrays, by test window, serial and end.
+
+    Serials and machines are numbered in the order of their names; where they are an ordered
+    category, by that, whether all of it is in the table or not.
 
     Attributes
     ----------
@@ -102,7 +106,9 @@ class ScoreTable:
     @cached_property
     def draws(self) -> Floats:
         """Draws of machines for intervals."""
-        return machine_draws(int(self.machine.max()) + 1, seed=self.protocol.seed)
+        names = self.frame["machine_id" if "machine_id" in self.frame else "gpu_serial"]
+        n = len(names.cat.categories) if _is_ordered(names) else int(self.machine.max()) + 1
+        return machine_draws(n, seed=self.protocol.seed)
 
     @cached_property
     def windows(self) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -153,6 +159,27 @@ class ScoreTable:
         return set(zip(self.gpu[positive].tolist(), self.fails_at[positive].tolist(), strict=True))
 
     @property
+    def judged(self) -> Judged:
+        """Probabilities and labels of the rows whose probabilities are fitted.
+
+        Those of windows before which another was finished; empty without probabilities.
+        """
+        if "probability" not in self.frame:
+            return []
+        fitted = np.ones(len(self.frame), dtype=bool)
+        if "calibrated" in self.frame:
+            fitted = self.frame["calibrated"].to_numpy(bool)
+        return [(self.frame["probability"].to_numpy(float)[fitted], self.labels[fitted])]
+
+    @property
+    def asked_about(self) -> Ints:
+        """The rows of the test sets and of the daily lists, in ascending order.
+
+        Of them alone a table has the same test sets, lists and failures.
+        """
+        return np.union1d(np.flatnonzero(self.sampled), self.days.row)
+
+    @property
     def methods(self) -> tuple[str, ...]:
         """Names of all methods: every score, then the ensembles."""
         return (*self.scores, *ENSEMBLES)
@@ -177,11 +204,17 @@ def _numbers(names: pd.Series[Any]) -> Ints:
     if not isinstance(names.dtype, pd.CategoricalDtype):
         return np.unique(names.astype(str), return_inverse=True)[1]
     codes = names.cat.codes.to_numpy()
+    if _is_ordered(names):
+        return codes.astype(np.int64)
     texts = names.cat.categories.astype(str).to_numpy()
     present = np.unique(codes)
     number = np.zeros(len(texts), dtype=np.int64)
     number[present] = np.unique(texts[present], return_inverse=True)[1]
     return np.asarray(number[codes])
+
+
+def _is_ordered(names: pd.Series[Any]) -> bool:
+    return isinstance(names.dtype, pd.CategoricalDtype) and bool(names.dtype.ordered)
 
 
 def _nanoseconds(moments: pd.Series[Any]) -> Ints:

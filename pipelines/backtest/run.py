@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
@@ -22,7 +21,6 @@ from forewarn.evaluation.prediction.daily_list import lists_of
 from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.list_worth import list_promise, list_worth
 from forewarn.evaluation.prediction.retraining_schedule import retraining_times
-from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.features.errors import InputError
@@ -30,6 +28,7 @@ from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import FEWEST_POSITIVES, RecipeTrainer
 from forewarn.pipelines.backtest.finished_retrainings import FinishedRetrainings, KeptRecipes
+from forewarn.pipelines.backtest.judged_scores import JudgedScores
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.progress_folder import ProgressFolder
 from forewarn.pipelines.backtest.score_frames import strategy_frame
@@ -37,6 +36,7 @@ from forewarn.pipelines.backtest.windowed_records import WindowedRecords, finger
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
+from forewarn.pipelines.runtime.slice_map import SliceMap
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
 
@@ -83,13 +83,16 @@ def run_backtest(
         records = WindowedRecords.of(job, lambda fleet: _times(job, fleet, start, end))
     times = sorted(records.survey.seen_before)
     made_of["configuration"] = _configuration(job, strategies, times)
-    with _progress(out, made_of) as progress:
+    executor = job.settings.executor.executor
+    # Workers start first: an address that is wrong is said now, not hours later.
+    with executor.started() as slices, _progress(out, made_of) as progress:
         done = FinishedRetrainings(progress, strategies)
         walk = _walk(records, progress, stages)
         _walk_through(walk, records, done, times)
         records.refuse_changes(made_of["records"])
         with stages("evaluate"):
-            report = _report(job, records, done) | {"left_out": _left_out(records, times)}
+            report = _report(job, records, done, slices)
+            report |= {"left_out": _left_out(records, times)}
         report |= {"notes": [*records.notes, *job.notes, *walk.notes], **stages.figures()}
         _write(out, done, report)
     return report
@@ -202,20 +205,6 @@ def _skip(walk: Walk, moment: int) -> None:
     note(walk.notes[-1])
 
 
-def _table(records: WindowedRecords, done: FinishedRetrainings, strategy: str) -> ScoreTable:
-    """Return the table of scores of a strategy (docs/formats.md, section 3)."""
-    texts = ["gpu_serial", "machine_id"]  # read as numbers of texts, of which there are few
-    parts = [pq.read_table(path, read_dictionary=texts) for path in done.frames_of(strategy)]
-    table = pa.concat_tables(parts).unify_dictionaries()
-    del parts
-    frame = table.to_pandas(split_blocks=True, self_destruct=True)  # column by column
-    del table
-    later = records.survey.instances.end
-    later = later[later > records.last_tested]
-    unseen_from = int(later.min()) if len(later) else None
-    return ScoreTable(frame, records.job.protocol, unseen_from)
-
-
 def _left_out(records: WindowedRecords, times: Sequence[int]) -> dict[str, Any]:
     """Return what would have been tested, had the records gone on for a horizon."""
     settings = records.job.walk_settings
@@ -231,14 +220,20 @@ def _left_out(records: WindowedRecords, times: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _report(job: Job, records: WindowedRecords, done: FinishedRetrainings) -> dict[str, Any]:
+def _report(
+    job: Job, records: WindowedRecords, done: FinishedRetrainings, slices: SliceMap
+) -> dict[str, Any]:
     """Return the figures of all strategies, and what they were made from."""
     instances = records.survey.instances
+    later = instances.end[instances.end > records.last_tested]
+    unseen_from = int(later.min()) if len(later) else None
     report: dict[str, Any] = {"methods": {}, "fleet": {}, "calibration": {}}
     report |= {"worth": {}, "promise": {}}
     with progress_bar(len(done.strategies), "evaluate", "strategy") as bar:
         for strategy in done.strategies:
-            _report_strategy(report, strategy, _table(records, done, strategy), job, bar)
+            paths = done.frames_of(strategy)
+            scores = JudgedScores.of(paths, job.protocol, unseen_from, slices)
+            _report_strategy(report, strategy, scores, job, bar)
             bar.update()
     known = (instances.label >= 0) & (instances.end <= records.last_tested)
     return report | {
@@ -255,11 +250,11 @@ def _report(job: Job, records: WindowedRecords, done: FinishedRetrainings) -> di
 
 
 def _report_strategy(
-    report: dict[str, Any], strategy: str, table: ScoreTable, job: Job, bar: tqdm[Any]
+    report: dict[str, Any], strategy: str, scores: JudgedScores, job: Job, bar: tqdm[Any]
 ) -> None:
-    """Add the figures of a strategy, whose table is let go of before the next one is read."""
-    costs = job.settings.list.costs
-    figures = report_strategy(table, progress=bar.set_postfix_str)
+    """Add the figures of a strategy."""
+    costs, table = job.settings.list.costs, scores.table
+    figures = report_strategy(table, scores.averages, scores.judged, progress=bar.set_postfix_str)
     for part in ("methods", "fleet"):
         report[part] |= {f"{name}_{strategy}": value for name, value in figures[part].items()}
     report["calibration"][strategy] = figures["calibration"]

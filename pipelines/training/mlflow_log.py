@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.backtest_figures import calibration_figures, report_strategy
+from forewarn.evaluation.prediction.backtest_figures import report_strategy
+from forewarn.evaluation.prediction.calibration_figures import calibration_figures
 from forewarn.evaluation.prediction.drift import Drift
 from forewarn.evaluation.prediction.promotion_gate import GateDecision
 from forewarn.evaluation.prediction.score_table import ScoreTable
@@ -143,7 +144,7 @@ def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
-    bins: list[dict[str, Any]] = calibration_figures(table)["bins"]
+    bins: list[dict[str, Any]] = calibration_figures(table.judged)["bins"]
     return bins
 
 

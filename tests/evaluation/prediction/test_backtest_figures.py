@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.evaluation.prediction.backtest_figures import calibration_figures, report_strategy
+from forewarn.evaluation.prediction.backtest_figures import report_strategy
+from forewarn.evaluation.prediction.calibration_figures import calibration_figures
 from forewarn.evaluation.prediction.ranking import average_precision
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.models.prediction.ensembles import Committee
@@ -226,7 +227,7 @@ def test_precision_by_day_counts_from_the_retraining() -> None:
     assert method(report, "b")["precision_by_day"] == [0.0, None, 1.0]
 
 
-def testcalibration_figures_compares_probabilities_with_all_rows() -> None:
+def test_calibration_compares_probabilities_with_all_rows() -> None:
     report = report_strategy(table_of(MORE_WINDOWS))
     bins = report["calibration"]["bins"]
     assert sum(one["count"] for one in bins) == len(MORE_WINDOWS)
@@ -234,7 +235,7 @@ def testcalibration_figures_compares_probabilities_with_all_rows() -> None:
     assert report["calibration"]["slope"] is not None
 
 
-def testcalibration_figures_of_one_class_has_no_slope() -> None:
+def test_calibration_of_one_class_has_no_slope() -> None:
     rows = [row for row in MORE_WINDOWS if row[0] == 1]
     report: dict[str, Any] = dict(report_strategy(table_of(rows)))
     assert report["calibration"]["slope"] is None
@@ -324,7 +325,7 @@ def approximately(value: Any) -> Any:
     return pytest.approx(value) if isinstance(value, float) else value
 
 
-def test_probabilities_that_were_not_fitted_yet_do_not_count_for_thecalibration_figures() -> None:
+def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration() -> None:
     days = pd.date_range("2025-03-01", periods=2, tz="UTC")
     frame = pd.DataFrame(
         {
@@ -334,7 +335,7 @@ def test_probabilities_that_were_not_fitted_yet_do_not_count_for_thecalibration_
             "test_window": days.repeat(2),
         }
     )
-    found = calibration_figures(ScoreTable(frame, protocol()))
+    found = calibration_figures(ScoreTable(frame, protocol()).judged)
     assert sum(one["count"] for one in found["bins"]) == 2
     assert found["slope"] > 0
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +10,8 @@ from hypothesis import strategies as st
 
 from forewarn.models.prediction.calibration import (
     Calibration,
-    calibration_slope,
     fit_calibration,
     prior_correction,
-    reliability,
 )
 from forewarn.models.prediction.log_odds import logit, sigmoid
 
@@ -126,69 +123,3 @@ def test_less_weight_stays_closer_to_the_start() -> None:
     ]
     assert slopes[0] < slopes[1] < slopes[2]
     assert slopes[2] == pytest.approx(1.0, abs=1e-3)
-
-
-@pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.5, -1.0), (2.0, 1.0)])
-def test_calibration_slope_finds_what_is_wrong(slope: float, intercept: float) -> None:
-    probabilities, labels = drawn(slope, intercept, 40_000)
-    found = calibration_slope(probabilities, labels)
-    assert found == pytest.approx((slope, intercept), abs=0.08)
-
-
-def test_calibration_slope_of_two_groups_by_hand() -> None:
-    # 1 of 4 failed where 1/2 was said, 3 of 4 where 9/10 was said: log odds of 0 and log 9
-    # became -log 3 and log 3.
-    probabilities = np.array([0.5] * 4 + [0.9] * 4)
-    labels = np.array([1, 0, 0, 0, 1, 1, 1, 0], dtype=np.int8)
-    slope, intercept = calibration_slope(probabilities, labels)
-    assert slope == pytest.approx(1.0, abs=1e-5)
-    assert intercept == pytest.approx(-np.log(3.0), abs=1e-5)
-
-
-def test_calibration_slope_of_separated_classes_is_finite() -> None:
-    slope, _ = calibration_slope(np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 0, 1, 1], np.int8))
-    assert 1.0 < slope < np.inf
-
-
-def test_calibration_slope_needs_both_classes_and_two_probabilities() -> None:
-    with pytest.raises(ValueError, match="`labels` must hold at least two values"):
-        calibration_slope(np.array([0.1, 0.2]), np.array([0, 0], np.int8))
-    with pytest.raises(ValueError, match="`probabilities` must hold at least two values"):
-        calibration_slope(np.array([0.1, 0.1]), np.array([0, 1], np.int8))
-
-
-def test_reliability_halves_towards_the_top() -> None:
-    probabilities = np.arange(16) / 20
-    labels = np.array([0] * 12 + [0, 1, 1, 1], dtype=np.int8)
-    bins = reliability(probabilities, labels, 4)
-    assert [one.count for one in bins] == [8, 4, 2, 2]
-    assert [one.positives for one in bins] == [0, 0, 1, 2]
-    assert [one.observed for one in bins] == [0.0, 0.0, 0.5, 1.0]
-    assert bins[1].low == 0.4
-    assert bins[1].high == 0.55
-    assert bins[1].mean_probability == pytest.approx(0.475)
-
-
-def test_equal_probabilities_share_a_bin() -> None:
-    bins = reliability(np.full(10, 0.1), np.zeros(10, np.int8), 5)
-    assert [one.count for one in bins] == [10]
-
-
-def test_reliability_of_nothing_has_no_bins() -> None:
-    assert reliability(np.array([]), np.array([], np.int8)) == ()
-
-
-def test_reliability_refuses_no_bins() -> None:
-    with pytest.raises(ValueError, match="`n_bins` must be at least 1, got 0"):
-        reliability(np.array([0.1]), np.array([0], np.int8), 0)
-
-
-@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=200), st.integers(1, 12))
-def test_reliability_counts_every_instance_once(values: list[float], n_bins: int) -> None:
-    probabilities = np.array(values)
-    labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
-    bins = reliability(probabilities, labels, n_bins)
-    assert sum(one.count for one in bins) == len(values)
-    assert sum(one.positives for one in bins) == labels.sum()
-    assert len(bins) <= n_bins
-    assert all(lower.high < upper.low for lower, upper in pairwise(bins))

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.order_statistics import order_statistics
+from forewarn.models.prediction.reliability import calibration_slope, reliability
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+
+def judged(probabilities: Sequence[float], labels: Sequence[int]) -> list[tuple[Floats, Labels]]:
+    return [(np.array(probabilities), np.array(labels, dtype=np.int8))]
+
+
+@pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.5, -1.0), (2.0, 1.0)])
+def test_calibration_slope_finds_what_is_wrong(slope: float, intercept: float) -> None:
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(0.0, 1.5, 40_000)
+    labels = (rng.random(40_000) < sigmoid(intercept + slope * log_odds)).astype(np.int8)
+    found = calibration_slope([(sigmoid(log_odds), labels)])
+    assert found == pytest.approx((slope, intercept), abs=0.08)
+
+
+def test_calibration_slope_of_two_groups_by_hand() -> None:
+    # 1 of 4 failed where 1/2 was said, 3 of 4 where 9/10 was said: log odds of 0 and log 9
+    # became -log 3 and log 3.
+    probabilities = np.array([0.5] * 4 + [0.9] * 4)
+    labels = np.array([1, 0, 0, 0, 1, 1, 1, 0], dtype=np.int8)
+    slope, intercept = calibration_slope([(probabilities, labels)])
+    assert slope == pytest.approx(1.0, abs=1e-5)
+    assert intercept == pytest.approx(-np.log(3.0), abs=1e-5)
+
+
+def test_calibration_slope_of_separated_classes_is_finite() -> None:
+    slope, _ = calibration_slope(judged([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1]))
+    assert 1.0 < slope < np.inf
+
+
+def test_calibration_slope_needs_both_classes_and_two_probabilities() -> None:
+    with pytest.raises(ValueError, match="`labels` must hold at least two values"):
+        calibration_slope(judged([0.1, 0.2], [0, 0]))
+    with pytest.raises(ValueError, match="`probabilities` must hold at least two values"):
+        calibration_slope(judged([0.1, 0.1], [0, 1]))
+
+
+def test_reliability_halves_towards_the_top() -> None:
+    probabilities = np.arange(16) / 20
+    labels = np.array([0] * 12 + [0, 1, 1, 1], dtype=np.int8)
+    bins = reliability([(probabilities, labels)], 4)
+    assert [one.count for one in bins] == [8, 4, 2, 2]
+    assert [one.positives for one in bins] == [0, 0, 1, 2]
+    assert [one.observed for one in bins] == [0.0, 0.0, 0.5, 1.0]
+    assert bins[1].low == 0.4
+    assert bins[1].high == 0.55
+    assert bins[1].mean_probability == pytest.approx(0.475)
+
+
+def test_equal_probabilities_share_a_bin() -> None:
+    bins = reliability(judged([0.1] * 10, [0] * 10), 5)
+    assert [one.count for one in bins] == [10]
+
+
+def test_reliability_of_nothing_has_no_bins() -> None:
+    assert reliability(judged([], [])) == ()
+    assert reliability([]) == ()
+
+
+def test_reliability_refuses_no_bins() -> None:
+    with pytest.raises(ValueError, match="`n_bins` must be at least 1, got 0"):
+        reliability(judged([0.1], [0]), 0)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=200), st.integers(1, 12))
+def test_reliability_counts_every_instance_once(values: list[float], n_bins: int) -> None:
+    probabilities = np.array(values)
+    labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
+    bins = reliability([(probabilities, labels)], n_bins)
+    assert sum(one.count for one in bins) == len(values)
+    assert sum(one.positives for one in bins) == labels.sum()
+    assert len(bins) <= n_bins
+    assert all(lower.high < upper.low for lower, upper in pairwise(bins))
+
+
+@given(st.lists(st.floats(0.0, 1e300), min_size=1, max_size=60), st.integers(1, 5))
+def test_values_by_rank_are_those_of_the_sorted_whole(values: list[float], n_parts: int) -> None:
+    whole = np.array(values)
+    parts = np.array_split(whole, n_parts)
+    ranks = np.arange(len(whole))
+    np.testing.assert_array_equal(order_statistics(parts, ranks), np.sort(whole))
+
+
+@given(st.lists(st.sampled_from([0.0, 0.01, 0.3, 0.5, 1.0]), min_size=4, max_size=80))
+def test_parts_say_what_the_whole_says(values: list[float]) -> None:
+    probabilities = np.array(values)
+    labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
+    whole = [(probabilities, labels)]
+    parts = [(probabilities[low::3], labels[low::3]) for low in range(3)]
+    in_parts, at_once = reliability(parts), reliability(whole)
+    for one, other in zip(in_parts, at_once, strict=True):
+        assert (one.low, one.high, one.count) == (other.low, other.high, other.count)
+        assert one.positives == other.positives
+        assert one.mean_probability == pytest.approx(other.mean_probability, rel=1e-12)
+
+
+def test_the_slope_of_parts_is_that_of_the_whole() -> None:
+    rng = np.random.default_rng(1)
+    probabilities, labels = rng.random(500), rng.integers(0, 2, 500).astype(np.int8)
+    parts = [(probabilities[low::3], labels[low::3]) for low in range(3)]
+    whole = calibration_slope([(probabilities, labels)])
+    assert calibration_slope(parts) == pytest.approx(whole, abs=1e-7)
