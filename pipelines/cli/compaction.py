@@ -44,7 +44,7 @@ def add_compact(commands: Commands) -> None:
         "forewarn compact --records /tmp/fleet/records",
     )
     add_records(command, remote=True)
-    add_config(command, "configuration, TOML; only checked: it changes nothing here")
+    add_config(command, "configuration, TOML: [executor] says where dates are compacted")
     command.add_argument(
         "--date", type=_date, metavar="DATE", help="this date alone, also if it is the newest"
     )
@@ -65,10 +65,9 @@ def _compact(args: argparse.Namespace) -> int:
 
     if args.date is not None and (args.start is not None or args.end is not None):
         raise OptionsError("found `--date` and `--start` or `--end`, expected one or the other.")
-    if args.config is not None:
-        settings_of(args)
+    executor = settings_of(args).executor.executor
     span, today = DateSpan(args.start, args.end, args.date), dt.datetime.now(dt.UTC).date()
-    for outcome in compact_records(args.records, span, today):
+    for outcome in compact_records(args.records, span, today, executor):
         line = json.dumps(outcome_json(outcome)) if args.json else outcome_text(outcome)
         print(line, flush=True)
     return 0

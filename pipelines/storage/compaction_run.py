@@ -5,17 +5,20 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from forewarn.features.records.table import RecordsError
+from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
+from forewarn.pipelines.storage.date_merge import MergeCounts
 from forewarn.pipelines.storage.lock import locked
 from forewarn.pipelines.storage.record_listing import list_records
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
 
-__all__ = ["DateSpan", "compact_records", "outcome_json", "outcome_text"]
+__all__ = ["DateSpan", "compact_plainly", "compact_records", "outcome_json", "outcome_text"]
 
 _LOCK = ".compact.lock"
 
@@ -43,7 +46,9 @@ class DateSpan:
         return (self.start or dt.date.min) <= date < (self.end or dt.date.max)
 
 
-def compact_records(folder: Location, span: DateSpan, today: dt.date) -> Iterator[CompactedDate]:
+def compact_records(
+    folder: Location, span: DateSpan, today: dt.date, executor: Executor | None = None
+) -> Iterator[CompactedDate]:
     """Compact the dates of a folder of records, the oldest first; yield what became of each.
 
     A date that is not over, or is the newest and was not named, is left: rows may still land.
@@ -55,11 +60,16 @@ def compact_records(folder: Location, span: DateSpan, today: dt.date) -> Iterato
     span : DateSpan
     today : datetime.date
         In UTC.
+    executor : Executor, optional
+        Compacts several dates at a time; one at a time here without it, or in an object store,
+        whose keys stay in this process.
 
     Raises
     ------
     RecordsError
         If the folder holds no records of these dates, or a file cannot be read.
+    JobError
+        If workers cannot be started, or die again and again.
     """
     present = sorted({date for date, _ in list_records(folder)})
     chosen = [date for date in present if span.holds(date)]
@@ -68,8 +78,16 @@ def compact_records(folder: Location, span: DateSpan, today: dt.date) -> Iterato
             f"{folder}: holds no records of the dates asked for, expected some from {present[0]} "
             f"to {present[-1]}."
         )
-    with _alone(folder):
-        yield from _compact_all(folder, chosen, present[-1], span, today)
+    newest = None if span.only else present[-1]
+    open_dates = [date for date in chosen if date >= today or date == newest]  # the last ones
+    with _alone(folder), progress_bar(len(chosen), "compact", "date") as bar:
+        for outcome in _compact_all(folder, chosen[: len(chosen) - len(open_dates)], executor):
+            yield outcome
+            bar.update()
+        for date in open_dates:
+            newest_of_all = f"is the newest (--date {date} takes it)"
+            yield CompactedDate.left(date, "is not over" if date >= today else newest_of_all)
+            bar.update()
 
 
 def _alone(folder: Location) -> AbstractContextManager[None]:
@@ -80,17 +98,22 @@ def _alone(folder: Location) -> AbstractContextManager[None]:
 
 
 def _compact_all(
-    folder: Location, chosen: Sequence[dt.date], newest: dt.date, span: DateSpan, today: dt.date
+    folder: Location, dates: Sequence[dt.date], executor: Executor | None
 ) -> Iterator[CompactedDate]:
-    with progress_bar(len(chosen), "compact", "date") as bar:
-        for date in chosen:
-            if date >= today:
-                yield CompactedDate.left(date, "is not over")
-            elif date == newest and span.only is None:
-                yield CompactedDate.left(date, f"is the newest (--date {date} takes it)")
-            else:
-                yield compact_date(folder, date)
-            bar.update()
+    if executor is None or isinstance(folder, RemotePath):
+        yield from (compact_date(folder, date) for date in dates)
+        return
+    with executor.started() as slices:
+        for fields in slices.map(compact_plainly, [(folder, date) for date in dates]):
+            counts = fields["counts"]
+            merged = None if counts is None else MergeCounts(*counts)
+            yield CompactedDate(**fields | {"counts": merged})
+
+
+def compact_plainly(item: tuple[Path, dt.date]) -> dict[str, Any]:
+    """Compact a date of a folder; return the fields of `CompactedDate`, all of them plain."""
+    fields = asdict(compact_date(*item))
+    return fields | {"counts": None if fields["counts"] is None else tuple(fields["counts"])}
 
 
 def outcome_json(outcome: CompactedDate) -> dict[str, Any]:

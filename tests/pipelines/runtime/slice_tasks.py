@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from forewarn.pipelines.storage import compaction
+from forewarn.pipelines.storage.compaction_run import compact_plainly
 
 
 def squares(part: tuple[str, int]) -> tuple[str, npt.NDArray[np.float64]]:
     """Return a text and the squares below a number."""
     return part[0].upper(), np.arange(part[1], dtype=np.float64) ** 2
-
-
-def die_once(part: tuple[Path, int]) -> int:
-    """Write a file by rename; the first worker that comes to slice 2 is killed half-way."""
-    folder, number = part
-    half = folder / f".{number}.half"
-    half.write_text("half")
-    if number == 2 and not (folder / "killed").exists():
-        (folder / "killed").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    half.write_text(f"slice {number}")
-    half.replace(folder / str(number))
-    return os.getpid()
 
 
 def die(_: int) -> None:
@@ -43,3 +35,22 @@ def refuse(number: int) -> int:
 def object_of_ours(_: int) -> object:
     """Return what only this version of a program can read."""
     return object()
+
+
+def compact_killed_once(item: tuple[Path, dt.date, Path]) -> dict[str, Any]:
+    """Compact a date; who is first to come to the second day is killed with its file unfinished."""
+    folder, date, killed = item
+    merge = compaction.merge_date
+
+    def kill(*arguments: Any) -> Any:
+        counts = merge(*arguments)
+        if date.day == 2 and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return counts
+
+    compaction.merge_date = kill
+    try:
+        return compact_plainly((folder, date))
+    finally:
+        compaction.merge_date = merge

@@ -12,12 +12,23 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import LocalCluster
-from tests.pipelines.runtime.slice_tasks import die, die_once, object_of_ours, refuse, squares
+from tests.pipelines.backtest.test_judged_scores import protocol, windows, write
+from tests.pipelines.runtime.slice_tasks import (
+    compact_killed_once,
+    die,
+    object_of_ours,
+    refuse,
+    squares,
+)
 
+from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.window_averages import window_averages
+from forewarn.pipelines.backtest.judged_scores import JudgedScores
 from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.runtime.executor import Executor, ExecutorKind
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.slice_map import SliceMap
+from forewarn.pipelines.storage.compaction_run import compact_plainly
 
 # A cluster that closes leaves a socket to be collected now and then.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -71,6 +82,16 @@ def test_a_file_is_surveyed_the_same_everywhere(slices: SliceMap, tmp_path: Path
     assert repr(surveys) == repr([survey_file(item) for item in items])
 
 
+def test_a_test_window_is_judged_the_same_everywhere(slices: SliceMap, tmp_path: Path) -> None:
+    paths = write(windows(3), tmp_path)
+    scores = JudgedScores.of(paths, protocol(3), None, slices)
+    averages = scores.averages["a"]
+    expected = [window_averages(ScoreTable(frame, protocol(3)))["a"] for frame in windows(3)]
+    assert averages.precisions == [value for part in expected for value in part.precisions]
+    assert None not in averages.precisions
+    assert averages.draws.shape == (3, 200)
+
+
 def test_an_error_of_a_task_is_raised_as_it_is(slices: SliceMap) -> None:
     results = slices.map(refuse, [0, 1, 2])
     assert next(results) == 0
@@ -113,13 +134,30 @@ def test_slices_are_read_as_results_are_taken() -> None:
 
 @in_processes
 def test_a_worker_killed_half_way_changes_nothing(slices: SliceMap, tmp_path: Path) -> None:
-    workers = list(slices.map(die_once, [(tmp_path, number) for number in range(6)]))
-    assert (tmp_path / "killed").exists()
-    assert os.getpid() not in workers
-    assert [(tmp_path / str(number)).read_text() for number in range(6)] == [
-        f"slice {number}" for number in range(6)
-    ]
-    assert list(tmp_path.glob("*.half")) == []
+    folders = tmp_path / "killed", tmp_path / "here"
+    for folder in folders:
+        write_dates(folder)
+    killed = tmp_path / "was killed"
+    items = [(folders[0], dt.date(2025, 1, day), killed) for day in (1, 2, 3)]
+    results = list(slices.map(compact_killed_once, items))
+    assert killed.exists()
+    assert results == [compact_plainly((folders[1], date)) for _, date, _ in items]
+    paths = [sorted(folder.rglob("*.*")) for folder in folders]
+    assert [len(few) for few in paths] == [3, 3]
+    for ours, expected in zip(*paths, strict=True):
+        assert ours.read_bytes() == expected.read_bytes()
+
+
+def write_dates(folder: Path) -> None:
+    """Write three dates of two files each, with the same times of change."""
+    for day in (1, 2, 3):
+        for number in range(2):
+            times = pd.date_range(f"2025-01-{day:02}", periods=20, freq="10min", tz="UTC")
+            frame = pd.DataFrame({"gpu_serial": [f"g{number}"] * 20, "timestamp": times})
+            path = folder / f"date=2025-01-{day:02}" / f"part-{number}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            frame.assign(load=np.arange(20.0)).to_parquet(path)
+            os.utime(path, (1_700_000_000, 1_700_000_000))
 
 
 @in_processes
@@ -186,6 +224,7 @@ SUPERVISED = """
 import multiprocessing, os, sys
 from forewarn.pipelines.runtime.executor import Executor
 from distributed import LocalCluster
+from tests.pipelines.backtest.test_judged_scores import protocol, windows, write
 from tests.pipelines.runtime.slice_tasks import squares
 
 def task():
