@@ -117,8 +117,8 @@ class _Slice:
             try:
                 return self.future.result(timeout=_LOOK)
             except TimeoutError:
-                if self.future.done():  # it is the task's own
-                    raise
+                if self.future.done():  # just now, or the error is the task's own
+                    return self.future.result()
             looks = 0 if self.client.nthreads() else looks + 1
             if looks > _MOST_LOOKS:
                 raise JobError("`executor`: the cluster has no worker, expected at least one.")
