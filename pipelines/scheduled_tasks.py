@@ -6,6 +6,8 @@ that a scheduler passes nothing else on.
 
 from __future__ import annotations
 
+import datetime as dt
+import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Site",
+    "backtest_site",
+    "compact_site",
     "complete_days",
     "ingest_site",
     "lengths_of",
@@ -236,6 +240,39 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
     with registry.run(f"review {day}", tags) as run:
         names = ("precision", "random_precision", "recall", "flagged", "hits", "failures")
         registry.log(run, metrics={f"lists/{name}": figures[name] for name in names})
+
+
+def compact_site(config: str, day: str) -> list[str]:
+    """Compact the dates before a day as `forewarn compact` does; return those that were not yet."""
+    from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
+
+    site, today = Site.of(config), dt.date.fromisoformat(day)
+    executor = site.settings.executor.executor
+    outcomes = compact_records(site.records, DateSpan(), today, executor)
+    return [outcome.date.isoformat() for outcome in outcomes if outcome.state == "compacted"]
+
+
+def backtest_site(config: str, day: str) -> str:
+    """Backtest the site's own strategy on the records up to a day, and return the folder.
+
+    It goes on where one that was killed stopped: the records are those of its beginning, whatever
+    has landed since.
+    """
+    from forewarn.pipelines.backtest.run import run_backtest
+    from forewarn.pipelines.storage.records_snapshot import keep_snapshot
+
+    site = Site.of(config)
+    out = site.folder / site.settings.site.backtests / f"date={day}"
+    snapshot = out / ".records"
+    keep_snapshot(site.records, snapshot, dt.date.fromisoformat(day))
+    job = open_job(snapshot, site.settings)
+    try:
+        run_backtest(job, out, strategies=[job.walk_settings.strategy])
+    except InputError:  # there is nothing to go on with
+        shutil.rmtree(snapshot)
+        raise
+    shutil.rmtree(snapshot)
+    return str(out)
 
 
 def lengths_of(config: str) -> list[int]:

@@ -21,6 +21,7 @@ class SiteTable(StrictTable):
 
     records: str = "records"
     lists: str = "lists"
+    backtests: str = "backtests"
     raw: str = ""
     prometheus: str = ""
     cmdb: str = ""

@@ -22,6 +22,7 @@ from forewarn.models.prediction.trees import base as trees
 from forewarn.pipelines.cli.main import main
 
 DAGS = Path(__file__).parents[2] / "dags"
+DAG_FILES = sorted(DAGS.glob("*.py"))
 SCHEDULER = Path(__file__).with_name("gated_scheduler.py")
 # The third is the first one that is compared with a champion. Two lists show what a third would.
 CYCLES = ("2025-01-16", "2025-01-19", "2025-01-22")
@@ -91,7 +92,7 @@ class Airflow:
                 )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=_PATIENCE)
         self.until(lambda: self.token() is not None)
-        self.until(lambda: len(self.get("/dags")["dags"]) == 5)
+        self.until(lambda: len(self.get("/dags")["dags"]) == len(DAG_FILES))
         pool = {"name": "forewarn_tensorflow", "slots": 1, "description": "one at a time"}
         self.ask("POST", "/pools", pool)
 

@@ -1,0 +1,40 @@
+"""Compacting: every night, each date of records as one file, sorted by GPU and time.
+
+The newest date and what is one file already are left. A retry goes on: a date is a file that takes
+its name whole. `[executor]` of the configuration says where dates are compacted. An airflow dag.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Variable, dag, task
+
+
+@dag(
+    schedule=timedelta(days=1),
+    start_date=datetime(2025, 1, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["forewarn"],
+    default_args={
+        "retries": 3,
+        "retry_delay": timedelta(minutes=1),
+        "retry_exponential_backoff": True,
+        "execution_timeout": timedelta(hours=4),
+    },
+)
+def forewarn_compact() -> None:
+    """Compact the dates that are over."""
+
+    @task
+    def compact(*, dag_run: Any = None) -> list[str]:
+        from forewarn.pipelines.scheduled_tasks import compact_site
+
+        day = (dag_run.conf or {}).get("day") or datetime.now(UTC).date().isoformat()
+        return compact_site(Variable.get("forewarn_config"), day)
+
+    compact()
+
+
+forewarn_compact()
