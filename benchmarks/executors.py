@@ -2,7 +2,8 @@
 
     python benchmarks/executors.py [--short] [--gpus N] [--days N] [--runs N]
 
-Prints medians and their ratios. The cluster starts, and every worker has done each task once,
+Prints medians of seconds and of CPU seconds, and their ratios: on a busy machine the second says
+more, as more threads get more of it. The cluster starts, and every worker has done each task once,
 before anything is counted; the kinds are measured in turn. It ends with an error where the results
 are not the same, and never because of a time.
 """
@@ -19,7 +20,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import psutil  # type: ignore[import-untyped]  # comes with distributed
 
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.doctor.file_survey import survey_file
@@ -48,34 +51,56 @@ def _doctor(slices: SliceMap, records: Path) -> Any:
 COMMANDS: dict[str, Callable[[SliceMap, Path], Any]] = {"compact": _compact, "doctor": _doctor}
 
 
+class Taken(NamedTuple):
+    """What a command took."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of the workers that it has."""
+    this = psutil.Process()
+    times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
+    return float(sum(of_process.user + of_process.system for of_process in times))
+
+
 def _run(
     command: Callable[[SliceMap, Path], Any], slices: SliceMap, records: Path, copy: Path
-) -> tuple[float, Any]:
-    """Return the seconds of a command on a copy of the records, and its result."""
+) -> tuple[Taken, Any]:
+    """Return what a command took on a copy of the records, and its result."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(records, copy)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), _cpu_seconds()
     result = command(slices, copy)
-    return time.perf_counter() - start, result
+    return Taken(time.perf_counter() - start, _cpu_seconds() - cpu), result
 
 
 def _measure(records: Path, copy: Path, runs: int, workers: dict[ExecutorKind, SliceMap]) -> None:
     for name, command in COMMANDS.items():
-        seconds: dict[ExecutorKind, list[float]] = {kind: [] for kind in KINDS}
+        runs_of: dict[ExecutorKind, list[Taken]] = {kind: [] for kind in KINDS}
         expected = None
         for number in range(runs + 1):
             for kind, slices in workers.items():
-                took, result = _run(command, slices, records, copy)
+                taken, result = _run(command, slices, records, copy)
                 expected = expected or result
                 if result != expected:
                     raise SystemExit(f"{name}: another result on {kind}")
                 if number:  # the first one imports and compiles
-                    seconds[kind].append(took)
-        for kind in KINDS:
-            print(f"{name:8} {kind:8} {statistics.median(seconds[kind]):6.2f} s")
-        ratios = [dask / threads for threads, dask in zip(*seconds.values(), strict=True)]
-        ratio, load = statistics.median(ratios), os.getloadavg()[0]
-        print(f"{name}: ratio {ratio:.2f} of Dask to threads (load average {load:.1f})")
+                    runs_of[kind].append(taken)
+        _print(name, runs_of)
+
+
+def _print(name: str, runs_of: dict[ExecutorKind, list[Taken]]) -> None:
+    for kind, runs in runs_of.items():
+        seconds, cpu = (statistics.median(values) for values in zip(*runs, strict=True))
+        print(f"{name:8} {kind:8} {seconds:6.2f} s ({cpu:.2f} of CPU)")
+    pairs = list(zip(runs_of["threads"], runs_of["dask"], strict=True))
+    ratios = [dask.seconds / threads.seconds for threads, dask in pairs]
+    cpu_ratios = [dask.cpu_seconds / threads.cpu_seconds for threads, dask in pairs]
+    load = os.getloadavg()[0]
+    print(f"{name}: ratio {statistics.median(ratios):.2f} of Dask to threads (load {load:.1f})")
+    print(f"{name} CPU: ratio {statistics.median(cpu_ratios):.2f}")
 
 
 def main() -> None:
