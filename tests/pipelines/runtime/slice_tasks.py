@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from forewarn.pipelines.storage import compaction
 from forewarn.pipelines.storage.compaction_run import compact_plainly
+from forewarn.pipelines.storage.date_merge import MergeCounts, merge_date
 
 
 def squares(part: tuple[str, int]) -> tuple[str, npt.NDArray[np.float64]]:
@@ -45,17 +47,14 @@ def object_of_ours(_: int) -> object:
 def compact_killed_once(item: tuple[Path, dt.date, Path]) -> dict[str, Any]:
     """Compact a date; who is first to come to the second day is killed with its file unfinished."""
     folder, date, killed = item
-    merge = compaction.merge_date
 
-    def kill(*arguments: Any) -> Any:
-        counts = merge(*arguments)
+    def kill(*arguments: Any) -> MergeCounts:
+        counts = merge_date(*arguments)
         if date.day == 2 and not killed.exists():
             killed.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return counts
 
-    compaction.merge_date = kill
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(compaction, "merge_date", kill)
         return compact_plainly((folder, date))
-    finally:
-        compaction.merge_date = merge

@@ -144,7 +144,10 @@ def test_a_worker_killed_half_way_changes_nothing(slices: SliceMap, tmp_path: Pa
     items = [(folders[0], dt.date(2025, 1, day), killed) for day in (1, 2, 3)]
     results = list(slices.map(compact_killed_once, items))
     assert killed.exists()
-    assert results == [compact_plainly((folders[1], date)) for _, date, _ in items]
+    # Who dies with it, its work done and not told of, says at the second try that nothing was left.
+    assert [fields["date"] for fields in results] == [date for _, date, _ in items]
+    for _, date, _ in items:
+        compact_plainly((folders[1], date))
     paths = [sorted(folder.rglob("*.*")) for folder in folders]
     assert [len(few) for few in paths] == [3, 3]
     for ours, expected in zip(*paths, strict=True):

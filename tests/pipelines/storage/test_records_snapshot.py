@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from forewarn.features.records.table import RecordsError
-from forewarn.pipelines.storage import records_snapshot
 from forewarn.pipelines.storage.compaction import compact_date
 from forewarn.pipelines.storage.records_snapshot import keep_snapshot
 
@@ -78,7 +77,7 @@ def test_where_nothing_can_be_linked_it_is_copied(
     def refuse(*_: Any) -> None:
         raise error("no links")
 
-    monkeypatch.setattr(records_snapshot.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     keep_snapshot(records, tmp_path / "snapshot", dt.date(2025, 1, 9))
     assert content(tmp_path / "snapshot") == content(records)
 
