@@ -84,7 +84,9 @@ def judge_window(
     path, names, rules = window
     protocol = Protocol(**rules | {"committee": Committee(**rules["committee"])})
     table = ScoreTable(_frame(path, names), protocol)
-    averages = {method: tuple(part) for method, part in window_averages(table).items()}
+    averages = {
+        method: (part.precisions, part.draws) for method, part in window_averages(table).items()
+    }
     return averages, table.asked_about
 
 
@@ -103,8 +105,9 @@ def _names(paths: Sequence[Path]) -> Names:
 def _frame(path: Path, names: Names) -> pd.DataFrame:
     """Read a file; serials and machines are categories of the names in all files."""
     columns = [name for name in pq.read_schema(path).names if not name.startswith("flag_")]
-    frame = pq.read_table(path, columns=columns, read_dictionary=list(names)).to_pandas()
     kinds = {name: pd.CategoricalDtype(texts, ordered=True) for name, texts in names.items()}
+    table = pq.read_table(path, columns=columns, read_dictionary=list(names))
+    frame: pd.DataFrame = table.to_pandas()
     return frame.astype(kinds)
 
 
