@@ -24,6 +24,14 @@ _LOOK = 5  # seconds after which we look whether there are workers
 _MOST_LOOKS = 60  # without any: those of a batch system may be minutes in its queue
 # A worker that starts again on a busy machine takes its time, and must not be given up.
 _PATIENT = {"distributed.deploy.lost-worker-timeout": "1h"}
+# A cluster of two workers that watches itself as closely as it does by default takes 7 % of a core
+# while it waits, and as much from whoever works: nobody looks at what it sees.
+_QUIET = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "5s",
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+}
 # Without a dashboard there still is a small HTTP server, on one port that all clusters would share.
 _ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
@@ -45,7 +53,7 @@ def dask_slices(n_workers: int, address: str) -> Iterator[SliceMap]:
             '`executor.kind` is "dask", which is not installed: pip install "forewarn[dask]".'
         ) from None
     with ExitStack() as stack:
-        stack.enter_context(dask.config.set(_PATIENT))
+        stack.enter_context(dask.config.set(_PATIENT | _QUIET))
         cluster: Any = address
         if not address:
             # Results are taken as they come, so there is nothing that a worker would have to spill.
