@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.history import Channel, InstanceHistory, SpanSums
-from forewarn.features.prediction.hourly_residuals import HourlyResiduals
+from forewarn.features.prediction.frequent_codes import codes_shown, most_shown
+from forewarn.features.prediction.history import (
+    Channel,
+    ChannelHistory,
+    InstanceHistory,
+    SpanSums,
+)
+from forewarn.features.prediction.hourly_residuals import HourlyResiduals, SliceMeans
 from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import Stretch
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
 
-__all__ = ["ChannelReadings"]
+__all__ = ["ChannelReadings", "ReadingsOfFleet"]
 
 FloatArray = npt.NDArray[np.float32]
 Hourly = npt.NDArray[np.float64]
-_MOST_CODES = 8
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,91 +43,138 @@ class ChannelReadings:
         Channel after channel in memory: what follows takes them one by one.
     columns : list of (str, ndarray of shape (n,))
         Of the history of each channel.
-    means : dict of ndarray of shape (n_gpus, n_hours)
-        Hourly means of the columns that residuals are made of.
+    means : list of SliceMeans
+        Hourly means of the columns that residuals are made of, slice by slice.
     codes : dict of tuple of int
         The codes that most GPUs have shown, where they were asked for.
-    history : InstanceHistory or None
-        None where the plan asks for no past.
     """
 
     names: tuple[str, ...]
     sequence: FloatArray
     columns: list[tuple[str, FloatArray]]
-    means: dict[str, Hourly]
+    means: list[SliceMeans]
     codes: dict[str, tuple[int, ...]]
-    history: InstanceHistory | None
-
-    @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        timeline: Timeline,
-        instances: Instances,
-        *,
-        with_codes: bool = False,
-        span_sums: dict[str, SpanSums] | None = None,
-    ) -> ChannelReadings:
-        """Read every column of numbers once.
-
-        Parameters
-        ----------
-        plan : Plan
-        timeline : Timeline
-        instances : Instances
-        with_codes : bool
-            Look for the most frequent codes of the timeline, too.
-        span_sums : dict of SpanSums, optional
-            Filled in by channel.
-        """
-        reader = _Reader(plan, timeline, instances, span_sums)
-        reader.with_codes = plan.kinds.code if with_codes else ()
-        columns = timeline.records.columns
-        in_threads(reader.read, range(len(reader.names)), columns.at_once)
-        history = reader.history
-        channels = () if history is None else history.channels()
-        return cls(
-            reader.names,
-            np.moveaxis(reader.windows, 0, -1),
-            [column for channel in channels for column in reader.columns[channel.name]],
-            reader.means,
-            {name: reader.codes[name] for name in plan.kinds.code if with_codes},
-            history,
-        )
 
     def residual_columns(self, residuals: HourlyResiduals) -> Iterator[tuple[str, FloatArray]]:
         """Yield the columns of what sensors do not explain of each other."""
-        if self.history is None:
-            return
+        gathered, peers = _GatheredColumns(len(self.sequence)), PeerDistances(len(self.sequence))
+        for part in self.means:
+            peers.enter(part.rows, part.history)
         for number, pair in enumerate(residuals.pairs):
-            hourly = residuals.of_hours(self.history.grid, number, self.means)
-            yield from self.history.of_residual(pair, hourly)
+            name = "|".join(pair)
+            for part in self.means:
+                hourly = residuals.of_hours(part.history.grid, number, part.means)
+                channel = part.history.of_residual(name, hourly)
+                gathered.put(name, part.rows, channel)
+                peers.add(name, part.rows, part.history, channel)
+            yield from [*gathered.pop(name), *peers.columns(name)]
 
 
-class _Reader:
-    """Reads columns, and puts what they gave where it belongs."""
+class _GatheredColumns:
+    """The columns of channels, filled in slice by slice."""
 
-    with_codes: Sequence[str] = ()
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._of_channel: dict[str, dict[str, FloatArray]] = {}
+
+    def put(self, channel: str, rows: Rows, part: ChannelHistory) -> None:
+        """Fill in the columns of some instances."""
+        columns = self._of_channel.setdefault(channel, {})
+        for name, values in part.columns:
+            if name not in columns:
+                columns[name] = np.empty(self._n, dtype=np.float32)
+            columns[name][rows] = values
+
+    def pop(self, channel: str) -> list[tuple[str, FloatArray]]:
+        """Return the columns of a channel."""
+        return list(self._of_channel.pop(channel, {}).items())
+
+
+class ReadingsOfFleet:
+    """Reads every column of numbers of a fleet, slice by slice (`ChannelReadings`).
+
+    Parameters
+    ----------
+    plan : Plan
+    n : int
+        Number of instances.
+    with_codes : bool
+        Look for the most frequent codes, too.
+    span_sums : dict of SpanSums, optional
+        Filled in by channel, for whoever looks at the spans again: they take as much memory as
+        three windows of each instance.
+    """
 
     def __init__(
         self,
         plan: Plan,
-        timeline: Timeline,
-        instances: Instances,
-        span_sums: dict[str, SpanSums] | None,
+        n: int,
+        *,
+        with_codes: bool = False,
+        span_sums: dict[str, SpanSums] | None = None,
     ) -> None:
         kinds = plan.kinds
+        self.plan, self.n, self.span_sums = plan, n, span_sums
         self.names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
+        self.with_codes = kinds.code if with_codes else ()
+        self.windows = np.empty((len(self.names), n, plan.window_records), dtype=np.float32)
+        self.gathered, self.peers = _GatheredColumns(n), PeerDistances(n)
+        self.columns: dict[str, list[tuple[str, FloatArray]]] = {}
+        self.codes: dict[str, list[npt.NDArray[np.int64]]] = {n: [] for n in self.with_codes}
+        self._means: list[SliceMeans] = []
+        self._channels: list[Channel] = []
+
+    def read(self, part: FleetSlice, instances: Instances, rows: Rows, *, last: bool) -> None:
+        """Read the columns of one slice.
+
+        Parameters
+        ----------
+        part : FleetSlice
+        instances : Instances
+            Of its timeline.
+        rows : ndarray, int64
+            Which of all instances those are.
+        last : bool
+            No further slice follows: then what waits for all of them is made.
+        """
+        reader = _SliceReader(self, part, instances, rows, last)
+        if reader.history is not None:
+            self._channels = reader.history.channels()
+            self.peers.enter(rows, reader.history)
+        at_once = part.timeline.records.columns.at_once
+        in_threads(reader.read, range(len(self.names)), at_once)
+        if reader.history is not None and self.plan.residuals:
+            history = reader.history.without_rows()
+            self._means.append(SliceMeans(rows, part.gpu, history, reader.means))
+
+    def readings(self) -> ChannelReadings:
+        """Return what was read, after the last slice."""
+        columns = [column for c in self._channels for column in self.columns.get(c.name, [])]
+        codes = {name: most_shown(shown) for name, shown in self.codes.items()}
+        sequence = np.moveaxis(self.windows, 0, -1)
+        return ChannelReadings(self.names, sequence, columns, self._means, codes)
+
+
+class _SliceReader:
+    """Reads columns of one slice, and puts what they gave where it belongs."""
+
+    def __init__(
+        self,
+        fleet: ReadingsOfFleet,
+        part: FleetSlice,
+        instances: Instances,
+        rows: Rows,
+        last: bool,
+    ) -> None:
+        plan, timeline = fleet.plan, part.timeline
+        self._fleet, self._timeline, self._rows, self._last = fleet, timeline, rows, last
         self.history: InstanceHistory | None = None
         if plan.history or plan.peers or plan.residuals:
-            self.history = InstanceHistory.of(plan, timeline, instances, span_sums)
-        self.columns: dict[str, list[tuple[str, FloatArray]]] = {}
+            self.history = InstanceHistory.of(plan, timeline, instances)
         self.means: dict[str, Hourly] = {}
-        self.codes: dict[str, tuple[int, ...]] = {}
-        self._timeline, self._with_means = timeline, {n for pair in plan.residuals for n in pair}
-        self._rows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
-        self._as_read = timeline.records.order[self._rows]
-        self.windows = np.empty((len(self.names), *self._rows.shape), dtype=np.float32)
+        self._with_means = {name for pair in plan.residuals for name in pair}
+        self._windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
+        self._as_read = timeline.records.order[self._windows]
 
     @cached_property
     def _extent(self) -> tuple[int, int]:
@@ -128,7 +182,7 @@ class _Reader:
         low, high = 0, 0
         if self._as_read.size:
             low, high = int(self._as_read.min()), int(self._as_read.max()) + 1
-        if self.history is not None or self.with_codes:
+        if self.history is not None or self._fleet.with_codes:
             grid = self._timeline.grid
             if grid.low < grid.high:
                 low = min(low, grid.low) if high else grid.low
@@ -137,35 +191,33 @@ class _Reader:
 
     def read(self, number: int) -> None:
         """Read one column, and take from it whatever anything needs of it."""
-        name, records = self.names[number], self._timeline.records
+        fleet, records = self._fleet, self._timeline.records
+        name = fleet.names[number]
         stretch = records.stretch(name, *self._extent)
-        self.windows[number] = records.taken(name, stretch, self._rows, self._as_read)
+        values = records.taken(name, stretch, self._windows, self._as_read)
+        fleet.windows[number, self._rows] = values
         if self.history is not None:
             for channel in self.history.channels():
                 if channel.column == name:
                     self._read_channel(self.history, channel, stretch)
-        if name in self.with_codes:
-            self.codes[name] = _frequent_codes(self._timeline, self._in_hours(stretch))
+        if name in fleet.with_codes:
+            grid = self._timeline.grid
+            fleet.codes[name].append(codes_shown(grid, self._in_hours(stretch)))
 
     def _read_channel(self, history: InstanceHistory, channel: Channel, stretch: Stretch) -> None:
-        sums = history.grid.added(self._in_hours(stretch), channel.work)
-        self.columns[channel.name] = history.of_channel(channel, sums)
+        fleet, sums = self._fleet, history.grid.added(self._in_hours(stretch), channel.work)
+        part = history.of_channel(channel, sums)
+        fleet.gathered.put(channel.name, self._rows, part)
+        fleet.peers.add(channel.name, self._rows, history, part)
         if channel.name in self._with_means:
             self.means[channel.name] = sums.mean()
+        if fleet.span_sums is not None:
+            fleet.span_sums[channel.name] = part.span_sums
+        if self._last:
+            own = fleet.gathered.pop(channel.name)
+            fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
 
     def _in_hours(self, stretch: Stretch) -> FloatArray:
         """Return what of a stretch the hourly grid is about."""
         grid = self._timeline.grid
         return stretch.values[grid.low - stretch.low : grid.high - stretch.low]
-
-
-def _frequent_codes(timeline: Timeline, codes: FloatArray) -> tuple[int, ...]:
-    """Return the codes that most GPUs have shown: one chatty GPU must not choose them."""
-    grid = timeline.grid
-    rows = np.flatnonzero((codes != 0) & (grid.cell_as_read >= 0))
-    gpu = grid.cell_as_read[rows] % grid.shape[0]
-    # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
-    pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
-    frequent, counts = np.unique(pairs // grid.shape[0], return_counts=True)
-    most = np.argsort(-counts, kind="stable")[:_MOST_CODES]
-    return tuple(int(code) for code in np.sort(frequent[most]))

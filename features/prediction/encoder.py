@@ -11,7 +11,7 @@ from forewarn.features.prediction.inputs import Columns, Inputs, InstanceValues
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.timeline import Fleet
 
 __all__ = ["Encoder"]
 
@@ -34,11 +34,9 @@ class Encoder:
     columns: Columns
 
     @classmethod
-    def fit(
-        cls, plan: Plan, timeline: Timeline, instances: Instances
-    ) -> tuple[Self, InstanceValues]:
+    def fit(cls, plan: Plan, fleet: Fleet, instances: Instances) -> tuple[Self, InstanceValues]:
         """Fit to the training instances; return their measured values too."""
-        measures, values = Measures.fit_values(plan, timeline, instances)
+        measures, values = Measures.fit_values(plan, fleet, instances)
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
         return cls(measures, *buckets, values.columns), values
 

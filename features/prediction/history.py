@@ -1,9 +1,9 @@
-"""The history of a GPU before its window's end, and its distance from its peers."""
+"""The history of a GPU before its window's end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +19,10 @@ from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED
 from forewarn.features.xid_severity import severity
 
-__all__ = ["Channel", "InstanceHistory", "SpanSums", "span_name"]
+__all__ = ["Channel", "ChannelHistory", "InstanceHistory", "SpanSums", "mean_of", "span_name"]
 
 FloatArray = npt.NDArray[np.float32]
 Hourly = npt.NDArray[np.float64]
-Columns = Iterator[tuple[str, FloatArray]]
 
 
 def span_name(span: Nanoseconds) -> str:
@@ -72,31 +71,46 @@ class Channel(NamedTuple):
     work: Work | None
 
 
+class ChannelHistory(NamedTuple):
+    """What the history of instances says of one channel.
+
+    Attributes
+    ----------
+    columns : list of (str, ndarray of shape (n,))
+    sums : HourlySums
+        Of the GPUs.
+    span_sums : SpanSums
+        Of the instances.
+    """
+
+    columns: list[tuple[str, FloatArray]]
+    sums: HourlySums
+    span_sums: SpanSums
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceHistory:
     """The hourly history of a timeline before n instances, one channel after another.
 
-    `span_sums`, if there is any, is filled in for whoever looks at the spans again: they take as
-    much memory as three windows of each instance.
+    Attributes
+    ----------
+    plan : Plan
+    grid : HourlyGrid
+    names : tuple of str
+        Of the spans: the window's, then the rest.
+    spans : Spans
+    groups : dict of (Groups, ndarray of shape (n,))
+        The groups of each column of peers, and in which one each instance is; -1 is none.
     """
 
     plan: Plan
-    timeline: Timeline
-    instances: Instances
     grid: HourlyGrid
     names: tuple[str, ...]
     spans: Spans
-    groups: dict[str, tuple[Groups, Spans]]
-    span_sums: dict[str, SpanSums] | None = None
+    groups: dict[str, tuple[Groups, npt.NDArray[np.int64]]]
 
     @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        timeline: Timeline,
-        instances: Instances,
-        span_sums: dict[str, SpanSums] | None = None,
-    ) -> InstanceHistory:
+    def of(cls, plan: Plan, timeline: Timeline, instances: Instances) -> InstanceHistory:
         """Find the hours that every span of every instance adds up: the window's, then the rest."""
         grid = timeline.grid
         lengths = [plan.window, *(Nanoseconds(n * plan.window) for n in sorted(plan.history))]
@@ -105,9 +119,12 @@ class InstanceHistory:
         groups = {}
         for name in plan.peers:
             codes = timeline.records.codes(name, instances.row).astype(np.int64)
-            groups[name] = (grid.groups(name), spans.on(codes))
-        names = tuple(span_name(length) for length in lengths)
-        return cls(plan, timeline, instances, grid, names, spans, groups, span_sums)
+            groups[name] = (grid.groups(name), codes)
+        return cls(plan, grid, tuple(span_name(length) for length in lengths), spans, groups)
+
+    def without_rows(self) -> InstanceHistory:
+        """Return the same history without what each record takes, for residuals."""
+        return replace(self, grid=self.grid.without_rows(self.plan.kinds.categorical[:1]))
 
     def channels(self) -> list[Channel]:
         """Return every channel, in the order in which their columns come."""
@@ -119,46 +136,42 @@ class InstanceHistory:
             Channel("grave xid", name, _grave) for name in kinds.code if name == "xid"
         ]
 
-    def of_channel(self, channel: Channel, sums: HourlySums) -> list[tuple[str, FloatArray]]:
-        """Return name and values, shape (n,), of the columns of a channel."""
-        return list((self._events if channel.work else self._level)(channel.name, sums))
+    def of_channel(self, channel: Channel, sums: HourlySums) -> ChannelHistory:
+        """Return the columns of a channel, each of shape (n,), and what they are made of."""
+        return (self._events if channel.work else self._level)(channel.name, sums)
 
-    def of_residual(self, pair: tuple[str, str], hourly: Hourly) -> list[tuple[str, FloatArray]]:
-        """Return the columns of what the readings of a pair do not explain of each other."""
-        name, sums = "|".join(pair), HourlySums.of_means(hourly)
-        recent = _ratio(self.spans.sums(sums.total), self.spans.sums(sums.count))[0]
-        return [
-            (f"mean:{name}:{self.names[0]}", recent.astype(np.float32)),
-            *self._level(name, sums),
-        ]
+    def of_residual(self, name: str, hourly: Hourly) -> ChannelHistory:
+        """Return the same of what the readings of a pair do not explain of each other."""
+        level = self._level(name, HourlySums.of_means(hourly))
+        recent = mean_of(level.span_sums.total, level.span_sums.count)[0]
+        first = (f"mean:{name}:{self.names[0]}", recent.astype(np.float32))
+        return level._replace(columns=[first, *level.columns])
 
-    def _level(self, name: str, sums: HourlySums) -> Columns:
+    def _level(self, name: str, sums: HourlySums) -> ChannelHistory:
         """Level, spread and trend of a channel that has a level."""
         totals, counts = self.spans.halves(sums.total), self.spans.halves(sums.count)
         added = totals.sum(axis=0), counts.sum(axis=0)
-        mean, squares = _ratio(*added), self.spans.sums(sums.squares)
-        if self.span_sums is not None:
-            self.span_sums[name] = SpanSums(*added, squares)
-        variance = _ratio(squares, added[1]) - mean**2
+        mean, squares = mean_of(*added), self.spans.sums(sums.squares)
+        variance = mean_of(squares, added[1]) - mean**2
         spread = np.sqrt(np.maximum(variance, 0.0))
-        earlier, later = _ratio(totals, counts)
+        earlier, later = mean_of(totals, counts)
+        columns = []
         for k, span in self._history():
-            yield f"mean:{name}:{span}", self._known(mean, k)
-            yield f"spread:{name}:{span}", self._known(spread, k)
-            yield f"trend:{name}:{span}", self._known(later - earlier, k)
-        yield from self._peers(name, sums, added)
+            columns += [
+                (f"mean:{name}:{span}", self._known(mean, k)),
+                (f"spread:{name}:{span}", self._known(spread, k)),
+                (f"trend:{name}:{span}", self._known(later - earlier, k)),
+            ]
+        return ChannelHistory(columns, sums, SpanSums(*added, squares))
 
-    def _events(self, name: str, sums: HourlySums) -> Columns:
+    def _events(self, name: str, sums: HourlySums) -> ChannelHistory:
         """Events an hour of a channel that counts, and hours since the last one."""
         added = self.spans.sums(sums.total), self.spans.sums(sums.count)
-        if self.span_sums is not None:
-            self.span_sums[name] = SpanSums(*added)
-        an_hour = _ratio(*added) * (HOUR / self.timeline.records.interval)
-        for k, span in self._history():
-            yield f"rate:{name}:{span}", self._known(an_hour, k)
+        an_hour = mean_of(*added) * (HOUR / self.plan.interval)
+        columns = [(f"rate:{name}:{span}", self._known(an_hour, k)) for k, span in self._history()]
         if self.plan.history:
-            yield f"since:{name}", self._since(sums.total > 0)
-        yield from self._peers(name, sums, added)
+            columns.append((f"since:{name}", self._since(sums.total > 0)))
+        return ChannelHistory(columns, sums, SpanSums(*added))
 
     def _history(self) -> Iterator[tuple[int, str]]:
         """Return number and name of the spans beside the window."""
@@ -176,48 +189,26 @@ class InstanceHistory:
         known = (last >= start) | self.spans.known[-1]
         return np.where(known, since, np.nan).astype(np.float32)
 
-    def _peers(self, name: str, sums: HourlySums, added: tuple[Hourly, Hourly]) -> Columns:
-        """Measure how far a channel's mean lies from that of the others of its group.
+    def inside(self, column: str, sums: HourlySums) -> Iterator[tuple[int, int, float, float]]:
+        """Yield what GPUs that were in other groups, too, add to the sums of the one they are in.
 
-        `added` holds what the GPU's own readings add up to, and how many there are.
+        Yields
+        ------
+        span, instance : int
+            Where it is not all that the GPU's own readings add up to.
+        total, count : float
         """
-        for column, (groups, spans) in self.groups.items():
-            total, count = (
-                spans.sums(self.grid.by_group(hourly, groups))
-                for hourly in (sums.total, sums.count)
-            )
-            own = self._inside(groups, spans.line, sums, added)
-            difference = _ratio(*added) - _ratio(total - own[0], count - own[1])
-            difference[:, spans.line < 0] = np.nan
-            yield f"peers:{column}:{name}:{self.names[0]}", difference[0].astype(np.float32)
-            if self.plan.history:
-                label = f"peers:{column}:{name}:{self.names[-1]}"
-                yield label, self._known(difference, len(self.names) - 1)
-
-    def _inside(
-        self,
-        groups: Groups,
-        group: npt.NDArray[np.int64],
-        sums: HourlySums,
-        added: tuple[Hourly, Hourly],
-    ) -> tuple[Hourly, Hourly]:
-        """Return what each GPU itself adds to the sums of the group that it is in now."""
-        moved = np.flatnonzero(groups.home[self.spans.line] != group)
-        if not len(moved):
-            return added
-        total, count = added[0].copy(), added[1].copy()
-        for i in moved:
+        groups, group = self.groups[column]
+        for i in np.flatnonzero(groups.home[self.spans.line] != group).tolist():
             for k in range(len(self.names)):
                 cells = np.s_[self.spans.line[i], slice(*self.spans.edges[::2, k, i])]
                 within = groups.group[cells] == group[i]
                 # Only if it matters for this span: a later move must not change the rounding.
                 if (self.grid.row_count[cells][~within] > 0).any():
-                    total[k, i] = sums.total[cells][within].sum()
-                    count[k, i] = sums.count[cells][within].sum()
-        return total, count
+                    yield k, i, sums.total[cells][within].sum(), sums.count[cells][within].sum()
 
 
-def _ratio(total: Hourly, count: Hourly) -> Hourly:
+def mean_of(total: Hourly, count: Hourly) -> Hourly:
     """Return the mean of readings; NaN where there is none."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > 0.5, total / count, np.nan)

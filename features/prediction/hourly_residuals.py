@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.residuals import ResidualFit
+from forewarn.features.prediction.history import InstanceHistory
+from forewarn.features.prediction.residuals import RESIDUAL_SAMPLE, ResidualFit
 from forewarn.features.records.hourly_sums import HourlyGrid
 from forewarn.features.threads import in_threads
 
-__all__ = ["GpuTypes", "HourlyResiduals"]
+__all__ = ["GpuTypes", "HourlyResiduals", "SliceMeans"]
 
 Hourly = npt.NDArray[np.float64]
 Means = Mapping[str, Hourly]
 _GPUS_AT_ONCE = 1024  # what is made on the way must not grow with the fleet
+
+
+class SliceMeans(NamedTuple):
+    """The hourly means of a slice of a fleet.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n,)
+        Which of all instances are of this slice.
+    gpu : ndarray of shape (n_gpus,)
+        The number that each GPU has in the fleet.
+    history : InstanceHistory
+        Of these instances; what each record takes is let go of.
+    means : dict of ndarray of shape (n_gpus, n_hours)
+        Of each column that residuals are made of.
+    """
+
+    rows: npt.NDArray[np.int64]
+    gpu: npt.NDArray[np.int64]
+    history: InstanceHistory
+    means: Means
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +85,14 @@ class HourlyResiduals:
 
     @classmethod
     def fit(
-        cls, pairs: tuple[tuple[str, str], ...], types: GpuTypes, grid: HourlyGrid, means: Means
+        cls, pairs: tuple[tuple[str, str], ...], types: GpuTypes, slices: Sequence[SliceMeans]
     ) -> Self:
-        """Fit every pair to the hours of a grid; `means` holds those of each column."""
-        if not pairs:
-            return cls(pairs, types, ())
-        group = types.of_cells(grid).ravel()
+        """Fit every pair to the hours of all slices, a sample of which is taken by GPU and hour."""
+        groups = [types.of_cells(part.history.grid) for part in slices] if pairs else []
 
         def fit(pair: tuple[str, str]) -> ResidualFit:
-            y, x = (means[name].ravel() for name in pair)
-            return ResidualFit.fit(x, y, group, len(types.texts))
+            sampled = _sampled(pair, slices, groups)
+            return ResidualFit.fit(*sampled, len(types.texts))
 
         return cls(pairs, types, tuple(in_threads(fit, pairs)))
 
@@ -98,3 +118,29 @@ class HourlyResiduals:
             gpus = slice(first, first + _GPUS_AT_ONCE)
             left[gpus] = y[gpus] - self.fits[pair].expected(x[gpus], group[gpus])
         return left
+
+
+def _sampled(
+    pair: tuple[str, str], slices: Sequence[SliceMeans], groups: Sequence[npt.NDArray[np.int32]]
+) -> tuple[Hourly, Hourly, npt.NDArray[np.int32]]:
+    """Return x, y and group of every so-manieth hour in which both sensors of a pair are known.
+
+    Hours are counted by GPU of the fleet: the sample is the same for any number of slices.
+    """
+    known = [np.isfinite(part.means[pair[0]]) & np.isfinite(part.means[pair[1]]) for part in slices]
+    n_known = np.zeros(sum(len(part.gpu) for part in slices), dtype=np.int64)
+    for part, both in zip(slices, known, strict=True):
+        n_known[part.gpu] = both.sum(axis=1)
+    before = np.cumsum(n_known) - n_known
+    step = max(1, int(n_known.sum()) // RESIDUAL_SAMPLE)
+    taken = []
+    for part, both, group in zip(slices, known, groups, strict=True):
+        cells, n_here = np.flatnonzero(both), n_known[part.gpu]
+        skipped = before[part.gpu] - (np.cumsum(n_here) - n_here)
+        rank = np.arange(len(cells)) + np.repeat(skipped, n_here)
+        chosen = rank % step == 0
+        y, x = (part.means[name].ravel()[cells[chosen]] for name in pair)
+        taken.append((rank[chosen], x, y, group.ravel()[cells[chosen]]))
+    rank, x, y, group = (np.concatenate(values) for values in zip(*taken, strict=True))
+    order = np.argsort(rank)
+    return x[order], y[order], group[order]

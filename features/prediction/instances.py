@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.time_units import Nanoseconds, RecordCount
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Instances",
     "find_instances",
     "hours_to_failure",
+    "instances_of_slice",
     "label",
     "latest_instances",
     "seen_whole",
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 UNKNOWN = -1
+_COLUMNS = ("row", "gpu", "end", "label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,15 @@ class Instances:
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Instances:
         """Return the instances of `rows`."""
         return Instances(self.row[rows], self.gpu[rows], self.end[rows], self.label[rows])
+
+    @classmethod
+    def joined(cls, slices: Sequence[Instances]) -> Instances:
+        """Return the instances of all slices of a fleet by GPU and time."""
+        if len(slices) == 1:
+            return slices[0]
+        columns = (np.concatenate([getattr(part, name) for part in slices]) for name in _COLUMNS)
+        whole = cls(*columns)
+        return whole.take(np.argsort(whole.gpu, kind="stable"))  # a GPU is in one slice alone
 
     def at_rows(self, row: npt.NDArray[np.int64]) -> Instances:
         """Return the same instances with their rows numbered as in another timeline."""
@@ -113,18 +125,22 @@ def seen_whole(
 
 
 def hours_to_failure(
-    timeline: Timeline,
+    fleet: Fleet,
     gpu: npt.NDArray[np.int32],
     end: npt.NDArray[np.int64],
     horizon: Nanoseconds,
 ) -> npt.NDArray[np.float64]:
     """Return the hours until the GPU fails next; inf if not within the horizon.
 
-    Parameters are those of `label`.
+    Parameters
+    ----------
+    fleet : Fleet
+    gpu, end, horizon
+        As in `label`.
     """
     hours = np.full(len(end), np.inf)
-    first = np.searchsorted(gpu, np.arange(len(timeline.bounds), dtype=gpu.dtype))
-    failures = timeline.failures
+    first = np.searchsorted(gpu, np.arange(len(fleet.serials) + 1, dtype=gpu.dtype))
+    failures = fleet.failures
     # The latest failure first, so that the next one is what stays.
     for number, failed in zip(
         failures.gpu[::-1].tolist(), failures.failed_at[::-1].tolist(), strict=True
@@ -189,17 +205,18 @@ def _due(
 
 
 def find_instances(
-    timeline: Timeline,
+    fleet: Fleet,
     *,
     window_records: RecordCount,
     step_records: RecordCount,
     horizon: Nanoseconds,
 ) -> Instances:
-    """Find every instance of a timeline and label it (arXiv 2201.11853, data preparation).
+    """Find every instance of a fleet and label it (arXiv 2201.11853, data preparation).
 
     Parameters
     ----------
-    timeline : Timeline
+    fleet : Fleet
+        A timeline, or slices of one: of those the keys alone are read.
     window_records : RecordCount
         Records in an instance.
     step_records : RecordCount
@@ -211,12 +228,27 @@ def find_instances(
     -------
     Instances
         By GPU and time. An instance never ends at a filled record: that the record was only
-        missing is known when the next one has come.
+        missing is known when the next one has come. Rows are those of the slice.
     """
-    rows = np.flatnonzero(_ends(timeline, window_records, step_records))
-    records = timeline.records
-    gpu, end = records.gpu[rows], records.time[rows]
-    return Instances(rows, gpu, end, label(timeline, gpu, end, horizon))
+    parts = []
+    for timeline, numbers in fleet.slices():
+        rows = np.flatnonzero(_ends(timeline, window_records, step_records))
+        gpu, end = timeline.records.gpu[rows], timeline.records.time[rows]
+        labels = label(timeline, gpu, end, horizon)
+        parts.append(Instances(rows, numbers[gpu].astype(np.int32), end, labels))
+    return Instances.joined(parts)
+
+
+def instances_of_slice(
+    part: FleetSlice, n_gpus: int, instances: Instances
+) -> tuple[npt.NDArray[np.int64], Instances]:
+    """Return which instances of a fleet of `n_gpus` are those of a slice, numbered as it does."""
+    if len(part.gpu) == n_gpus:
+        return np.arange(len(instances)), instances
+    number = np.full(n_gpus, -1, dtype=np.int32)
+    number[part.gpu] = np.arange(len(part.gpu))
+    rows = np.flatnonzero(number[instances.gpu] >= 0)
+    return rows, replace(instances.take(rows), gpu=number[instances.gpu[rows]])
 
 
 def latest_instances(timeline: Timeline, *, window_records: RecordCount, since: int) -> Instances:

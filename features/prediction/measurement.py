@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.channel_readings import ChannelReadings
+from forewarn.features.prediction.channel_readings import ChannelReadings, ReadingsOfFleet
 from forewarn.features.prediction.earlier_failures import earlier_failures
 from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.hourly_residuals import GpuTypes, HourlyResiduals
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.instance_facts import InstanceFacts
+from forewarn.features.prediction.instances import Instances, instances_of_slice
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.residuals import ResidualFit
-from forewarn.features.records.timeline import Timeline
-from forewarn.features.time_units import DAY, HOUR
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.timeline import Fleet
+from forewarn.features.time_units import HOUR
 from forewarn.features.xid_severity import severity
 
 __all__ = ["Measures"]
@@ -26,7 +28,6 @@ __all__ = ["Measures"]
 FloatArray = npt.NDArray[np.float32]
 
 _XID = "xid"
-_MOST_CATEGORIES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +51,31 @@ class Measures:
     residuals: tuple[ResidualFit, ...] = ()
 
     @classmethod
-    def fit(cls, plan: Plan, timeline: Timeline, instances: Instances) -> Self:
-        """Fit to training instances and to the records of the timeline, which end before t."""
-        return cls.fit_values(plan, timeline, instances)[0]
+    def fit(cls, plan: Plan, fleet: Fleet, instances: Instances) -> Self:
+        """Fit to training instances and to the records of a fleet, which end before t."""
+        return cls.fit_values(plan, fleet, instances)[0]
 
     @classmethod
     def fit_values(
         cls,
         plan: Plan,
-        timeline: Timeline,
+        fleet: Fleet,
         instances: Instances,
         span_sums: dict[str, SpanSums] | None = None,
     ) -> tuple[Self, InstanceValues]:
         """Fit to training instances, and measure them: every column is read once for both."""
-        readings = ChannelReadings.of(
-            plan, timeline, instances, with_codes=True, span_sums=span_sums
-        )
-        categories = {
-            name: _frequent_texts(timeline, name, instances) for name in plan.kinds.categorical
-        }
+        read = _Read.of(plan, fleet, instances, with_codes=True, span_sums=span_sums)
+        categories = {name: read.facts.frequent_texts(name) for name in plan.kinds.categorical}
         fits: tuple[ResidualFit, ...] = ()
         if plan.residuals:
             types = _gpu_types(plan, categories)
-            residuals = HourlyResiduals.fit(plan.residuals, types, timeline.grid, readings.means)
-            fits = residuals.fits
-        measures = cls(plan, categories, readings.codes, fits)
-        return measures, measures._values(timeline, instances, readings)
+            fits = HourlyResiduals.fit(plan.residuals, types, read.readings.means).fits
+        measures = cls(plan, categories, read.readings.codes, fits)
+        return measures, measures._values(read)
 
     def values(
         self,
-        timeline: Timeline,
+        fleet: Fleet,
         instances: Instances,
         span_sums: dict[str, SpanSums] | None = None,
     ) -> InstanceValues:
@@ -87,31 +83,28 @@ class Measures:
 
         Parameters
         ----------
-        timeline : Timeline
-            Reaches `plan.reach` back before the first instance.
+        fleet : Fleet
+            A timeline, or slices of one. Reaches `plan.reach` back before the first instance.
         instances : Instances
-            n of that timeline.
+            n of that fleet.
         span_sums : dict of SpanSums, optional
-            Filled in by channel, for whoever looks at the same spans again.
+            Filled in by channel, for whoever looks at the same spans again; of a timeline only.
         """
-        readings = ChannelReadings.of(self.plan, timeline, instances, span_sums=span_sums)
-        return self._values(timeline, instances, readings)
+        return self._values(_Read.of(self.plan, fleet, instances, span_sums=span_sums))
 
-    def _values(
-        self, timeline: Timeline, instances: Instances, readings: ChannelReadings
-    ) -> InstanceValues:
-        context = dict(self._context(timeline, instances, readings))
-        table = np.empty((len(context), len(instances)), dtype=np.float32)
+    def _values(self, read: _Read) -> InstanceValues:
+        context = dict(self._context(read))
+        table = np.empty((len(context), len(read.instances)), dtype=np.float32)
         names = tuple(context)
         for number, name in enumerate(names):
             table[number] = context.pop(name)
-        return InstanceValues(readings.sequence, table.T, readings.names, names)
+        return InstanceValues(read.readings.sequence, table.T, read.readings.names, names)
 
-    def _context(
-        self, timeline: Timeline, instances: Instances, readings: ChannelReadings
-    ) -> Iterator[tuple[str, FloatArray]]:
-        yield from self._categories(timeline, instances)
-        yield from self._dates(timeline, instances)
+    def _context(self, read: _Read) -> Iterator[tuple[str, FloatArray]]:
+        readings, facts = read.readings, read.facts
+        yield from self._categories(facts)
+        for name in self.plan.kinds.date:
+            yield f"days_until:{name}", facts.days[name]
         for name in self.plan.kinds.code:
             yield from self._codes(name, readings.sequence[..., readings.names.index(name)])
         yield from readings.columns
@@ -119,23 +112,15 @@ class Measures:
         residuals = HourlyResiduals(self.plan.residuals, types, self.residuals)
         yield from readings.residual_columns(residuals)
         if self.plan.history:
-            yield from earlier_failures(timeline, instances, self.plan.reach)
+            yield from earlier_failures(read.failures, read.instances, facts.slots, self.plan.reach)
 
-    def _categories(
-        self, timeline: Timeline, instances: Instances
-    ) -> Iterator[tuple[str, FloatArray]]:
+    def _categories(self, facts: InstanceFacts) -> Iterator[tuple[str, FloatArray]]:
         # In the order of the plan: that of a dict may change when it is saved and loaded.
         for name in self.plan.kinds.categorical:
-            known = timeline.records.texts[name].texts
-            codes = timeline.records.codes(name, instances.row)
+            known, codes = facts.texts[name], facts.codes[name]
             for text in self.categories[name]:
                 number = known.index(text) if text in known else -2
                 yield f"category:{name}={text}", (codes == number).astype(np.float32)
-
-    def _dates(self, timeline: Timeline, instances: Instances) -> Iterator[tuple[str, FloatArray]]:
-        for name in self.plan.kinds.date:
-            days = timeline.records.numbers(name, instances.row) - instances.end / DAY
-            yield f"days_until:{name}", days.astype(np.float32)
 
     def _codes(self, name: str, window: FloatArray) -> Iterator[tuple[str, FloatArray]]:
         """Count the codes of the window; `window` has shape (n, length)."""
@@ -177,9 +162,31 @@ def _gpu_types(plan: Plan, categories: Mapping[str, tuple[str, ...]]) -> GpuType
     return GpuTypes(name, categories[name])
 
 
-def _frequent_texts(timeline: Timeline, name: str, instances: Instances) -> tuple[str, ...]:
-    texts = timeline.records.texts[name].texts
-    codes = timeline.records.codes(name, instances.row)
-    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
-    most = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
-    return tuple(texts[i] for i in most if counts[i])
+class _Read(NamedTuple):
+    """What was read of a fleet for some instances, slice after slice."""
+
+    instances: Instances
+    failures: Failures
+    readings: ChannelReadings
+    facts: InstanceFacts
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        fleet: Fleet,
+        instances: Instances,
+        *,
+        with_codes: bool = False,
+        span_sums: dict[str, SpanSums] | None = None,
+    ) -> _Read:
+        """Read all slices, each of them once."""
+        n, n_gpus = len(instances), len(fleet.serials)
+        readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)
+        facts = InstanceFacts(plan, fleet, n)
+        for number, part in enumerate(fleet.slices(), 1):
+            rows, inside = instances_of_slice(part, n_gpus, instances)
+            facts.read(part, inside, rows)
+            readings.read(part, inside, rows, last=number == fleet.n_slices)
+            del part  # or two slices would be in memory at a time
+        return cls(instances, fleet.failures, readings.readings(), facts)

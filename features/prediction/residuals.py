@@ -8,13 +8,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ResidualFit"]
+__all__ = ["RESIDUAL_SAMPLE", "ResidualFit"]
 
 DoubleArray = npt.NDArray[np.float64]
 
 _KNOTS = 5
 _LIMITS = (0.005, 0.995)
-_SAMPLE = 50_000
+RESIDUAL_SAMPLE = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ResidualFit:
             Expects 0 everywhere if fewer than ten pairs are known.
         """
         both = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-        both = both[:: max(1, len(both) // _SAMPLE)]
+        both = both[:: max(1, len(both) // RESIDUAL_SAMPLE)]
         if len(both) < 10:
             return cls(np.array([0.0, 1.0]), np.zeros(2), np.zeros(n_groups))
         x, y, group = x[both], y[both], group[both]

@@ -21,7 +21,9 @@ from forewarn.features.records.file_check import (
     missing_column,
 )
 from forewarn.features.records.keys_builder import KeysBuilder
+from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.seldom_changing import SeldomChanging
+from forewarn.features.records.slices import FINEST
 from forewarn.features.records.table import (
     FAILURE,
     MACHINE,
@@ -51,6 +53,10 @@ class RecordsQuery:
         Text columns beside the features; a file need not have them.
     start, end : int, optional
         Only rows of [start, end), nanoseconds since 1970 UTC.
+    slices : tuple of (int, int)
+        Only GPUs of the finest slices [first, last).
+    with_texts : bool
+        Read texts and dates, too.
     """
 
     name: str
@@ -59,6 +65,8 @@ class RecordsQuery:
     groups: tuple[str, ...] = ()
     start: int | None = None
     end: int | None = None
+    slices: tuple[int, int] = (0, FINEST)
+    with_texts: bool = True
 
     @property
     def optional(self) -> tuple[str, ...]:
@@ -68,13 +76,18 @@ class RecordsQuery:
 
     def texts_in(self, sources: Sequence[RecordSource]) -> tuple[str, ...]:
         """Return the text columns of records from these files."""
+        if not self.with_texts:
+            return ()
         present = set().union(*(source.schema.names for source in sources))
         optional = (name for name in self.optional if name in present)
         return tuple(dict.fromkeys((*self.kinds.categorical, *optional)))
 
 
 def assemble(
-    sources: Sequence[RecordSource], query: RecordsQuery, earlier: Sequence[RecordSource] = ()
+    sources: Sequence[RecordSource],
+    query: RecordsQuery,
+    earlier: Sequence[RecordSource] = (),
+    spacings: Spacings | None = None,
 ) -> tuple[Records, States | None]:
     """Check files and make records of them.
 
@@ -85,6 +98,8 @@ def assemble(
     query : RecordsQuery
     earlier : sequence of RecordSource
         Files that hold rows before `query.start`; only what failed in those is read.
+    spacings : Spacings, optional
+        Of all slices of a fleet, if this is one: it alone says nothing of the interval.
 
     Returns
     -------
@@ -95,7 +110,7 @@ def assemble(
     Raises
     ------
     RecordsError
-        If a file breaks the contract, or no record is left.
+        If a file breaks the contract, or no record is left (`NoRecordsError`).
     """
     keys = KeysBuilder([source.n_rows for source in sources])
     for number, keys_of_file in enumerate(in_turn(partial(_read_keys, query), sources)):
@@ -104,7 +119,7 @@ def assemble(
     with _naming(query.name):
         keys.number_gpus()
     with ThreadPoolExecutor(1) as pool:
-        aligned = pool.submit(keys.align, query.interval)
+        aligned = pool.submit(keys.align, query.interval, spacings)
         failed = _failed_before(query, keys.serials, earlier)
         with _naming(query.name):
             aligned.result()
@@ -117,7 +132,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except RecordsError as error:
-        raise RecordsError(f"{name}: {error}") from None
+        raise type(error)(f"{name}: {error}") from None
 
 
 def _failed_before(
@@ -135,10 +150,11 @@ def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBui
     """Read texts and dates, and leave the numbers to be read when they are asked for."""
     kinds, line, names = query.kinds, keys.line, query.texts_in(sources)
     in_threads(partial(_check_numbers, query), sources)
-    texts = SeldomChanging(keys.as_read, keys.keep, names, kinds.date)
+    dates = kinds.date if query.with_texts else ()
+    texts = SeldomChanging(keys.as_read, keys.keep, names, dates)
     # One column after another: the texts of a whole file take more memory than those of a GPU's
     # whole life.
-    for name in (*names, *kinds.date):
+    for name in (*names, *dates):
         for number, values in enumerate(in_turn(partial(_read_text, query, name), sources)):
             rows = keys.rows_of(number)
             texts.put(name, rows.start, rows.stop - rows.start, values)
@@ -158,13 +174,14 @@ def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBui
         texts=texts.texts(),
         counters=kinds.counter,
         events=kinds.code,
-        seen=replace(keys.seen, nulls=NullCounts(columns, (*columns.names, *kinds.date), nulls)),
+        seen=replace(keys.seen, nulls=NullCounts(columns, (*columns.names, *dates), nulls)),
     )
 
 
 def _read_keys(query: RecordsQuery, source: RecordSource) -> Keys:
     with source.columns() as columns:
-        return check_keys(columns, file=source.name, start=query.start, end=query.end)
+        keys = check_keys(columns, file=source.name, start=query.start, end=query.end)
+    return keys if query.slices == (0, FINEST) else keys.of_slices(*query.slices)
 
 
 def _read_earlier_keys(query: RecordsQuery, source: RecordSource) -> Keys | None:
@@ -172,7 +189,8 @@ def _read_earlier_keys(query: RecordsQuery, source: RecordSource) -> Keys | None
     with source.columns() as columns:
         if FAILURE not in columns.column_names:
             return None
-        return check_keys(columns, file=source.name, end=query.start)
+        keys = check_keys(columns, file=source.name, end=query.start)
+    return keys if query.slices == (0, FINEST) else keys.of_slices(*query.slices)
 
 
 def _check_numbers(query: RecordsQuery, source: RecordSource) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from forewarn.features.records.number_columns import (
     numbers_into,
     numbers_of_column,
 )
+from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import (
     FAILURE,
     MACHINE,
@@ -103,6 +104,15 @@ class Keys:
     failed: BoolArray
     n_rows: int
     naive_time: bool
+
+    def of_slices(self, first: int, last: int) -> Keys:
+        """Return the keys without the rows of GPUs of other slices than [first, last)."""
+        slices = slice_of(self.serial.texts)
+        inside = (slices >= first) & (slices < last)
+        if inside.all():
+            return self
+        keep = self.keep & np.append(inside, False)[self.serial.codes]
+        return replace(self, keep=keep, n_rows=int(np.count_nonzero(keep)))
 
     def failed_serials(self) -> set[str]:
         """Return the serials of the GPUs with a failed record."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -12,18 +13,15 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
-from forewarn.features.records.peer_groups import Groups, added_by_group
+from forewarn.features.records.hours import Hours, bucket_length, extent
+from forewarn.features.records.peer_groups import Groups
+from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
-from forewarn.features.records.table import Records
+from forewarn.features.records.table import CheckReport, NoNumbers, Records
 from forewarn.features.threads import in_threads, n_threads
-from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.features.time_units import Nanoseconds
 
-__all__ = [
-    "HourlyGrid",
-    "HourlySums",
-    "Work",
-    "bucket_length",
-]
+__all__ = ["HourlyGrid", "HourlySums", "Work"]
 
 DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -31,17 +29,6 @@ BoolArray = npt.NDArray[np.bool_]
 CountArray = npt.NDArray[np.int32]
 _NONE: DoubleArray = np.zeros((0, 0))
 Work = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
-
-
-def bucket_length(interval: int) -> Nanoseconds:
-    """Return the length of an "hour": the least number of whole intervals that fills one.
-
-    Examples
-    --------
-    >>> bucket_length(600 * 10**9) == HOUR
-    True
-    """
-    return Nanoseconds(-(-HOUR // interval) * interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +91,18 @@ class HourlyGrid:
     _group_of: dict[str, CountArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Records, rows: IntArray | BoolArray) -> HourlyGrid:
-        """Return the grid of the rows that count: their numbers, or one truth for each row."""
+    def of(
+        cls, records: Records, rows: IntArray | BoolArray, hours: Hours | None = None
+    ) -> HourlyGrid:
+        """Return the grid of the rows that count: their numbers, or one truth for each row.
+
+        `hours` are those of all slices of a fleet, if the records are those of one.
+        """
         counted = np.full(len(records), False)
         counted[rows] = True
         bucket = bucket_length(records.interval)
-        keys = (records.order, records.time)
-        (low, high), (start, end) = in_threads(lambda values: _extent(values, counted), keys)
-        first = start // bucket
-        n_hours = (end - 1) // bucket - first + 2 if low < high else 1
+        low, high = extent(records.order, counted)
+        first, n_hours = hours or Hours.of(records, counted)
         shape = (len(records.serials), n_hours)
         size = shape[0] * shape[1]
         cell_as_read: IntArray = np.full(high - low, -1, np.int32 if size < 2**31 else np.int64)
@@ -191,9 +181,10 @@ class HourlyGrid:
             self._group_of[name] = self.records.texts[name].runs.on_grid(self.first_row)
         return self._group_of[name]
 
-    def by_group(self, hourly: DoubleArray | CountArray, groups: Groups) -> DoubleArray:
-        """Add the cells of each group up by hour, shape (n_groups, n_hours)."""
-        return added_by_group(hourly, groups.group, groups.home, groups.number)
+    @cached_property
+    def visit(self) -> IntArray:
+        """The GPUs by slice and serial, the order in which those of a group are added up."""
+        return np.argsort(slice_of(self.records.serials), kind="stable")
 
     def groups(self, name: str) -> Groups:
         """Return the groups of GPUs with the same text, hour by hour."""
@@ -201,7 +192,18 @@ class HourlyGrid:
         group = self.group_of(name)
         home = group.max(axis=1)
         elsewhere = (self.row_count > 0) & (group != home[:, None])
-        return Groups(number, group, np.where(elsewhere.any(axis=1), -1, home))
+        return Groups(number, group, np.where(elsewhere.any(axis=1), -1, home), self.visit)
+
+    def without_rows(self, texts: Iterable[str]) -> HourlyGrid:
+        """Return the same hours without what each row takes; the texts of some columns stay."""
+        for name in texts:
+            self.group_of(name)
+        return replace(
+            self,
+            records=_without_rows(self.records),
+            cell_as_read=self.cell_as_read[:0].copy(),
+            first_row=self.first_row[:0].copy(),
+        )
 
     def last_hour(self, happened: npt.NDArray[np.bool_]) -> IntArray:
         """Return, per GPU and column h, the last hour before h with an event, -1 if none."""
@@ -227,21 +229,19 @@ class HourlyGrid:
         return Spans(line, np.argsort(line, kind="stable"), edges, (begin >= born) & (begin >= 0))
 
 
+def _without_rows(records: Records) -> Records:
+    """Return serials and texts alone."""
+    names = ("gpu", "time", "filled", "failed", "order")
+    none: dict[str, Any] = {name: getattr(records, name)[:0].copy() for name in names}
+    # What was seen counts nulls as they are asked for, and so holds on to the columns.
+    return replace(records, columns=NoNumbers(), seen=CheckReport(), **none)
+
+
 @compiled
 def _remember(happened: npt.NDArray[np.bool_], last: IntArray) -> None:
     for line in range(happened.shape[0]):
         for hour in range(happened.shape[1]):
             last[line, hour + 1] = hour if happened[line, hour] else last[line, hour]
-
-
-@compiled
-def _extent(values: IntArray, counted: BoolArray) -> tuple[int, int]:
-    """Return the least of the values that count, and one more than the greatest; 0, 0 of none."""
-    low, high = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    for row in range(len(values)):
-        if counted[row]:
-            low, high = min(low, values[row]), max(high, values[row])
-    return (low, high + 1) if low <= high else (0, 0)
 
 
 @compiled

@@ -6,6 +6,7 @@ The keys of all files come first; texts, which seldom change, become runs of equ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -13,13 +14,13 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.column_files import KeysAsRead
 from forewarn.features.records.file_check import Keys, numbers_of
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.row_cleaning import CleanRows, goes_back
+from forewarn.features.records.row_cleaning import CleanRows, Spacings, goes_back
 from forewarn.features.records.table import (
     BoolArray,
     CheckReport,
     CodeArray,
     Column,
-    RecordsError,
+    NoRecordsError,
 )
 from forewarn.features.records.times_as_read import TimesAsRead
 
@@ -109,24 +110,27 @@ class KeysBuilder:
 
         Raises
         ------
-        RecordsError
+        NoRecordsError
             If there is no row.
         """
         if not self.keep.any():
-            raise RecordsError("there is no row with a serial and a timestamp.")
+            raise NoRecordsError("there is no row with a serial and a timestamp.")
         self.serials = tuple(sorted(self._occurring))
         position = {serial: number for number, serial in enumerate(self.serials)}
+        number = cache(lambda texts: numbers_of(texts, position))  # most files have the same texts
         for file, texts in enumerate(self._texts):
             if texts != self.serials:
-                _renumber(self._gpu[self.rows_of(file)], numbers_of(texts, position))
+                _renumber(self._gpu[self.rows_of(file)], number(texts))
 
-    def align(self, interval: int) -> None:
+    def align(self, interval: int, spacings: Spacings | None = None) -> None:
         """Bring the keys of all files into line.
 
         Parameters
         ----------
         interval : int
             Nanoseconds between two records of a GPU.
+        spacings : Spacings, optional
+            See `CleanRows.of`.
 
         Raises
         ------
@@ -142,7 +146,7 @@ class KeysBuilder:
             rows = np.flatnonzero(gpu >= 0)
             order = rows[stable_order(gpu[rows], time[rows])]
             gpu, time, failed = gpu[order], time[order], failed[order]
-        line = CleanRows.of(gpu, time, failed, interval, unit)
+        line = CleanRows.of(gpu, time, failed, interval, unit, spacings)
         counted = line.counted
         if order is not None:
             counted = np.full(len(self._gpu), False)

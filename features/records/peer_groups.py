@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 
-__all__ = ["Groups", "added_by_group"]
+__all__ = ["Groups"]
 
 DoubleArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.int32]
@@ -26,23 +26,40 @@ class Groups:
         Group of each cell, -1 where it has none.
     home : ndarray of shape (n_gpus,)
         Group that the GPU was in all the time, -1 if there is none.
+    visit : ndarray of shape (n_gpus,)
+        The GPUs by slice and serial: sums are rounded alike, however many slices come at a time.
     """
 
     number: int
     group: CountArray
     home: CountArray
+    visit: npt.NDArray[np.int64]
+
+    def add(self, hourly: DoubleArray | CountArray, added: DoubleArray | CountArray) -> None:
+        """Add the cells of each group up by hour.
+
+        Parameters
+        ----------
+        hourly : ndarray of shape (n_gpus, n_hours)
+        added : ndarray of shape (number, n_hours)
+            Added to.
+        """
+        _add_by_group(hourly, self.group, self.home, self.visit, added)
 
 
 @compiled
-def added_by_group(
-    hourly: DoubleArray | CountArray, group: CountArray, home: CountArray, n_groups: int
-) -> DoubleArray:
-    """Add cells up by the group that they belong to, hour by hour.
+def _add_by_group(
+    hourly: DoubleArray | CountArray,
+    group: CountArray,
+    home: CountArray,
+    visit: npt.NDArray[np.int64],
+    added: DoubleArray | CountArray,
+) -> None:
+    """Add cells to those of the group that they belong to, hour by hour.
 
     A GPU that has been in one group all the time is added as a whole: its other cells hold 0.
     """
-    added = np.zeros((n_groups, hourly.shape[1]))
-    for gpu in range(hourly.shape[0]):
+    for gpu in visit:
         if home[gpu] >= 0:
             for hour in range(hourly.shape[1]):
                 added[home[gpu], hour] += hourly[gpu, hour]
@@ -50,4 +67,3 @@ def added_by_group(
         for hour in range(hourly.shape[1]):
             if group[gpu, hour] >= 0:
                 added[group[gpu, hour], hour] += hourly[gpu, hour]
-    return added

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from forewarn.features.records.table import BoolArray, CodeArray, FloatArray, In
 
 TimeArray = npt.NDArray[np.int32] | IntArray
 
-__all__ = ["CleanRows", "add_increases", "goes_back"]
+__all__ = ["CleanRows", "Spacings", "add_increases", "goes_back"]
 
 
 class CleanRows(NamedTuple):
@@ -56,8 +57,7 @@ class CleanRows(NamedTuple):
         failed: BoolArray,
         interval: int,
         unit: int = 1,
-        *,
-        any_spacing: bool = False,
+        spacings: Spacings | None = None,
     ) -> CleanRows:
         """Bring rows that lie in order of time for each GPU into line.
 
@@ -70,8 +70,8 @@ class CleanRows(NamedTuple):
             Nanoseconds between two records of a GPU.
         unit : int
             Nanoseconds that a unit of `time` stands for; the interval is a multiple of it.
-        any_spacing : bool
-            Whoever asks has judged the spacing already, by more than these rows.
+        spacings : Spacings, optional
+            Of all slices of a fleet; without it the rows are all there are.
 
         Raises
         ------
@@ -81,14 +81,7 @@ class CleanRows(NamedTuple):
         n_gpus = int(gpu.max(initial=-1)) + 1
         units = interval // unit
         spacing = _drop_doubles(gpu, time, units, n_gpus)
-        if not any_spacing and 2 * max(spacing.short, spacing.long) > spacing.number:
-            order = np.argsort(gpu, kind="stable")
-            apart = np.diff(time[order])[(np.diff(gpu[order]) == 0) & (gpu[order][1:] >= 0)]
-            median = duration_in_words(np.median(apart) * unit / 1e9)
-            raise RecordsError(
-                f"records are {median} apart (median), expected "
-                f"`records.interval` = {duration_in_words(interval / 1e9)} within one half."
-            )
+        (spacings or Spacings(whole=True)).add(spacing, (gpu, time), (interval, unit))
         room = np.full(len(gpu), 0, dtype=np.uint8)
         n_rows, gaps, too_close = _rooms(gpu, time, failed, units, n_gpus, room)
         n = int(n_rows.sum())
@@ -115,6 +108,64 @@ class _Spacing(NamedTuple):
     short: int
     long: int
     doubled: int
+
+
+class Spacings:
+    """Whether the spacing of records fits the interval, asked of all slices of a fleet together.
+
+    Parameters
+    ----------
+    whole : bool
+        There is one slice: it is refused at once.
+    """
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole, self._counts = whole, np.zeros(3, dtype=np.int64)
+        self._odd: RecordsError | None = None
+        self._lock = Lock()
+
+    def add(
+        self,
+        spacing: _Spacing,
+        rows: tuple[CodeArray, TimeArray],
+        interval_and_unit: tuple[int, int],
+    ) -> None:
+        """Count the spacings of a slice."""
+        counts = np.array(spacing[:3])
+        # If most are odd in all slices together, then in one of them.
+        odd = _odd_spacing(rows, *interval_and_unit) if _are_odd(counts) else None
+        with self._lock:
+            self._counts += counts
+            self._odd = self._odd or odd
+        if self._whole:
+            self.check()
+
+    def check(self) -> None:
+        """Refuse the records of all slices that were added.
+
+        Raises
+        ------
+        RecordsError
+            If the median spacing is off by more than half an interval.
+        """
+        if self._odd is not None and _are_odd(self._counts):
+            raise self._odd
+
+
+def _are_odd(counts: npt.NDArray[np.int64]) -> bool:
+    number, short, long = counts.tolist()
+    return bool(2 * max(short, long) > number)
+
+
+def _odd_spacing(rows: tuple[CodeArray, TimeArray], interval: int, unit: int) -> RecordsError:
+    gpu, time = rows
+    order = np.argsort(gpu, kind="stable")
+    apart = np.diff(time[order])[(np.diff(gpu[order]) == 0) & (gpu[order][1:] >= 0)]
+    median = duration_in_words(np.median(apart) * unit / 1e9)
+    return RecordsError(
+        f"records are {median} apart (median), expected "
+        f"`records.interval` = {duration_in_words(interval / 1e9)} within one half."
+    )
 
 
 @compiled

@@ -37,6 +37,7 @@ class SeldomChanging:
     ) -> None:
         self._keys, self._keep = keys, keep
         self._texts: dict[str, dict[str, int]] = {name: {} for name in texts}
+        self._number: dict[str, tuple[tuple[tuple[str, ...], int], CodeArray]] = {}
         self._columns = {name: _OrderedRuns(keys) for name in (*texts, *dates)}
         self._dates = tuple(dates)
         self.nulls = dict.fromkeys(dates, 0)
@@ -50,7 +51,7 @@ class SeldomChanging:
             self.nulls[name] += values.nulls[name] - left_out
             self._columns[name].add(_bits(days), first_row)
         elif name in values.texts:
-            codes = self._numbered(values.texts[name], self._texts[name], self._keep[rows])
+            codes = self._numbered(name, values.texts[name], self._keep[rows])
             self._columns[name].add(codes, first_row)
         else:
             self._columns[name].add(np.full(n_rows, -1, dtype=np.int32), first_row)
@@ -69,11 +70,15 @@ class SeldomChanging:
         """Return the date columns."""
         return {name: self._columns[name].runs() for name in self._dates}
 
-    def _numbered(self, column: Column, numbers: dict[str, int], keep: BoolArray) -> CodeArray:
+    def _numbered(self, name: str, column: Column, keep: BoolArray) -> CodeArray:
         """Return the codes of a file as the numbers that the texts have got in all files."""
+        numbers = self._texts[name]
         for text in occurring_texts(column, keep):
             numbers.setdefault(text, len(numbers))
-        number = numbers_of(column.texts, numbers)
+        state = column.texts, len(numbers)  # most files have the same texts
+        if name not in self._number or self._number[name][0] != state:
+            self._number[name] = state, numbers_of(column.texts, numbers)
+        number = self._number[name][1]
         if (number[:-1] == np.arange(len(column.texts))).all():
             return column.codes
         return number[column.codes]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FINEST", "slice_of"]
+__all__ = ["FINEST", "slice_of", "slice_ranges"]
 
 FINEST = 64
 """The number of finest slices; any coarser slice is a union of consecutive ones of these."""
@@ -42,7 +43,22 @@ def slice_of(serials: Sequence[str], n: int = FINEST) -> npt.NDArray[np.uint8]:
     """
     if not 1 <= n <= FINEST:
         raise ValueError(f"found {n} slices, expected 1 to {FINEST}")
-    # A hash of its own: the one that draws samples must not be alike within a slice.
-    digests = [hashlib.blake2b(s.encode(), digest_size=1, person=b"slice") for s in serials]
-    finest = np.array([d.digest()[0] >> 2 for d in digests], dtype=np.uint16)
+    finest = np.array([_finest(serial) for serial in serials], dtype=np.uint16)
     return (finest * n // FINEST).astype(np.uint8)
+
+
+@lru_cache(1 << 17)  # the same serials are in every file
+def _finest(serial: str) -> int:
+    # A hash of its own: the one that draws samples must not be alike within a slice.
+    return hashlib.blake2b(serial.encode(), digest_size=1, person=b"slice").digest()[0] >> 2
+
+
+def slice_ranges(n: int) -> list[tuple[int, int]]:
+    """Return n equal ranges [first, last) of the finest slices.
+
+    Examples
+    --------
+    >>> slice_ranges(2)
+    [(0, 32), (32, 64)]
+    """
+    return [(FINEST * i // n, FINEST * (i + 1) // n) for i in range(n)]

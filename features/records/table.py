@@ -25,6 +25,8 @@ __all__ = [
     "CheckReport",
     "Column",
     "FeatureKinds",
+    "NoNumbers",
+    "NoRecordsError",
     "NumberColumns",
     "Records",
     "RecordsError",
@@ -45,6 +47,10 @@ class RecordsError(InputError):
     """Records that break the contract; the message names the file and the column."""
 
 
+class NoRecordsError(RecordsError):
+    """Not one row has a serial and a timestamp."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeatureKinds:
     """The columns that are features, by kind (docs/formats.md, section 2)."""
@@ -55,6 +61,11 @@ class FeatureKinds:
     binary: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
     date: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> FeatureKinds:
+        """The columns of numbers alone."""
+        return replace(self, categorical=(), date=())
 
     @property
     def names(self) -> tuple[str, ...]:

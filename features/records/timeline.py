@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,10 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.hourly_sums import HourlyGrid
+from forewarn.features.records.hours import Hours
 from forewarn.features.records.table import Records
 
-__all__ = ["Timeline", "lay_out"]
+__all__ = ["Fleet", "FleetSlice", "Timeline", "lay_out"]
 
 
 class Lives(NamedTuple):
@@ -32,9 +34,42 @@ class Lives(NamedTuple):
     repaired: npt.NDArray[np.int64]
 
 
+class FleetSlice(NamedTuple):
+    """Some GPUs of a fleet: their timeline, and the number that each has in the fleet, rising."""
+
+    timeline: Timeline
+    gpu: npt.NDArray[np.int64]
+
+
+class Fleet(Protocol):
+    """A fleet as it stood at a moment, whose records need not be in memory all at once.
+
+    All slices have the same texts under the same numbers, and the same hours.
+    """
+
+    @property
+    def serials(self) -> tuple[str, ...]:
+        """The serials of all GPUs, sorted."""
+        ...
+
+    @property
+    def failures(self) -> Failures:
+        """One row per failure, by GPU of the fleet and time."""
+        ...
+
+    @property
+    def n_slices(self) -> int:
+        """How many slices there are."""
+        ...
+
+    def slices(self) -> Iterator[FleetSlice]:
+        """Read one slice after another; none is kept."""
+        ...
+
+
 @dataclass(frozen=True)
 class Timeline:
-    """Records of a span with all that was known of failures.
+    """Records of a span with all that was known of failures: a `Fleet` of one slice.
 
     Attributes
     ----------
@@ -48,6 +83,8 @@ class Timeline:
     breaks : ndarray, int64
         Sorted rows at which a failure or a repair breaks a series.
     lives : Lives
+    hours : Hours or None
+        Of the whole fleet, if this is one slice of it.
     """
 
     records: Records
@@ -56,6 +93,21 @@ class Timeline:
     alive: npt.NDArray[np.bool_]
     breaks: npt.NDArray[np.int64]
     lives: Lives
+    hours: Hours | None = None
+
+    @property
+    def serials(self) -> tuple[str, ...]:
+        """The serials of all GPUs, sorted."""
+        return self.records.serials
+
+    @property
+    def n_slices(self) -> int:
+        """One."""
+        return 1
+
+    def slices(self) -> Iterator[FleetSlice]:
+        """Yield itself."""
+        yield FleetSlice(self, np.arange(len(self.serials)))
 
     @property
     def position(self) -> npt.NDArray[np.int32]:
@@ -84,7 +136,12 @@ class Timeline:
     @cached_property
     def grid(self) -> HourlyGrid:
         """The hourly sums of the rows that count: alive and not filled in."""
-        return HourlyGrid.of(self.records, self.alive & ~self.records.filled)
+        return HourlyGrid.of(self.records, self.counted, self.hours)
+
+    @property
+    def counted(self) -> npt.NDArray[np.bool_]:
+        """Which rows count: alive and not filled in; made anew each time."""
+        return self.alive & ~self.records.filled
 
     def narrowed(self, rows: npt.NDArray[np.int64]) -> tuple[Timeline, npt.NDArray[np.int64]]:
         """Return a timeline of a few rows only, with the hours of all, and which rows those are.

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import Inputs, InstanceValues
-from forewarn.features.prediction.instances import find_instances
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, prior_correction
@@ -130,44 +130,51 @@ class RecipeTrainer:
         return replace(self, recipe=replace(self.recipe, half_life=half_life), cache=cache)
 
     def train(
-        self, timeline: Timeline, moment: int, training_span: Nanoseconds, names: Sequence[str]
+        self,
+        fleet: Fleet,
+        moment: int,
+        training_span: Nanoseconds,
+        names: Sequence[str],
+        instances: Instances | None = None,
     ) -> TrainedRecipe | None:
         """Train on one span before `moment`; None if too few positives are known.
 
         Parameters
         ----------
-        timeline : Timeline
+        fleet : Fleet
             As it stood at `moment` (`as_of`).
         moment : int
         training_span : Nanoseconds
         names : sequence of str
             Models to fit.
+        instances : Instances, optional
+            All of the fleet (`Recipe.instances`), if they are found already.
         """
         cached = None if self.cache is None else self.cache.recall(moment, training_span)
         if cached is not None:
             return cached
-        trained = self._train(timeline, moment, training_span, names)
+        trained = self._train(fleet, moment, training_span, names, instances)
         if trained is not None and self.cache is not None:
             self.cache.keep(moment, trained)
         return trained
 
     def _train(
-        self, timeline: Timeline, moment: int, training_span: Nanoseconds, names: Sequence[str]
+        self,
+        fleet: Fleet,
+        moment: int,
+        training_span: Nanoseconds,
+        names: Sequence[str],
+        instances: Instances | None,
     ) -> TrainedRecipe | None:
         recipe = self.recipe
         with self.stage("training sets"):
-            instances = find_instances(
-                timeline,
-                window_records=recipe.plan.window_records,
-                step_records=recipe.step_records,
-                horizon=recipe.horizon,
-            )
+            instances = recipe.instances(fleet) if instances is None else instances
             chosen = known(instances, moment, training_span, recipe.horizon)
             positives = int((chosen.label == 1).sum())
             if positives < FEWEST_POSITIVES or positives == len(chosen):
                 return None
             fitted = None if self.start is None else self.start.encoder
-            encoder, training = build_training_set(recipe, timeline, chosen, fitted)
+            encoder, training = build_training_set(recipe, fleet, chosen, fitted)
         models = {name: self._fit(name, training) for name in names}
         models |= {} if self.start is None else self.start.models
         # What the loss saw: the positives count for more in it than in the training set.

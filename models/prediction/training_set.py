@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import Inputs
-from forewarn.features.prediction.instances import Instances, hours_to_failure
+from forewarn.features.prediction.instances import Instances, find_instances, hours_to_failure
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
@@ -78,6 +78,15 @@ class Recipe:
     def window_span(self) -> Nanoseconds:
         """Time from the first record of a window to its last."""
         return Nanoseconds((self.plan.window_records - 1) * self.plan.interval)
+
+    def instances(self, fleet: Fleet) -> Instances:
+        """Find every instance of a fleet (`find_instances`)."""
+        return find_instances(
+            fleet,
+            window_records=self.plan.window_records,
+            step_records=self.step_records,
+            horizon=self.horizon,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +160,14 @@ def _fading(ends: npt.NDArray[np.int64], half_life: Nanoseconds | None) -> npt.N
 
 
 def build_training_set(
-    recipe: Recipe, timeline: Timeline, instances: Instances, encoder: Encoder | None = None
+    recipe: Recipe, fleet: Fleet, instances: Instances, encoder: Encoder | None = None
 ) -> tuple[Encoder, TrainingSet]:
     """Thin, measure and encode training instances.
 
     Parameters
     ----------
     recipe : Recipe
-    timeline : Timeline
+    fleet : Fleet
         As it stood at t.
     instances : Instances
         Known at t (`known`), with at least one positive.
@@ -172,11 +181,11 @@ def build_training_set(
     TrainingSet
     """
     prevalence = float((instances.label == 1).mean())
-    chosen, few = _chosen(recipe, timeline, instances)
+    chosen, few = _chosen(recipe, fleet, instances)
     if encoder is None:
-        encoder, values = Encoder.fit(recipe.plan, timeline, chosen)
+        encoder, values = Encoder.fit(recipe.plan, fleet, chosen)
     else:
-        values = encoder.measures.values(timeline, chosen)
+        values = encoder.measures.values(fleet, chosen)
     fading = _fading(chosen.end, recipe.half_life)
 
     def of_rows(inputs: Inputs, rows: Rows) -> TrainingSet:
@@ -191,15 +200,15 @@ def build_training_set(
     return encoder, training
 
 
-def _chosen(recipe: Recipe, timeline: Timeline, instances: Instances) -> tuple[Instances, Rows]:
+def _chosen(recipe: Recipe, fleet: Fleet, instances: Instances) -> tuple[Instances, Rows]:
     """Return the instances that trees train on, and which of them slower models train on."""
     ratio = recipe.negatives_per_positive
     if ratio == 0 and not recipe.max_instances:
         return instances, np.arange(len(instances))
-    hashes = sampling_hash(recipe.seed, timeline.records.serials, instances.gpu, instances.end)
+    hashes = sampling_hash(recipe.seed, fleet.serials, instances.gpu, instances.end)
     negatives = np.flatnonzero(instances.label != 1)
     most = np.inf if ratio == 0 else max(ratio, _REPEATS, recipe.tree_negatives)
-    positives, room = _positives(recipe, timeline, instances, hashes, most)
+    positives, room = _positives(recipe, fleet, instances, hashes, most)
     slow = len(negatives) if ratio == 0 else round(max(ratio, _REPEATS) * len(positives))
     chosen = np.sort(np.append(positives, _rarest(negatives, hashes, room)))
     few = np.append(positives, _rarest(negatives, hashes, min(room, slow)))
@@ -208,7 +217,7 @@ def _chosen(recipe: Recipe, timeline: Timeline, instances: Instances) -> tuple[I
 
 def _positives(
     recipe: Recipe,
-    timeline: Timeline,
+    fleet: Fleet,
     instances: Instances,
     hashes: npt.NDArray[np.uint64],
     ratio: float,
@@ -216,14 +225,14 @@ def _positives(
     """Return the positives that stay, and how many negatives there is room for."""
     rows = np.flatnonzero(instances.label == 1)
     gpu, end = instances.gpu[rows], instances.end[rows]
-    hours = hours_to_failure(timeline, gpu, end, recipe.horizon)
+    hours = hours_to_failure(fleet, gpu, end, recipe.horizon)
     fails_at = end + np.round(hours * 3.6e12).astype(np.int64)
     failure = np.unique(np.column_stack([gpu, fails_at]), axis=0, return_inverse=True)[1].ravel()
     counts = {"positives": len(rows), "negatives": len(instances) - len(rows)}
     limit = min(ratio, counts["negatives"] / len(rows))
     budget = Budget.of(recipe.max_instances, failures=int(failure.max()) + 1, ratio=limit, **counts)
     if budget.positives < len(rows):
-        of_failure = sampling_hash(recipe.seed, timeline.records.serials, gpu, fails_at)
+        of_failure = sampling_hash(recipe.seed, fleet.serials, gpu, fails_at)
         rows = rows[thin_positives(failure, of_failure, hashes[rows], budget.positives)]
     return rows, budget.negatives
 

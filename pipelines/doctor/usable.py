@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forewarn.features.prediction.instances import find_instances
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.key_survey import KeySurvey
-from forewarn.features.records.row_cleaning import CleanRows
+from forewarn.features.records.row_cleaning import CleanRows, Spacings
 from forewarn.features.records.runs import RunsBuilder
 from forewarn.features.records.table import MACHINE, Records, TextColumn
 from forewarn.features.records.timeline import Timeline, lay_out
@@ -75,7 +75,8 @@ class UsableInstances:
         self, part: FleetPart, serials: Sequence[str], machines: Sequence[str]
     ) -> Timeline:
         interval, gpu = self.settings.records.interval, part.gpu.copy()
-        line = CleanRows.of(gpu, part.time, part.failed, interval, any_spacing=True)
+        # Not checked: the spacing of the whole fleet was judged before.
+        line = CleanRows.of(gpu, part.time, part.failed, interval, spacings=Spacings())
         texts = {}
         if machines:
             runs = RunsBuilder(len(part.number))

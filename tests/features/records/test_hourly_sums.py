@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, bucket_length
+from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums
+from forewarn.features.records.hours import bucket_length
+from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.table import HOUR, FeatureKinds, Records
 from forewarn.features.records.timeline import lay_out
@@ -88,8 +90,26 @@ def test_a_cell_has_the_text_of_its_first_row(grid: HourlyGrid) -> None:
 def test_cells_of_a_group_add_up_by_hour(grid: HourlyGrid) -> None:
     hourly = np.array([[1.0, 0.0, 4.0, 0.0], [0.0, 0.0, 32.0, 0.0], [0.0] * 4])
     # Slot 1 is A in hour 0; slot 2 is B in hour 2, slot 3 is A in hour 2.
-    added = grid.by_group(hourly, grid.groups("slot"))
+    groups = grid.groups("slot")
+    added = np.zeros((groups.number, 4))
+    groups.add(hourly, added)
     assert added.tolist() == [[1.0, 0, 0, 0], [0, 0, 32.0, 0], [0, 0, 4.0, 0]]
+
+
+def test_a_group_is_added_up_slice_after_slice_so_that_it_rounds_alike(
+    assembled: Make, rows: Rows
+) -> None:
+    serials = [f"GPU-{number}" for number in range(1, 6)]
+    files = [rows(serial, [0, 10], slot="1") for serial in serials]
+    records = assembled([row for file in files for row in file], texts=["slot"])
+    groups = HourlyGrid.of(records, np.arange(len(records))).groups("slot")
+    by_slice = np.argsort(slice_of(serials), kind="stable")
+    assert by_slice[-1] != 4
+    hourly, added = np.zeros((5, groups.group.shape[1])), np.zeros((1, groups.group.shape[1]))
+    hourly[by_slice, 0] = [1e16, 0.0, -1e16, 0.0, 1.0]  # in another order the 1 is lost
+    groups.add(hourly, added)
+    assert added[0, 0] == 1.0
+    assert np.cumsum(hourly[:, 0])[-1] == 0.0
 
 
 def test_the_last_hour_before_each_with_an_event(grid: HourlyGrid) -> None:

@@ -1,0 +1,44 @@
+"""The event codes that most GPUs have shown: one chatty GPU must not choose them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.records.hourly_sums import HourlyGrid
+
+__all__ = ["codes_shown", "most_shown"]
+
+_MOST_CODES = 8
+
+
+def codes_shown(grid: HourlyGrid, codes: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Return each code once for every GPU that has shown it.
+
+    Parameters
+    ----------
+    grid : HourlyGrid
+    codes : ndarray of shape (n,), float32
+        The stretch of a column that `grid.cell_as_read` is about.
+    """
+    rows = np.flatnonzero((codes != 0) & (grid.cell_as_read >= 0))
+    gpu = grid.cell_as_read[rows] % grid.shape[0]
+    # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
+    pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
+    return np.asarray(pairs // grid.shape[0])
+
+
+def most_shown(shown: Sequence[npt.NDArray[np.int64]]) -> tuple[int, ...]:
+    """Return the codes that most GPUs of all slices have shown, sorted.
+
+    Examples
+    --------
+    >>> most_shown([np.array([13, 48]), np.array([48])])
+    (13, 48)
+    """
+    none = np.zeros(0, dtype=np.int64)
+    frequent, counts = np.unique(np.concatenate([none, *shown]), return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:_MOST_CODES]
+    return tuple(int(code) for code in np.sort(frequent[most]))

@@ -1,0 +1,131 @@
+"""How far instances lie from their peers, added up slice by slice of the fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.history import ChannelHistory, InstanceHistory, mean_of
+from forewarn.features.records.spans import Spans
+
+__all__ = ["PeerDistances"]
+
+FloatArray = npt.NDArray[np.float32]
+Hourly = npt.NDArray[np.float64]
+CountArray = npt.NDArray[np.int32]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one channel: what the readings of n instances add up to, and those of the groups.
+
+    Attributes
+    ----------
+    own : ndarray of shape (2, k, n)
+        Totals and counts of each span.
+    total : dict of ndarray of shape (n_groups, n_hours)
+    missing : dict of ndarray of shape (n_groups, n_hours)
+        Rows without a reading; nothing where every row has one.
+    moved : list of (str, int, int, float, float)
+        Column, span and instance whose own part of a group is not all that is its own.
+    """
+
+    own: Hourly
+    total: dict[str, Hourly] = field(default_factory=dict)
+    missing: dict[str, CountArray] = field(default_factory=dict)
+    moved: list[tuple[str, int, int, float, float]] = field(default_factory=list)
+
+
+class PeerDistances:
+    """The distance of n instances from the others of their groups, channel by channel.
+
+    The sums of a group are whole when those of all slices are added: until then they are kept.
+
+    Parameters
+    ----------
+    n : int
+        Number of instances.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._names: tuple[str, ...] = ()
+        self._of_channel: dict[str, _Sums] = {}
+        self._group: dict[str, Rows] = {}
+        self._rows: dict[str, CountArray] = {}
+        self._edges = np.zeros((3, 0, n), dtype=np.int64)
+        self._known = np.zeros((0, n), dtype=np.bool_)
+
+    def enter(self, rows: Rows, history: InstanceHistory) -> None:
+        """Take up a slice: which instances are its own, and how its groups are made up.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Which of all instances those of the history are.
+        history : InstanceHistory
+        """
+        if not self._names:
+            self._names = history.names
+            self._edges = np.zeros((3, len(self._names), self._n), dtype=np.int64)
+            self._known = np.zeros((len(self._names), self._n), dtype=np.bool_)
+        self._edges[:, :, rows], self._known[:, rows] = history.spans.edges, history.spans.known
+        for column, (groups, group) in history.groups.items():
+            shape = groups.number, history.grid.shape[1]
+            self._group.setdefault(column, np.full(self._n, -1, dtype=np.int64))[rows] = group
+            counts = self._rows.setdefault(column, np.zeros(shape, dtype=np.int32))
+            groups.add(history.grid.row_count, counts)
+
+    def add(self, name: str, rows: Rows, history: InstanceHistory, part: ChannelHistory) -> None:
+        """Add what a slice that was entered says of a channel."""
+        if not history.groups:
+            return
+        if name not in self._of_channel:
+            self._of_channel[name] = _Sums(np.empty((2, len(self._names), self._n)))
+        channel = self._of_channel[name]
+        channel.own[0][:, rows] = part.span_sums.total
+        channel.own[1][:, rows] = part.span_sums.count
+        row_count = history.grid.row_count
+        missing = None if part.sums.count is row_count else row_count - part.sums.count
+        for column, (groups, _) in history.groups.items():
+            shape = self._rows[column].shape
+            groups.add(part.sums.total, channel.total.setdefault(column, np.zeros(shape)))
+            if missing is not None:
+                empty = np.zeros(shape, dtype=np.int32)
+                groups.add(missing, channel.missing.setdefault(column, empty))
+            for k, i, total, count in history.inside(column, part.sums):
+                channel.moved.append((column, k, int(rows[i]), total, count))
+
+    def columns(self, name: str) -> list[tuple[str, FloatArray]]:
+        """Return the columns of a channel, and let go of its sums: all slices were added."""
+        columns: list[tuple[str, FloatArray]] = []
+        if name not in self._of_channel:
+            return columns
+        channel = self._of_channel.pop(name)
+        for column in channel.total:
+            group = self._group[column]
+            distance = self._distance(channel, column)
+            distance[:, group < 0] = np.nan
+            label = f"peers:{column}:{name}"
+            columns.append((f"{label}:{self._names[0]}", distance[0].astype(np.float32)))
+            if len(self._names) > 1:
+                known = np.where(self._known[-1], distance[-1], np.nan)
+                columns.append((f"{label}:{self._names[-1]}", known.astype(np.float32)))
+        return columns
+
+    def _distance(self, channel: _Sums, column: str) -> Hourly:
+        """Return the means of the spans less those of the others of the group, shape (k, n)."""
+        group = self._group[column]
+        spans = Spans(group, np.argsort(group, kind="stable"), self._edges, self._known)
+        count = self._rows[column]
+        if column in channel.missing:
+            count = count - channel.missing[column]
+        own = channel.own.copy()
+        for moved, k, i, *sums in channel.moved:
+            if moved == column:
+                own[:, k, i] = sums
+        others = spans.sums(channel.total[column]) - own[0], spans.sums(count) - own[1]
+        return np.asarray(mean_of(*channel.own) - mean_of(*others))
