@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import check_keys, numbers_of
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.slices import FINEST, slice_of
+from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
 from forewarn.features.records.table import FAILURE
 from forewarn.features.threads import in_threads
 from forewarn.pipelines.runtime.one_ahead import one_ahead
@@ -145,11 +145,11 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     with pq.ParquetWriter(
         out, schema.working_schema, compression="zstd", store_schema=False, write_page_checksum=True
     ) as writer:
-        for first, last in _ranges(n_passes):
+        for first, last in slice_ranges(n_passes):
             rows = _gathered(sources, schema, first, last)
             doubled += rows.doubled
             written += len(rows.slices)
-            ranges = [r for r in _ranges(n_ranges) if first <= r[0] < last]
+            ranges = [r for r in slice_ranges(n_ranges) if first <= r[0] < last]
             for span, table in one_ahead(_row_groups(rows, ranges, schema)):
                 writer.write_table(table, row_group_size=len(table))
                 slices.append(span)
@@ -171,11 +171,6 @@ def _power_of_two(n: int, *, up: bool = True) -> int:
     while power < FINEST and (power if up else 2 * power - 1) < n:
         power *= 2
     return power
-
-
-def _ranges(n: int) -> list[tuple[int, int]]:
-    """Return n equal ranges of the finest slices."""
-    return [(FINEST * i // n, FINEST * (i + 1) // n) for i in range(n)]
 
 
 def _gathered(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
+from forewarn.pipelines.storage.file_columns import FileColumns, no_parquet
 from forewarn.pipelines.storage.regular_files import require_regular
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import (
@@ -44,7 +46,7 @@ def open_parquet(path: Location) -> pq.ParquetFile:
         file = pq.ParquetFile(_content(path), read_dictionary=[])
         names = file.schema_arrow.names
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        raise _no_parquet(path, error) from None
+        raise no_parquet(path, error) from None
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
@@ -71,7 +73,7 @@ def read_parquet(path: Location) -> pa.Table:
         table = file.read()
         table.validate(full=True)  # text that is not UTF-8 shows at this point
     except (pa.ArrowInvalid, OSError) as error:
-        raise _no_parquet(path, error) from None
+        raise no_parquet(path, error) from None
     return table
 
 
@@ -113,11 +115,6 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _no_parquet(path: Location, error: Exception) -> RecordsError:
-    detail = (str(error).splitlines() or [type(error).__name__])[0]
-    return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
-
-
 @dataclass(frozen=True, slots=True)
 class _Head:
     """The metadata at the end of a file, and which file that was."""
@@ -146,32 +143,6 @@ class _Head:
         return [name for name in self.schema.names if is_text(self.schema.field(name).type)]
 
 
-class _FileColumns:
-    """The columns of a file, each read when it is asked for.
-
-    So it is still in the nearest cache when it is converted.
-    """
-
-    def __init__(self, path: Location, file: pq.ParquetFile, names: Sequence[str]) -> None:
-        self._path, self._file = path, file
-        self.column_names = list(names)
-
-    def __len__(self) -> int:
-        return int(self._file.metadata.num_rows)
-
-    def __getitem__(self, name: str) -> pa.ChunkedArray:
-        try:
-            column = self._file.reader.read_column(self.column_names.index(name))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _no_parquet(self._path, error) from None
-        if len(column) != len(self):
-            raise RecordsError(
-                f"{self._path}: is no whole Parquet file (column `{name}` has {len(column):,} of "
-                f"the {len(self):,} rows that it claims)."
-            )
-        return column
-
-
 class ParquetSource:
     """A file that may be opened several times and is one and the same each time.
 
@@ -190,6 +161,7 @@ class ParquetSource:
         self._stays_open = stays_open
         self._known_head: _Head | None = None
         self._open: pq.ParquetFile | None = None
+        self._lock = Lock()
 
     @property
     def _head(self) -> _Head:
@@ -253,7 +225,7 @@ class ParquetSource:
                 raise ReplacedFileError(self.path) from None
             if isinstance(error, RecordsError):
                 raise
-            raise _no_parquet(self.path, error) from None
+            raise no_parquet(self.path, error) from None
         stamp = FileStamp.of_name(self.path)
         # A file that is held open stays what it was when another one takes its name.
         if stamp != head.stamp and (held is None or head.stamp.is_of_same_file(stamp)):
@@ -270,10 +242,10 @@ class ParquetSource:
         )
 
     @contextmanager
-    def columns(self) -> Iterator[Columns]:
-        """Open the columns; as `opened`."""
+    def columns(self, row_groups: Sequence[int] | None = None) -> Iterator[Columns]:
+        """Open the columns, of some row groups or of all; as `opened`."""
         with self.opened() as file:
-            yield _FileColumns(self.path, file, self.schema.names)
+            yield FileColumns(self.path, file, self.schema, row_groups, self._lock)
 
 
 def work_on_columns(path: Location, work: Callable[[Columns], _Result]) -> _Result:

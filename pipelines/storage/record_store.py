@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
 from forewarn.features.records.table import FAILURE, FeatureKinds, Records, RecordsError
+from forewarn.features.records.timeline import Timeline
 from forewarn.features.threads import in_threads
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.storage.failures_table import (
@@ -17,6 +19,7 @@ from forewarn.pipelines.storage.failures_table import (
     INCIDENT_FAILURES,
     read_failures_table,
 )
+from forewarn.pipelines.storage.file_slice import number_of_slices
 from forewarn.pipelines.storage.out_of_service_table import (
     OUT_OF_SERVICE,
     of_records,
@@ -26,6 +29,7 @@ from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory
 from forewarn.pipelines.storage.record_listing import list_records
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import read_until_still
+from forewarn.pipelines.storage.stored_fleet import StoredFleet
 
 __all__ = ["RecordStore", "check_labels"]
 
@@ -116,6 +120,53 @@ class RecordStore:
         records = self.served(records)
         return records, failures if end is None else failures.known_before(end)
 
+    def read_fleet(
+        self,
+        start: int | None,
+        end: int,
+        look: Callable[[Timeline], Instances],
+        n_slices: int | None = None,
+    ) -> StoredFleet:
+        """Read what anybody could know at `end`, slice by slice of GPUs (`read_known`).
+
+        Of compacted records a slice is read without the rest, so that memory does not grow with
+        the fleet.
+
+        Parameters
+        ----------
+        start : int, optional
+            Nanoseconds since 1970 UTC.
+        end : int
+        look : callable
+            Finds instances in a timeline, while the keys are read.
+        n_slices : int, optional
+            1 to 64; by default as many as pay.
+
+        Raises
+        ------
+        RecordsError
+            As `read`.
+        """
+        return read_until_still(lambda: self._read_fleet(start, end, look, n_slices))
+
+    def _read_fleet(
+        self,
+        start: int | None,
+        end: int,
+        look: Callable[[Timeline], Instances],
+        n_slices: int | None,
+    ) -> StoredFleet:
+        sources, older, query = self._sources(start, end, with_older=True)
+
+        def known(records: Records, failures: Failures) -> tuple[Records, Failures]:
+            failures = failures.joined(self.reported(records.serials))
+            return self.served(records), failures.known_before(end)
+
+        n_slices = n_slices or number_of_slices([*sources, *older])
+        n_rows = sum(source.n_rows for source in sources) // n_slices
+        check_memory(self.folder, n_rows, len(self.kinds.names))
+        return StoredFleet.of(sources, query, older, known, look, n_slices)
+
     def _read(
         self, start: int | None, end: int | None, *, with_older: bool = False
     ) -> tuple[Records, States | None]:
@@ -126,16 +177,23 @@ class RecordStore:
         ReplacedFileError
             If another file has taken a name meanwhile.
         """
+        sources, older, query = self._sources(start, end, with_older=with_older)
+        check_memory(self.folder, sum(s.n_rows for s in sources), len(self.kinds.names))
+        return assemble(sources, query, older)
+
+    def _sources(
+        self, start: int | None, end: int | None, *, with_older: bool
+    ) -> tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]:
+        """Return the files that can hold records of [start, end), those before, and the query."""
         files = self.files()
         chosen = [path for _, path in self._chosen(files, start, end)]
         late = len(chosen) - _MOST_OPEN  # the newest are those that a collector writes anew
         sources = [ParquetSource(path, stays_open=i >= late) for i, path in enumerate(chosen)]
         older = [] if start is None or not with_older else _until(files, _date(start))
-        n_rows = in_threads(lambda source: source.n_rows, sources)
+        in_threads(lambda source: source.n_rows, sources)  # reads the heads
         check_labels(sources)
-        check_memory(self.folder, sum(n_rows), len(self.kinds.names))
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
-        return assemble(sources, query, older)
+        return sources, older, query
 
     def _chosen(
         self, listed: Sequence[tuple[dt.date, Location]], start: int | None, end: int | None

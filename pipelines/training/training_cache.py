@@ -11,8 +11,6 @@ from mlflow.exceptions import MlflowException
 
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
 from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk import train_on_all
-from forewarn.features.prediction.as_of import as_of
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
@@ -45,13 +43,14 @@ def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Re
     registry.abandon(tags)
     with registry.run(f"{iso(start)[:10]}, ahead", tags) as run:
         cache = RecipeCache(registry, job, run)
-        records, failures = job.store.read_known(settings.reads_from(start), start)
         trainer = RecipeTrainer(settings.recipe, cache)
+        span, names = training_span, settings.names
+        fleet = job.store.read_fleet(settings.reads_from(start), start, settings.recipe.instances)
         if settings.strategy is Strategy.EXPANDING:
-            train_on_all(trainer, settings, records, failures, start)
-        else:
-            timeline = as_of(records, failures, start, settings.reach)
-            trainer.train(timeline, start, training_span, settings.names)
+            span = settings.whole_past(start, fleet.first)
+            names = (*settings.names, *settings.baselines)
+            trainer = trainer.fading(settings.half_life)
+        trainer.train(fleet, start, span, names, fleet.instances)
     what = "recalled" if cache.recalled else "trained" if cache.trained else "too few failures"
     return f"{training_span / DAY:g} days as of {iso(start)}: {what}"
 

@@ -1,0 +1,81 @@
+"""The columns of a Parquet file of records, or of some of its row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.features.records.table import RecordsError
+from forewarn.pipelines.storage.remote_path import Location
+
+__all__ = ["FileColumns", "no_parquet", "rows_of_groups"]
+
+
+def no_parquet(path: Location, error: Exception) -> RecordsError:
+    """Return the line that says which file is none, and why."""
+    detail = (str(error).splitlines() or [type(error).__name__])[0]
+    return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
+
+
+class FileColumns:
+    """The columns of a file, each read when it is asked for.
+
+    So it is still in the nearest cache when it is converted.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+    file : ParquetFile
+    schema : Schema
+    row_groups : sequence of int, optional
+        Of these alone.
+    lock : Lock, optional
+        Held while row groups are read: one for all who read this file.
+    """
+
+    def __init__(
+        self,
+        path: Location,
+        file: pq.ParquetFile,
+        schema: pa.Schema,
+        row_groups: Sequence[int] | None = None,
+        lock: Lock | None = None,
+    ) -> None:
+        self._path, self._file, self._groups = path, file, row_groups
+        self._lock = lock or Lock()
+        self._schema, self.column_names = schema, list(schema.names)
+        self._n_rows = rows_of_groups(file.metadata, row_groups)
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        try:
+            column = self._read(self.column_names.index(name))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise no_parquet(self._path, error) from None
+        if len(column) != len(self):
+            raise RecordsError(
+                f"{self._path}: is no whole Parquet file (column `{name}` has {len(column):,} of "
+                f"the {len(self):,} rows that it claims)."
+            )
+        return column
+
+    def _read(self, number: int) -> pa.ChunkedArray:
+        if self._groups is None:
+            return self._file.reader.read_column(number)
+        if not self._groups:
+            return pa.chunked_array([], self._schema.field(number).type)
+        with self._lock:  # else two threads at one reader can end the process
+            table = self._file.reader.read_row_groups(self._groups, [number], use_threads=False)
+        return table.column(0)
+
+
+def rows_of_groups(metadata: pq.FileMetaData, row_groups: Sequence[int] | None) -> int:
+    """Return how many rows some row groups of a file claim to have; None stands for all."""
+    if row_groups is None:
+        return int(metadata.num_rows)
+    return sum(int(metadata.row_group(number).num_rows) for number in row_groups)

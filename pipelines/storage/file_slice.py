@@ -1,0 +1,83 @@
+"""The part of a file of records that can hold the GPUs of some slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
+
+from forewarn.features.records.file_check import Columns
+from forewarn.features.records.slices import FINEST, slice_ranges
+from forewarn.pipelines.storage.compacted_form import CompactedForm, is_compacted_name
+from forewarn.pipelines.storage.file_columns import rows_of_groups
+from forewarn.pipelines.storage.parquet_files import ParquetSource
+
+__all__ = ["FileSlice", "number_of_slices"]
+
+_ROWS_PER_SLICE = 1 << 22  # some 300 MiB while they are measured
+_MOST_READ = 1.5  # rows that may be read for each row that there is
+
+
+class FileSlice:
+    """Row groups of a file (`RecordSource`): of a compacted one few, of another one all.
+
+    Parameters
+    ----------
+    source : ParquetSource
+    slices : tuple of (int, int)
+        The finest slices [first, last).
+    """
+
+    def __init__(self, source: ParquetSource, slices: tuple[int, int]) -> None:
+        self._source, self._groups = source, _row_groups(source, slices)
+
+    @property
+    def name(self) -> str:
+        """The path, for messages."""
+        return self._source.name
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows that these row groups claim; some can be of other slices."""
+        return rows_of_groups(self._source.metadata, self._groups)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The names and types of all columns, as they were written."""
+        return self._source.schema
+
+    def columns(self) -> AbstractContextManager[Columns]:
+        """Open the columns; as `ParquetSource.columns`."""
+        return self._source.columns(self._groups)
+
+
+def _row_groups(source: ParquetSource, slices: tuple[int, int]) -> list[int] | None:
+    """Return the row groups to read; None stands for all."""
+    if slices == (0, FINEST) or not is_compacted_name(source.path.name):
+        return None
+    form = CompactedForm.of(source.metadata.metadata)
+    if form is None or len(form.slices) != source.metadata.num_row_groups:
+        return None
+    return form.row_groups(*slices)
+
+
+def number_of_slices(sources: Sequence[ParquetSource]) -> int:
+    """Return into how many slices these files are best read: 1, 2, 4 and so on up to 64.
+
+    As many as keep memory bounded, and fewer where too much would be read again and again: a file
+    that is not compacted is read for each slice anew.
+    """
+    total = sum(source.n_rows for source in sources)
+    n_slices = 1
+    while n_slices < FINEST and n_slices * _ROWS_PER_SLICE < total:
+        n_slices *= 2
+    while n_slices > 1 and _rows_read(sources, n_slices) > _MOST_READ * total:
+        n_slices //= 2
+    return n_slices
+
+
+def _rows_read(sources: Sequence[ParquetSource], n: int) -> int:
+    """Return how many rows are read in all if there are n slices."""
+    ranges = slice_ranges(n)
+    return sum(FileSlice(source, slices).n_rows for source in sources for slices in ranges)

@@ -1,0 +1,250 @@
+"""A fleet on disk as it stood at a moment: read slice by slice, as often as it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.assembly import RecordsQuery, assemble
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.file_check import numbers_of
+from forewarn.features.records.hours import Hours
+from forewarn.features.records.out_of_service import OutOfService
+from forewarn.features.records.row_cleaning import Spacings
+from forewarn.features.records.runs import Runs
+from forewarn.features.records.slices import slice_ranges
+from forewarn.features.records.table import NoRecordsError, Records, TextColumn
+from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
+from forewarn.features.threads import in_turn
+from forewarn.pipelines.runtime.one_ahead import one_ahead
+from forewarn.pipelines.storage.file_slice import FileSlice
+from forewarn.pipelines.storage.parquet_files import ParquetSource
+
+__all__ = ["StoredFleet"]
+
+Known = Callable[[Records, Failures], tuple[Records, Failures]]
+Look = Callable[[Timeline], Instances]
+_SLICES_AT_ONCE = 2  # whose keys are in memory: much of the work on a slice is done by one thread
+
+
+class _Slice(NamedTuple):
+    """What is kept of a slice between two readings: all that does not grow with its records.
+
+    Attributes
+    ----------
+    slices : tuple of (int, int)
+    serials : tuple of str
+    failures, episodes : Failures
+        As they were known, and as a timeline has them.
+    texts, dates : dict
+        As of `Records`.
+    out_of_service : OutOfService
+    hours : Hours
+    first : int
+        The first moment of which there is a record.
+    instances : Instances
+    """
+
+    slices: tuple[int, int]
+    serials: tuple[str, ...]
+    failures: Failures
+    episodes: Failures
+    texts: dict[str, TextColumn]
+    dates: dict[str, Runs]
+    out_of_service: OutOfService
+    hours: Hours
+    first: int
+    instances: Instances
+
+
+@dataclass(frozen=True)
+class StoredFleet:
+    """A `Fleet` whose slices are read when they are asked for.
+
+    Attributes
+    ----------
+    sources : sequence of ParquetSource
+    query : RecordsQuery
+        Of the whole fleet.
+    serials : tuple of str
+    failures : Failures
+    hours : Hours
+    first : int
+        The first moment of which there is a record.
+    instances : Instances
+        What was looked for while the keys were read, by GPU of the fleet and time.
+    """
+
+    sources: Sequence[ParquetSource]
+    query: RecordsQuery
+    serials: tuple[str, ...]
+    failures: Failures
+    hours: Hours
+    first: int
+    instances: Instances
+    _slices: tuple[_Slice, ...]
+
+    @classmethod
+    def of(
+        cls,
+        sources: Sequence[ParquetSource],
+        query: RecordsQuery,
+        older: Sequence[ParquetSource],
+        known: Known,
+        look: Look,
+        n_slices: int,
+    ) -> StoredFleet:
+        """Read the keys and the texts of all slices.
+
+        Parameters
+        ----------
+        sources, query
+            As of `assemble`.
+        older : sequence of ParquetSource
+            Files that hold rows before those, as of `assemble`.
+        known : callable
+            Adds to records and their failures what else was known of them.
+        look : callable
+            Finds instances in the timeline of a slice.
+        n_slices : int
+            1 to 64; a slice without a record is left out.
+
+        Raises
+        ------
+        RecordsError
+            If a file breaks the contract, or no record is left.
+        """
+        spacings = Spacings()
+        keys = replace(query, kinds=replace(query.kinds.among(()), **_texts_of(query)))
+
+        def read(slices: tuple[int, int]) -> _Slice | NoRecordsError:
+            part = replace(keys, slices=slices)
+            try:
+                return _read_slice(sources, part, older, spacings, known, look)
+            except NoRecordsError as error:
+                return error
+
+        read_or_empty = list(in_turn(read, slice_ranges(n_slices), _SLICES_AT_ONCE))
+        parts = [part for part in read_or_empty if isinstance(part, _Slice)]
+        if not parts and isinstance(read_or_empty[0], NoRecordsError):
+            raise read_or_empty[0]
+        spacings.check()
+        serials = tuple(sorted(serial for part in parts for serial in part.serials))
+        return cls(
+            sources,
+            query,
+            serials,
+            failures=_failures_of(parts, serials),
+            hours=Hours.joined(part.hours for part in parts),
+            first=min(part.first for part in parts),
+            instances=_instances_of(parts, serials),
+            _slices=tuple(_with_fleet_texts(parts)),
+        )
+
+    @property
+    def n_slices(self) -> int:
+        """How many slices have records."""
+        return len(self._slices)
+
+    def slices(self) -> Iterator[FleetSlice]:
+        """Yield one slice after another; none is kept, and columns of numbers are not yet read.
+
+        Raises
+        ------
+        RecordsError
+            If another file has taken the name of one that was not held open.
+        """
+        return one_ahead(map(self._slice, self._slices))
+
+    def _slice(self, part: _Slice) -> FleetSlice:
+        kinds = self.query.kinds.numbers
+        query = replace(self.query, kinds=kinds, slices=part.slices, with_texts=False)
+        files = [FileSlice(source, part.slices) for source in self.sources]
+        records, _ = assemble(files, query, spacings=Spacings())
+        records = replace(
+            records, texts=part.texts, dates=part.dates, out_of_service=part.out_of_service
+        )
+        timeline = replace(lay_out(records, part.failures), hours=self.hours)
+        return FleetSlice(timeline, _numbers(part.serials, self.serials))
+
+
+def _texts_of(query: RecordsQuery) -> dict[str, tuple[str, ...]]:
+    """Return the kinds of columns that are read once and kept."""
+    return {"categorical": query.kinds.categorical, "date": query.kinds.date}
+
+
+def _read_slice(
+    sources: Sequence[ParquetSource],
+    query: RecordsQuery,
+    older: Sequence[ParquetSource],
+    spacings: Spacings,
+    known: Known,
+    look: Look,
+) -> _Slice:
+    """Read what is kept of a slice."""
+    files, before = ([FileSlice(s, query.slices) for s in some] for some in (sources, older))
+    records, states = assemble(files, query, before, spacings)
+    records, failures = known(records, Failures.of_records(records, states))
+    timeline = lay_out(records, failures)
+    return _Slice(
+        query.slices,
+        records.serials,
+        failures,
+        timeline.failures,
+        records.texts,
+        records.dates,
+        records.out_of_service,
+        Hours.of(records, timeline.counted),
+        records.first,
+        look(timeline),
+    )
+
+
+def _with_fleet_texts(parts: Sequence[_Slice]) -> list[_Slice]:
+    """Give the texts of all slices the same numbers."""
+    texts = {
+        name: tuple(sorted(set().union(*(part.texts[name].texts for part in parts))))
+        for name in parts[0].texts
+    }
+    position = {name: {t: i for i, t in enumerate(known)} for name, known in texts.items()}
+
+    def renumbered(name: str, column: TextColumn) -> TextColumn:
+        number = numbers_of(column.texts, position[name])
+        return TextColumn(texts[name], column.runs.renumbered(number))
+
+    return [
+        part._replace(
+            texts={name: renumbered(name, c) for name, c in part.texts.items()},
+            instances=part.instances.take(np.zeros(0, dtype=np.int64)),  # those of all are joined
+        )
+        for part in parts
+    ]
+
+
+def _failures_of(parts: Sequence[_Slice], serials: Sequence[str]) -> Failures:
+    """Return the failures of all slices by GPU of the fleet and time."""
+    failures = Failures.none()
+    for part in parts:
+        gpu = _numbers(part.serials, serials).astype(np.int32)[part.episodes.gpu]
+        failures = failures.joined(replace(part.episodes, gpu=gpu))
+    return failures.take(np.lexsort((failures.failed_at, failures.gpu)))
+
+
+def _instances_of(parts: Sequence[_Slice], serials: Sequence[str]) -> Instances:
+    """Return the instances of all slices by GPU of the fleet and time."""
+    numbered = []
+    for part in parts:
+        gpu = _numbers(part.serials, serials).astype(np.int32)[part.instances.gpu]
+        numbered.append(replace(part.instances, gpu=gpu))
+    return Instances.joined(numbered)
+
+
+def _numbers(some: Sequence[str], serials: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the number that each of some serials has in the fleet."""
+    position = {serial: number for number, serial in enumerate(serials)}
+    return np.array([position[serial] for serial in some], dtype=np.int64)

@@ -1,0 +1,225 @@
+"""A fleet that is read slice by slice gives what one gives that is read as a whole."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forewarn.features.errors import InputError
+from forewarn.features.prediction.as_of import as_of
+from forewarn.features.prediction.encoder import Encoder
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.slices import FINEST, slice_of
+from forewarn.features.records.table import FeatureKinds
+from forewarn.features.records.timeline import Fleet
+from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
+from forewarn.models.prediction.training_set import (
+    Recipe,
+    TrainingSet,
+    build_training_set,
+    known,
+)
+from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
+from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.stored_fleet import StoredFleet
+
+START = pd.Timestamp("2025-01-01", tz="UTC")
+N_GPUS, N_HOURS = 30, 96
+SERIALS = [f"S{number:02d}" for number in range(N_GPUS)]
+KINDS = FeatureKinds(
+    categorical=("gpu_type",),
+    float=("temperature", "power"),
+    counter=("errors",),
+    code=("xid",),
+    date=("expires",),
+)
+PLAN = Plan(
+    kinds=KINDS,
+    window_records=RecordCount(3),
+    interval=Nanoseconds(HOUR),
+    history=(2, 5),
+    peers=("machine_id", "gpu_type"),
+    residuals=(("temperature", "power"),),
+)
+RECIPE = Recipe(
+    plan=PLAN,
+    step=Nanoseconds(2 * HOUR),
+    horizon=Nanoseconds(6 * HOUR),
+    cascade_model="gbdt",
+    negatives_per_positive=1.0,
+    positive_weight=1.0,
+    cascade_positive_weight=10.0,
+    seed=0,
+    max_instances=300,
+)
+MOMENT = START.value + 90 * HOUR
+SPAN = Nanoseconds(60 * HOUR)
+REACH = Nanoseconds(SPAN + RECIPE.horizon + PLAN.reach)
+
+
+def fleet_rows() -> pd.DataFrame:
+    """Return hourly records in which GPUs fail, move, miss records and have no readings."""
+    rng = np.random.default_rng(5)
+    gpu, hour = np.repeat(np.arange(N_GPUS), N_HOURS), np.tile(np.arange(N_HOURS), N_GPUS)
+    n = len(gpu)
+    machine = gpu // 4 + 9 * ((gpu % 7 == 0) & (hour > 40))
+    power = rng.normal(300, 60, n)
+    rows = pd.DataFrame(
+        {
+            "gpu_serial": np.array(SERIALS)[gpu],
+            "timestamp": START + pd.to_timedelta(hour, unit="h"),
+            "failure": ((gpu % 5 == 2) & (hour > 30 + gpu) & (hour < 40 + gpu)).astype("int8"),
+            "machine_id": [f"m{number}" for number in machine],
+            "slot": [f"{number}" for number in gpu % 4],
+            "gpu_type": np.where(gpu % 3 == 0, "H200", "A100"),
+            "temperature": 30 + power / 10 + rng.normal(0, 2, n),
+            "power": np.where(rng.random(n) < 0.05, np.nan, power),
+            "errors": rng.poisson(0.5, n).cumsum(),
+            "xid": rng.choice([0, 0, 0, 13, 48, 79], n),
+            "expires": np.where(gpu % 2 == 0, "2026-03-01", "2027-01-01"),
+        }
+    )
+    return rows[rng.random(n) > 0.03]
+
+
+def write(folder: Path, rows: pd.DataFrame, name: str) -> None:
+    """Write one file a date, in order of time as a collector does."""
+    for date, part in rows.groupby(rows["timestamp"].dt.date):
+        (folder / f"date={date}").mkdir(parents=True, exist_ok=True)
+        part.sort_values("timestamp").to_parquet(folder / f"date={date}" / name, index=False)
+
+
+def late_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a second word on some rows of one day."""
+    late = rows[rows["timestamp"].between(START + pd.Timedelta("50h"), START + pd.Timedelta("60h"))]
+    return late.iloc[::9].assign(temperature=99.0)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the same records as they landed, compacted, and with late files beside."""
+    folder, rows = tmp_path_factory.mktemp("fleet"), fleet_rows()
+    made = {name: folder / name for name in ("landed", "compacted", "late")}
+    write(made["landed"], rows, "part-0.parquet")
+    for name in ("compacted", "late"):
+        shutil.copytree(made["landed"], made[name])
+    write(made["landed"], late_rows(rows), "part-1.parquet")
+    write(made["compacted"], late_rows(rows), "part-1.parquet")
+    for name in ("compacted", "late"):
+        for day in range(N_HOURS // 24):
+            compact_date(made[name], dt.date(2025, 1, 1 + day))
+    write(made["late"], late_rows(rows), "part-1.parquet")
+    return made
+
+
+def store_of(folder: Path) -> RecordStore:
+    return RecordStore(folder, KINDS, Nanoseconds(HOUR), PLAN.peers)
+
+
+def fleet_of(folder: Path, n_slices: int, start: int | None = MOMENT - REACH) -> StoredFleet:
+    return store_of(folder).read_fleet(start, MOMENT, RECIPE.instances, n_slices)
+
+
+def trained_on(fleet: Fleet, instances: Instances) -> tuple[Encoder, TrainingSet]:
+    return build_training_set(RECIPE, fleet, known(instances, MOMENT, SPAN, RECIPE.horizon))
+
+
+def assert_same(first: Instances, second: Instances) -> None:
+    for name in Instances.__slots__:
+        assert (getattr(first, name) == getattr(second, name)).all()
+
+
+def bytes_of(encoder: Encoder, training: TrainingSet) -> tuple[bytes, ...]:
+    inputs = training.inputs
+    arrays = (inputs.sequence, inputs.context, training.labels, training.weights, training.ends)
+    return (repr(encoder.to_dict()).encode(), *(array.tobytes() for array in arrays))
+
+
+@pytest.fixture(scope="module")
+def as_a_whole(folders: dict[str, Path]) -> tuple[bytes, ...]:
+    records, failures = store_of(folders["landed"]).read_known(MOMENT - REACH, MOMENT)
+    timeline = as_of(records, failures, MOMENT, REACH)
+    encoder, training = trained_on(timeline, RECIPE.instances(timeline))
+    assert 0 < (training.labels == 1).sum() < len(training.labels)
+    return bytes_of(encoder, training)
+
+
+@pytest.mark.parametrize(
+    ("form", "n_slices"), [("landed", 1), ("landed", 64), ("compacted", 5), ("late", 16)]
+)
+def test_a_training_set_has_the_same_bytes_in_any_number_of_slices(
+    folders: dict[str, Path], as_a_whole: tuple[bytes, ...], form: str, n_slices: int
+) -> None:
+    fleet = fleet_of(folders[form], n_slices)
+    assert_same(fleet.instances, RECIPE.instances(fleet))
+    # 30 GPUs do not lie in each of 64 slices.
+    assert fleet.n_slices == len(set(slice_of(SERIALS, n_slices).tolist()))
+    assert bytes_of(*trained_on(fleet, fleet.instances)) == as_a_whole
+
+
+def test_what_comes_after_the_moment_changes_no_byte(
+    folders: dict[str, Path], as_a_whole: tuple[bytes, ...], tmp_path: Path
+) -> None:
+    shutil.copytree(folders["landed"], tmp_path / "records")
+    later = fleet_rows()
+    later = later[later["timestamp"] >= pd.Timestamp(MOMENT, tz="UTC")]
+    write(tmp_path / "records", later.assign(failure=1, temperature=5.0), "part-2.parquet")
+    fleet = fleet_of(tmp_path / "records", 3)
+    assert bytes_of(*trained_on(fleet, fleet.instances)) == as_a_whole
+
+
+def test_records_with_a_wrong_interval_are_refused_in_slices_too(folders: dict[str, Path]) -> None:
+    store = RecordStore(folders["landed"], KINDS, Nanoseconds(HOUR // 4), PLAN.peers)
+    with pytest.raises(InputError, match=r"records are 1 h apart \(median\), expected"):
+        store.read_fleet(MOMENT - REACH, MOMENT, RECIPE.instances, 64)
+
+
+def test_a_few_odd_gpus_in_a_slice_of_their_own_are_not_refused(tmp_path: Path) -> None:
+    rows = fleet_rows()
+    odd = rows["gpu_serial"].isin([SERIALS[3]]) & (rows["timestamp"].dt.hour % 3 > 0)
+    write(tmp_path, rows[~odd], "part-0.parquet")
+    fleet = fleet_of(tmp_path, 64, None)
+    assert len(fleet.serials) == N_GPUS
+
+
+def test_rows_without_a_serial_are_refused_in_slices_too(tmp_path: Path) -> None:
+    write(tmp_path, fleet_rows().assign(gpu_serial=None), "part-0.parquet")
+    with pytest.raises(InputError, match="there is no row with a serial and a timestamp"):
+        fleet_of(tmp_path, 4, None)
+
+
+def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 16)
+    shutil.copytree(folders["landed"] / "date=2025-01-02", tmp_path / "date=2025-01-02")
+    loose = ParquetSource(tmp_path / "date=2025-01-02" / "part-0.parquet")
+    n_rows = loose.n_rows
+    assert FileSlice(loose, (0, 1)).n_rows == n_rows
+    compact_date(tmp_path, dt.date(2025, 1, 2))
+    merged = ParquetSource(tmp_path / "date=2025-01-02" / "00-compacted.parquet")
+    halves = [FileSlice(merged, half).n_rows for half in ((0, 32), (32, FINEST))]
+    assert sum(halves) == n_rows
+    assert min(halves) > 0
+
+
+def test_compacted_files_are_read_in_slices_and_others_as_a_whole(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 16)
+    monkeypatch.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 500)
+    shutil.copytree(folders["landed"], tmp_path / "records")
+    files = store_of(tmp_path / "records").files()
+    assert number_of_slices([ParquetSource(path) for _, path in files]) == 1
+    for date in {date for date, _ in files}:
+        compact_date(tmp_path / "records", date)
+    files = store_of(tmp_path / "records").files()
+    assert number_of_slices([ParquetSource(path) for _, path in files]) == 8
