@@ -1,11 +1,13 @@
 """Time of building a training set, beside pyarrow reading the same columns of the same files.
 
-    python benchmarks/training_set.py [--short] [--gpus N --days N --runs N --again N]
+    python benchmarks/training_set.py [--short] [--gpus N --days N --runs N --again N] [--compact]
+                                      [--slices N]
 
 Prints medians of seconds and of CPU seconds, ratios and the peak memory. A training is a process of
 its own, so each side is measured in fresh processes, in turn; and nine times more (`--again`) in
 the same process, whose memory has been touched and whose libraries are loaded already: what a
-service that never ends would see. pyarrow reads one file after another and throws it away.
+service that never ends would see. pyarrow reads one file after another and throws it away. Of
+compacted records (`--compact`, or `--records` that are) the set is built slice by slice of GPUs.
 
 The longest default length takes 15 days, and 25 days are read for it: `--days 26` or more.
 """
@@ -13,48 +15,43 @@ The longest default length takes 15 days, and 25 days are read for it: `--days 2
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from forewarn.features.prediction.as_of import as_of
-from forewarn.features.prediction.instances import find_instances
 from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
 from forewarn.models.prediction.training_set import build_training_set, known
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
 
 SIDES = ("read", "build")
 KEYS = (SERIAL, TIMESTAMP, FAILURE)
 AGAIN = 9
 
 
-def _build(job: Job, moment: int) -> Stages:
-    """Build the training set of the longest length as of `moment`, as `forewarn train` does."""
+def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
+    """Build the training set of the longest length as of `moment`, as a task of a DAG does."""
     settings, stages = job.walk_settings, Stages()
-    with stages("read and sort"):
-        records, failures = job.store.read_known(moment - settings.reach, moment)
-    with stages("timeline and instances"):
-        timeline = as_of(records, failures, moment, settings.reach)
-        found = find_instances(
-            timeline,
-            window_records=settings.recipe.plan.window_records,
-            step_records=settings.recipe.step_records,
-            horizon=settings.recipe.horizon,
-        )
-        chosen = known(found, moment, settings.longest, settings.recipe.horizon)
-    with stages("measure and encode"):
-        _, built = build_training_set(settings.recipe, timeline, chosen)
+    with stages("keys, texts, labels"):
+        recipe, first = settings.recipe, moment - settings.reach
+        fleet = job.store.read_fleet(first, moment, recipe.instances, n_slices)
+        chosen = known(fleet.instances, moment, settings.longest, recipe.horizon)
+    with stages(f"measure and encode, {fleet.n_slices} slices"):
+        _, built = build_training_set(recipe, fleet, chosen)
     if not 0 < (built.labels == 1).sum() < len(built.labels):
         raise SystemExit("the training set lacks failing or healthy instances")
     return stages
@@ -83,13 +80,15 @@ def _midnight(date: Any) -> int:
     return int((date.toordinal() - 719_163) * DAY)
 
 
-def _measure(side: str, records: Path, again: int) -> list[dict[str, Any]]:
+def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
     """Do one side again and again; return seconds, stages and peak memory of each time."""
-    work: Callable[[Job, int], Stages] = {"read": _read, "build": _build}[side]
+    work: Callable[[Job, int], Stages] = _read
+    if side == "build":
+        work = partial(_build, n_slices=asked.slices)
     job = open_job(records, Settings())
     moment = _midnight(job.store.files()[-1][0])
     measured = []
-    for _ in range(1 + again):
+    for _ in range(1 + asked.again):
         start, cpu = time.perf_counter(), time.process_time()
         figures = work(job, moment).figures()
         taken = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
@@ -97,20 +96,21 @@ def _measure(side: str, records: Path, again: int) -> list[dict[str, Any]]:
     return measured
 
 
-def _in_fresh_process(side: str, records: Path, again: int) -> list[dict[str, Any]]:
+def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
     command = [sys.executable, __file__, "--side", side, "--records", str(records)]
-    command += ["--again", str(again)]
+    command += ["--again", str(asked.again)]
+    command += [] if asked.slices is None else ["--slices", str(asked.slices)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return list(json.loads(done.stdout))
 
 
-def _compare(records: Path, runs: int, again: int) -> None:
+def _compare(records: Path, asked: argparse.Namespace) -> None:
     """Measure both sides in turn and print medians."""
     measured: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
-    for _ in range(runs):
+    for _ in range(asked.runs):
         for side in SIDES:
-            measured[side].append(_in_fresh_process(side, records, again))
-    phases = [("fresh process", slice(1))] + [("again in it", slice(1, None))] * bool(again)
+            measured[side].append(_in_fresh_process(side, records, asked))
+    phases = [("fresh process", slice(1))] + [("again in it", slice(1, None))] * bool(asked.again)
     for what, times in phases:
         each = {side: [once for run in measured[side] for once in run[times]] for side in SIDES}
         for kind in ("seconds", "cpu"):
@@ -120,7 +120,7 @@ def _compare(records: Path, runs: int, again: int) -> None:
             print(f"{build:6.3f} {name}, ratio {build / read:.2f}")
         for number, stage in enumerate(each["build"][0]["stages"]):
             seconds = [once["stages"][number]["seconds"] for once in each["build"]]
-            print(f"  {stage['name']:<22} {statistics.median(seconds):8.3f} s")
+            print(f"  {stage['name']:<30} {statistics.median(seconds):8.3f} s")
         peaks = [statistics.median(t["peak_rss_bytes"] for t in each[side]) for side in SIDES]
         print(f"  peak memory {peaks[1] / 2**30:.2f} GiB, of pyarrow {peaks[0] / 2**30:.2f} GiB")
 
@@ -135,19 +135,23 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=45)
     parser.add_argument("--runs", type=int, default=5, help="fresh processes a side")
     parser.add_argument("--again", type=int, default=AGAIN, help="times more in each process")
+    parser.add_argument("--compact", action="store_true", help="compact the simulated fleet first")
+    parser.add_argument("--slices", type=int, help="so many; by default as many as pay")
     asked = parser.parse_args()
     if asked.side:
-        print(json.dumps(_measure(asked.side, asked.records, asked.again)))
+        print(json.dumps(_measure(asked.side, asked.records, asked)))
         return
-    n_gpus, n_days, runs, again = asked.gpus, asked.days, asked.runs, asked.again
     if asked.short:
-        n_gpus, n_days, runs, again = 100, 32, 1, 1
+        asked.gpus, asked.days, asked.runs, asked.again = 100, 32, 1, 1
     with tempfile.TemporaryDirectory() as folder:
         if asked.records is None:
-            simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
-            print(f"{n_gpus} GPUs x {n_days} days")
-        print(f"median of {runs}")
-        _compare(asked.records or Path(folder) / "records", runs, again)
+            simulate_fleet_to(Path(folder), n_gpus=asked.gpus, n_days=asked.days, seed=0)
+            print(f"{asked.gpus} GPUs x {asked.days} days")
+        records = asked.records or Path(folder) / "records"
+        if asked.compact and asked.records is None:
+            deque(compact_records(records, DateSpan(), dt.date.max), maxlen=0)
+        print(f"median of {asked.runs}")
+        _compare(records, asked)
 
 
 if __name__ == "__main__":
