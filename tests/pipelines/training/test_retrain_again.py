@@ -19,6 +19,7 @@ import mlflow
 import pandas as pd
 import pytest
 
+from forewarn.evaluation.prediction.retraining_schedule import last_finished
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
@@ -401,6 +402,31 @@ def test_a_damaged_recipe_is_trained_anew(
     assert said.count("cannot be used and is trained anew") == 1
     assert registry.find(tags) == []
     assert kept.info.run_id in {run.info.run_id for run in registry.find(tags, status="FAILED")}
+
+
+def test_a_length_trained_ahead_by_slices_is_what_a_retraining_trains(
+    undisturbed: tuple[Site, Retrained, Retrained],
+    records: Path,
+    config_text: str,
+    empty_store: bytes,
+    tmp_path: Path,
+) -> None:
+    site = site_in(tmp_path, records, config_text, empty_store)
+    job, moment = open_job(records, load_settings(site.config)), parse_moment(SECOND)
+    walk = job.walk_settings
+    start = last_finished(moment, every=walk.every, horizon=walk.recipe.horizon)
+    recipes_module.train_recipe(job, moment, walk.longest, site.registry)
+    tags = {"forewarn.kind": "recipe", "forewarn.at": str(start)}
+    (kept,) = site.registry.find(tags)
+    span = Nanoseconds(int(kept.data.tags["forewarn.length"]))
+    ahead, expected = (
+        recipes_module.RecipeCache(registry, job, "").recall(start, span)
+        for registry in (site.registry, undisturbed[0].registry)
+    )
+    assert ahead is not None
+    assert expected is not None
+    assert ahead.encoder.to_dict() == expected.encoder.to_dict()
+    assert (ahead.balance, ahead.prevalence) == (expected.balance, expected.prevalence)
 
 
 def test_damaged_recipes_and_a_damaged_champion_do_not_stop_a_retraining(site: Site) -> None:
