@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from forewarn.pipelines.cli.main import main
 
 DAGS = Path(__file__).parents[2] / "dags"
 DAG_FILES = sorted(DAGS.glob("*.py"))
-SCHEDULER = Path(__file__).with_name("gated_scheduler.py")
+GATED = Path(__file__).with_name("gated_airflow.py")
 # The third is the first one that is compared with a champion. Two lists show what a third would.
 CYCLES = ("2025-01-16", "2025-01-19", "2025-01-22")
 LISTS = 2
@@ -43,7 +44,7 @@ class Airflow:
     folder: Path
     config: Path
     port: int
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
     client: httpx.Client = field(default_factory=httpx.Client)
 
     @property
@@ -67,29 +68,15 @@ class Airflow:
         named["AIRFLOW_VAR_FOREWARN_CONFIG"] = str(self.config)
         return os.environ | named | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
-    def call(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "airflow", *arguments]
-        subprocess.run(command, env=self.environment, check=True, capture_output=True)
-
     def start(self) -> None:
-        self.call("db", "migrate")
-        airflow, gated = ("-m", "airflow"), (str(SCHEDULER), str(self.folder), str(N_TREES))
-        for name, parts in (
-            ("api-server", [*airflow, "api-server"]),
-            ("scheduler", [*gated, "scheduler", "--skip-serve-logs"]),
-            ("dag-processor", [*airflow, "dag-processor"]),
-        ):
-            with (self.folder / f"{name}.out").open("wb") as out:
-                command = [sys.executable, *parts]
-                self.processes.append(
-                    subprocess.Popen(
-                        command,
-                        env=self.environment,
-                        stdout=out,
-                        stderr=out,
-                        start_new_session=True,
-                    )
-                )
+        with (self.folder / "out").open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, str(GATED), str(self.folder), str(N_TREES)],
+                env=self.environment,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=_PATIENCE)
         self.until(lambda: self.token() is not None)
         self.until(lambda: len(self.get("/dags")["dags"]) == len(DAG_FILES))
@@ -106,15 +93,11 @@ class Airflow:
         return token
 
     def stop(self) -> None:
-        """End each with all its children: a scheduler alone leaves its workers behind."""
-        for process in self.processes:
-            os.killpg(process.pid, signal.SIGTERM)
-        for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        """Kill all services and their children: one that is asked to end waits for its workers."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
         self.client.close()
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -134,7 +117,8 @@ class Airflow:
     def until(self, done: Callable[[], bool]) -> None:
         started = time.monotonic()
         while not done():
-            assert all(process.poll() is None for process in self.processes), self.folder
+            assert self.process is not None
+            assert self.process.poll() is None, self.folder
             if time.monotonic() - started > _PATIENCE:
                 raise AssertionError(f"nothing came of it in {_PATIENCE} s: {self.folder}")
             time.sleep(_PAUSE)
@@ -195,6 +179,13 @@ def _title(entry: Path) -> str:
         return (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
         return ""
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 @pytest.fixture(scope="module")
@@ -321,8 +312,14 @@ def test_ingestion_publishes_the_day_that_is_complete(airflow: Airflow) -> None:
 
 def test_nothing_of_it_listens_beyond_this_machine(airflow: Airflow) -> None:
     """The log server of a worker would; it is not started."""
-    mine = {process.pid for process in airflow.processes}
-    listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False).stdout
-    for line in listening.splitlines():
-        if any(f"pid={pid}," in line for pid in mine):
-            assert line.split()[3].startswith("127.0.0.1:"), line
+    assert airflow.process is not None
+    group = airflow.process.pid
+    mine = {
+        entry.name
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _group(int(entry.name)) == group
+    }
+    assert len(mine) > 3
+    listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    ours = [line for line in listening.splitlines() if mine & set(re.findall(r"pid=(\d+),", line))]
+    assert {line.split()[3] for line in ours} == {f"127.0.0.1:{airflow.port}"}
