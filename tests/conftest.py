@@ -39,11 +39,13 @@ ROOT = Path(__file__).parent
 # is left with one of them at the end. Some of them wait for real time, and then another one works.
 LONGEST = (
     *("dags/test_airflow.py", "pipelines/collector/test_site.py", "test_notebooks.py"),
-    *("pipelines/sandbox/test_local_services.py", "pipelines/studies/test_detection_study.py"),
-    *("pipelines/training/test_retrain_again.py", "pipelines/backtest/test_run.py"),
-    *("pipelines/collector/test_killed.py", "pipelines/incidents/slurm/test_driver.py"),
-    *("pipelines/training/test_retrain.py", "models/prediction/test_contract.py"),
-    *("pipelines/ingest/test_prometheus_server.py", "pipelines/incidents/ledger/test_killed.py"),
+    *("pipelines/sandbox/test_local_services.py", "pipelines/training/test_retrain_again.py"),
+    *("pipelines/incidents/ledger/test_killed.py", "pipelines/training/test_retrain.py"),
+    *("pipelines/ingest/test_prometheus_server.py", "pipelines/collector/test_killed.py"),
+    *("pipelines/studies/test_detection_study.py", "pipelines/backtest/test_run.py"),
+    *("pipelines/studies/test_prediction_study.py", "pipelines/runtime/test_executor.py"),
+    *("pipelines/backtest/test_goes_on.py", "pipelines/studies/test_response_study.py"),
+    *("pipelines/incidents/slurm/test_driver.py", "models/prediction/test_contract.py"),
     *("pipelines/at_risk/test_round_trip.py", "pipelines/at_risk/test_score.py"),
     *("models/detection/test_detector.py", "real_data/test_azure.py"),
     *("evaluation/simulation/fleet/test_simulator.py", "pipelines/detection/test_run.py"),
@@ -91,10 +93,10 @@ def free_port() -> Callable[[], int]:
     """Return `free_port()`: a port of loopback that nobody else is given before it is used.
 
     The system gives connections and servers without a port of their own none below 32768, and of
-    the others every process of tests has its own ten.
+    the others every process of tests has its own forty.
     """
-    first = 10_000 + os.getpid() % 2_000 * 10
-    ports = itertools.chain(range(first, first + 10), range(31_000, 32_000))
+    first = 10_000 + os.getpid() % 500 * 40
+    ports = itertools.chain(range(first, first + 40), range(31_000, 32_000))
 
     def find() -> int:
         for port in ports:

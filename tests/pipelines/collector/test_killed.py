@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,8 @@ def batch(number: int) -> dict[str, Any]:
 class Site:
     """A spool, a sender that never gives up, and a collector that is started and killed."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self.port = taken.getsockname()[1]
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
         self.out = folder / "records"
         self.spool = Spool(folder / "spool", 1 << 30)
         self.sender = Sender(f"http://127.0.0.1:{self.port}", "secret", self.spool, SystemClock())
@@ -98,9 +98,11 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
+def killed(
+    tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
+) -> tuple[Path, int, int]:
     """Return the records, the batches that were sent and the kills that interrupted something."""
-    site, moments = Site(tmp_path_factory.mktemp("killed")), random.Random(7)
+    site, moments = Site(tmp_path_factory.mktemp("killed"), free_port()), random.Random(7)
     sending = threading.Thread(target=site.send)
     sending.start()
     sent = interrupted = 0
@@ -123,7 +125,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         while site.spool.waiting() or site.interrupted():
             time.sleep(0.05)
         process.terminate()
-        process.join(20)
+        process.join(60)
     finally:
         site.over.set()
         sending.join()

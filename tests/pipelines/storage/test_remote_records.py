@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -35,11 +35,9 @@ SECRET = "kept-for-oneself"
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(free_port: Callable[[], int]) -> Iterator[str]:
     """Start an S3 server and give its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p"]
     quiet = subprocess.DEVNULL
     with subprocess.Popen([*command, str(port)], stdout=quiet, stderr=quiet) as server:

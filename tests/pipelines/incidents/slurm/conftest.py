@@ -6,7 +6,6 @@ import getpass
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -65,8 +64,9 @@ PartitionName=large Nodes=node-[00000-00003]
 class Cluster:
     """The daemons, and what a person would type."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, free_port: Callable[[], int]) -> None:
         self.folder = folder
+        self.free_port = free_port
         self.user = getpass.getuser()
         self.conf = folder / "slurm.conf"
         self._mark = secrets.token_hex(8)
@@ -100,12 +100,7 @@ class Cluster:
         key = self.folder / "key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(1024))
-        with ExitStack() as held:
-            sockets = [
-                held.enter_context(socket.create_server(("127.0.0.1", 0)))
-                for _ in range(len(NODES) + 1)
-            ]
-            controller, *ports = [taken.getsockname()[1] for taken in sockets]
+        controller, *ports = [self.free_port() for _ in range(len(NODES) + 1)]
         lines = [
             f"NodeName={name} NodeAddr=127.0.0.1 NodeHostname=localhost Port={port} CPUs=8 "
             f"Gres=gpu:8 RealMemory=1000 Weight=7 Feature={features_of(number)}"
@@ -146,14 +141,14 @@ class Cluster:
 
     def kill_controller(self) -> None:
         self.send("slurmctld", signal.SIGKILL)
-        self._daemons.pop("slurmctld").wait(10)
+        self._daemons.pop("slurmctld").wait(60)
 
     def stop(self) -> None:
         """End all daemons, and the steps of jobs that they leave behind."""
         for daemon in self._daemons.values():
             daemon.kill()
         for daemon in self._daemons.values():
-            daemon.wait(10)
+            daemon.wait(60)
         mark = f"FOREWARN_TEST={self._mark}".encode()
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
@@ -224,14 +219,16 @@ def features_of(number: int) -> str:
 
 @pytest.fixture(scope="session")
 def cluster(
-    require_program: Callable[[str, str], Path], tmp_path_factory: pytest.TempPathFactory
+    require_program: Callable[[str, str], Path],
+    free_port: Callable[[], int],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")  # daemons, for all users
         for command, package in PROGRAMS.items():
             require_program(command, package)
-        cluster = Cluster(tmp_path_factory.mktemp("slurm"))
+        cluster = Cluster(tmp_path_factory.mktemp("slurm"), free_port)
         stack.callback(cluster.stop)
         cluster.start()
         yield cluster
