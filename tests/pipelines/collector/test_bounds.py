@@ -40,12 +40,12 @@ class Running:
     out: Path
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10 + DEADLINE)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60 + DEADLINE)
 
     def post(self, body: bytes, **more: str) -> httpx.Response:
         headers = HEADERS | {name.replace("_", "-"): text for name, text in more.items()}
         url = f"http://127.0.0.1:{self.port}/v1/batches"
-        return httpx.post(url, content=body, headers=headers, timeout=30, trust_env=False)
+        return httpx.post(url, content=body, headers=headers, timeout=60, trust_env=False)
 
     def peak(self) -> int:
         """Return the most memory that it ever had, in bytes."""
@@ -153,11 +153,14 @@ def test_twelve_bodies_of_a_few_kilobytes_take_no_gigabyte(collector: Running, b
 
 
 def test_what_was_closed_is_in_the_metrics(collector: Running) -> None:
-    text = httpx.get(f"http://127.0.0.1:{collector.port}/metrics", trust_env=False).text
+    text = httpx.get(f"http://127.0.0.1:{collector.port}/metrics", trust_env=False, timeout=60).text
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
     assert float(values['forewarn_collector_refused_requests_total{status="431"}']) >= 3
     assert float(values['forewarn_collector_refused_requests_total{status="408"}']) >= 200
     assert float(values["forewarn_collector_landing_age_seconds"]) < 60
     assert float(values["forewarn_collector_inbox_age_seconds"]) < 60
     assert float(values["forewarn_collector_quarantined_files"]) == 0
-    assert httpx.get(f"http://127.0.0.1:{collector.port}/health", trust_env=False).text == "ok\n"
+    assert (
+        httpx.get(f"http://127.0.0.1:{collector.port}/health", trust_env=False, timeout=60).text
+        == "ok\n"
+    )

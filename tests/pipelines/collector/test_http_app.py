@@ -87,7 +87,7 @@ def service(server: tuple[Collector, str], tmp_path: Path) -> Iterator[Service]:
     collector, url = server
     collector.intake.inbox = Inbox(tmp_path / "inbox")
     collector.intake.outdated = Inbox(tmp_path / "too_old")
-    with httpx.Client(base_url=url, timeout=20) as client:
+    with httpx.Client(base_url=url, timeout=60) as client:
         yield Service(client, collector.intake.inbox, collector.intake.outdated)
 
 
@@ -235,7 +235,7 @@ def test_many_at_once_are_each_answered_for_themselves(service: Service) -> None
 
     def send(number: int) -> None:
         row = READING | {"gpu_serial": f"S{number}", "slot": "x" if number % 7 == 0 else number}
-        with httpx.Client(base_url=service.client.base_url, timeout=20) as client:
+        with httpx.Client(base_url=service.client.base_url, timeout=60) as client:
             content = body(readings=[row] * (number + 1))
             answers[number] = client.post("/v1/batches", content=content, headers=TOKEN | JSON)
 

@@ -426,7 +426,7 @@ def test_agents_speak_tls_and_trust_only_what_they_are_told_to(
     assert "answered 403" in once("wrong", trusted)
     assert once("secret", trusted) == ""
     # All three readings were kept until somebody took them.
-    for _ in range(200):
+    for _ in range(1200):
         found = [
             row["gpu_serial"]
             for file in tmp_path.glob("records/_readings/*/*.parquet")

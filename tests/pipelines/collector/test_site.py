@@ -189,7 +189,7 @@ class Site:
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
-            process.wait(30)
+            process.wait(60)
         if self.relay is not None:
             self.relay.close()
 

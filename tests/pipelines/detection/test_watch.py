@@ -100,7 +100,7 @@ class Prometheus:
     def stop(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(30)
+            self.process.wait(60)
             self.process = None
 
 

@@ -130,11 +130,11 @@ def prometheus(
         yield f"http://{address}"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def wait_for(url: str) -> None:
-    for _ in range(100):
+    for _ in range(300):
         try:
             asked = httpx.get(f"{url}/api/v1/query", params={"query": "count(up == 1)"}).json()
             if asked["data"]["result"] and asked["data"]["result"][0]["value"][1] == str(HOSTS):

@@ -295,7 +295,7 @@ def address(
 
 def exchange(address: tuple[str, int], *parts: bytes) -> bytes:
     """Send raw bytes and return the beginning of the answer."""
-    with socket.create_connection(address, timeout=20) as connection:
+    with socket.create_connection(address, timeout=60) as connection:
         with contextlib.suppress(OSError):
             for part in parts:
                 connection.sendall(part)
@@ -331,10 +331,10 @@ def test_a_head_without_end(address: tuple[str, int]) -> None:
 
 def test_it_is_still_there_after_all_that(address: tuple[str, int]) -> None:
     url = f"http://{address[0]}:{address[1]}"
-    answer = httpx.get(f"{url}/v1/incidents", headers=bearer("see"), trust_env=False)
+    answer = httpx.get(f"{url}/v1/incidents", headers=bearer("see"), trust_env=False, timeout=60)
     assert answer.json() == {"incidents": [], "next": None}
-    assert httpx.get(f"{url}/health", trust_env=False).text == "ok\n"
-    text = httpx.get(f"{url}/metrics", trust_env=False).text
+    assert httpx.get(f"{url}/health", trust_env=False, timeout=60).text == "ok\n"
+    text = httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text
     assert 'forewarn_respond_refused_requests_total{status="431"} 1.0' in text
 
 

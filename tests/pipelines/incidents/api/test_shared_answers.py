@@ -26,7 +26,7 @@ class Work:
         self.times += 1
         times = self.times
         self.begun.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(60)
         return str(times).encode()
 
     async def until_begun(self) -> None:

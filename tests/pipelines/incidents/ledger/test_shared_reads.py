@@ -28,17 +28,17 @@ def test_who_comes_while_a_read_runs_shares_the_next_one() -> None:
 
     def load() -> int:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return next(answers)
 
     with ThreadPoolExecutor(6) as threads:
         first = threads.submit(reads.read, question, load)
-        assert begun.wait(10)
+        assert begun.wait(60)
         while question.askers.acquire(blocking=False):
             continue
         later = [threads.submit(reads.read, question, load) for _ in range(5)]
         # The first of them also puts it into the dictionary, which looks it up again.
-        assert all(question.askers.acquire(timeout=10) for _ in range(6))
+        assert all(question.askers.acquire(timeout=60) for _ in range(6))
         go_on.set()
         assert first.result() == 1
         assert [answer.result() for answer in later] == [2] * 5

@@ -86,7 +86,7 @@ def test_only_changes_go_by_sudo(scontrol: Script, tmp_path: Path) -> None:
     sudo = tmp_path / "sudo"
     sudo.write_text('#!/bin/sh\nprintf \'["%s", "%s", "%s"]\' "$@"\n')
     sudo.chmod(0o755)
-    by_sudo = SlurmCommand(timeout=1.0, path=command.path, before_changes=("sudo", "-n"))
+    by_sudo = SlurmCommand(path=command.path, before_changes=("sudo", "-n"))
     assert by_sudo.ask("scontrol", "ping") == "alone\n"
     assert json.loads(by_sudo.change("scontrol", "a b")) == ["-n", "scontrol", "a b"]
 
