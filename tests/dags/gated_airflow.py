@@ -8,6 +8,7 @@ kill it in the midst of its work, however fast it is.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -67,6 +68,7 @@ def fork(folder: Path, name: str, *arguments: str) -> int:
 
 def serve(folder: Path) -> None:
     """Run all services until one of them ends; a kill of the group ends them all."""
+    gc.freeze()  # none of the forks looks for garbage in what all of them share
     os.waitpid(fork(folder, "migration", "db", "migrate"), 0)
     for name, arguments in SERVICES.items():
         fork(folder, name, *arguments)
