@@ -50,7 +50,7 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     cause = candidates[0].why if len(candidates) == 1 else ""
     of_them = frozenset(c.rank for c in candidates if c.rank is not None)
     rest = waiting - of_them
-    return Finding("wait graph", "hang", cause, candidates, rest, evidence, cannot_end=bool(stuck))
+    return Finding("wait graph", "hang", cause, candidates, rest, evidence)
 
 
 def _evidence(stall: Stall) -> Evidence:
