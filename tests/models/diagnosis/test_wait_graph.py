@@ -80,3 +80,12 @@ def test_an_operation_that_all_entered_names_nobody() -> None:
     assert finding is not None
     assert [candidate.weight for candidate in finding.candidates] == [0.25] * 4
     assert finding.cause == ""
+    assert not finding.cannot_end  # clocks that are apart show it for a moment
+
+
+def test_what_cannot_end_is_a_circle_or_a_mismatch() -> None:
+    circle = wait_finding([stall({0}, {1}, 1), stall({1}, {0}, 2)])
+    absent = wait_finding([stall({0, 1}, {2})])
+    assert circle is not None
+    assert absent is not None
+    assert (circle.cannot_end, absent.cannot_end) == (True, False)
