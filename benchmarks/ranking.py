@@ -32,12 +32,9 @@ from forewarn.evaluation.prediction.ranking import average_precision_draws
 from forewarn.features.prediction.instances import UNKNOWN
 from forewarn.features.time_units import DAY
 from forewarn.models.prediction.baselines import LogisticModel
-from forewarn.models.prediction.calibration import (
-    calibration_slope,
-    fit_calibration,
-    prior_correction,
-)
+from forewarn.models.prediction.calibration import fit_calibration, prior_correction
 from forewarn.models.prediction.log_odds import logit, sigmoid
+from forewarn.models.prediction.reliability import calibration_slope
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
@@ -144,7 +141,7 @@ def _slope(study: Study, scores: Sequence[Floats]) -> float:
         calibration = fit_calibration(past, labels, start=prior, weights=weights)
         probabilities.append(calibration.apply(sigmoid(scores[number])))
         outcomes.append(study.instances.label[window.tested])
-    return calibration_slope(np.concatenate(probabilities), np.concatenate(outcomes))[0]
+    return calibration_slope(list(zip(probabilities, outcomes, strict=True)))[0]
 
 
 @dataclass(frozen=True)
