@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +23,13 @@ from forewarn.pipelines.doctor.layout import layout_of
 from forewarn.pipelines.doctor.page import render_doctor
 from forewarn.pipelines.doctor.usable import UsableInstances
 from forewarn.pipelines.prediction_job import open_store
+from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
 from forewarn.pipelines.storage.record_store import RecordStore, check_labels
-from forewarn.pipelines.storage.remote_path import Location
+from forewarn.pipelines.storage.remote_path import Location, RemotePath
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["examine", "write_report"]
@@ -104,9 +105,8 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     store = open_store(records, settings)
     examination, files = _Examination(), store.files()
     items = [(path, date, asdict(store.kinds)) for date, path in files]
-    executor = settings.executor.executor
-    with executor.started() as slices, progress_bar(len(files), "doctor", "file") as bar:
-        for file in slices.map(survey_file, items):
+    with progress_bar(len(files), "doctor", "file") as bar:
+        for file in _surveys(records, items, settings.executor.executor):
             examination.add(file)
             bar.update()
     if not examination.rows:
@@ -182,6 +182,19 @@ def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str,
 def _column(column: ColumnSurvey) -> dict[str, Any]:
     counts = asdict(replace(column, first={}, last={}))
     return {name: value for name, value in counts.items() if name not in ("first", "last")}
+
+
+def _surveys(
+    records: Location,
+    items: Sequence[tuple[Location, dt.date, dict[str, tuple[str, ...]]]],
+    executor: Executor,
+) -> Iterator[dict[str, Any]]:
+    """Survey files where the executor says; those of a store here, since its keys do not cross."""
+    if isinstance(records, RemotePath):
+        yield from map(survey_file, items)
+        return
+    with executor.started() as slices:
+        yield from slices.map(survey_file, items)
 
 
 def _causes(folder: Location) -> dict[str, list[tuple[int, str]]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 import socket
 import subprocess
@@ -150,14 +151,20 @@ def test_records_of_a_bucket_read_as_those_of_a_folder(folder: Path, address: st
     ]
 
 
-def test_a_list_made_of_a_bucket_has_the_same_bytes_compacted_or_not(
-    records: Path, config: Path, address: str, tmp_path: Path
+def test_what_is_made_of_a_bucket_has_the_same_bytes_compacted_or_not(
+    records: Path, config: Path, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     week = tmp_path / "week"
     for day in range(12, 20):
         date = f"date=2025-01-{day}"
         shutil.copytree(records / date, week / date)
     uri, lists = sent(week, address, "lists"), []
+    examined = list[dict[str, Any]]()
+    for place in (str(week), uri):
+        assert main(["doctor", place, "--config", str(config), "--json"]) == 0
+        examined.append(json.loads(capsys.readouterr().out))
+        del examined[-1]["layout"]  # names the place
+    assert examined[0] == examined[1]
     for number, place in enumerate((str(week), uri, uri)):
         if number == 2:
             assert main(["compact", "--records", uri]) == 0
