@@ -23,8 +23,8 @@ from forewarn.features.records.runs import Runs
 from forewarn.features.records.table import (
     MACHINE,
     CheckReport,
+    NoRecordsError,
     Records,
-    RecordsError,
     TextColumn,
 )
 from forewarn.features.records.timeline import Timeline, lay_out
@@ -241,7 +241,7 @@ def _sight(read: ReadSpan, span: Span, margin: int) -> _Sighting:
 def _seen_in(read: ReadSpan, span: Span) -> CheckReport:
     try:
         return read(span).seen
-    except RecordsError:  # there is none
+    except NoRecordsError:
         return CheckReport()
 
 

@@ -111,7 +111,9 @@ class _Spacing(NamedTuple):
 
 
 class Spacings:
-    """Whether the spacing of records fits the interval, asked of all slices of a fleet together.
+    """Whether the spacing of records fits the interval, asked of all parts of a fleet together.
+
+    A part is a slice of GPUs or a span of time.
 
     Parameters
     ----------
@@ -137,11 +139,16 @@ class Spacings:
         with self._lock:
             self._counts += counts
             self._odd = self._odd or odd
-        if self._whole:
-            self.check()
+        if odd is not None and self._whole:
+            raise odd
 
-    def check(self) -> None:
+    def check(self, name: str) -> None:
         """Refuse the records of all slices that were added.
+
+        Parameters
+        ----------
+        name : str
+            Where they come from, for the message.
 
         Raises
         ------
@@ -149,7 +156,7 @@ class Spacings:
             If the median spacing is off by more than half an interval.
         """
         if self._odd is not None and _are_odd(self._counts):
-            raise self._odd
+            raise RecordsError(f"{name}: {self._odd}")
 
 
 def _are_odd(counts: npt.NDArray[np.int64]) -> bool:

@@ -16,6 +16,7 @@ from forewarn.evaluation.prediction.fleet_survey import (
 from forewarn.evaluation.prediction.instance_survey import InstanceSurvey, survey_instances
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.prediction_job import Job
@@ -76,10 +77,15 @@ class WindowedRecords:
         store, margin = job.store, margin_of(job.store.interval)
         spans = _spans(store)
         keys = replace(store, kinds=FeatureKinds(), groups=())
+        spacings = Spacings()  # a span alone says nothing of the interval
         once = lru_cache(lambda _: store.read())
-        read = once if len(spans) == 1 else lambda span: store.read(span.start, span.end)
-        look = once if len(spans) == 1 else lambda span: keys.read(span.start, span.end)
+
+        def in_spans(store: RecordStore) -> ReadSpan:
+            return lambda span: store.read(span.start, span.end, spacings=spacings)
+
+        read, look = (once, once) if len(spans) == 1 else (in_spans(store), in_spans(keys))
         fleet = survey_fleet(look, spans, margin, store.reported)
+        spacings.check(str(store.folder))
         recipe = job.walk_settings.recipe
         survey = survey_instances(look, spans, margin, fleet, recipe, times(fleet))
         return cls(job, fleet, survey, spans, read)

@@ -10,6 +10,7 @@ from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
+from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FAILURE, FeatureKinds, Records, RecordsError
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.threads import in_threads
@@ -78,20 +79,28 @@ class RecordStore:
         tables = (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES)
         return any(path.exists() for path in tables) or FAILURE in self.columns()
 
-    def read(self, start: int | None = None, end: int | None = None) -> Records:
+    def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        spacings: Spacings | None = None,
+    ) -> Records:
         """Read the records of [start, end).
 
         Parameters
         ----------
         start, end : int, optional
             Nanoseconds since 1970 UTC.
+        spacings : Spacings, optional
+            Of several reads that are judged together.
 
         Raises
         ------
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        return self.served(read_until_still(lambda: self._read(start, end))[0])
+        return self.served(read_until_still(lambda: self._read(start, end, spacings=spacings))[0])
 
     def read_known(
         self, start: int | None = None, end: int | None = None
@@ -168,7 +177,12 @@ class RecordStore:
         return StoredFleet.of(sources, query, older, known, look, n_slices)
 
     def _read(
-        self, start: int | None, end: int | None, *, with_older: bool = False
+        self,
+        start: int | None,
+        end: int | None,
+        *,
+        spacings: Spacings | None = None,
+        with_older: bool = False,
     ) -> tuple[Records, States | None]:
         """Read the records of [start, end); of the files whose dates begin before, only failures.
 
@@ -179,7 +193,7 @@ class RecordStore:
         """
         sources, older, query = self._sources(start, end, with_older=with_older)
         check_memory(self.folder, sum(s.n_rows for s in sources), len(self.kinds.names))
-        return assemble(sources, query, older)
+        return assemble(sources, query, older, spacings)
 
     def _sources(
         self, start: int | None, end: int | None, *, with_older: bool

@@ -133,7 +133,7 @@ class StoredFleet:
         parts = [part for part in read_or_empty if isinstance(part, _Slice)]
         if not parts and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
-        spacings.check()
+        spacings.check(query.name)
         serials = tuple(sorted(serial for part in parts for serial in part.serials))
         return cls(
             sources,
