@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import numpy.typing as npt
 from hypothesis import given
@@ -40,12 +42,12 @@ def test_no_failure_gives_a_second_positive_before_each_has_given_one(
 
 @given(positives(), st.integers(0, 50), st.randoms())
 def test_the_order_of_rows_and_of_failures_decides_nothing(
-    case: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]], n: int, random: st.DataObject
+    case: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]], n: int, random: Random
 ) -> None:
     failure, own = case
     hashes = of_failures(failure)
     rows = list(range(len(failure)))
-    random.shuffle(rows)  # type: ignore[attr-defined]
+    random.shuffle(rows)
     other = failure.max() - failure[rows]  # numbered from the other end
     shuffled = thin_positives(other, hashes[rows], own[rows], n)
     chosen = thin_positives(failure, hashes, own, n)
