@@ -56,9 +56,9 @@ def test_reliability_halves_towards_the_top() -> None:
     probabilities = np.arange(16) / 20
     labels = np.array([0] * 12 + [0, 1, 1, 1], dtype=np.int8)
     bins = reliability([(probabilities, labels)], 4)
-    assert [one.count for one in bins] == [8, 4, 2, 2]
-    assert [one.positives for one in bins] == [0, 0, 1, 2]
-    assert [one.observed for one in bins] == [0.0, 0.0, 0.5, 1.0]
+    assert [part.count for part in bins] == [8, 4, 2, 2]
+    assert [part.positives for part in bins] == [0, 0, 1, 2]
+    assert [part.observed for part in bins] == [0.0, 0.0, 0.5, 1.0]
     assert bins[1].low == 0.4
     assert bins[1].high == 0.55
     assert bins[1].mean_probability == pytest.approx(0.475)
@@ -66,7 +66,7 @@ def test_reliability_halves_towards_the_top() -> None:
 
 def test_equal_probabilities_share_a_bin() -> None:
     bins = reliability(judged([0.1] * 10, [0] * 10), 5)
-    assert [one.count for one in bins] == [10]
+    assert [part.count for part in bins] == [10]
 
 
 def test_reliability_of_nothing_has_no_bins() -> None:
@@ -84,8 +84,8 @@ def test_reliability_counts_every_instance_once(values: list[float], n_bins: int
     probabilities = np.array(values)
     labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
     bins = reliability([(probabilities, labels)], n_bins)
-    assert sum(one.count for one in bins) == len(values)
-    assert sum(one.positives for one in bins) == labels.sum()
+    assert sum(part.count for part in bins) == len(values)
+    assert sum(part.positives for part in bins) == labels.sum()
     assert len(bins) <= n_bins
     assert all(lower.high < upper.low for lower, upper in pairwise(bins))
 
