@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Final, NewType
 
-__all__ = ["DAY", "HOUR", "Nanoseconds", "RecordCount"]
+__all__ = ["DAY", "HOUR", "Nanoseconds", "RecordCount", "date_of", "midnight_of"]
 
 Nanoseconds = NewType("Nanoseconds", int)
 RecordCount = NewType("RecordCount", int)
 
 HOUR: Final = Nanoseconds(3_600_000_000_000)
 DAY: Final = Nanoseconds(24 * HOUR)
+
+_EPOCH = dt.date(1970, 1, 1)
+
+
+def date_of(moment: int) -> dt.date:
+    """Return the date, UTC, of nanoseconds since 1970.
+
+    Examples
+    --------
+    >>> date_of(DAY - 1)
+    datetime.date(1970, 1, 1)
+    """
+    return _EPOCH + dt.timedelta(days=moment // DAY)
+
+
+def midnight_of(date: dt.date) -> Nanoseconds:
+    """Return when a date begins, UTC, nanoseconds since 1970.
+
+    Examples
+    --------
+    >>> midnight_of(dt.date(1970, 1, 2)) == DAY
+    True
+    """
+    return Nanoseconds((date - _EPOCH).days * DAY)

@@ -18,7 +18,7 @@ from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FeatureKinds, Records
-from forewarn.features.time_units import DAY
+from forewarn.features.time_units import DAY, midnight_of
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso
@@ -150,8 +150,8 @@ def _spans(store: RecordStore) -> tuple[Span, ...]:
     """Return spans of whole dates, none of many more rows than can be looked at together."""
     rows: dict[int, int] = {}
     for date, path in store.files():
-        day = (date.toordinal() - 719_163) * DAY
-        rows[day] = rows.get(day, 0) + open_parquet(path).metadata.num_rows
+        begin = midnight_of(date)
+        rows[begin] = rows.get(begin, 0) + open_parquet(path).metadata.num_rows
     days = sorted(rows)
     starts, n = [days[0]], 0
     for day in days:

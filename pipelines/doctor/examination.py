@@ -16,6 +16,7 @@ from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.key_survey import KeySurvey, KeyTotals
 from forewarn.features.records.table import DAY, RecordsError
+from forewarn.features.time_units import date_of
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.doctor.fleet_parts import ROWS_AT_ONCE, FleetParts
@@ -33,8 +34,6 @@ from forewarn.pipelines.storage.remote_path import Location, RemotePath
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["examine", "write_report"]
-
-_EPOCH = dt.date(1970, 1, 1)
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class _Examination:
         self.misfiled += file["misfiled"]
         self.files_without.update(file["absent"])
         for number, count in zip(*file["days"], strict=True):
-            self.by_day[_EPOCH + dt.timedelta(days=int(number))] += int(count)
+            self.by_day[date_of(int(number) * DAY)] += int(count)
         for fields in file["columns"]:
             survey = ColumnSurvey(**fields)
             known = self.columns.get(survey.name)

@@ -19,12 +19,12 @@ from forewarn.features.records.column_survey import (
 from forewarn.features.records.file_check import Columns, check_keys, check_values
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.table import DAY, MACHINE, SLOT, Column, FeatureKinds
+from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.parquet_files import work_on_columns
 from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["survey_file"]
 
-_EPOCH = dt.date(1970, 1, 1).toordinal()
 _NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -65,7 +65,7 @@ def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> 
         "serials": keys.serial.texts,
         "machines": texts[MACHINE],
         "without_key": len(keys.keep) - len(rows),
-        "misfiled": int((days != date.toordinal() - _EPOCH).sum()),
+        "misfiled": int((days != midnight_of(date) // DAY).sum()),
         "days": np.unique(days, return_counts=True),
         "absent": sorted(set(kinds.names) - set(columns.column_names)),
         **_surveys(file, kinds, columns, keys.serial, rows),

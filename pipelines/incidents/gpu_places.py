@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from forewarn.features.errors import InputError
 from forewarn.features.records.table import MACHINE, SERIAL, SLOT
-from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.parquet_files import open_parquet
 from forewarn.pipelines.storage.table_columns import names_of
@@ -52,7 +52,7 @@ class GpuPlaces:
         return next(iter(serials)) if len(serials) == 1 else None
 
     def _in_machine(self, machine: str, at: Nanoseconds, slot: int | None) -> set[str]:
-        day = dt.date(1970, 1, 1) + dt.timedelta(days=at // DAY)
+        day = date_of(at)
         for date in (day, day - dt.timedelta(days=1)):
             table = self._day(date)
             rows = pc.equal(table[MACHINE], machine)

@@ -14,7 +14,7 @@ from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FAILURE, FeatureKinds, Records, RecordsError
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.threads import in_threads
-from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.storage.failures_table import (
     FAILURES_TABLE,
     INCIDENT_FAILURES,
@@ -203,7 +203,7 @@ class RecordStore:
         chosen = [path for _, path in self._chosen(files, start, end)]
         late = len(chosen) - _MOST_OPEN  # the newest are those that a collector writes anew
         sources = [ParquetSource(path, stays_open=i >= late) for i, path in enumerate(chosen)]
-        older = [] if start is None or not with_older else _until(files, _date(start))
+        older = [] if start is None or not with_older else _until(files, date_of(start))
         in_threads(lambda source: source.n_rows, sources)  # reads the heads
         check_labels(sources)
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
@@ -213,8 +213,8 @@ class RecordStore:
         self, listed: Sequence[tuple[dt.date, Location]], start: int | None, end: int | None
     ) -> list[tuple[dt.date, Location]]:
         """Return the files whose date can hold records of [start, end)."""
-        low = dt.date.min if start is None else _date(start)
-        high = dt.date.max if end is None else _date(end - 1)
+        low = dt.date.min if start is None else date_of(start)
+        high = dt.date.max if end is None else date_of(end - 1)
         files = [(date, path) for date, path in listed if low <= date <= high]
         if not files:
             raise RecordsError(f"{self.folder}: no records from {low} to {high}.")
@@ -239,10 +239,6 @@ class RecordStore:
 
 def _until(files: Sequence[tuple[dt.date, Location]], last: dt.date) -> list[ParquetSource]:
     return [ParquetSource(path) for date, path in files if date <= last]
-
-
-def _date(moment: int) -> dt.date:
-    return dt.date(1970, 1, 1) + dt.timedelta(days=moment // DAY)
 
 
 def check_labels(sources: Sequence[ParquetSource]) -> None:
