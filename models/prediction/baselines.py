@@ -218,11 +218,15 @@ class LogisticModel:
         """Fit on n instances; `ends` is not used."""
         del ends
         from sklearn.linear_model import LogisticRegression
+        from threadpoolctl import threadpool_limits
 
         weighted = loss_weights(labels, weights, self.positive_weight)
         self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
         regression = LogisticRegression(solver="newton-cholesky")
-        regression.fit(self._table(inputs), labels, sample_weight=weighted)
+        # A few hundred columns gain nothing by a second thread; threads that wait for each other
+        # on a busy host take ten times the CPU, and a sum's order would depend on their number.
+        with threadpool_limits(1, user_api="blas"):
+            regression.fit(self._table(inputs), labels, sample_weight=weighted)
         self.coefficients_ = regression.coef_[0].astype(np.float64)
         self.intercept_ = float(regression.intercept_[0])
         return self

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.models.prediction.baselines import LastValueRule, LogisticModel, RandomModel
@@ -98,6 +100,22 @@ def test_logistic_model_is_at_the_optimum_of_its_penalised_loss() -> None:
     table = model.scaling_.sequence.apply(inputs.sequence[:, -1])
     slopes = table.T @ residual + model.coefficients_[: table.shape[1]]
     assert np.abs(slopes).max() < 0.05
+
+
+def test_logistic_model_is_fitted_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = LogisticRegression.fit
+    threads: list[int] = []
+
+    def counted(self: object, *args: object, **weights: object) -> object:
+        threads.extend(
+            pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"
+        )
+        return fit(self, *args, **weights)
+
+    monkeypatch.setattr(LogisticRegression, "fit", counted)
+    with threadpool_limits(2, user_api="blas"):
+        LogisticModel(seed=0).fit(last_values([1, 2, 3, 4, 5, 6]), LABELS, ONES, ENDS)
+    assert set(threads) == {1}
 
 
 def test_logistic_model_sees_the_last_record_only() -> None:
