@@ -86,7 +86,8 @@ def shares_reached(detector: Detector, pasts: Mapping[str, Past]) -> dict[str, f
             continue
         scores = past.judged.scores
         if scores.size:
-            highest = levels(scores, detector.rules.continuity, detector.rules.share).max()
+            reached = levels(scores, detector.rules.continuity, detector.rules.share).max(axis=1)
+            highest = (reached / model.threshold.of(past.machines)).max()
             if np.isfinite(highest):
-                shares[model.name] = float(highest) / model.threshold.at(len(past.machines))
+                shares[model.name] = float(highest)
     return shares

@@ -75,7 +75,7 @@ class MetricModel:
         """Return the threshold of each machine of a task."""
         if self.threshold is None:
             raise ValueError(f"{self.name} has no threshold.")
-        return self.threshold.each(len(task.machines), task.weights)
+        return self.threshold.each(task.machines, task.weights)
 
 
 @dataclass(slots=True)

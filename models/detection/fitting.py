@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.machine_levels import machine_levels
 from forewarn.models.detection.rules import SURE
 from forewarn.models.detection.task import Task
-from forewarn.models.detection.threshold import Threshold, fit_threshold, pooled_spread
+from forewarn.models.detection.threshold import Threshold, fit_threshold, logarithms, pooled_spread
 
 __all__ = ["Reached", "Suspect", "fit_thresholds", "reached_by", "sample_windows", "suspects"]
 
@@ -39,6 +40,9 @@ class Reached:
         Which would have been named.
     lasting : bool
         It has been so since its first sample.
+    machines : tuple of str
+    by_machine : ndarray of shape (n_machines,)
+        Threshold at which each would just have been named; not finite where nothing can be said.
     """
 
     highest: float
@@ -46,6 +50,14 @@ class Reached:
     days: float
     machine: str = ""
     lasting: bool = False
+    machines: tuple[str, ...] = ()
+    by_machine: Floats = field(default_factory=lambda: np.empty(0, np.float32), compare=False)
+
+    def without(self, levels: Mapping[str, float]) -> Reached:
+        """Return how far the task came beyond the levels of its machines."""
+        own = np.array([levels.get(name, 0.0) for name in self.machines])
+        beyond = np.exp(logarithms(self.by_machine) - own)[np.isfinite(self.by_machine)]
+        return replace(self, highest=float(beyond.max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +109,17 @@ def reached_by(detector: Detector, model: MetricModel, task: Task, days: float) 
     most = int(highest.argmax()) if len(highest) else 0
     if not len(highest) or not np.isfinite(highest[most]):
         return None
-    lasting = bool(highest[most] > 0.0) and done.always(most, float(highest[most]) / SURE)
-    return Reached(float(highest[most]), len(task.machines), days, task.machines[most], lasting)
+    peak, machines = float(highest[most]), task.machines
+    lasting = peak > 0.0 and done.always(most, peak / SURE)
+    return Reached(peak, len(machines), days, machines[most], lasting, machines, highest)
 
 
 def fit_thresholds(
-    reached: Mapping[str, Mapping[str, Reached]], per_day: float, out: Container[str] = ()
+    reached: Mapping[str, Mapping[str, Reached]],
+    per_day: float,
+    out: Container[str] = (),
+    *,
+    names_tell: bool = False,
 ) -> dict[str, Threshold]:
     """Fit the threshold of each metric to what healthy tasks reach (`fit_threshold`).
 
@@ -114,13 +131,37 @@ def fit_thresholds(
         False alarms by each metric, per task and day.
     out : container of str
         Tasks that do not count.
+    names_tell : bool
+        A name is the same machine in each task: then each has a threshold of its own.
     """
     certain = {
         metric: [of_task for task, of_task in tasks.items() if task not in out]
         for metric, tasks in reached.items()
     }
     spread = _spread(certain.values())
-    return {metric: _fitted(tasks, per_day, spread) for metric, tasks in certain.items()}
+    usual = {metric: _fitted(tasks, per_day, spread) for metric, tasks in certain.items()}
+    return _by_machine(usual, certain, per_day) if names_tell else usual
+
+
+def _by_machine(
+    usual: Mapping[str, Threshold], certain: Mapping[str, Sequence[Reached]], per_day: float
+) -> dict[str, Threshold]:
+    """Give machines thresholds of their own: as much above what each reaches as all others."""
+    levels = {
+        metric: machine_levels((task.machines, task.by_machine) for task in tasks)
+        for metric, tasks in certain.items()
+    }
+    beyond = {
+        metric: [task.without(levels[metric]) for task in tasks]
+        for metric, tasks in certain.items()
+    }
+    spread = _spread(beyond.values())
+    return {
+        metric: threshold.by_machine(
+            _fitted(beyond[metric], per_day, spread, threshold.slope), levels[metric]
+        )
+        for metric, threshold in usual.items()
+    }
 
 
 def _spread(metrics: Iterable[Sequence[Reached]]) -> float:
@@ -130,7 +171,9 @@ def _spread(metrics: Iterable[Sequence[Reached]]) -> float:
     )
 
 
-def _fitted(tasks: Sequence[Reached], per_day: float, spread: float) -> Threshold:
+def _fitted(
+    tasks: Sequence[Reached], per_day: float, spread: float, slope: float | None = None
+) -> Threshold:
     if not tasks:
         return Threshold(base=float(np.log(1e6)), slope=0.0, margin=0.0, tail=0.05)
     return fit_threshold(
@@ -139,6 +182,7 @@ def _fitted(tasks: Sequence[Reached], per_day: float, spread: float) -> Threshol
         [task.days for task in tasks],
         per_day=per_day,
         spread=spread,
+        slope=slope,
     )
 
 

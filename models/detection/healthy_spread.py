@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HealthySpread", "Range"]
+__all__ = ["HealthySpread", "Range", "names_tell"]
 
 Floats = npt.NDArray[np.float32]
 Range = tuple[float, float]
@@ -46,3 +46,12 @@ class HealthySpread:
         ranges = [self.machines.get(machine, (-most, most)) for machine in machines]
         bounds = np.clip(np.array(ranges, dtype=np.float32).reshape(-1, 2), -most, most)
         return bounds[:, 0], bounds[:, 1]
+
+
+def names_tell(spreads: Iterable[HealthySpread]) -> bool:
+    """Tell whether machines have the same names in each task of a site.
+
+    Where names are given anew, as ranks are, what a machine differs by follows its name on no
+    metric.
+    """
+    return any(spread.machines for spread in spreads)

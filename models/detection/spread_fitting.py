@@ -11,7 +11,7 @@ import numpy.typing as npt
 from forewarn.features.detection.frozen_sensors import frozen, longest_runs
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.healthy_spread import HealthySpread, Range
+from forewarn.models.detection.healthy_spread import HealthySpread, Range, names_tell
 from forewarn.models.detection.task import Task
 
 __all__ = [
@@ -134,7 +134,7 @@ def learned_from_each_other(spreads: Sequence[HealthySpread]) -> list[HealthySpr
     >>> [spread.offset for spread in learned_from_each_other(own)]
     [0.2, 0.2, 0.4, 0.0]
     """
-    if any(spread.machines for spread in spreads):
+    if names_tell(spreads):
         return list(spreads)
     known = [spread.offset for spread in spreads if 0.0 < spread.offset < np.inf]
     least = float(np.median(known)) if known else 0.0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-__all__ = ["LEAST", "SPREAD", "Threshold", "fit_threshold", "pooled_spread"]
+__all__ = ["LEAST", "SPREAD", "UPPER", "Threshold", "fit_threshold", "logarithms", "pooled_spread"]
 
 LEAST = 1.0  # a score of 1 is the floor of a metric: less than that is no effect to act on
 _LEAST_TAIL = 0.05
@@ -20,7 +20,7 @@ _SMALLEST = 0.2  # scores below it are alike: nothing happens there
 # is known of the site is worth what 16 pulls of the upper fifth show of one of them.
 SPREAD, _SITE_METRICS, _METRIC_PULLS = 0.25, 4.0, 16.0
 _PRIOR_PULLS = 8.0  # that make the spread as sure as it is before the first pull
-_UPPER = 0.8  # quantile from which on a pull tells of the tail
+UPPER = 0.8  # quantile from which on a pull tells of the tail
 _NORMAL_UPPER, _NORMAL_EXCESS = 0.8416, 0.5584  # of a normal variable: that quantile, mean excess
 _MOST_ALARMS = 0.2  # of the pulls: a larger share is no tail
 _BEYOND_REACHED = 1.5  # over the root of the pulls: how far above all of them a next one may be
@@ -37,31 +37,67 @@ class Threshold:
     Attributes
     ----------
     base, slope, margin, tail : float
+    machines : mapping of str to float
+        By how much the logarithm is higher, or lower if negative, for a machine that healthy tasks
+        have shown well. All others have the threshold of the task.
     """
 
     base: float
     slope: float
     margin: float
     tail: float
+    machines: Mapping[str, float] = field(default_factory=dict)
 
     def at(self, n_machines: int) -> float:
         """Return the threshold of a task of so many machines."""
-        size = self.base + self.slope * float(np.log(max(n_machines, 1)))
-        return max(float(np.exp(size + self.margin)), LEAST)
+        return max(float(np.exp(self._log_at(n_machines))), LEAST)
 
-    def each(self, n_machines: int, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _log_at(self, n_machines: int) -> float:
+        size = self.base + self.slope * float(np.log(max(n_machines, 1)))
+        return size + self.margin
+
+    def of(self, machines: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the threshold of every machine of a task, whoever is likely to fail."""
+        if not self.machines:
+            return np.full(len(machines), self.at(len(machines)))
+        above = np.array([self.machines.get(name, 0.0) for name in machines])
+        return np.maximum(np.exp(self._log_at(len(machines)) + above), LEAST)
+
+    def each(
+        self, machines: Sequence[str], weights: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
         """Return the threshold of every machine of a task.
 
         Parameters
         ----------
-        n_machines : int
+        machines : sequence of str
         weights : ndarray of shape (n_machines,)
             How many times as likely a false alarm on each may be, at most. A tail is known only
             roughly: it is taken for the thinnest where a machine needs less, so that a wrong list
             costs nothing, and as it was fitted where it needs more.
         """
         tails = np.where(weights > 1.0, min(self.tail, _LEAST_TAIL), self.tail)
-        return np.asarray(self.at(n_machines) * weights**-tails)
+        return np.asarray(self.of(machines) * weights**-tails)
+
+    def by_machine(self, levelled: Threshold, levels: Mapping[str, float]) -> Threshold:
+        """Give machines thresholds of their own.
+
+        Parameters
+        ----------
+        levelled : Threshold
+            Fitted with the same slope to what machines reach without their levels.
+        levels : mapping of str to float
+            By which the logarithm of what each reaches lies above that of the others.
+
+        Examples
+        --------
+        >>> usual = Threshold(base=1.0, slope=0.0, margin=2.0, tail=0.1)
+        >>> quiet = usual.by_machine(Threshold(0.5, 0.0, 1.5, 0.1), {"a": -0.25})
+        >>> quiet.machines
+        {'a': -1.25}
+        """
+        shift = levelled.base + levelled.margin - self.base - self.margin
+        return replace(self, machines={name: shift + level for name, level in levels.items()})
 
 
 def fit_threshold(
@@ -71,6 +107,7 @@ def fit_threshold(
     *,
     per_day: float,
     spread: float = SPREAD,
+    slope: float | None = None,
 ) -> Threshold:
     """Fit it to the highest threshold at which each healthy pull would still have named somebody.
 
@@ -92,6 +129,8 @@ def fit_threshold(
         False alarms per task and day.
     spread : float
         The deviation that is known from other metrics (`pooled_spread`).
+    slope : float, optional
+        Over the logarithm of the number of machines, where it is known; else it is fitted.
 
     Raises
     ------
@@ -100,7 +139,7 @@ def fit_threshold(
     """
     if not np.size(highest):
         raise ValueError("no pull to fit a threshold to.")
-    slope, base, rest = _levelled(highest, n_machines)
+    slope, base, rest = _levelled(highest, n_machines, slope)
     n, excess = len(rest), rest[rest >= base] - base
     spread = (_METRIC_PULLS * spread + excess.sum() / _NORMAL_EXCESS) / (
         _METRIC_PULLS + len(excess)
@@ -152,15 +191,20 @@ def pooled_spread(metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> flo
     return float(total / weight)
 
 
+def logarithms(reached: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the logarithms of what is reached, where something happens."""
+    return np.log(np.maximum(np.asarray(reached, dtype=np.float64), _SMALLEST))
+
+
 def _levelled(
-    highest: npt.ArrayLike, n_machines: npt.ArrayLike
+    highest: npt.ArrayLike, n_machines: npt.ArrayLike, slope: float | None = None
 ) -> tuple[float, float, npt.NDArray[np.float64]]:
     """Return the slope over sizes, and without it the base of the tail and the logarithms."""
-    logs = np.log(np.maximum(np.asarray(highest, dtype=np.float64), _SMALLEST))
+    logs = logarithms(highest)
     sizes = np.log(np.asarray(n_machines, dtype=np.float64))
-    slope = _slope(sizes, logs)
+    slope = _slope(sizes, logs) if slope is None else slope
     rest = logs - slope * sizes
-    return slope, float(np.quantile(rest, _UPPER)), rest
+    return slope, float(np.quantile(rest, UPPER)), rest
 
 
 def _slope(sizes: npt.NDArray[np.float64], logs: npt.NDArray[np.float64]) -> float:

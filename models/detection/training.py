@@ -13,6 +13,7 @@ from forewarn.models.detection.fitting import (
     reached_by,
     suspects,
 )
+from forewarn.models.detection.healthy_spread import names_tell
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.shown_spreads import ShownSpreads
 from forewarn.models.detection.training_task import Source, job_of
@@ -199,5 +200,6 @@ def _thresholded(
     per_day: float,
 ) -> list[MetricModel]:
     """Give metrics thresholds: any may raise the alarm, so that each has its part of them."""
-    thresholds = fit_thresholds(reached, per_day, out)
+    same = names_tell(model.usual for model in models)
+    thresholds = fit_thresholds(reached, per_day, out, names_tell=same)
     return [replace(model, threshold=thresholds[model.name]) for model in models]

@@ -107,10 +107,9 @@ class StudySet:
         for model in detector.metrics:
             done = detector.examine(task, model, None, paused)
             if done is not None and model.threshold is not None:
-                reached = done.highest()
-                most = int(reached.argmax())
-                by = float(reached[most]) / model.threshold.at(len(task.machines))
-                strongest.append((task.machines[most], by))
+                by = done.highest() / model.threshold.of(task.machines)
+                most = int(by.argmax())
+                strongest.append((task.machines[most], float(by[most])))
         return tuple(strongest)
 
 

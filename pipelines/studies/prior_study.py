@@ -35,28 +35,35 @@ class _Day:
 
     Attributes
     ----------
+    machines : tuple of str
     earlier, reached : ndarrays of shape (n_metrics, n_machines)
         In the hours before the day, and in the day.
     """
 
+    machines: tuple[str, ...]
     earlier: npt.NDArray[np.float64]
     reached: npt.NDArray[np.float64]
 
     def alarms(self, detector: Detector, listed: Flags) -> int:
         """Return the machines that would have been named with a list."""
-        weights, n = list_weights(listed), self.reached.shape[1]
-        named = np.zeros(n, dtype=bool)
+        weights = list_weights(listed)
+        named = np.zeros(len(self.machines), dtype=bool)
         for model, reached in zip(detector.metrics, self.reached, strict=True):
             if model.threshold is not None:
-                named |= reached >= model.threshold.each(n, weights)
+                named |= reached >= model.threshold.each(self.machines, weights)
         return int(named.sum())
 
 
-def _nearest(detector: Detector, reached: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+def _nearest(
+    detector: Detector, machines: Sequence[str], reached: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
     """Return the machines in order of how near they came to an alarm."""
-    n = reached.shape[1]
-    needed = np.array([m.threshold.at(n) if m.threshold else np.inf for m in detector.metrics])
-    return np.argsort(-(reached / needed[:, None]).max(axis=0))
+    shares = [
+        of_metric / model.threshold.of(machines)
+        for model, of_metric in zip(detector.metrics, reached, strict=True)
+        if model.threshold is not None
+    ]
+    return np.argsort(-np.max(shares, axis=0))
 
 
 def alarm_figures(detector: Detector, n_days: int, seed: int) -> dict[str, Any]:
@@ -109,7 +116,7 @@ def _look(detector: Detector, task: SimulatedTask) -> _Day:
                 pasts[model.name] = done.past
                 highest = np.maximum(reached[when, number], done.highest())
                 reached[when, number] = highest
-    return _Day(reached[0], reached[1])
+    return _Day(task.machines, reached[0], reached[1])
 
 
 def _lists(generator: np.random.Generator, detector: Detector, day: _Day) -> dict[str, list[Flags]]:
@@ -119,8 +126,8 @@ def _lists(generator: np.random.Generator, detector: Detector, day: _Day) -> dic
     chosen = {
         "none": [np.empty(0, dtype=np.int64)],
         "random": [generator.choice(n, m, replace=False) for _ in range(_RANDOM)],
-        "adversarial": [_nearest(detector, day.earlier)[:m]],
-        "hindsight": [_nearest(detector, day.reached)[:m]],
+        "adversarial": [_nearest(detector, day.machines, day.earlier)[:m]],
+        "hindsight": [_nearest(detector, day.machines, day.reached)[:m]],
     }
     return {
         name: [np.isin(np.arange(n), machines) for machines in lists]

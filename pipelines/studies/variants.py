@@ -16,6 +16,7 @@ from forewarn.models.detection.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.fitting import fit_thresholds, reached_by, sample_windows
+from forewarn.models.detection.healthy_spread import names_tell
 from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.spread_fitting import fit_healthy_spread, task_spread_of
@@ -159,7 +160,8 @@ class Variants:
             }
             for model in metrics
         }
-        thresholds = fit_thresholds(reached, self.per_day / len(metrics))
+        same = rules.mode == "forewarn" and names_tell(model.usual for model in metrics)
+        thresholds = fit_thresholds(reached, self.per_day / len(metrics), names_tell=same)
         fitted = [replace(model, threshold=thresholds[model.name]) for model in metrics]
         return replace(detector, metrics=tuple(fitted))
 

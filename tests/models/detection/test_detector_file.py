@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
         (MetricLimits("cpu_usage"),),
         LstmVae(8, weights),
         HealthySpread(0.125, 1.0, 1.0),
-        Threshold(0.5, 0.25, 0.75, 0.1),
+        Threshold(0.5, 0.25, 0.75, 0.1, {"node-3": -0.375}),
     )
     detector = Detector(Rules(mode="minder"), (metric,))
     save_detector(StoredDetector(detector, 10**9, {}), tmp_path)
@@ -49,6 +50,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_was_saved_is_loaded(folder: Path) -> None:
+    (metric,) = load_detector(folder).detector.metrics
+    assert metric.threshold == Threshold(0.5, 0.25, 0.75, 0.1, {"node-3": -0.375})
+
+
+def test_a_detector_from_before_machines_had_thresholds_of_their_own_is_loaded(
+    folder: Path,
+) -> None:
+    path = folder / "detector.json"
+    described = json.loads(path.read_text())
+    assert described["metrics"][0]["threshold"].pop("machines") == {"node-3": -0.375}
+    path.write_text(json.dumps(described))
     (metric,) = load_detector(folder).detector.metrics
     assert metric.threshold == Threshold(0.5, 0.25, 0.75, 0.1)
 

@@ -62,8 +62,8 @@ def test_a_threshold_falls_with_evidence() -> None:
 
 def test_a_listed_machine_needs_less_and_the_others_more() -> None:
     threshold = Threshold(0.0, 0.0, 0.5, 0.2)
-    eased, plain, raised = threshold.each(10, np.array([4.0, 1.0, 0.5]))
-    assert eased < plain == threshold.at(10) < raised
+    eased, plain, raised = threshold.each(("a", "b", "c"), np.array([4.0, 1.0, 0.5]))
+    assert eased < plain == threshold.at(3) < raised
     # A false alarm is as many times as likely as the weight says, and at most so where it is more.
     assert np.log(raised / plain) == pytest.approx(0.2 * np.log(2))
     assert 0.0 < np.log(plain / eased) < 0.2 * np.log(4)
@@ -92,3 +92,12 @@ def test_few_pulls_say_little_of_how_a_site_scatters() -> None:
     assert pooled_spread(one) == SPREAD
     quiet = [([0.0] * 60, [8] * 60)] * 40  # where nothing happens nothing scatters
     assert pooled_spread(quiet) == SPREAD
+
+
+def test_a_machine_of_its_own_is_never_below_the_least_effect_that_matters() -> None:
+    threshold = Threshold(0.0, 0.0, 0.5, 0.2, {"a": -3.0, "b": 1.0})
+    quiet, loud, stranger = threshold.of(("a", "b", "c"))
+    assert (quiet, stranger) == (LEAST, threshold.at(3))
+    assert loud == pytest.approx(threshold.at(3) * np.e)
+    weights = np.array([1.0, 1.0, 0.5])
+    assert threshold.each(("a", "b", "c"), weights)[:2].tolist() == [quiet, loud]

@@ -81,3 +81,26 @@ def test_where_names_tell_machines_apart_each_metric_goes_by_its_own() -> None:
             series[name] += np.float32(by) * np.arange(-4, 4, dtype=np.float32)[:, None] / 4
 
     assert forgiven(trained(known))["three"] < 0.1
+
+
+@pytest.mark.parametrize("named_anew", [False, True])
+def test_machines_have_thresholds_of_their_own_where_names_tell_them_apart(
+    named_anew: bool,
+) -> None:
+    """Machine 0 wanders in each task, the others keep still; ranks may be given anew."""
+
+    def wandering(job: int, series: dict[str, np.ndarray]) -> None:
+        draw = np.random.default_rng([job, 1])
+        for name in NAMES:
+            series[name] += 0.02 * np.arange(-4, 4, dtype=np.float32)[:, None]
+            series[name][0, 100:] += 0.2 * draw.choice([-1, 1])
+            if named_anew:
+                series[name] = series[name][draw.permutation(8)]
+
+    site = trained(wandering, jobs=24)
+    machines = tuple(f"rank-{i}" for i in range(8))
+    for model in site.detector.metrics:
+        assert model.threshold is not None
+        own = model.threshold.of(machines)
+        assert (own[0] > 1.5 * own[1:].max()) is not named_anew
+        assert bool(model.threshold.machines) is not named_anew

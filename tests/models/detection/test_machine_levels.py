@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forewarn.models.detection.fitting import Reached, fit_thresholds
+from forewarn.models.detection.machine_levels import machine_levels
+
+NAMES = ("a", "b", "c", "d")
+
+
+def reached(levels: np.ndarray, names: tuple[str, ...] = NAMES) -> Reached:
+    most = int(levels.argmax())
+    highest = levels.astype(np.float32)
+    return Reached(float(highest[most]), len(names), 0.01, names[most], False, names, highest)
+
+
+def lognormal(generator: np.random.Generator, n: int, loud: float = 3.0) -> list[np.ndarray]:
+    """Return what four machines reach in n tasks, the first of them so many times as much."""
+    factors = np.array([loud, 1.0, 1.0, 1.0])
+    return [factors * generator.lognormal(0.0, 0.2, 4) for _ in range(n)]
+
+
+@pytest.mark.parametrize(("tasks", "believed"), [(8, 1 / 17), (23, 0.5), (55, 0.75)])
+def test_a_level_is_believed_as_far_as_tasks_have_shown_it(tasks: int, believed: float) -> None:
+    names = ("a", "b", "c", "d", "e", "f")
+    levels = machine_levels([(names, np.float32([8.0, 2.0, 2.0, 2.0, 2.0, 2.0]))] * tasks)
+    # The upper fifth of all begins at 2, four times that is the first machine's.
+    assert levels["a"] == pytest.approx(believed * np.log(4.0))
+    assert levels["b"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_machine_of_seven_tasks_is_like_all_others() -> None:
+    assert machine_levels([(NAMES, np.float32([9.0, 1.0, 1.0, 1.0]))] * 7) == {}
+
+
+def test_what_nobody_can_tell_of_a_machine_says_nothing_of_it() -> None:
+    levels = machine_levels([(NAMES, np.float32([-np.inf, np.nan, 1.0, 1.0]))] * 20)
+    assert set(levels) == {"c", "d"}
+
+
+def test_a_quiet_machine_needs_less_a_loud_one_more_and_a_stranger_what_the_task_needs() -> None:
+    tasks = {f"t{i}": reached(row) for i, row in enumerate(lognormal(np.random.default_rng(5), 60))}
+    usual = fit_thresholds({"one": tasks}, 0.02)["one"]
+    own = fit_thresholds({"one": tasks}, 0.02, names_tell=True)["one"]
+    loud, quiet, stranger, _ = own.of(("a", "b", "new", "d"))
+    assert quiet < 0.7 * stranger
+    assert stranger == usual.at(4) == own.at(4)
+    assert loud > 1.5 * quiet
+    assert usual.machines == {}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    logs=st.lists(st.lists(st.floats(-2.0, 3.0), min_size=4, max_size=4), min_size=1, max_size=30),
+    days=st.sampled_from([0.001, 0.5]),
+)
+def test_no_threshold_is_below_what_its_machine_reached(
+    logs: list[list[float]], days: float
+) -> None:
+    tasks = {f"t{i}": reached(np.exp(np.array(row))) for i, row in enumerate(logs)}
+    threshold = fit_thresholds({"one": tasks}, 0.02 / days / 100, names_tell=True)["one"]
+    most = np.exp(np.max(np.array(logs), axis=0))
+    known = np.array([name in threshold.machines for name in NAMES])
+    assert (threshold.of(NAMES)[known] >= most[known].astype(np.float32) * 0.999).all()
