@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.models.detection.adaptation import FIRST_HOUR, Adaptation
+from forewarn.models.detection.adaptation import FIRST_HOUR, Adaptation, shares_reached
 from forewarn.models.detection.detector import Detector, MetricModel
+from forewarn.models.detection.own_past import Judged, Past
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.threshold import Threshold
 
@@ -55,3 +58,14 @@ def test_time_that_calls_share_is_watched_once() -> None:
     known.watched("a", 0, 900)
     known.watched("a", 480, 1380)
     assert known.days == pytest.approx(1380 / 86_400e9)
+
+
+def test_a_share_is_of_what_the_machine_itself_needs() -> None:
+    """Of a loud machine at 6 that needs 8, and a quiet one at 1.8 that needs 2."""
+    own = replace(FITTED, machines={"loud": float(np.log(2.0)), "quiet": -float(np.log(2.0))})
+    detector = replace(DETECTOR, metrics=(replace(DETECTOR.metrics[0], threshold=own),))
+    reached = np.repeat(np.float32([[6.0], [1.8]]), Rules().continuity, axis=1)
+    numbers = np.arange(reached.shape[1])
+    judged = Judged(numbers, reached, np.ones(reached.T.shape, dtype=bool))
+    past = replace(Past.none(("loud", "quiet")), judged=judged)
+    assert shares_reached(detector, {"one": past}) == {"one": pytest.approx(0.9)}
