@@ -64,7 +64,7 @@ def test_a_share_is_of_what_the_machine_itself_needs() -> None:
     """Of a loud machine at 6 that needs 8, and a quiet one at 1.8 that needs 2."""
     own = replace(FITTED, machines={"loud": float(np.log(2.0)), "quiet": -float(np.log(2.0))})
     detector = replace(DETECTOR, metrics=(replace(DETECTOR.metrics[0], threshold=own),))
-    reached = np.repeat(np.float32([[6.0], [1.8]]), Rules().continuity, axis=1)
+    reached = np.repeat(np.array([[6.0], [1.8]], np.float32), Rules().continuity, axis=1)
     numbers = np.arange(reached.shape[1])
     judged = Judged(numbers, reached, np.ones(reached.T.shape, dtype=bool))
     past = replace(Past.none(("loud", "quiet")), judged=judged)

@@ -26,18 +26,18 @@ def lognormal(generator: np.random.Generator, n: int, loud: float = 3.0) -> list
 @pytest.mark.parametrize(("tasks", "believed"), [(8, 1 / 17), (23, 0.5), (55, 0.75)])
 def test_a_level_is_believed_as_far_as_tasks_have_shown_it(tasks: int, believed: float) -> None:
     names = ("a", "b", "c", "d", "e", "f")
-    levels = machine_levels([(names, np.float32([8.0, 2.0, 2.0, 2.0, 2.0, 2.0]))] * tasks)
+    levels = machine_levels([(names, np.array([8.0, 2.0, 2.0, 2.0, 2.0, 2.0], np.float32))] * tasks)
     # The upper fifth of all begins at 2, four times that is the first machine's.
     assert levels["a"] == pytest.approx(believed * np.log(4.0))
     assert levels["b"] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_machine_of_seven_tasks_is_like_all_others() -> None:
-    assert machine_levels([(NAMES, np.float32([9.0, 1.0, 1.0, 1.0]))] * 7) == {}
+    assert machine_levels([(NAMES, np.array([9.0, 1.0, 1.0, 1.0], np.float32))] * 7) == {}
 
 
 def test_what_nobody_can_tell_of_a_machine_says_nothing_of_it() -> None:
-    levels = machine_levels([(NAMES, np.float32([-np.inf, np.nan, 1.0, 1.0]))] * 20)
+    levels = machine_levels([(NAMES, np.array([-np.inf, np.nan, 1.0, 1.0], np.float32))] * 20)
     assert set(levels) == {"c", "d"}
 
 
