@@ -165,14 +165,13 @@ class Walk:
         settings, longest = self.settings, self.settings.longest
         compares = not {Strategy.VARIABLE, Strategy.STEADY}.isdisjoint(strategies)
         chosen = {longest, *self.choices(timeline, moment).values()}
-        trained: dict[Nanoseconds, TrainedRecipe] = {}
+        names: dict[Nanoseconds, tuple[str, ...]] = {}
         for span in sorted(settings.training_spans if compares else [longest], reverse=True):
-            names = settings.names if self.compared is None else settings.choosing_names
+            names[span] = settings.names if self.compared is None else settings.choosing_names
             if span in chosen:
-                names = (*settings.names, *settings.baselines)
-            recipe = self.trainer.train(timeline, moment, span, names)
-            if recipe is not None:
-                trained[span] = recipe
+                names[span] = (*settings.names, *settings.baselines)
+        recipes = self.trainer.train_spans(timeline, moment, names)
+        trained = {recipe.training_span: recipe for recipe in recipes}
         return trained if longest in trained else {}
 
     def _spans_used(

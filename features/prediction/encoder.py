@@ -37,8 +37,13 @@ class Encoder:
     def fit(cls, plan: Plan, fleet: Fleet, instances: Instances) -> tuple[Self, InstanceValues]:
         """Fit to the training instances; return their measured values too."""
         measures, values = Measures.fit_values(plan, fleet, instances)
+        return cls.of_values(measures, values), values
+
+    @classmethod
+    def of_values(cls, measures: Measures, values: InstanceValues) -> Self:
+        """Fit to what some measures gave of the training instances."""
         buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
-        return cls(measures, *buckets, values.columns), values
+        return cls(measures, *buckets, values.columns)
 
     def encode(self, values: InstanceValues) -> Inputs:
         """Put measured values into buckets.

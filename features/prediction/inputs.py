@@ -83,8 +83,11 @@ class InstanceValues:
         return len(self.context)
 
     def take(self, rows: npt.NDArray[np.integer]) -> InstanceValues:
-        """Return the instances of `rows`, in that order."""
-        return replace(self, sequence=self.sequence[rows], context=self.context[rows])
+        """Return the instances of `rows`, in that order; columns lie in memory as they do here."""
+        channels = np.moveaxis(self.sequence, -1, 0)[:, rows]
+        return replace(
+            self, sequence=np.moveaxis(channels, 0, -1), context=self.context.T[:, rows].T
+        )
 
 
 @dataclass(frozen=True, slots=True)

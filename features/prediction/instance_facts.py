@@ -68,9 +68,12 @@ class InstanceFacts:
         slots, seen = slots_of_failures(part.timeline)
         self.slots.of_failures[failed], self.slots.seen[failed] = slots, seen
 
-    def frequent_texts(self, name: str) -> tuple[str, ...]:
-        """Return the texts of a column that most instances have."""
+    def frequent_texts(
+        self, name: str, rows: npt.NDArray[np.int64] | None = None
+    ) -> tuple[str, ...]:
+        """Return the texts of a column that most instances have, or most of some `rows`."""
         texts, codes = self.texts[name], self.codes[name]
+        codes = codes if rows is None else codes[rows]
         counts = np.bincount(codes[codes >= 0], minlength=len(texts))
         most = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
         return tuple(texts[i] for i in most if counts[i])

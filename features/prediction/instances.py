@@ -65,6 +65,29 @@ class Instances:
         whole = cls(*columns)
         return whole.take(np.argsort(whole.gpu, kind="stable"))  # a GPU is in one slice alone
 
+    @classmethod
+    def united(cls, several: Sequence[Instances]) -> tuple[Instances, list[npt.NDArray[np.int64]]]:
+        """Return all that are in any of several, by GPU and time, and where those of each are.
+
+        Examples
+        --------
+        >>> row, label = np.zeros(2, np.int64), np.zeros(2, np.int8)
+        >>> gpu = np.zeros(2, np.int32)
+        >>> parts = [Instances(row, gpu, np.array(ends), label) for ends in ([10, 30], [20, 30])]
+        >>> whole, rows = Instances.united(parts)
+        >>> whole.end.tolist(), [each.tolist() for each in rows]
+        ([10, 20, 30], [[0, 2], [1, 2]])
+        """
+        columns = (np.concatenate([getattr(part, name) for part in several]) for name in _COLUMNS)
+        every = cls(*columns)
+        order = np.lexsort((every.end, every.gpu))
+        changes = (np.diff(every.gpu[order]) != 0) | (np.diff(every.end[order]) != 0)
+        first = np.append(True, changes)[: len(order)]
+        number = np.empty(len(order), dtype=np.int64)
+        number[order] = np.cumsum(first) - 1
+        ends = np.cumsum([len(part) for part in several])
+        return every.take(order[first]), np.split(number, ends[:-1])
+
     def at_rows(self, row: npt.NDArray[np.int64]) -> Instances:
         """Return the same instances with their rows numbered as in another timeline."""
         return Instances(row, self.gpu, self.end, self.label)

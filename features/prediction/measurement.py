@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.channel_readings import ChannelReadings, ReadingsOfFleet
 from forewarn.features.prediction.earlier_failures import earlier_failures
+from forewarn.features.prediction.fleet_reading import FleetReading
 from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.hourly_residuals import GpuTypes, HourlyResiduals
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instance_facts import InstanceFacts
-from forewarn.features.prediction.instances import Instances, instances_of_slice
+from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.residuals import ResidualFit
-from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import HOUR
 from forewarn.features.xid_severity import severity
@@ -64,14 +63,20 @@ class Measures:
         span_sums: dict[str, SpanSums] | None = None,
     ) -> tuple[Self, InstanceValues]:
         """Fit to training instances, and measure them: every column is read once for both."""
-        read = _Read.of(plan, fleet, instances, with_codes=True, span_sums=span_sums)
-        categories = {name: read.facts.frequent_texts(name) for name in plan.kinds.categorical}
+        reading = FleetReading.of(plan, fleet, instances, with_codes=True, span_sums=span_sums)
+        measures = cls.fit_to(reading)
+        return measures, measures.values_of(reading)
+
+    @classmethod
+    def fit_to(cls, reading: FleetReading, rows: npt.NDArray[np.int64] | None = None) -> Self:
+        """Fit to `rows` of the instances that were read, all by default; codes were looked for."""
+        plan, facts, readings = reading.plan, reading.facts, reading.readings
+        categories = {name: facts.frequent_texts(name, rows) for name in plan.kinds.categorical}
         fits: tuple[ResidualFit, ...] = ()
         if plan.residuals:
             types = _gpu_types(plan, categories)
-            fits = HourlyResiduals.fit(plan.residuals, types, read.readings.means).fits
-        measures = cls(plan, categories, read.readings.codes, fits)
-        return measures, measures._values(read)
+            fits = HourlyResiduals.fit(plan.residuals, types, readings.means).fits
+        return cls(plan, categories, readings.codes, fits)
 
     def values(
         self,
@@ -90,18 +95,19 @@ class Measures:
         span_sums : dict of SpanSums, optional
             Filled in by channel, for whoever looks at the same spans again; of a timeline only.
         """
-        return self._values(_Read.of(self.plan, fleet, instances, span_sums=span_sums))
+        return self.values_of(FleetReading.of(self.plan, fleet, instances, span_sums=span_sums))
 
-    def _values(self, read: _Read) -> InstanceValues:
-        context = dict(self._context(read))
-        table = np.empty((len(context), len(read.instances)), dtype=np.float32)
+    def values_of(self, reading: FleetReading) -> InstanceValues:
+        """Measure the instances that were read, for this plan."""
+        context = dict(self._context(reading))
+        table = np.empty((len(context), len(reading.instances)), dtype=np.float32)
         names = tuple(context)
         for number, name in enumerate(names):
             table[number] = context.pop(name)
-        return InstanceValues(read.readings.sequence, table.T, read.readings.names, names)
+        return InstanceValues(reading.readings.sequence, table.T, reading.readings.names, names)
 
-    def _context(self, read: _Read) -> Iterator[tuple[str, FloatArray]]:
-        readings, facts = read.readings, read.facts
+    def _context(self, reading: FleetReading) -> Iterator[tuple[str, FloatArray]]:
+        readings, facts = reading.readings, reading.facts
         yield from self._categories(facts)
         for name in self.plan.kinds.date:
             yield f"days_until:{name}", facts.days[name]
@@ -112,7 +118,8 @@ class Measures:
         residuals = HourlyResiduals(self.plan.residuals, types, self.residuals)
         yield from readings.residual_columns(residuals)
         if self.plan.history:
-            yield from earlier_failures(read.failures, read.instances, facts.slots, self.plan.reach)
+            known = reading.failures, reading.instances, facts.slots
+            yield from earlier_failures(*known, self.plan.reach)
 
     def _categories(self, facts: InstanceFacts) -> Iterator[tuple[str, FloatArray]]:
         # In the order of the plan: that of a dict may change when it is saved and loaded.
@@ -160,33 +167,3 @@ def _gpu_types(plan: Plan, categories: Mapping[str, tuple[str, ...]]) -> GpuType
         return GpuTypes(None)
     name = plan.kinds.categorical[0]
     return GpuTypes(name, categories[name])
-
-
-class _Read(NamedTuple):
-    """What was read of a fleet for some instances, slice after slice."""
-
-    instances: Instances
-    failures: Failures
-    readings: ChannelReadings
-    facts: InstanceFacts
-
-    @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        fleet: Fleet,
-        instances: Instances,
-        *,
-        with_codes: bool = False,
-        span_sums: dict[str, SpanSums] | None = None,
-    ) -> _Read:
-        """Read all slices, each of them once."""
-        n, n_gpus = len(instances), len(fleet.serials)
-        readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)
-        facts = InstanceFacts(plan, fleet, n)
-        for number, part in enumerate(fleet.slices(), 1):
-            rows, inside = instances_of_slice(part, n_gpus, instances)
-            facts.read(part, inside, rows)
-            readings.read(part, inside, rows, last=number == fleet.n_slices)
-            del part  # or two slices would be in memory at a time
-        return cls(instances, fleet.failures, readings.readings(), facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -22,7 +22,7 @@ from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
-    build_training_set,
+    build_training_sets,
     fit_model,
     known,
 )
@@ -150,35 +150,76 @@ class RecipeTrainer:
         instances : Instances, optional
             All of the fleet (`Recipe.instances`), if they are found already.
         """
-        cached = None if self.cache is None else self.cache.recall(moment, training_span)
-        if cached is not None:
-            return cached
-        trained = self._train(fleet, moment, training_span, names, instances)
-        if trained is not None and self.cache is not None:
-            self.cache.keep(moment, trained)
-        return trained
+        return next(iter(self.train_spans(fleet, moment, {training_span: names}, instances)), None)
 
-    def _train(
+    def train_spans(
         self,
         fleet: Fleet,
         moment: int,
-        training_span: Nanoseconds,
-        names: Sequence[str],
+        names: Mapping[Nanoseconds, Sequence[str]],
+        instances: Instances | None = None,
+    ) -> Iterator[TrainedRecipe]:
+        """Train on one span after another; those in which too few positives are known are left out.
+
+        The fleet is read once, unless all were trained before.
+
+        Parameters
+        ----------
+        fleet, moment, instances
+            As of `train`.
+        names : mapping of Nanoseconds to sequence of str
+            The spans, and the models to fit to each.
+        """
+        recalled = {span: self._recall(moment, span) for span in names}
+        left = [span for span, trained in recalled.items() if trained is None]
+        sets = self._training_sets(fleet, moment, left, instances) if left else {}
+        for span, models in names.items():
+            trained = recalled.pop(span)
+            if trained is None and span in sets:
+                trained = self._trained(span, *sets.pop(span), models)
+                if self.cache is not None:
+                    self.cache.keep(moment, trained)
+            if trained is not None:
+                yield trained
+
+    def _recall(self, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
+        return None if self.cache is None else self.cache.recall(moment, training_span)
+
+    def _training_sets(
+        self,
+        fleet: Fleet,
+        moment: int,
+        spans: Sequence[Nanoseconds],
         instances: Instances | None,
-    ) -> TrainedRecipe | None:
+    ) -> dict[Nanoseconds, tuple[Encoder, TrainingSet]]:
+        """Build the training set of each span that has enough positives."""
         recipe = self.recipe
         with self.stage("training sets"):
             instances = recipe.instances(fleet) if instances is None else instances
-            chosen = known(instances, moment, training_span, recipe.horizon)
-            positives = int((chosen.label == 1).sum())
-            if positives < FEWEST_POSITIVES or positives == len(chosen):
-                return None
+            chosen = {span: known(instances, moment, span, recipe.horizon) for span in spans}
+            n_positives = {span: int((some.label == 1).sum()) for span, some in chosen.items()}
+            enough = {
+                span: chosen[span]
+                for span, n in n_positives.items()
+                if FEWEST_POSITIVES <= n < len(chosen[span])
+            }
+            if not enough:
+                return {}
             fitted = None if self.start is None else self.start.encoder
-            encoder, training = build_training_set(recipe, fleet, chosen, fitted)
+            sets = build_training_sets(recipe, fleet, list(enough.values()), fitted)
+            return dict(zip(enough, sets, strict=True))
+
+    def _trained(
+        self,
+        training_span: Nanoseconds,
+        encoder: Encoder,
+        training: TrainingSet,
+        names: Sequence[str],
+    ) -> TrainedRecipe:
         models = {name: self._fit(name, training) for name in names}
         models |= {} if self.start is None else self.start.models
         # What the loss saw: the positives count for more in it than in the training set.
-        positive = training.balance * recipe.positive_weight
+        positive = training.balance * self.recipe.positive_weight
         balance = positive / (positive + 1.0 - training.balance)
         return TrainedRecipe(training_span, encoder, models, balance, training.prevalence)
 

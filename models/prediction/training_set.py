@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import Inputs
+from forewarn.features.prediction.fleet_reading import FleetReading
+from forewarn.features.prediction.inputs import Inputs, InstanceValues
 from forewarn.features.prediction.instances import Instances, find_instances, hours_to_failure
+from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Fleet
@@ -20,7 +23,14 @@ from forewarn.models.prediction.instance_budget import Budget, thin_positives
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.trees.base import TreeModel
 
-__all__ = ["Recipe", "TrainingSet", "build_training_set", "fit_model", "known"]
+__all__ = [
+    "Recipe",
+    "TrainingSet",
+    "build_training_set",
+    "build_training_sets",
+    "fit_model",
+    "known",
+]
 
 Rows = npt.NDArray[np.int64]
 
@@ -180,12 +190,47 @@ def build_training_set(
         Fitted on these instances only, unless one was given.
     TrainingSet
     """
-    prevalence = float((instances.label == 1).mean())
-    chosen, few = _chosen(recipe, fleet, instances)
-    if encoder is None:
-        encoder, values = Encoder.fit(recipe.plan, fleet, chosen)
-    else:
-        values = encoder.measures.values(fleet, chosen)
+    return next(build_training_sets(recipe, fleet, [instances], encoder))
+
+
+def build_training_sets(
+    recipe: Recipe,
+    fleet: Fleet,
+    several: Sequence[Instances],
+    encoder: Encoder | None = None,
+) -> Iterator[tuple[Encoder, TrainingSet]]:
+    """Build one training set after another, of one reading of the fleet.
+
+    Parameters
+    ----------
+    recipe, fleet, encoder
+        As of `build_training_set`.
+    several : sequence of Instances
+        Of each training set, as of `build_training_set`.
+    """
+    choices = [_chosen(recipe, fleet, instances) for instances in several]
+    united, rows = Instances.united([chosen for chosen, _ in choices])
+    reading = FleetReading.of(recipe.plan, fleet, united, with_codes=encoder is None)
+    for (chosen, few), own, instances in zip(choices, rows, several, strict=True):
+        fitted, values = _measured(reading, own, encoder)
+        prevalence = float((instances.label == 1).mean())
+        inputs = fitted.encode(values)
+        yield fitted, _training_set(recipe, chosen, few, inputs, prevalence)
+
+
+def _measured(
+    reading: FleetReading, rows: Rows, encoder: Encoder | None
+) -> tuple[Encoder, InstanceValues]:
+    """Measure some of the instances that were read; fit an encoder to them where there is none."""
+    measures = Measures.fit_to(reading, rows) if encoder is None else encoder.measures
+    values = measures.values_of(reading)
+    values = values if len(rows) == len(values) else values.take(rows)
+    return encoder or Encoder.of_values(measures, values), values
+
+
+def _training_set(
+    recipe: Recipe, chosen: Instances, few: Rows, inputs: Inputs, prevalence: float
+) -> TrainingSet:
     fading = _fading(chosen.end, recipe.half_life)
 
     def of_rows(inputs: Inputs, rows: Rows) -> TrainingSet:
@@ -193,11 +238,10 @@ def build_training_set(
         weights = _weights(labels, recipe.negatives_per_positive, fading[rows])
         return TrainingSet(inputs, labels, weights, chosen.end[rows], prevalence)
 
-    everything, inputs = np.arange(len(chosen)), encoder.encode(values)
-    training = of_rows(inputs, everything)
+    training = of_rows(inputs, np.arange(len(chosen)))
     if len(few) < len(chosen):
         training = replace(training, few=of_rows(inputs.take(few), few))
-    return encoder, training
+    return training
 
 
 def _chosen(recipe: Recipe, fleet: Fleet, instances: Instances) -> tuple[Instances, Rows]:

@@ -26,6 +26,7 @@ from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
     build_training_set,
+    build_training_sets,
     fit_model,
     known,
 )
@@ -261,6 +262,24 @@ def test_encoder_is_fitted_on_the_chosen_instances_only(
     )
     other, _ = Encoder.fit(PLAN, timeline, chosen.take(np.sort(kept)))
     assert other.to_dict() == encoder.to_dict()
+
+
+@settings(max_examples=10)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(70, 200)), min_size=1, max_size=4))
+def test_sets_of_one_reading_are_those_of_a_reading_for_each(
+    timeline: Timeline, instances: Instances, hours: list[tuple[int, int]]
+) -> None:
+    several = [instances.between(START + a * HOUR, START + b * HOUR) for a, b in hours]
+    several = [some for some in several if (some.label == 1).any()] or [instances]
+    sets = build_training_sets(RECIPE, timeline, several)
+    for some, (encoder, training) in zip(several, sets, strict=True):
+        alone, expected = build_training_set(RECIPE, timeline, some)
+        assert encoder.to_dict() == alone.to_dict()
+        for name in ("sequence", "context"):
+            mine, other = getattr(training.inputs, name), getattr(expected.inputs, name)
+            assert np.array_equal(mine, other)
+        for name in ("labels", "weights", "ends", "prevalence"):
+            assert np.array_equal(getattr(training, name), getattr(expected, name))
 
 
 def test_a_budget_thins_the_positives_of_a_failure_before_it_loses_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,13 @@ from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.slices import FINEST, slice_of
 from forewarn.features.records.table import FeatureKinds
-from forewarn.features.records.timeline import Fleet
+from forewarn.features.records.timeline import Fleet, FleetSlice
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
     build_training_set,
+    build_training_sets,
     known,
 )
 from forewarn.pipelines.storage.compaction import compact_date
@@ -163,6 +165,28 @@ def test_a_training_set_has_the_same_bytes_in_any_number_of_slices(
     # 30 GPUs do not lie in each of 64 slices.
     assert fleet.n_slices == len(set(slice_of(SERIALS, n_slices).tolist()))
     assert bytes_of(*trained_on(fleet, fleet.instances)) == as_a_whole
+
+
+def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_alone(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = [SPAN, Nanoseconds(30 * HOUR), Nanoseconds(45 * HOUR)]
+    records, failures = store_of(folders["landed"]).read_known(MOMENT - REACH, MOMENT)
+    timeline = as_of(records, failures, MOMENT, REACH)
+    several = [known(RECIPE.instances(timeline), MOMENT, span, RECIPE.horizon) for span in spans]
+    alone = [bytes_of(*build_training_set(RECIPE, timeline, some)) for some in several]
+    assert len(set(alone)) == len(spans)
+    fleet, slices, readings = fleet_of(folders["compacted"], 5), StoredFleet.slices, []
+
+    def counted(self: StoredFleet) -> Iterator[FleetSlice]:
+        readings.append(self)
+        return slices(self)
+
+    monkeypatch.setattr(StoredFleet, "slices", counted)
+    several = [known(fleet.instances, MOMENT, span, RECIPE.horizon) for span in spans]
+    together = build_training_sets(RECIPE, fleet, several)
+    assert [bytes_of(*made) for made in together] == alone
+    assert len(readings) == 1
 
 
 def test_what_comes_after_the_moment_changes_no_byte(

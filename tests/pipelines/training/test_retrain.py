@@ -210,15 +210,15 @@ def test_the_registered_model_scores_as_the_command_does(
 @pytest.fixture
 def shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every training see labels in another order."""
-    build = training_module.build_training_set
+    build = training_module.build_training_sets
 
     def wrong(*arguments: Any) -> Any:
-        encoder, training = build(*arguments)
-        order = np.random.default_rng(1).permutation(len(training.labels))
-        training.labels[:] = training.labels[order]
-        return encoder, training
+        for encoder, training in build(*arguments):
+            order = np.random.default_rng(1).permutation(len(training.labels))
+            training.labels[:] = training.labels[order]
+            yield encoder, training
 
-    monkeypatch.setattr("forewarn.models.prediction.trained_recipe.build_training_set", wrong)
+    monkeypatch.setattr("forewarn.models.prediction.trained_recipe.build_training_sets", wrong)
 
 
 def refused(site: Site, said: dict[str, Any], why: str) -> None:

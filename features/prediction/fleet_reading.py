@@ -1,0 +1,72 @@
+"""One reading of a fleet for some instances: whatever measures are made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from forewarn.features.prediction.channel_readings import ChannelReadings, ReadingsOfFleet
+from forewarn.features.prediction.history import SpanSums
+from forewarn.features.prediction.instance_facts import InstanceFacts
+from forewarn.features.prediction.instances import Instances, instances_of_slice
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.timeline import Fleet
+
+__all__ = ["FleetReading"]
+
+
+class FleetReading(NamedTuple):
+    """What was read of a fleet for some instances, slice after slice.
+
+    Reading takes most of the time, and does not depend on what measures are fitted to: training
+    sets of several spans, and several predictors, share one.
+
+    Attributes
+    ----------
+    plan : Plan
+    instances : Instances
+    failures : Failures
+        Of the fleet.
+    readings : ChannelReadings
+    facts : InstanceFacts
+    """
+
+    plan: Plan
+    instances: Instances
+    failures: Failures
+    readings: ChannelReadings
+    facts: InstanceFacts
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        fleet: Fleet,
+        instances: Instances,
+        *,
+        with_codes: bool = False,
+        span_sums: dict[str, SpanSums] | None = None,
+    ) -> Self:
+        """Read all slices, each of them once.
+
+        Parameters
+        ----------
+        plan : Plan
+        fleet : Fleet
+            A timeline, or slices of one. Reaches `plan.reach` back before the first instance.
+        instances : Instances
+            Of that fleet.
+        with_codes : bool
+            Look for the most frequent codes, too: measures are fitted to them.
+        span_sums : dict of SpanSums, optional
+            Filled in by channel, for whoever looks at the same spans again; of a timeline only.
+        """
+        n, n_gpus = len(instances), len(fleet.serials)
+        readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)
+        facts = InstanceFacts(plan, fleet, n)
+        for number, part in enumerate(fleet.slices(), 1):
+            rows, inside = instances_of_slice(part, n_gpus, instances)
+            facts.read(part, inside, rows)
+            readings.read(part, inside, rows, last=number == fleet.n_slices)
+            del part  # or two slices would be in memory at a time
+        return cls(plan, instances, fleet.failures, readings.readings(), facts)
