@@ -26,26 +26,34 @@ def _peak_rss() -> int:
 
 @dataclass(slots=True)
 class Stages:
-    """Seconds and peak memory of named stages; a name that comes again adds up."""
+    """Seconds, CPU seconds and peak memory of named stages; a name that comes again adds up."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    cpu: dict[str, float] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Measure what is done inside."""
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         try:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            # Others on the machine change the time, and hardly this.
+            self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - cpu
             self.peak[name] = _peak_rss()
 
     def figures(self) -> dict[str, Any]:
         """Return what a report says of the cost; the peaks are those of the process so far."""
         stages = [
-            {"name": name, "seconds": round(seconds, 3), "peak_rss_bytes": self.peak[name]}
+            {
+                "name": name,
+                "seconds": round(seconds, 3),
+                "cpu_seconds": round(self.cpu[name], 3),
+                "peak_rss_bytes": self.peak[name],
+            }
             for name, seconds in self.seconds.items()
         ]
         total = round(time.perf_counter() - self.started, 3)

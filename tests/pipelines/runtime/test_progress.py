@@ -59,6 +59,7 @@ def test_peaks_are_bytes_and_never_fall() -> None:
         with stages(name):
             pass
     figures = stages.figures()
+    assert all(one["cpu_seconds"] >= 0 for one in figures["stages"])
     peaks = [one["peak_rss_bytes"] for one in figures["stages"]] + [figures["peak_rss_bytes"]]
     assert peaks == sorted(peaks)
     assert 20 * MIB < peaks[0] < 2**20 * MIB
