@@ -97,6 +97,39 @@ class FleetSurvey:
         """The last records and all failures: labels are made from them."""
         return lay_out(self.newest, self.failures)
 
+    def seen_last(self, time: Ints) -> Records:
+        """Return one record a GPU, its last before a moment; none of those not seen before it.
+
+        Parameters
+        ----------
+        time : ndarray of shape (n_gpus,)
+            When each was seen last (`InstanceSurvey.seen_before`).
+        """
+        seen = np.flatnonzero(time > np.iinfo(np.int64).min)
+        records, texts = self.newest, {}
+        if self.machines is not None:
+            texts[MACHINE] = TextColumn(self.machines, Runs.without_values(len(self.serials)))
+        return replace(
+            records,
+            gpu=records.gpu[seen],
+            time=time[seen],
+            filled=records.filled[seen],
+            failed=records.failed[seen],
+            order=records.order[seen],
+            texts=texts,
+        )
+
+    def numbers_of(self, serials: Sequence[str]) -> Ints:
+        """Return the numbers of some of the GPUs."""
+        return _positions(self.serials, serials)
+
+    def failures_of(self, serials: Sequence[str]) -> Failures:
+        """Return the failures of some of the GPUs, numbered as these are."""
+        number = np.full(len(self.serials), -1, dtype=np.int32)
+        number[self.numbers_of(serials)] = np.arange(len(serials))
+        gpu = number[self.failures.gpu]
+        return replace(self.failures, gpu=gpu).take(gpu >= 0)
+
     def numbered(self, records: Records) -> Records:
         """Return records of some span with GPUs and machines numbered as in the whole fleet."""
         records = replace(self._with_all_gpus(records), out_of_service=self.newest.out_of_service)

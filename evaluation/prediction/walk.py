@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,23 +10,24 @@ import numpy.typing as npt
 
 from forewarn.evaluation.prediction.finished_windows import CALIBRATED_ON, FinishedWindows
 from forewarn.evaluation.prediction.retraining_schedule import finished
+from forewarn.evaluation.prediction.sliced_records import SlicedRecords
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.evaluation.prediction.window_measurement import RowsOfRecipe, score_window
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import Instances, find_instances, label, untouched
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import MACHINE, Records
-from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.records.timeline import Fleet, Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 
-__all__ = ["Walk", "scorable", "train_on_all"]
+__all__ = ["Walk", "scorable"]
 
 Floats = npt.NDArray[np.float64]
-_MEASURED_AT_ONCE = 150_000  # instances: a few hundred MiB
 
 
 def scorable(records: Records, failures: Failures, settings: WalkSettings) -> Instances:
@@ -44,24 +45,6 @@ def scorable(records: Records, failures: Failures, settings: WalkSettings) -> In
     truth = lay_out(records, failures)
     labels = label(truth, instances.gpu, instances.end, recipe.horizon)
     return replace(instances, label=labels)
-
-
-def train_on_all(
-    trainer: RecipeTrainer,
-    settings: WalkSettings,
-    records: Records,
-    failures: Failures,
-    moment: int,
-    first: int | None = None,
-) -> TrainedRecipe | None:
-    """Train on all that is known at `moment`, the older weighing less; None: too few failures.
-
-    `first` is the first record of all, if `records` are not all there are.
-    """
-    span = settings.whole_past(moment, records.first if first is None else first)
-    timeline = as_of(records, failures, moment, settings.reach_of(span))
-    names = (*settings.names, *settings.baselines)
-    return trainer.fading(settings.half_life).train(timeline, moment, span, names)
 
 
 @dataclass(slots=True)
@@ -88,6 +71,8 @@ class Walk:
         Training span that `steady` uses; the longest until one was chosen.
     extent : tuple of (int, int) or None
         First and last record of all, if `records` are those of one retraining (`move_to`).
+    sliced : SlicedRecords or None
+        Where `records` are only the last of each GPU before a retraining: reads what it needs.
     compared : callable or None
         Returns the rows of a test window that training spans are compared on: those that no
         strategy takes get only the models that decide, and are scored there only; strategies that
@@ -105,13 +90,16 @@ class Walk:
     span_in_use: Nanoseconds | None = None
     extent: tuple[int, int] | None = None
     compared: Callable[[WindowScores], npt.NDArray[np.int64]] | None = None
+    sliced: SlicedRecords | None = None
 
-    def move_to(self, records: Records, instances: Instances) -> None:
+    def move_to(
+        self, records: Records, instances: Instances, sliced: SlicedRecords | None = None
+    ) -> None:
         """Go on with the records of another retraining, and the instances of its test window.
 
         GPUs and machines have the same numbers in all of them.
         """
-        self.records, self.instances = records, instances
+        self.records, self.instances, self.sliced = records, instances, sliced
 
     @property
     def last_tested(self) -> int:
@@ -153,10 +141,22 @@ class Walk:
         return self._score(timeline, moment, trained, recipes)
 
     def train_on_all(self, moment: int) -> TrainedRecipe | None:
-        """Train on all of the past before `moment`, the older weighing less."""
-        first = None if self.extent is None else self.extent[0]
-        past = self.records, self.failures
-        return train_on_all(self.trainer, self.settings, *past, moment, first)
+        """Train on all of the past before `moment`, the older weighing less; None: too few fail."""
+        settings = self.settings
+        span = settings.whole_past(moment, self.extent[0] if self.extent else self.records.first)
+        fleet, instances = self._past(moment, settings.reach_of(span))
+        names = (*settings.names, *settings.baselines)
+        trainer = self.trainer.fading(settings.half_life)
+        return trainer.train(fleet, moment, span, names, instances)
+
+    def _past(
+        self, moment: int, reach: Nanoseconds, timeline: Timeline | None = None
+    ) -> tuple[Fleet, Instances | None]:
+        """Return the fleet as it stood at `moment`, and its instances if they are found already."""
+        if self.sliced is None:
+            return timeline or as_of(self.records, self.failures, moment, reach), None
+        with self.trainer.stage("read records"):
+            return self.sliced.past(moment, reach)
 
     def _train_spans(
         self, timeline: Timeline, moment: int, strategies: Sequence[str]
@@ -170,7 +170,8 @@ class Walk:
             names[span] = settings.names if self.compared is None else settings.choosing_names
             if span in chosen:
                 names[span] = (*settings.names, *settings.baselines)
-        recipes = self.trainer.train_spans(timeline, moment, names)
+        fleet, instances = self._past(moment, settings.reach, timeline)
+        recipes = self.trainer.train_spans(fleet, moment, names, instances)
         trained = {recipe.training_span: recipe for recipe in recipes}
         return trained if longest in trained else {}
 
@@ -228,12 +229,16 @@ class Walk:
         window = self._window(moment)
         if window is None:
             return None
-        future = self.measured_in(moment, window.instances)
-        distinct = {id(recipe): recipe for recipe in recipes.values()}
-        scored = {key: self._scores(recipe, *future) for key, recipe in distinct.items()}
-        self._score_spans(window, trained, scored, future)
+        if self.compared is not None:
+            window.compared = self.compared(window)
+        scored = self._scored(window, trained.values(), recipes.values())
+        for span, recipe in trained.items():
+            rows, values = scored[id(recipe)]
+            if rows is None and window.compared is not None:
+                values = {name: scores[window.compared] for name, scores in values.items()}
+            window.by_span[span] = values
         for strategy, recipe in recipes.items():
-            scores = scored[id(recipe)]
+            scores = scored[id(recipe)][1]
             blended = self.settings.committee.blend(scores)
             calibration = self.calibrate(strategy, timeline, moment, recipe.prior)
             probability = calibration.apply(blended)
@@ -242,24 +247,25 @@ class Walk:
         self.windows.append(window)
         return window
 
-    def _score_spans(
+    def _scored(
         self,
         window: WindowScores,
-        trained: Mapping[Nanoseconds, TrainedRecipe],
-        scored: Mapping[int, dict[str, Floats]],
-        future: tuple[Timeline, Instances],
-    ) -> None:
-        """Keep the scores of every training span, where spans are compared."""
-        if self.compared is not None:
-            window.compared = self.compared(window)
-        timeline, instances = future
-        rows = np.arange(len(instances)) if window.compared is None else window.compared
-        for span, recipe in trained.items():
-            scores = scored.get(id(recipe))
-            if scores is None:
-                window.by_span[span] = self._scores(recipe, timeline, instances.take(rows))
-            else:
-                window.by_span[span] = {name: values[rows] for name, values in scores.items()}
+        trained: Iterable[TrainedRecipe],
+        used: Iterable[TrainedRecipe],
+    ) -> dict[int, tuple[npt.NDArray[np.int64] | None, dict[str, Floats]]]:
+        """Return by recipe the rows that it scored, None for all, and their scores.
+
+        Those that are used score all rows, the others those that are compared.
+        """
+        asked = {id(recipe): RowsOfRecipe(recipe, None) for recipe in used}
+        for recipe in trained:
+            asked.setdefault(id(recipe), RowsOfRecipe(recipe, window.compared))
+        fleet, instances = self._future(window)
+        plan, stage = self.settings.recipe.plan, self.trainer.stage
+        scores = score_window(plan, fleet, instances, list(asked.values()), stage)
+        return {
+            key: (of.rows, values) for (key, of), values in zip(asked.items(), scores, strict=True)
+        }
 
     def _window(self, moment: int) -> WindowScores | None:
         instances = self.instances.between(moment, moment + self.settings.every)
@@ -270,9 +276,18 @@ class Walk:
             return None
         hashes = sampling_hash(recipe.seed, self.records.serials, gpu, end)
         machine = None
-        if MACHINE in self.records.texts:
+        if self.sliced is None and MACHINE in self.records.texts:
             machine = self.records.codes(MACHINE, instances.row).astype(np.int64)
         return WindowScores(moment, instances, hashes, tested, machine=machine)
+
+    def _future(self, window: WindowScores) -> tuple[Fleet, Instances]:
+        """Return what a test window is measured in; slices say in which machine each GPU was."""
+        if self.sliced is None:
+            return self.measured_in(window.start, window.instances)
+        with self.trainer.stage("read records"):
+            fleet, instances, machine = self.sliced.future(window.start, window.instances)
+        window.machine = machine
+        return fleet, instances
 
     def measured_in(self, moment: int, instances: Instances) -> tuple[Timeline, Instances]:
         """Return a timeline that the instances of a test window can be measured in."""
@@ -280,16 +295,3 @@ class Walk:
         rows = self.records.rows_between(start, end)
         timeline = lay_out(self.records.between(start, end), self.failures.as_seen())
         return timeline, instances.at_rows(np.searchsorted(rows, instances.row))
-
-    def _scores(
-        self, trained: TrainedRecipe, timeline: Timeline, instances: Instances
-    ) -> dict[str, Floats]:
-        """Score instances, measured some at a time: measured values take most of the memory."""
-        stage, parts = self.trainer.stage, []
-        rows = np.arange(len(instances))
-        for start in range(0, max(len(rows), 1), _MEASURED_AT_ONCE):
-            part = instances.take(rows[start : start + _MEASURED_AT_ONCE])
-            with stage("measure test windows"):
-                parts.append(trained.inputs(trained.encoder.measures.values(timeline, part)))
-        with stage("score"):
-            return trained.scores_of(parts)

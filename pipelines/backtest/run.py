@@ -185,7 +185,7 @@ def _retrain(walk: Walk, records: WindowedRecords, done: FinishedRetrainings, mo
     done.restore_fixed(walk)
     walk.move_to(records.fleet.newest, walk.instances)  # lets go of those of the one before
     with walk.trainer.stage("read records"):
-        walk.move_to(*records.at(moment, done.strategies))
+        walk.move_to(*records.at(moment))
     window = walk.retrain(moment, done.strategies)
     frames = {}
     if window is not None:

@@ -57,9 +57,9 @@ def scores_frame(
         "gpu_serial": np.array(walk.records.serials, dtype=object)[instances.gpu],
     }
     machine = walk.records.texts.get(MACHINE)
-    if machine is not None:
+    if machine is not None and window.machine is not None:
         names = np.array([*machine.texts, ""], dtype=object)
-        columns["machine_id"] = names[walk.records.codes(MACHINE, instances.row)]
+        columns["machine_id"] = names[window.machine[window.tested]]
     columns |= {
         "window_end": to_timestamps(instances.end),
         "label": instances.label,

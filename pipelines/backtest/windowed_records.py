@@ -14,11 +14,11 @@ from forewarn.evaluation.prediction.fleet_survey import (
     survey_fleet,
 )
 from forewarn.evaluation.prediction.instance_survey import InstanceSurvey, survey_instances
-from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import DAY, midnight_of
+from forewarn.pipelines.backtest.retraining_slices import RetrainingSlices
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso
@@ -122,20 +122,15 @@ class WindowedRecords:
                 "read the records, expected the same to its end: run it again."
             )
 
-    def at(self, moment: int, strategies: Sequence[str]) -> tuple[Records, Instances]:
-        """Return the records that a retraining and its test window need, and what is tested."""
+    def at(self, moment: int) -> tuple[Records, Instances, RetrainingSlices | None]:
+        """Return what a retraining looks at, what is tested, and what reads the rest of records."""
         settings = self.job.walk_settings
         instances = self.survey.instances.between(moment, moment + settings.every)
-        span = self.spans[0]
-        if len(self.spans) > 1:
-            longest = settings.longest
-            if Strategy.EXPANDING in strategies:
-                longest = max(longest, settings.whole_past(moment, self.fleet.first))
-            margin = margin_of(self.job.store.interval)
-            end = min(moment + settings.every, self.fleet.last + 1)
-            span = Span(moment - settings.reach_of(longest), end).begun_earlier(margin)
-        records = self.fleet.numbered(self.read(span))
-        return records, self.fleet.rows_in(records, instances)
+        if len(self.spans) == 1:
+            records = self.fleet.numbered(self.read(self.spans[0]))
+            return records, self.fleet.rows_in(records, instances), None
+        sliced = RetrainingSlices(self.job.store, self.fleet, self.job.walk_settings)
+        return self.fleet.seen_last(self.survey.seen_before[moment]), instances, sliced
 
 
 def fingerprint(store: RecordStore) -> list[list[object]]:

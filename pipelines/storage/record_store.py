@@ -158,6 +158,46 @@ class RecordStore:
         """
         return read_until_still(lambda: self._read_fleet(start, end, look, n_slices))
 
+    def read_span(
+        self,
+        span: tuple[int, int],
+        failures: Callable[[Sequence[str]], Failures],
+        look: Callable[[Timeline], Instances],
+        *,
+        margin: Nanoseconds,
+        n_slices: int | None = None,
+    ) -> StoredFleet:
+        """Read the records of [start, end) slice by slice, where who fails is known already.
+
+        Parameters
+        ----------
+        span : tuple of (int, int)
+            Nanoseconds since 1970 UTC.
+        failures : callable
+            Returns the failures of some serials.
+        look : callable
+            As of `read_fleet`.
+        margin : Nanoseconds
+            How much earlier reading begins, so that the first records look as in the whole.
+        n_slices : int, optional
+            As of `read_fleet`.
+
+        Raises
+        ------
+        RecordsError
+            As `read`.
+        """
+
+        def known(records: Records, _: Failures) -> tuple[Records, Failures]:
+            return self.served(records), failures(records.serials)
+
+        def read() -> StoredFleet:
+            sources, _, query = self._sources(span[0] - margin, span[1], with_older=False)
+            number = n_slices or number_of_slices(sources)
+            return StoredFleet.of(sources, query, (), known, look, number, span[0])
+
+        return read_until_still(read)
+
     def _read_fleet(
         self,
         start: int | None,

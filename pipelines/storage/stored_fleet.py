@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble
-from forewarn.features.records.failures import Failures
+from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import numbers_of
 from forewarn.features.records.hours import Hours
 from forewarn.features.records.out_of_service import OutOfService
@@ -78,6 +78,9 @@ class StoredFleet:
         The first moment of which there is a record.
     instances : Instances
         What was looked for while the keys were read, by GPU of the fleet and time.
+    since : int or None
+        Records before it are read, so that those after it look as they do in the whole, and then
+        left out.
     """
 
     sources: Sequence[ParquetSource]
@@ -88,6 +91,7 @@ class StoredFleet:
     first: int
     instances: Instances
     _slices: tuple[_Slice, ...]
+    since: int | None = None
 
     @classmethod
     def of(
@@ -98,6 +102,7 @@ class StoredFleet:
         known: Known,
         look: Look,
         n_slices: int,
+        since: int | None = None,
     ) -> StoredFleet:
         """Read the keys and the texts of all slices.
 
@@ -113,6 +118,8 @@ class StoredFleet:
             Finds instances in the timeline of a slice.
         n_slices : int
             1 to 64; a slice without a record is left out.
+        since : int, optional
+            See the attribute.
 
         Raises
         ------
@@ -125,7 +132,7 @@ class StoredFleet:
         def read(slices: tuple[int, int]) -> _Slice | NoRecordsError:
             part = replace(keys, slices=slices)
             try:
-                return _read_slice(sources, part, older, spacings, known, look)
+                return _read_slice(sources, part, older, spacings, known, look, since)
             except NoRecordsError as error:
                 return error
 
@@ -144,6 +151,7 @@ class StoredFleet:
             first=min(part.first for part in parts),
             instances=_instances_of(parts, serials),
             _slices=tuple(_with_fleet_texts(parts)),
+            since=since,
         )
 
     @property
@@ -167,7 +175,10 @@ class StoredFleet:
         files = [FileSlice(source, part.slices) for source in self.sources]
         records, _ = assemble(files, query, spacings=Spacings())
         records = replace(
-            records, texts=part.texts, dates=part.dates, out_of_service=part.out_of_service
+            _begun(records, self.since),
+            texts=part.texts,
+            dates=part.dates,
+            out_of_service=part.out_of_service,
         )
         timeline = replace(lay_out(records, part.failures), hours=self.hours)
         return FleetSlice(timeline, _numbers(part.serials, self.serials))
@@ -185,11 +196,12 @@ def _read_slice(
     spacings: Spacings,
     known: Known,
     look: Look,
+    since: int | None,
 ) -> _Slice:
     """Read what is kept of a slice."""
     files, before = ([FileSlice(s, query.slices) for s in some] for some in (sources, older))
     records, states = assemble(files, query, before, spacings)
-    records, failures = known(records, Failures.of_records(records, states))
+    records, failures = known(_begun(records, since), Failures.of_records(records, states))
     timeline = lay_out(records, failures)
     return _Slice(
         query.slices,
@@ -203,6 +215,14 @@ def _read_slice(
         records.first,
         look(timeline),
     )
+
+
+def _begun(records: Records, since: int | None) -> Records:
+    """Leave out the records before a moment; refuse a slice that has none but those."""
+    begun = records if since is None else records.between(since, NEVER)
+    if not len(begun):
+        raise NoRecordsError("there is no record.")
+    return begun
 
 
 def _with_fleet_texts(parts: Sequence[_Slice]) -> list[_Slice]:

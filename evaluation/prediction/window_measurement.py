@@ -1,0 +1,78 @@
+"""A test window measured once, for all recipes that score it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.fleet_reading import FleetReading
+from forewarn.features.prediction.inputs import Inputs
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.timeline import Fleet
+from forewarn.models.prediction.trained_recipe import Stage, TrainedRecipe
+
+__all__ = ["RowsOfRecipe", "score_window"]
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+# Instances: each takes some 3 KiB while it is measured. More of them read the fleet again.
+_MEASURED_AT_ONCE = 450_000
+
+
+class RowsOfRecipe(NamedTuple):
+    """A recipe, and the rows of a test window that it scores, in ascending order; None: all."""
+
+    recipe: TrainedRecipe
+    rows: Rows | None
+
+
+def score_window(
+    plan: Plan,
+    fleet: Fleet,
+    instances: Instances,
+    asked: Sequence[RowsOfRecipe],
+    stage: Stage,
+) -> list[dict[str, Floats]]:
+    """Score the instances of a test window with some recipes.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of all recipes.
+    fleet : Fleet
+    instances : Instances
+        Of that fleet.
+    asked : sequence of RowsOfRecipe
+    stage : callable
+        Names what is being done, for whoever measures time.
+
+    Returns
+    -------
+    list of dict of ndarray
+        The scores of each that was asked for, by name.
+    """
+    parts: list[list[tuple[Inputs, Floats]]] = [[] for _ in asked]
+    for start in range(0, max(len(instances), 1), _MEASURED_AT_ONCE):
+        rows = np.arange(start, min(start + _MEASURED_AT_ONCE, len(instances)))
+        with stage("measure test windows"):
+            reading = FleetReading.of(plan, fleet, instances.take(rows))
+            for part, (recipe, wanted) in zip(parts, asked, strict=True):
+                part.append(_inputs(recipe, reading, start, wanted))
+    with stage("score"):
+        return [of.recipe.scores_of(part) for of, part in zip(asked, parts, strict=True)]
+
+
+def _inputs(
+    recipe: TrainedRecipe, reading: FleetReading, start: int, wanted: Rows | None
+) -> tuple[Inputs, Floats]:
+    """Encode the wanted ones of the instances that were read, the first of which is `start`."""
+    values = recipe.encoder.measures.values_of(reading)
+    if wanted is not None:
+        low, high = np.searchsorted(wanted, [start, start + len(values)])
+        values = values.take(wanted[low:high] - start)
+    return recipe.inputs(values)

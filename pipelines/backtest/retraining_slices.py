@@ -1,0 +1,96 @@
+"""What a retraining of a backtest reads of records that are too many for the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.prediction.fleet_survey import FleetSurvey, margin_of
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.features.prediction.instances import Instances, instances_of_slice
+from forewarn.features.records.file_check import numbers_of
+from forewarn.features.records.table import MACHINE
+from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.storage.record_store import RecordStore
+
+__all__ = ["RetrainingSlices"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetrainingSlices:
+    """Reads the past and the test window of a retraining slice by slice (`SlicedRecords`).
+
+    Attributes
+    ----------
+    store : RecordStore
+    fleet : FleetSurvey
+    settings : WalkSettings
+    """
+
+    store: RecordStore
+    fleet: FleetSurvey
+    settings: WalkSettings
+
+    def past(self, moment: int, reach: Nanoseconds) -> tuple[Fleet, Instances]:
+        """Return the fleet as it stood at `moment`, `reach` back, and all instances of it."""
+        fleet = self.store.read_span(
+            (moment - reach, moment),
+            lambda serials: self.fleet.failures_of(serials).known_before(moment),
+            self.settings.recipe.instances,
+            margin=margin_of(self.store.interval),
+        )
+        return fleet, fleet.instances
+
+    def future(
+        self, moment: int, instances: Instances
+    ) -> tuple[Fleet, Instances, npt.NDArray[np.int64] | None]:
+        """Return a fleet that the instances of a test window can be measured in."""
+        tested, settings = _Tested.of(self.fleet, instances), self.settings
+        end = min(moment + settings.every, self.fleet.last + 1)
+        fleet = self.store.read_span(
+            (moment - settings.recipe.plan.reach, end),
+            lambda serials: self.fleet.failures_of(serials).as_seen(),
+            tested.look,
+            margin=margin_of(self.store.interval),
+        )
+        return fleet, fleet.instances, tested.machine
+
+
+@dataclass(slots=True)
+class _Tested:
+    """The instances of a test window, looked for slice by slice.
+
+    Attributes
+    ----------
+    fleet : FleetSurvey
+    instances : Instances
+    machine : ndarray of shape (n,), int64, or None
+        Filled in: the number of the machine that each was in, -1 unknown.
+    """
+
+    fleet: FleetSurvey
+    instances: Instances
+    machine: npt.NDArray[np.int64] | None
+    _position: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fleet: FleetSurvey, instances: Instances) -> _Tested:
+        """Begin with no slice looked at."""
+        if fleet.machines is None:
+            return cls(fleet, instances, None)
+        position = {machine: number for number, machine in enumerate(fleet.machines)}
+        return cls(fleet, instances, np.full(len(instances), -1, dtype=np.int64), position)
+
+    def look(self, timeline: Timeline) -> Instances:
+        """Return the instances of a slice, with their rows; note in which machine each was."""
+        records = timeline.records
+        part = FleetSlice(timeline, self.fleet.numbers_of(records.serials))
+        rows, inside = instances_of_slice(part, len(self.fleet.serials), self.instances)
+        inside = self.fleet.rows_in(records, inside)
+        if self.machine is not None and MACHINE in records.texts:
+            number = numbers_of(records.texts[MACHINE].texts, self._position)
+            self.machine[rows] = number[records.codes(MACHINE, inside.row)]
+        return inside
