@@ -35,7 +35,7 @@ from forewarn.pipelines.backtest.score_frames import strategy_frame
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords, fingerprint
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
+from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
 from forewarn.pipelines.runtime.slice_map import SliceMap
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
@@ -157,10 +157,12 @@ def _walk_through(
     walk: Walk, records: WindowedRecords, done: FinishedRetrainings, times: list[int]
 ) -> None:
     n_scored = n_restored = 0
+    left = TimeLeft(len(times), "retrainings")
     with progress_bar(len(times), "backtest", "retraining") as bar:
         for moment in times:
             bar.set_postfix_str(iso(moment)[:10])
             scored = done.restore(moment, walk)
+            restored = scored is not None
             if scored is None:
                 scored = _retrain(walk, records, done, moment)
             else:
@@ -171,6 +173,7 @@ def _walk_through(
             n_scored += scored
             walk.forget(moment)
             bar.update()
+            left.step(worked=not restored)
     walk.move_to(records.fleet.newest, walk.instances)  # lets go of the last records
     if not n_scored:
         raise JobError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,9 @@ from tqdm import tqdm
 
 from forewarn.pipelines.runtime.terminal import plain
 
-__all__ = ["Stages", "note", "progress_bar"]
+__all__ = ["Stages", "TimeLeft", "note", "progress_bar"]
+
+_SAID_EVERY = 60.0  # seconds
 
 # Linux counts the peak in KiB, macOS in bytes.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -63,6 +65,48 @@ class Stages:
 def progress_bar(total: int, what: str, unit: str) -> tqdm[Any]:
     """Return a progress bar on stderr that shows on a terminal only."""
     return tqdm(total=total, desc=what, unit=unit, disable=None, leave=False)
+
+
+@dataclass(slots=True)
+class TimeLeft:
+    """Says how long a job will still take where no progress bar shows, as in a log.
+
+    A job of less than a minute says nothing.
+
+    Attributes
+    ----------
+    total : int
+        Steps of the job.
+    what : str
+        Their name, in the plural.
+    clock : callable
+        Returns seconds.
+    done, worked : int
+        Steps that are done, and those of them that took time.
+    """
+
+    total: int
+    what: str
+    clock: Callable[[], float] = time.monotonic
+    done: int = 0
+    worked: int = 0
+    _started: float = field(init=False)
+    _said: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin now."""
+        self._started = self._said = self.clock()
+
+    def step(self, *, worked: bool = True) -> None:
+        """Count a step; `worked` is False for one that was done before the job began."""
+        now = self.clock()
+        self.done, self.worked = self.done + 1, self.worked + worked
+        if not worked:
+            self._started = self._said = now
+        elif now - self._said >= _SAID_EVERY and not sys.stderr.isatty():
+            minutes = (now - self._started) / self.worked * (self.total - self.done) / 60
+            note(f"{self.done} of {self.total} {self.what} are done, {minutes:.0f} minutes left")
+            self._said = now
 
 
 def note(text: str) -> None:

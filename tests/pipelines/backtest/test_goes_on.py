@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from forewarn.features.records.timeline import FleetSlice
 from forewarn.pipelines.backtest import run as backtest_run
 from forewarn.pipelines.backtest import windowed_records
 from forewarn.pipelines.backtest.progress_folder import PROGRESS, ProgressFolder
@@ -21,6 +23,8 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.job_error import JobError
+from forewarn.pipelines.storage.compaction import compact_date
+from forewarn.pipelines.storage.stored_fleet import StoredFleet
 
 SCORES = ("scores.parquet", "scores_fixed.parquet", "scores_expanding.parquet")
 CHOICES = ("--models", "gbdt", "--strategies", "fixed,variable,expanding")
@@ -146,6 +150,35 @@ def test_what_is_damaged_is_noted_and_made_anew_in_whatever_spans_records_are_re
     damaged = first if rows == 500 else second
     assert f"{damaged}: is damaged, and is made anew" in capsys.readouterr().err
     assert_same(tmp_path, uninterrupted)
+
+
+def test_compacted_records_are_read_in_slices_to_the_same_bytes(
+    short: Path,
+    config: Path,
+    uninterrupted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 16)
+    monkeypatch.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 4000)
+    monkeypatch.setattr(windowed_records, "_ROWS_AT_ONCE", 9000)
+    monkeypatch.setattr("forewarn.evaluation.prediction.window_measurement._MEASURED_AT_ONCE", 500)
+    shutil.copytree(short, tmp_path / "records")
+    for folder in sorted((tmp_path / "records").glob("date=*"))[:-1]:
+        compact_date(tmp_path / "records", dt.date.fromisoformat(folder.name[5:]))
+    asked = arguments(tmp_path / "records", config, tmp_path / "out")
+    slices, read = StoredFleet.slices, []
+
+    def counted(self: StoredFleet) -> Iterator[FleetSlice]:
+        read.append(self.n_slices)
+        return slices(self)
+
+    monkeypatch.setattr(StoredFleet, "slices", counted)
+    assert main(asked) == 0
+    assert max(read) > 1
+    # The report says how many doubled rows there were: compacting leaves one of each.
+    for name in SCORES:
+        assert (tmp_path / "out" / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
 def test_progress_of_other_records_or_settings_is_not_gone_on_with(

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
+from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
 
 MIB = 2**20
 
@@ -79,3 +79,22 @@ def test_a_bar_shows_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> N
         bar.update()
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_a_long_job_says_in_a_log_how_many_minutes_are_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+    left = TimeLeft(10, "retrainings", lambda: now[0])
+    for seconds, worked in ((1, False), (1, False), (50, True), (70, True), (5, True)):
+        now[0] += seconds
+        left.step(worked=worked)
+    # Two steps of a minute on average, those that were done before not counted; six are left.
+    assert capsys.readouterr().err == ("note: 4 of 10 retrainings are done, 6 minutes left\n")
+
+
+def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    left = TimeLeft(3, "retrainings", lambda: 0.0)
+    for _ in range(3):
+        left.step()
+    assert capsys.readouterr().err == ""
