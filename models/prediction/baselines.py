@@ -13,6 +13,7 @@ from forewarn.models.prediction.bucket_scaling import InputScaling
 from forewarn.models.prediction.log_odds import sigmoid
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
+from forewarn.models.prediction.row_parts import in_parts
 
 __all__ = ["LastValueRule", "LogisticModel", "RandomModel"]
 
@@ -234,7 +235,11 @@ class LogisticModel:
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
         self.columns_.refuse_others(inputs.columns)
-        return sigmoid(self._table(inputs) @ self.coefficients_ + self.intercept_)
+
+        def score(rows: slice) -> npt.NDArray[np.float64]:
+            return sigmoid(self._table(inputs.take(rows)) @ self.coefficients_ + self.intercept_)
+
+        return in_parts(score, len(inputs))
 
     def _table(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         last = self.scaling_.sequence.apply(inputs.sequence[:, -1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from forewarn.features.prediction.inputs import Columns, Inputs
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
+from forewarn.models.prediction.row_parts import in_parts, row_parts
 from forewarn.models.prediction.trees.tree_text import check_tree_text
 
 __all__ = ["TreeModel"]
 
 _TREES_FILE = "trees.txt"
 _TREES = 200  # arXiv 2201.11853
-_ROWS_AT_ONCE = 16_384  # a table is floats, four times the size of the buckets
 
 _PARAMETERS = {
     "objective": "binary",
@@ -91,10 +91,13 @@ class TreeModel:
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
         self.columns_.refuse_others(inputs.columns)
-        scores = np.empty(len(inputs), dtype=np.float64)
-        for rows, table in self._tables(inputs):
-            scores[rows] = self.booster_.predict(table)
-        return scores
+
+        def score(rows: slice) -> npt.NDArray[np.float64]:
+            table = self.table(inputs.take(rows))
+            # One thread for each part: LightGBM's own wait for each other by spinning.
+            return np.asarray(self.booster_.predict(table, num_threads=1), dtype=np.float64)
+
+        return in_parts(score, len(inputs))
 
     def contributions(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return what each feature adds to the log odds, in the order of `feature_names`.
@@ -105,14 +108,10 @@ class TreeModel:
             Shapley values of the trees: a row and a constant add up to the log odds of the score.
         """
         parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
-        for rows, table in self._tables(inputs):
+        for rows in row_parts(len(inputs)):
+            table = self.table(inputs.take(rows))
             parts[rows] = self.booster_.predict(table, pred_contrib=True)[:, :-1]
         return parts
-
-    def _tables(self, inputs: Inputs) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
-        for begin in range(0, len(inputs), _ROWS_AT_ONCE):
-            rows = slice(begin, begin + _ROWS_AT_ONCE)
-            yield rows, self.table(inputs.take(rows))
 
     def save(self, folder: Path) -> None:
         """Write LightGBM's text, and the names as JSON, into an existing `folder`."""
