@@ -257,14 +257,15 @@ class Walk:
 
         Those that are used score all rows, the others those that are compared.
         """
-        asked = {id(recipe): RowsOfRecipe(recipe, None) for recipe in used}
+        scorers = {id(recipe): RowsOfRecipe(recipe, None) for recipe in used}
         for recipe in trained:
-            asked.setdefault(id(recipe), RowsOfRecipe(recipe, window.compared))
+            scorers.setdefault(id(recipe), RowsOfRecipe(recipe, window.compared))
         fleet, instances = self._future(window)
         plan, stage = self.settings.recipe.plan, self.trainer.stage
-        scores = score_window(plan, fleet, instances, list(asked.values()), stage)
+        scores = score_window(plan, fleet, instances, list(scorers.values()), stage)
         return {
-            key: (of.rows, values) for (key, of), values in zip(asked.items(), scores, strict=True)
+            key: (of.rows, values)
+            for (key, of), values in zip(scorers.items(), scores, strict=True)
         }
 
     def _window(self, moment: int) -> WindowScores | None:

@@ -35,7 +35,7 @@ def score_window(
     plan: Plan,
     fleet: Fleet,
     instances: Instances,
-    asked: Sequence[RowsOfRecipe],
+    scorers: Sequence[RowsOfRecipe],
     stage: Stage,
 ) -> list[dict[str, Floats]]:
     """Score the instances of a test window with some recipes.
@@ -47,32 +47,32 @@ def score_window(
     fleet : Fleet
     instances : Instances
         Of that fleet.
-    asked : sequence of RowsOfRecipe
+    scorers : sequence of RowsOfRecipe
     stage : callable
         Names what is being done, for whoever measures time.
 
     Returns
     -------
     list of dict of ndarray
-        The scores of each that was asked for, by name.
+        The scores of each of the recipes, by name.
     """
-    parts: list[list[tuple[Inputs, Floats]]] = [[] for _ in asked]
+    parts: list[list[tuple[Inputs, Floats]]] = [[] for _ in scorers]
     for start in range(0, max(len(instances), 1), _MEASURED_AT_ONCE):
         rows = np.arange(start, min(start + _MEASURED_AT_ONCE, len(instances)))
         with stage("measure test windows"):
             reading = FleetReading.of(plan, fleet, instances.take(rows))
-            for part, (recipe, wanted) in zip(parts, asked, strict=True):
-                part.append(_inputs(recipe, reading, start, wanted))
+            for part, (recipe, chosen) in zip(parts, scorers, strict=True):
+                part.append(_inputs(recipe, reading, start, chosen))
     with stage("score"):
-        return [of.recipe.scores_of(part) for of, part in zip(asked, parts, strict=True)]
+        return [of.recipe.scores_of(part) for of, part in zip(scorers, parts, strict=True)]
 
 
 def _inputs(
-    recipe: TrainedRecipe, reading: FleetReading, start: int, wanted: Rows | None
+    recipe: TrainedRecipe, reading: FleetReading, start: int, chosen: Rows | None
 ) -> tuple[Inputs, Floats]:
-    """Encode the wanted ones of the instances that were read, the first of which is `start`."""
+    """Encode the chosen ones of the instances that were read, the first of which is `start`."""
     values = recipe.encoder.measures.values_of(reading)
-    if wanted is not None:
-        low, high = np.searchsorted(wanted, [start, start + len(values)])
-        values = values.take(wanted[low:high] - start)
+    if chosen is not None:
+        low, high = np.searchsorted(chosen, [start, start + len(values)])
+        values = values.take(chosen[low:high] - start)
     return recipe.inputs(values)

@@ -16,7 +16,7 @@ from forewarn.pipelines.runtime.terminal import plain
 
 __all__ = ["Stages", "TimeLeft", "note", "progress_bar"]
 
-_SAID_EVERY = 60.0  # seconds
+_NOTE_EVERY = 60.0  # seconds
 
 # Linux counts the peak in KiB, macOS in bytes.
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -91,22 +91,22 @@ class TimeLeft:
     done: int = 0
     worked: int = 0
     _started: float = field(init=False)
-    _said: float = field(init=False)
+    _noted: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin now."""
-        self._started = self._said = self.clock()
+        self._started = self._noted = self.clock()
 
     def step(self, *, worked: bool = True) -> None:
         """Count a step; `worked` is False for one that was done before the job began."""
         now = self.clock()
         self.done, self.worked = self.done + 1, self.worked + worked
         if not worked:
-            self._started = self._said = now
-        elif now - self._said >= _SAID_EVERY and not sys.stderr.isatty():
+            self._started = self._noted = now
+        elif now - self._noted >= _NOTE_EVERY and not sys.stderr.isatty():
             minutes = (now - self._started) / self.worked * (self.total - self.done) / 60
             note(f"{self.done} of {self.total} {self.what} are done, {minutes:.0f} minutes left")
-            self._said = now
+            self._noted = now
 
 
 def note(text: str) -> None:
