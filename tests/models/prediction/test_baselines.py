@@ -125,3 +125,17 @@ def test_logistic_model_sees_the_last_record_only() -> None:
     other_first.sequence[:, 0] = 4
     assert np.array_equal(model.score(other_first), model.score(inputs))
     assert (np.diff(logit(model.score(inputs))) > 0).all()
+
+
+def test_a_logistic_score_does_not_depend_on_the_other_instances() -> None:
+    rng, n, width = np.random.default_rng(0), 17_001, 90
+    names, levels = tuple(f"c{number}" for number in range(width)), (9,) * width
+    context = rng.integers(0, 9, (n, width), dtype=np.uint8)
+    inputs = Inputs(np.zeros((n, 2, 0), np.uint8), context, (), names, (), levels)
+    few = inputs.take(np.arange(200))
+    labels = (few.context[:, 0] > 4).astype(np.int8)
+    model = LogisticModel(seed=0).fit(few, labels, np.ones(200, np.float32), np.arange(200))
+    scores = model.score(inputs)
+    for start, end in ((0, 1), (5, 1_000), (16_380, 16_400), (16_999, n)):
+        rows = np.arange(start, end)
+        assert np.array_equal(model.score(inputs.take(rows)), scores[rows])
