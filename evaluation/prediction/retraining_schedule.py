@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from forewarn.features.time_units import DAY, Nanoseconds
 
-__all__ = ["best_length", "finished", "last_finished", "retraining_times"]
+__all__ = ["best_length", "finished", "last_finished", "retraining_times", "with_instances"]
 
 Span = TypeVar("Span", bound=int)  # of whatever unit
 
@@ -43,6 +46,36 @@ def retraining_times(
     moment = -(-earliest // DAY) * DAY if start is None else start
     stop = last_record if end is None else min(end - 1, last_record)
     return list(range(moment, stop + 1, every))
+
+
+def with_instances(
+    times: Sequence[int],
+    ends: npt.NDArray[np.int64],
+    *,
+    longest: Nanoseconds,
+    every: Nanoseconds,
+) -> list[int]:
+    """Return the retrainings that have any instance to train on or to test.
+
+    One clock that is wrong by decades would make thousands of others.
+
+    Parameters
+    ----------
+    times : sequence of int
+        Retraining times.
+    ends : ndarray of shape (n,)
+        Ends of all instances, in any order.
+    longest, every : Nanoseconds
+        Longest training span, and length of a test window.
+
+    Examples
+    --------
+    >>> with_instances([10, 13, 16, 19, 22], np.array([8, 20]), longest=4, every=3)
+    [10, 19, 22]
+    """
+    moments, ends = np.asarray(times, dtype=np.int64), np.unique(ends)
+    first, stop = np.searchsorted(ends, (moments - longest, moments + every))
+    return [int(moment) for moment in moments[first < stop]]
 
 
 def finished(window: int, moment: int, *, every: Nanoseconds, horizon: Nanoseconds) -> bool:

@@ -81,7 +81,7 @@ def run_backtest(
     made_of: dict[str, Any] = {"records": fingerprint(store)}
     with stages("read records"):
         records = WindowedRecords.of(job, lambda fleet: _times(job, fleet, start, end))
-    times = sorted(records.survey.seen_before)
+    times = records.retrainings
     made_of["configuration"] = _configuration(job, strategies, times)
     executor = job.settings.executor.executor
     # Workers start first: an address that is wrong is said now, not hours later.
@@ -93,7 +93,10 @@ def run_backtest(
         with stages("evaluate"):
             report = _report(job, records, done, slices)
             report |= {"left_out": _left_out(records, times)}
-        report |= {"notes": [*records.notes, *job.notes, *walk.notes], **stages.figures()}
+        notes = [*records.notes, *job.notes]
+        for text in notes:
+            note(text)
+        report |= {"notes": [*notes, *walk.notes], **stages.figures()}
         _write(out, done, report)
     return report
 

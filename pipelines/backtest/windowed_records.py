@@ -14,12 +14,14 @@ from forewarn.evaluation.prediction.fleet_survey import (
     survey_fleet,
 )
 from forewarn.evaluation.prediction.instance_survey import InstanceSurvey, survey_instances
+from forewarn.evaluation.prediction.retraining_schedule import with_instances
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import DAY, midnight_of
 from forewarn.pipelines.backtest.retraining_slices import RetrainingSlices
 from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
@@ -91,11 +93,30 @@ class WindowedRecords:
         return cls(job, fleet, survey, spans, read)
 
     @property
+    def retrainings(self) -> list[int]:
+        """The retraining times that have any instance to train on or to test."""
+        settings = self.job.walk_settings
+        spans = {"longest": settings.longest, "every": settings.every}
+        return with_instances(self._times, self.survey.instances.end, **spans)
+
+    @property
+    def _times(self) -> list[int]:
+        return sorted(self.survey.seen_before)
+
+    @property
     def notes(self) -> list[str]:
         """Return one sentence for each thing that a user should know of the records."""
         filled, gaps = self.survey.filled, self.survey.gaps
         nulls = self.read(self.spans[0]).seen.nulls if len(self.spans) == 1 else {}
-        return replace(self.fleet.seen, filled=filled, gaps=gaps, nulls=nulls).notes()
+        seen = replace(self.fleet.seen, filled=filled, gaps=gaps, nulls=nulls).notes()
+        idle = sorted(set(self._times) - set(self.retrainings))
+        if not idle:
+            return seen
+        return [
+            *seen,
+            f"{plural(len(idle), 'retraining')} from {iso(idle[0])} to {iso(idle[-1])} skipped: no "
+            "instance before or after; one wrong clock is enough (`forewarn doctor`)",
+        ]
 
     @property
     def last_tested(self) -> int:

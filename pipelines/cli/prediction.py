@@ -107,9 +107,8 @@ def _backtest(args: argparse.Namespace) -> int:
 
     job = open_job(args.records, settings_of(args), args.models)
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
-    for text in (*report["notes"], left_out_words(report)):
-        if text:
-            note(text)
+    if left_out := left_out_words(report):
+        note(left_out)
     print(backtest_summary(report), end="\n\n")
     say(f"wrote {args.out}/report.html, report.json and the scores")
     return 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from forewarn.evaluation.prediction.retraining_schedule import (
     best_length,
     finished,
     retraining_times,
+    with_instances,
 )
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 
@@ -125,3 +127,20 @@ def test_no_length_is_better_than_the_best_one(precision: dict[int, float | None
     merit = {length: -1.0 if value is None else value for length, value in precision.items()}
     assert merit[best] == max(merit.values())
     assert best == min(length for length in merit if merit[length] == merit[best])
+
+
+@given(
+    st.lists(st.integers(0, 200), max_size=12), st.integers(1, 40), st.integers(1, 20), st.data()
+)
+def test_retrainings_with_instances_are_those_that_see_one(
+    ends: list[int], longest: int, every: int, data: st.DataObject
+) -> None:
+    moments = list(range(data.draw(st.integers(0, 60)), 240, every))
+    found = with_instances(
+        moments,
+        np.array(ends, dtype=np.int64),
+        longest=Nanoseconds(longest),
+        every=Nanoseconds(every),
+    )
+    seen = [m for m in moments if any(m - longest <= end < m + every for end in ends)]
+    assert found == seen

@@ -12,6 +12,7 @@ import pytest
 from forewarn.pipelines.cli.main import main
 
 Write = Callable[[pd.DataFrame, Path], Path]
+Capture = pytest.CaptureFixture[str]
 BASELINES = ("random", "last_value", "logistic", "window_gbdt", "rules")
 
 
@@ -302,3 +303,15 @@ def test_with_a_step_of_two_days_every_gpu_is_ranked_every_day(
     assert len(listed) > 5
     assert found["days"] == listed
     assert found["list_precision"] == pytest.approx(hits / sum(one["listed"] for one in listed))
+
+
+def test_a_clock_that_was_once_at_the_epoch_costs_no_retrainings_of_decades(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write, capsys: Capture
+) -> None:
+    short = fleet[fleet["timestamp"] < "2025-01-13"]
+    at_boot = short[:1].assign(timestamp=pd.Timestamp("1970-01-01T01:00Z"))
+    records = write(pd.concat([short, at_boot]), tmp_path / "records")
+    assert _run(records, config, tmp_path / "out", *QUICK, "--end", "2025-01-08") == 0
+    skipped = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
+    assert any("from 1970-01-09T00:00:00Z to 2024-12-" in line for line in skipped)
+    assert len(skipped) == 3  # the others: first days of the true records; each is said once
