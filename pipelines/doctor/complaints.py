@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from forewarn.features.duration import duration_in_words
@@ -16,6 +18,8 @@ __all__ = ["Complaint", "advice", "complaints", "doctor_text", "half_width"]
 _FEW_FAILURES = 12  # fewer teach a model nothing that the rules do not know
 _SOME_FAILURES = 60  # from here on an interval is narrow enough to choose between methods
 _SHOWN = 5
+_CADENCE_OFF = 0.1  # of the interval; beyond a half nothing can be trained
+_NO_RECORDS = dt.timedelta(days=7)  # of any GPU: rather a wrong clock than a fleet at rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ def half_width(failures: int) -> float:
 
 def advice(report: Mapping[str, Any]) -> str:
     """Say in a sentence or two whether to train, wait, or start with the rules."""
-    n, days = report["failures"]["count"], report["days"]
-    number = f"{plural(n, 'failure')} in {days:.0f} days"
+    n = report["failures"]["count"] - report["failures_outside"]
+    number = f"{plural(n, 'failure')} in {plural(round(report['days']), 'day')}"
     if any(complaint.grave for complaint in complaints(report)):
         return f"{number}. Mend what is marked below first: what is trained before would mislead."
     if n < _FEW_FAILURES:
@@ -62,16 +66,22 @@ def advice(report: Mapping[str, Any]) -> str:
 def complaints(report: Mapping[str, Any]) -> list[Complaint]:
     """Return what is wrong, grave things first."""
     return sorted(
-        (*_of_keys(report), *_of_columns(report), *_of_labels(report), *_of_layout(report)),
+        (
+            *_of_keys(report),
+            *_of_dates(report),
+            *_of_columns(report),
+            *_of_labels(report),
+            *_of_layout(report),
+        ),
         key=lambda f: not f.grave,
     )
 
 
 def _of_keys(report: Mapping[str, Any]) -> Iterator[Complaint]:
     cadence, expected = report["cadence_seconds"], report["interval_seconds"]
-    if cadence and not 0.5 * expected <= cadence <= 1.5 * expected:
+    if cadence and abs(cadence - expected) > _CADENCE_OFF * expected:
         yield Complaint(
-            True,
+            not 0.5 * expected <= cadence <= 1.5 * expected,
             f"Records come every {duration_in_words(cadence)}, the configuration says "
             f"{duration_in_words(expected)}.",
             f'Set `records.interval = "{cadence:g}s"`, and think about `windows` anew.',
@@ -98,6 +108,17 @@ def _of_keys(report: Mapping[str, Any]) -> Iterator[Complaint]:
     ):
         if report[name]:
             yield Complaint(False, f"{plural(report[name], 'row')} {what}.", todo)
+
+
+def _of_dates(report: Mapping[str, Any]) -> Iterator[Complaint]:
+    dates = [dt.date.fromisoformat(day) for day in report["records_by_day"]]
+    for before, after in pairwise(dates):
+        if after - before > _NO_RECORDS:
+            yield Complaint(
+                False,
+                f"No GPU has a record between {before} and {after}.",
+                "Look for a clock that is wrong by so much, and take its records out.",
+            )
 
 
 def _of_columns(report: Mapping[str, Any]) -> Iterator[Complaint]:
@@ -137,6 +158,19 @@ def _of_labels(report: Mapping[str, Any]) -> Iterator[Complaint]:
             False,
             "Nothing says that a GPU ever failed.",
             "Add failures.parquet from your repair tickets, or a column `failure`.",
+        )
+    if report["failures_outside"]:
+        yield Complaint(
+            False,
+            f"{report['failures_outside']:,} of the failures lie before the first record or after "
+            "the last one, and teach nothing.",
+            "Compare the times of the tickets with those of the records.",
+        )
+    if others := report["failures_of_others"]:
+        yield Complaint(
+            False,
+            f"Failures are reported of {_some(others, 'serial')} without any record.",
+            "Compare how failures.parquet and the records write a serial.",
         )
     usable = report["usable"]
     if usable is not None and usable["share"] < 0.7:

@@ -28,6 +28,7 @@ from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.failures_table import FAILURES_TABLE
 from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
 from forewarn.pipelines.storage.record_store import RecordStore, check_labels
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
@@ -115,6 +116,8 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     if usable.fits(keys.cadence):
         check_labels([ParquetSource(path) for _, path in files])
     names, machines = list(examination.gpus), list(examination.machines)
+    tickets = _tickets(records)
+    outside = (failures.repaired_at <= first) | (failures.failed_at > last)
     return {
         "gpus": len(names),
         "machines": len(machines),
@@ -131,7 +134,9 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         "files": len(files),
         "layout": layout_of(records, files),
         "frozen": examination.floats.frozen(),
-        "failures": _failures(failures, names, _causes(records)),
+        "failures": _failures(failures, names, tickets),
+        "failures_outside": int(outside.sum()),
+        "failures_of_others": sorted(set(tickets) - set(names)),
         "usable": usable.report(keys),
     }
 
@@ -196,22 +201,24 @@ def _surveys(
         yield from slices.map(survey_file, items)
 
 
-def _causes(folder: Location) -> dict[str, list[tuple[int, str]]]:
-    """Return moment and cause of the reported failures of each serial."""
-    path, causes = folder / "failures.parquet", defaultdict(list)
+def _tickets(folder: Location) -> dict[str, list[tuple[int, str]]]:
+    """Return moment and cause (perhaps none) of the reported failures of each serial."""
+    path, tickets = folder / FAILURES_TABLE, defaultdict(list)
     if path.exists():
         table = read_parquet(path)
-        if "cause" in table.column_names:
-            failed = moments_of(table, "failed_at", path)
-            columns = (serials_of(table, path), failed, table["cause"])
-            for serial, moment, cause in zip(*(c.to_pylist() for c in columns), strict=True):
-                if moment is not None and cause:
-                    causes[str(serial)].append((moment, str(cause)))
-    return causes
+        failed = moments_of(table, "failed_at", path).to_pylist()
+        has_cause = "cause" in table.column_names
+        causes = table["cause"].to_pylist() if has_cause else [None] * len(failed)
+        for serial, moment, cause in zip(
+            serials_of(table, path).to_pylist(), failed, causes, strict=True
+        ):
+            if serial is not None and moment is not None:
+                tickets[str(serial)].append((moment, str(cause or "")))
+    return tickets
 
 
 def _failures(
-    failures: Failures, names: list[str], causes: dict[str, list[tuple[int, str]]]
+    failures: Failures, names: list[str], tickets: dict[str, list[tuple[int, str]]]
 ) -> dict[str, Any]:
     """Count failures by month and cause; the first cause that was reported of each counts."""
     months: dict[str, Counter[str]] = {}
@@ -222,7 +229,9 @@ def _failures(
         strict=True,
     ):
         stated = [
-            cause for moment, cause in causes.get(names[gpu], ()) if failed <= moment < repaired
+            cause
+            for moment, cause in tickets.get(names[gpu], ())
+            if cause and failed <= moment < repaired
         ]
         month = iso(failed)[:7]
         months.setdefault(month, Counter())[stated[0] if stated else "no cause given"] += 1

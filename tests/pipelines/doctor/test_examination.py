@@ -209,3 +209,37 @@ def test_no_records_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_how_far_a_precision_may_be_off() -> None:
     assert round(half_width(23), 2) == 0.2
     assert round(half_width(100), 2) == 0.1
+
+
+def test_failures_that_teach_nothing_are_said_and_not_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = write(records(), tmp_path)
+    failed = pd.to_datetime(["2023-02-01T19:00Z", "2035-01-31T05:00Z", "2025-01-31T00:00Z"])
+    repaired = failed + pd.Timedelta(hours=1)
+    serials = ["A", "C", "GPU-of-another-name"]
+    tickets = {"gpu_serial": serials, "failed_at": failed, "repaired_at": repaired}
+    pd.DataFrame(tickets).to_parquet(tmp_path / "records" / "failures.parquet", index=False)
+    found = examined(capsys, arguments)
+    assert advice(found).startswith("1 failure in 2 days")  # that of B, in the records
+    assert "2 of the failures lie before the first record or after the last one" in said(found)
+    assert "reported of 1 serial (GPU-of-another-name) without any record" in said(found)
+
+
+@pytest.mark.parametrize(("interval", "grave"), [("20min", False), ("25min", True)])
+def test_another_cadence_is_said_even_where_it_can_be_trained_on(
+    interval: str, grave: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = write(records(), tmp_path)
+    (tmp_path / "c.toml").write_text(CONFIG.replace('"10min"', f'"{interval}"'))
+    found = examined(capsys, arguments)
+    (cadence,) = [one for one in complaints(found) if one.what.startswith("Records come every")]
+    assert cadence.grave == grave
+    assert f"every 10 min, the configuration says {interval[:2]} min" in cadence.what
+
+
+def test_a_clock_years_ahead_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = records()
+    frame["timestamp"] += pd.to_timedelta(3650 * (frame["gpu_serial"] == "C"), unit="D")
+    found = examined(capsys, write(frame, tmp_path))
+    assert "No GPU has a record between 2025-02-01 and 2035-01-29." in said(found)
