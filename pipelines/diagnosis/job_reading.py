@@ -26,6 +26,7 @@ _HEARS = {
     "metrics": ("kernel",),
     "kernel": ("metrics",),
 }
+_NO_TIME_OF_DUMPS = "flight: dumps do not say when they were taken; without it (--at) no hang shows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,11 @@ class JobReading:
         moment = _moment(self.folder, self.parts, at)
         case = Case(ranks, moment, {**self.parts, **self.beside})
         judged = {name: self._judgement(name, part, case) for name, part in case.parts.items()}
-        return case, _joined(self.folder, case, judged)
+        verdict = _joined(self.folder, case, judged)
+        timed = [name for name, part in self.parts.items() if part.last is not None]
+        if at is None and timed == ["flight"] and verdict.kind == "none":
+            verdict = replace(verdict, blind=(*verdict.blind, _NO_TIME_OF_DUMPS))
+        return case, verdict
 
     def _judgement(self, name: str, part: Part, case: Case) -> Judged:
         heard = tuple(other in case.parts for other in _HEARS.get(name, ()))

@@ -109,6 +109,16 @@ def test_a_hang_needs_30_seconds_and_alone_five_minutes(put_dump: Any, diagnose:
     assert (verdict["kind"], verdict["rank"]) == ("hang", 1)
 
 
+def test_dumps_alone_say_that_they_have_no_time(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    job = put_dump(1, [("a", 1, 0.0)])
+    (hint,) = [text for text in diagnose(job, None)["blind"] if "--at" in text]
+    assert "do not say when they were taken" in hint
+    assert hint not in diagnose(job, 300.0)["blind"]
+    (job / "exits.csv").write_text("rank,exit_code,timestamp\n0,0,1970-01-01T00:00:00Z\n")
+    assert hint not in diagnose(job, None)["blind"]  # another part has a time
+
+
 def test_the_minority_of_a_mismatch_is_named(put_dump: Any, diagnose: Any) -> None:
     for rank in range(3):
         put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
