@@ -117,6 +117,7 @@ def add_incidents(commands: Commands) -> None:
 
 def _incidents(args: argparse.Namespace) -> int:
     from forewarn.pipelines.incidents.lines import incident_line, incident_text
+    from forewarn.pipelines.runtime.progress import note
     from forewarn.response.incident import IncidentState
 
     state = None if args.all else IncidentState.OPEN
@@ -128,10 +129,11 @@ def _incidents(args: argparse.Namespace) -> int:
             print(json.dumps(incident_line(incident)))
         else:
             say(incident_text(incident))
+    tell: Callable[[str], None] = note if args.json else say  # stdout is for JSON alone then
     if not incidents:
-        say("no incidents" if args.all else "no open incidents")
+        tell("no incidents" if args.all else "no open incidents")
     if off is not None:
-        say(f"acting is switched off by {off.who}{f': {off.why}' if off.why else ''}")
+        tell(f"acting is switched off by {off.who}{f': {off.why}' if off.why else ''}")
     return 0
 
 

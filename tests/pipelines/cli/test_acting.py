@@ -48,6 +48,16 @@ def test_what_is_open_is_listed_with_what_holds_it_back(
     assert line["decision"]["held_back"]
 
 
+def test_json_is_alone_on_stdout(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["switch", "off", "--config", config]) == 0
+    capsys.readouterr()
+    assert main(["incidents", "--machine", "node-18", "--config", config, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no open incidents" in printed.err
+    assert "acting is switched off" in printed.err
+
+
 def test_a_person_owns_undoes_and_judges(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ack", "1", "--config", config]) == 0
     assert main(["ack", "1", "--config", config, "--json"]) == 0
