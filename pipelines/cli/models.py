@@ -60,7 +60,7 @@ def _retrain(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(done.as_dict()))
         return 0 if done.promoted else 1
-    say(f"version {done.version} ({done.name}), trained on {done.length_days:g} days")
+    say(f"version {done.version} ({done.name}), trained on {done.length_days:.3g} days")
     if done.comparison is not None:
         comparison = done.comparison
         bounds = (

@@ -149,7 +149,7 @@ def _train(args: argparse.Namespace) -> int:
         start = load_predictor(args.start_from, job.settings.registry, "--start-from")
     predictor = train_predictor(job, args.at, args.model, start)
     days = predictor.facts["train_length_days"]
-    say(f"wrote {args.model}: version {predictor.version}, trained on {days:g} days")
+    say(f"wrote {args.model}: version {predictor.version}, trained on {days:.3g} days")
     return 0
 
 
