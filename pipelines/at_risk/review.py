@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from forewarn.evaluation.prediction.list_review import ReviewedLists, review
 from forewarn.pipelines.ingest.cmdb import read_texts
+from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import to_timestamps
@@ -117,7 +118,17 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Rev
         raise JobError(f"{failures}: holds no failure, expected some, or `--until TIME`.")
     newest = known["failed_at"].max() if until is None else to_timestamps([until])[0]
     lists["gpu_serial"] = lists["gpu_serial"].astype(object)
+    _note_foreign_serials(lists, known, failures)
     return review(lists, known, newest, read_absences(failures.parent / OUT_OF_SERVICE))
+
+
+def _note_foreign_serials(lists: pd.DataFrame, known: pd.DataFrame, path: Path) -> None:
+    """Say if lists and failures have no serial in common: two spellings would foresee nothing."""
+    if len(known) and len(lists) and not known["gpu_serial"].isin(lists["gpu_serial"]).any():
+        note(
+            f"{path}: no `gpu_serial` of it ('{known['gpu_serial'].iloc[0]}') is on any list "
+            f"('{lists['gpu_serial'].iloc[0]}'): are they written alike?"
+        )
 
 
 def _notice(hits: int, lead: dict[str, float]) -> str:
@@ -133,15 +144,19 @@ def _notice(hits: int, lead: dict[str, float]) -> str:
 def review_text(figures: dict[str, Any]) -> str:
     """Return the figures in words."""
     share, bounds = figures["precision"], figures["precision_interval"]
-    if share is None:
+    if share is None and not figures["rows"]:
         return "No flagged GPU can be judged yet: no list's span is over (see --until)."
+    if share is None:
+        failed = plural(figures["failures"], "failure")
+        return f"No GPU was flagged on the lists whose span is over; {failed} followed."
     within = f" ({bounds[0]:.0%} to {bounds[1]:.0%})" if bounds else ""
+    times, hits = plural(figures["flagged"], "time"), plural(figures["hits"], "time")
     lines = [
-        f"{figures['flagged']} times a GPU was flagged, and {figures['hits']} times it failed in "
+        f"{times} a GPU was flagged, and {hits} it failed in "
         f"time: precision {share:.0%}{within}; a list drawn at random has "
         f"{figures['random_precision']:.2%}.",
         f"{figures['caught']} of {figures['failures']} failures were foreseen, "
-        f"{figures['missed']} missed; {figures['false_alarms']} false alarms.",
+        f"{figures['missed']} missed; {plural(figures['false_alarms'], 'false alarm')}.",
     ]
     if figures["hits"]:
         lines.append(_notice(figures["hits"], figures["lead_time_hours"]))

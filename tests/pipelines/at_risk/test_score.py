@@ -314,6 +314,29 @@ def test_review_counts_hits_and_misses(
     assert hours["gpu_hours_net"] == 200 * hours["hits"] - hours["gpu_hours_spent"]
 
 
+def test_review_says_when_no_serial_of_the_failures_is_on_a_list(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures = tmp_path / "failures.csv"
+    failures.write_text("gpu_serial,failed_at\nUUID-7,2025-01-20T00:00:00Z\n")
+    capsys.readouterr()
+    assert main(["review", "--at-risk", str(folder.parent), "--failures", str(failures)]) == 0
+    assert "('UUID-7') is on any list ('S0" in capsys.readouterr().err
+
+
+def test_review_of_lists_that_flag_nobody_does_not_ask_for_another_time(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = pd.read_parquet(folder / "at_risk.parquet").assign(flagged=False)
+    path = tmp_path / "lists" / folder.name / "at_risk.parquet"
+    path.parent.mkdir(parents=True)
+    lists.to_parquet(path)
+    failures = tmp_path / "failures.csv"
+    failures.write_text("gpu_serial,failed_at\nS001,2025-01-30T00:00:00Z\n")
+    assert main(["review", "--at-risk", str(tmp_path / "lists"), "--failures", str(failures)]) == 0
+    assert capsys.readouterr().out.startswith("No GPU was flagged on the lists whose span is over")
+
+
 def test_review_reads_what_incidents_taught_beside_the_table_of_failures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
