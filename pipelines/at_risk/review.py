@@ -18,6 +18,7 @@ from forewarn.pipelines.runtime.timestamps import to_timestamps
 from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES
 from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE, read_absences
 from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["read_lists", "review_lists", "review_text"]
@@ -34,7 +35,7 @@ def read_lists(at_risk: Path) -> pd.DataFrame:
     JobError
         If there is none but in hindsight, or one lacks a column.
     """
-    paths = sorted(at_risk.glob("date=*/at_risk.parquet"))
+    paths = paths_like(at_risk, "date=*/at_risk.parquet")
     if not paths:
         raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     frames = []

@@ -28,6 +28,7 @@ from forewarn.pipelines.detection.sample_files import (
     opened_file,
 )
 from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.regular_files import paths_like
 
 __all__ = ["FilePull", "Pull", "PullError", "find_pulls", "open_pull", "sound_pulls", "task_name"]
 
@@ -138,7 +139,7 @@ def find_pulls(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise PullError(f"{folder}: no such folder, expected one of machine metrics.")
-    folders = sorted(path for path in folder.glob("task=*") if path.is_dir())
+    folders = [path for path in paths_like(folder, "task=*", PullError) if path.is_dir()]
     if not folders:
         raise PullError(f"{folder}: holds no task, expected task=NAME/*.parquet.")
     return folders
@@ -165,7 +166,9 @@ def open_pull(
     PullError
         If a file cannot be read, or has no usable `timestamp` or `machine`.
     """
-    paths = sorted(path for path in folder.glob("*.parquet") if path.name[0] not in "._")
+    paths = [
+        path for path in paths_like(folder, "*.parquet", PullError) if path.name[0] not in "._"
+    ]
     if not paths:
         raise PullError(f"{folder}: holds no file, expected *.parquet.")
     files = tuple((path, opened_file(path)) for path in paths)

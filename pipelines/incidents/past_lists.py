@@ -14,6 +14,7 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.past import PastFinding
@@ -61,7 +62,7 @@ def list_findings(
     RecordsError, JobError
         If there is no list, or one cannot be used.
     """
-    paths = sorted(at_risk.glob("date=*/at_risk.parquet"))
+    paths = paths_like(at_risk, "date=*/at_risk.parquet")
     if not paths:
         raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     for path in paths:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.regular_files import paths_like
 
 __all__ = ["Prior", "PriorError", "list_weights"]
 
@@ -42,7 +43,7 @@ class Prior:
         PriorError
             If there is no list, or none can be read.
         """
-        paths = sorted(folder.glob("date=*/at_risk.parquet"))
+        paths = paths_like(folder, "date=*/at_risk.parquet")
         if not paths:
             raise PriorError(f"{folder}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
         parts, problems = [], list[InputError]()

@@ -16,6 +16,8 @@ __all__ = ["FileColumns", "no_parquet", "rows_of_groups"]
 
 def no_parquet(path: Location, error: Exception) -> RecordsError:
     """Return the line that says which file is none, and why."""
+    if isinstance(error, PermissionError):
+        return RecordsError(f"{path}: cannot be read (Permission denied).")
     detail = (str(error).splitlines() or [type(error).__name__])[0]
     return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
 

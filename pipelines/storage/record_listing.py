@@ -6,6 +6,7 @@ import datetime as dt
 
 from forewarn.features.records.table import RecordsError
 from forewarn.features.threads import in_threads
+from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
 
 __all__ = ["files_of_date", "list_records"]
@@ -23,6 +24,8 @@ def list_records(folder: Location) -> list[tuple[dt.date, Location]]:
     ------
     RecordsError
         If the folder is not there, holds no partition, or one that is no date.
+    UnreadableFolderError
+        If it, or a partition, cannot be listed.
     """
     if not folder.is_dir():
         raise RecordsError(f"{folder}: no such folder, expected one of records.")
@@ -43,14 +46,14 @@ def files_of_date(folder: Location, date: dt.date) -> list[Location]:
 def _partitions(folder: Location) -> list[Location]:
     if isinstance(folder, RemotePath):
         return [path for path in folder.children() if path.name.startswith("date=")]
-    return [*sorted(folder.glob("date=*"))]
+    return [*paths_like(folder, "date=*")]
 
 
 def _files_in(partition: Location) -> list[Location]:
     if isinstance(partition, RemotePath):
         paths: list[Location] = [p for p in partition.children() if p.name.endswith(".parquet")]
     else:
-        paths = [*sorted(partition.glob("*.parquet"))]
+        paths = [*paths_like(partition, "*.parquet")]
     return [path for path in paths if path.name[0] not in "._"]
 
 

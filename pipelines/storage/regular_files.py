@@ -1,16 +1,57 @@
-"""Files that can be read to their end: no FIFO that waits for a writer, no device."""
+"""Files that can be read to their end: no FIFO, no device, and none that a closed folder hides."""
 
 from __future__ import annotations
 
+import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from forewarn.features.errors import InputError
 
-__all__ = ["IrregularFileError", "refuse_irregular", "require_regular"]
+__all__ = [
+    "IrregularFileError",
+    "UnreadableFolderError",
+    "paths_like",
+    "refuse_irregular",
+    "require_regular",
+]
 
 
 class IrregularFileError(InputError):
     """Something that is no regular file where one is expected."""
+
+
+class UnreadableFolderError(InputError):
+    """A folder of which nobody can say what it holds."""
+
+
+def paths_like(
+    folder: Path, pattern: str, error: type[InputError] = UnreadableFolderError
+) -> list[Path]:
+    """Return the paths below a folder that match, in the order of their names.
+
+    `Path.glob` takes a folder that may not be read for an empty one: what it holds would be left
+    out without a word.
+
+    Parameters
+    ----------
+    folder : Path
+        None match where it is not there.
+    pattern : str
+        Of each level, such as `date=*/*.parquet`.
+    error : type
+        What to raise if a folder cannot be listed: a subclass of `InputError`.
+    """
+    first, _, rest = pattern.partition("/")
+    try:
+        names = sorted(name for name in os.listdir(folder) if fnmatchcase(name, first))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as why:
+        reason = os.strerror(why.errno or 0)
+        raise error(f"{folder}: cannot be listed ({reason}).") from None
+    paths = [folder / name for name in names]
+    return [below for path in paths for below in paths_like(path, rest, error)] if rest else paths
 
 
 def require_regular(path: Path, error: type[InputError] = IrregularFileError) -> None:

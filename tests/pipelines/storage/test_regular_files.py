@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.storage.regular_files import UnreadableFolderError, paths_like
+
+
+@pytest.fixture
+def close(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return `close(folder)`: nobody may list it from then on. Root may, whatever its mode is."""
+    listdir = os.listdir
+
+    def closed(folder: Path) -> None:
+        def refused(path: Any) -> list[str]:
+            if Path(path) == folder:
+                raise PermissionError(13, "Permission denied", str(path))
+            return listdir(path)
+
+        monkeypatch.setattr(os, "listdir", refused)
+
+    return closed
+
+
+def test_paths_come_by_name_and_level(tmp_path: Path) -> None:
+    for name in ("date=2/b.parquet", "date=2/a.parquet", "date=1/c.parquet", "x/d.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "date=3").touch()
+    found = paths_like(tmp_path, "date=*/*.parquet")
+    assert found == sorted(tmp_path.glob("date=*/*.parquet"))
+    assert len(found) == 3
+    assert paths_like(tmp_path / "absent", "*") == []
+
+
+def test_a_closed_folder_is_no_empty_one(tmp_path: Path, close: Any) -> None:
+    (tmp_path / "date=1").mkdir()
+    close(tmp_path / "date=1")
+    with pytest.raises(
+        UnreadableFolderError, match=r"date=1: cannot be listed \(Permission denied"
+    ):
+        paths_like(tmp_path, "date=*/*.parquet")
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        (["doctor", "."], "date=2025-03-01"),
+        (["review", "--at-risk", ".", "--failures", "f.csv"], "date=2025-03-01"),
+        (["detect", "fit", "--metrics", ".", "--model", "m"], "."),
+    ],
+)
+def test_commands_refuse_what_they_may_not_list(
+    command: list[str],
+    folder: str,
+    tmp_path: Path,
+    close: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "date=2025-03-01").mkdir()
+    close(Path(folder))
+    assert main(command) == 2
+    assert f"{folder}: cannot be listed (Permission denied)" in capsys.readouterr().err
