@@ -149,6 +149,10 @@ def _replace(
         if error.filename == str(temporary):  # a collector that starts sweeps what is unfinished
             raise ReplacedFileError(final) from None
         raise
+    except OSError as error:
+        if error.errno and error.filename is None:  # pyarrow names no file
+            error.filename = str(final)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     return counts, size

@@ -486,3 +486,16 @@ def test_a_file_that_is_no_parquet_file_is_named_and_nothing_changes(
     assert code == 2
     assert "collected-01.parquet: is no whole Parquet file" in err
     assert len(names_in(two_dates)) == 3
+
+
+def test_a_disk_that_takes_nothing_more_is_said_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collected(tmp_path)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")  # as pyarrow says it, without a file
+
+    monkeypatch.setattr("forewarn.pipelines.storage.compaction.merge_date", full)
+    assert main(["compact", "--records", str(tmp_path), "--date", str(DAY)]) == 2
+    assert f"{tmp_path}/date={DAY}/{COMPACTED}: No space left" in capsys.readouterr().err
