@@ -315,3 +315,15 @@ def test_a_clock_that_was_once_at_the_epoch_costs_no_retrainings_of_decades(
     skipped = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
     assert any("from 1970-01-09T00:00:00Z to 2024-12-" in line for line in skipped)
     assert len(skipped) == 3  # the others: first days of the true records; each is said once
+
+
+@pytest.mark.parametrize(
+    "limits", [("--start", "2025-02-20"), ("--start", "2025-01-12", "--end", "2025-01-10")]
+)
+def test_limits_that_leave_no_retraining_are_named(
+    limits: tuple[str, ...], records: Path, config: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    assert _run(records, config, tmp_path / "out", *limits) == 2
+    text = f"{limits[0]} {limits[1]}T00:00:00Z"
+    assert f"error: {text}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
