@@ -25,6 +25,7 @@ _MOST_CHARTS = 2
 _MOST_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
 _MOST_PEERS = 8
 _MOST_LABELS, _MOST_MARKS, _APART = 4, 40, 0.18
+_TO_THE_LEFT = 0.8  # labels of later marks end at them (course of svg.html)
 _WIDTH, _TOP, _HEIGHT = 300.0, 16.0, 64.0
 
 
@@ -182,10 +183,11 @@ def draw_chart(chart: Chart) -> Markup:
 def _labelled(marks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     """Keep the labels that have room, those of the gravest codes first."""
     shown = list(marks[-_MOST_MARKS:])
+    begins = [x - _APART if x > _TO_THE_LEFT else x for x, _ in shown]
     graves = sorted(range(len(shown)), key=lambda i: (-_gravity(shown[i][1]), -shown[i][0]))
     labelled: set[int] = set()
     for i in graves:
-        apart = all(abs(shown[i][0] - shown[other][0]) > _APART for other in labelled)
+        apart = all(abs(begins[i] - begins[other]) > _APART for other in labelled)
         if apart and len(labelled) < _MOST_LABELS:
             labelled.add(i)
     return [(x, label if i in labelled else "") for i, (x, label) in enumerate(shown)]

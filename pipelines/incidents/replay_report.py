@@ -242,7 +242,8 @@ def replay_sentences(report: ReplayReport) -> list[str]:
     if judged:
         low, high = _interval(int(figures.rightly), int(judged))
         lines.append(
-            f"Of {plural(judged, 'drain')} that can be judged, {figures.rightly:g} were right: "
+            f"Of {plural(judged, 'drain')} that can be judged, {figures.rightly:g} "
+            f"{'was' if figures.rightly == 1 else 'were'} right: "
             f"{figures.rightly / judged:.0%} ({low:.0%} to {high:.0%} with 95 % confidence). "
             f"{_ahead(figures)}"
         )

@@ -16,7 +16,7 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
-from forewarn.pipelines.at_risk.channel_charts import charts_of, draw_chart
+from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of, draw_chart
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison, deviation, tail_share
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
@@ -243,3 +243,13 @@ def test_deviation_and_tail_leave_missing_values_out() -> None:
     assert far[3] == 0
     assert far[4] > 10
     assert tail_share(values, group).tolist() == [0.6, 0.4, 0.2, 0.8, 0.0]
+
+
+@pytest.mark.parametrize(("at", "shown"), [((0.74, 0.94), 1), ((0.55, 0.94), 2), ((0.1, 0.3), 2)])
+def test_labels_of_events_do_not_cover_each_other(at: tuple[float, ...], shown: int) -> None:
+    """The label of a late event stands to its left, where that of the one before may stand."""
+    marks = [(x, "Xid 63") for x in at]
+    line = np.array([1.0, 2.0])
+    drawn = draw_chart(Chart("temperature", "°C", "12 h", line, [line], marks))
+    assert drawn.count("course-mark") == 2
+    assert drawn.count(">Xid 63<") == shown
