@@ -19,6 +19,7 @@ from forewarn.pipelines.storage.regular_files import require_regular
 __all__ = ["Cmdb", "read_cmdb", "read_texts"]
 
 _SERIAL, _UUID, _MACHINE = "gpu_serial", "gpu_uuid", "machine_id"
+_EXPIRES = "expiration_date"
 _LAST_SLOT = 2**31 - 1
 # What is left of a serial that a table program took for a number.
 _NUMBER = r"^\d+\.\d+(?:[eE][+-]?\d+)?$|^\d+[eE][+]?\d+$"
@@ -117,7 +118,8 @@ def read_cmdb(path: Path) -> Cmdb:
     Raises
     ------
     RecordsError
-        If it cannot be read, has no column `gpu_serial`, or a `slot` that is no number.
+        If it cannot be read, has no column `gpu_serial`, a `slot` that is no number, or an
+        `expiration_date` that is no date: the records would have it, and nobody could read them.
     """
     table = read_texts(path)
     if _SERIAL not in table.column_names:
@@ -125,6 +127,7 @@ def read_cmdb(path: Path) -> Cmdb:
         raise RecordsError(f"{path}: column `{_SERIAL}` is missing, found {columns}.")
     table = table.filter(pc.is_valid(table[_SERIAL]))
     _check_slots(table, path)
+    _check_dates(table, path)
     attributes = newest(table, [_SERIAL])
     uuids: dict[str, str] = {}
     if _UUID in attributes.column_names:
@@ -143,6 +146,18 @@ def _check_slots(table: pa.Table, path: Path) -> None:
                 f"{path}: column `slot` holds {wrong[0][:40]!r}, expected a number from 0 to "
                 f"{_LAST_SLOT}."
             )
+
+
+def _check_dates(table: pa.Table, path: Path) -> None:
+    if _EXPIRES in table.column_names:
+        for text in pc.unique(table[_EXPIRES]).drop_null():
+            try:
+                text.cast(pa.timestamp("s"))
+            except pa.ArrowInvalid:
+                raise RecordsError(
+                    f"{path}: column `{_EXPIRES}` holds {text.as_py()[:40]!r}, expected a date "
+                    "such as 2026-03-01, or nothing."
+                ) from None
 
 
 def _is_slot(text: str) -> bool:

@@ -290,6 +290,7 @@ def test_clocks_of_another_zone(raw: Path) -> None:
         ("gpu_serial,rack\nS1\n", None, "is no CSV file"),
         ("gpu_serial,slot\nS1,x\n", None, "column `slot` holds 'x', expected a number from 0"),
         ("gpu_serial,slot\nS1,99999999999\n", None, "column `slot` holds '99999999999', expected"),
+        ("gpu_serial,expiration_date\nS1,\nS2,soon\n", None, "holds 'soon', expected a date"),
         ("gpu_serial,rack,rack\nS1,a,b\n", None, "column `rack` comes twice, expected it once."),
         ("gpu_serial,gpu_serial\nS1,S1\n", None, "column `gpu_serial` comes twice"),
         ("gpu_serial,rack\nS1,\udce9\n", None, "holds text that is not UTF-8"),
