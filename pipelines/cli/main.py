@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import Commands, Parser
@@ -64,6 +65,7 @@ def _parser(command: str | None) -> Parser:
     if command in _ADDED_BY:  # an agent does not wait for the modules of other commands
         _add(command, commands)
         return parser
+    parser.add_argument("--version", action="version", version=f"forewarn {version('forewarn')}")
     for name in _ADDED_BY:
         _add(name, commands)
     _add_completion(commands, parser)

@@ -53,6 +53,13 @@ def test_wrong_usage_is_one_line(
     assert all(word in line for word in words)
 
 
+def test_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("forewarn ")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
