@@ -28,7 +28,10 @@ def _edges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     finite = np.sort(finite[:: max(1, len(finite) // _SAMPLE)])
     distinct = finite[np.append(True, finite[1:] != finite[:-1])[: len(finite)]]
     if len(distinct) <= _MOST + 1:
-        return np.asarray(distinct[1:] / 2 + distinct[:-1] / 2, dtype=np.float32)
+        below, above = distinct[:-1], distinct[1:]
+        edges = np.asarray(above / 2 + below / 2, dtype=np.float32)
+        # Large numbers have neighbours with nothing between them: a date in year 9999, bytes.
+        return np.where(edges > below, edges, above)
     # A counter rests most of the time: its rest value must not swallow all the quantiles.
     middle = _quantiles(finite, np.array([0.5]))[0]
     moving = finite[finite != middle]

@@ -131,3 +131,15 @@ def test_columns_have_edges_of_their_own() -> None:
     values = np.array([[0.0, 5.0], [1.0, 5.0]], dtype=np.float32)
     assert Buckets.fit(values).levels == (3, 2)
     assert Buckets.fit(values).encode(values).tolist() == [[1, 1], [2, 1]]
+
+
+@given(st.floats(2.0**-90, 2.0**90, width=32), st.integers(2, 12))
+def test_neighbours_with_nothing_between_them_are_told_apart(first: float, n: int) -> None:
+    """Days to a date in year 9999, or bytes: the middle of two is one of them, and a saved one."""
+    values = [np.float32(first)]
+    while len(values) < n:
+        values.append(np.nextafter(values[-1], np.float32(np.inf)))
+    column = np.array(values, dtype=np.float32)
+    buckets = _one(column)
+    assert _encode(buckets, column) == list(range(1, n + 1))
+    assert Buckets.of_lists([buckets.edges[0].tolist()]).levels == (n + 1,)
