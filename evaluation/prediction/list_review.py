@@ -206,8 +206,11 @@ def _precision_interval(flagged: pd.DataFrame, seed: int) -> tuple[float, float]
     """Return the interval of the precision by resampling machines."""
     if not len(flagged):
         return None
-    key = "machine_id" if "machine_id" in flagged else "gpu_serial"
-    machine = pd.factorize(flagged[key].astype(str), sort=True)[0]
+    serial = flagged["gpu_serial"].astype(object)  # a GPU without a machine stands for itself
+    name = (
+        flagged["machine_id"].astype(object).fillna(serial) if "machine_id" in flagged else serial
+    )
+    machine = pd.factorize(name.astype(str), sort=True)[0]
     weights = machine_draws(int(machine.max()) + 1, seed=seed)[:, machine]
     with np.errstate(invalid="ignore"):
         return interval((weights * flagged["hit"].to_numpy()).sum(axis=1) / weights.sum(axis=1))

@@ -14,7 +14,8 @@ def list_summary(made: AtRiskList, *, most: int = 20) -> str:
     flagged = made.table[made.table["flagged"]]
     lines = [f"{len(flagged)} of {len(made.table)} GPUs flagged"]
     for row in flagged.head(most).to_dict("records"):
-        machine = f" on {row['machine_id']}" if row.get("machine_id") else ""
+        name = row.get("machine_id")
+        machine = f" on {name}" if name and name == name else ""  # NaN: none is known
         probability = row["probability"]
         chance = "" if probability != probability else f" {probability:.1%}"
         action = f", worth {ACTION_WORDS[row['action']]}" if row.get("action") else ""

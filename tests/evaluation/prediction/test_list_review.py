@@ -213,3 +213,12 @@ def test_who_was_out_of_service_and_did_not_fail_is_no_false_alarm() -> None:
     assert found.unknown == 2
     assert review_figures(found)["rows_unknown"] == 2
     assert review_figures(found)["false_alarms"] == 1
+
+
+@pytest.mark.parametrize("machines", [[None, None], ["m1", None], [None, "m1"]])
+def test_gpus_without_a_machine_are_resampled_by_themselves(machines: list[str | None]) -> None:
+    rows: list[Listed] = [("A", 0.0, True), ("B", 0.0, True)]
+    without = review_figures(judged(rows, [("A", 5.0)], machine_id=["a", "b"]))
+    machine = pd.Series(machines, dtype="str")
+    figures = review_figures(judged(rows, [("A", 5.0)], machine_id=machine))
+    assert figures["precision_interval"] == without["precision_interval"] == (0.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,12 @@ def test_the_summary_of_a_list_has_a_line_for_each_gpu() -> None:
     lines = list_summary(evil_list()).split("\n")
     assert len(lines) == 3
     assert all(map(seen, lines))
+
+
+def test_the_summary_of_a_list_names_no_machine_that_nobody_knows() -> None:
+    made = evil_list()
+    table = made.table.assign(machine_id=pd.Series([None], dtype="str"), gpu_serial="S1")
+    assert "  S1 50.0%: " in list_summary(dataclasses.replace(made, table=table))
 
 
 def test_what_doctor_says_can_be_seen(
