@@ -136,11 +136,11 @@ def _times(job: Job, fleet: FleetSurvey, start: int | None, end: int | None) -> 
     if not times:
         need = (job.walk_settings.longest + job.walk_settings.recipe.horizon) / DAY
         limits = {"start": start, "end": end}
-        asked = [f"--{name} {iso(at)}" for name, at in limits.items() if at is not None]
+        options = [f"--{name} {iso(at)}" for name, at in limits.items() if at is not None]
         raise JobError(
-            f"{' '.join(asked) or job.store.folder}: no retraining time is left between "
+            f"{' '.join(options) or job.store.folder}: no retraining time is left between "
             f"{iso(first)} and {iso(last)}, the first and the last record, expected "
-            + ("one in between." if asked else f"records of more than {need:g} days.")
+            + (f"records of more than {need:g} days." if start is None else "one in between.")
         )
     return times
 
