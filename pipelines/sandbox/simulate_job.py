@@ -19,6 +19,7 @@ from forewarn.evaluation.simulation.jobs.journal import exit_rows, log_lines
 from forewarn.evaluation.simulation.jobs.plan import JobPlan, draw_plan
 from forewarn.evaluation.simulation.jobs.samples import HISTORY, kernel_samples, metric_samples
 from forewarn.evaluation.simulation.jobs.stacks import (
+    Program,
     folded_profile,
     sampled_stacks,
     stack_moments,
@@ -116,7 +117,7 @@ def write_life(lived: Lived, folder: Path) -> None:
             rows = [f"[{stamp(when)}] {text}\n" for when, text in life_lines(lived, rank)]
             (folder / "logs" / f"{rank}.log").write_text("".join(rows))
     if life.has_stacks:
-        _write_stacks(line, folder, watched_moments(lived), life.saves_as)
+        _write_stacks(line, folder, watched_moments(lived), life.program)
     if life.has_metrics:
         _write_metrics(line, folder, life.plan.end)
 
@@ -161,13 +162,13 @@ def _write_logs(line: Timeline, folder: Path) -> None:
 
 
 def _write_stacks(
-    line: Timeline, folder: Path, moments: list[float] | None = None, saves_as: int = 0
+    line: Timeline, folder: Path, moments: list[float] | None = None, program: Program | None = None
 ) -> None:
     moments = stack_moments(line) if moments is None else moments
     names = [iso(JOB_BEGIN + round(moment) * 10**9) for moment in moments]
     for name in names:
         (folder / "stacks" / name).mkdir(parents=True)
-    for number, rank, threads in sampled_stacks(line, moments, saves_as=saves_as):
+    for number, rank, threads in sampled_stacks(line, moments, program):
         file = folder / "stacks" / names[number] / f"{rank}.json"
         file.write_bytes(msgspec.json.encode(threads))
 

@@ -7,18 +7,37 @@ What is drawn here was written down before anything was judged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from forewarn.evaluation.simulation.jobs.layout import Layout
 from forewarn.evaluation.simulation.jobs.plan import JobPlan, draw_plan
+from forewarn.evaluation.simulation.jobs.stacks import Program, draw_program
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, make_step
 
-__all__ = ["HealthyLife", "Lived", "draw_life", "life_lines", "run_life", "watched_moments"]
+__all__ = [
+    "WRITERS",
+    "HealthyLife",
+    "Lived",
+    "draw_life",
+    "life_lines",
+    "run_life",
+    "watched_moments",
+]
 
 _MINUTE, _HOUR = 60.0, 3600.0
 _SLOW_STORAGE, _TIMES = 0.03, 2.5  # of the checkpoints take so many times as long
+
+# Who writes a checkpoint.
+WRITERS: Mapping[str, Callable[[Layout], npt.NDArray[np.bool_]]] = {
+    "first copy": lambda layout: layout.axis("dp") == 0,
+    "rank 0": lambda layout: np.arange(layout.n_ranks) == 0,
+    "one a machine": lambda layout: np.arange(layout.n_ranks) % layout.per_machine == 0,
+    "all": lambda layout: np.ones(layout.n_ranks, dtype=np.bool_),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +57,12 @@ class HealthyLife:
         Steps between two lines.
     restart_every : float
         On the mean.
-    saves_as : int
-        By which functions it writes checkpoints.
+    program : Program
+        By which functions it writes checkpoints and evaluates.
+    writers : str
+        Who writes checkpoints, one of `WRITERS`.
+    spread : float
+        How much longer some of them take, standard deviation of the logarithm.
     has_stacks, has_recorder, has_metrics, has_logs : bool
         Which parts somebody collects.
     """
@@ -56,7 +79,9 @@ class HealthyLife:
     says_restart: bool
     log_every: int
     restart_every: float
-    saves_as: int
+    program: Program
+    writers: str
+    spread: float
     has_stacks: bool
     has_recorder: bool
     has_metrics: bool
@@ -91,7 +116,7 @@ def draw_life(n_ranks: int, hours: float, seed: int) -> HealthyLife:
         From its start to its last look.
     seed : int
     """
-    rng = np.random.default_rng([seed, n_ranks, 41])
+    rng, habits = (np.random.default_rng([seed, n_ranks, stream]) for stream in (41, 47))
     drawn = draw_plan(n_ranks, "none", seed)
     plan = replace(
         drawn,
@@ -115,7 +140,9 @@ def draw_life(n_ranks: int, hours: float, seed: int) -> HealthyLife:
         says_restart=bool(rng.random() < 0.5),
         log_every=int(rng.choice([1, 10, 50])),
         restart_every=12 * _HOUR,
-        saves_as=int(rng.integers(5)),
+        program=draw_program(int(rng.integers(5)), habits),
+        writers=str(habits.choice(list(WRITERS))),
+        spread=float(habits.uniform(0.02, 0.4)),
         has_stacks=bool(rng.random() < 0.6),
         has_recorder=bool(rng.random() < 0.8),
         has_metrics=bool(rng.random() < 0.9),
@@ -168,11 +195,12 @@ def _compile(lived: Lived, rng: np.random.Generator) -> None:
 
 
 def _save(lived: Lived, rng: np.random.Generator) -> None:
-    """Let the first copy of the data write a checkpoint; storage is slow at times."""
+    """Let those that write one save a checkpoint; storage is slow at times."""
     slow = _TIMES if rng.random() < _SLOW_STORAGE else 1.0
     takes = lived.life.save_takes * rng.lognormal(0.0, 0.3) * slow
-    writes = lived.line.plan.layout.axis("dp") == 0
-    _together(lived, rng, "checkpoint", Activity.SAVE, np.where(writes, takes, 0.0))
+    writes = WRITERS[lived.life.writers](lived.line.plan.layout)
+    unlike = rng.lognormal(0.0, lived.life.spread, len(writes))
+    _together(lived, rng, "checkpoint", Activity.SAVE, np.where(writes, takes * unlike, 0.0))
 
 
 def _evaluate(lived: Lived, rng: np.random.Generator) -> None:

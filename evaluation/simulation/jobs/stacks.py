@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from forewarn.evaluation.simulation.jobs.meeting import Meeting
 from forewarn.evaluation.simulation.jobs.progress import activity_at
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline
 
-__all__ = ["folded_profile", "sampled_stacks", "stack_moments"]
+__all__ = ["Program", "draw_program", "folded_profile", "sampled_stacks", "stack_moments"]
 
 Call = tuple[str, str, int]
 _TORCH = "/usr/lib/python3/dist-packages/torch"
@@ -38,8 +39,9 @@ _READ: tuple[Call, ...] = (
     ("__getitem__", "dataset.py", 58),
 )
 _EVALUATE: tuple[Call, ...] = (("evaluate", "train.py", 250),)
+_OWN_EVALUATION = 0.2  # of the programs evaluate in functions of any name
 _DEVICE: tuple[Call, ...] = (("synchronize", f"{_TORCH}/cuda/__init__.py", 985),)
-# What a checkpoint is written by, program by program; the last one names it by no usual word.
+# What a checkpoint is written by, program by program.
 _SAVES: tuple[tuple[Call, ...], ...] = (
     _SAVE,
     (("save", f"{_TORCH}/distributed/checkpoint/state_dict_saver.py", 167), ("fit", "run.py", 88)),
@@ -48,16 +50,53 @@ _SAVES: tuple[tuple[Call, ...], ...] = (
         ("save_pretrained", "/usr/lib/python3/dist-packages/transformers/modeling_utils.py", 3034),
     ),
     (("_savez", "/usr/lib/python3/dist-packages/numpy/lib/npyio.py", 760), ("keep", "io.py", 12)),
-    (("pwrite_all", "striped_io.py", 41), ("drain", "run.py", 120)),
 )
 _SELF: dict[Activity, tuple[Call, ...]] = {
     Activity.LOAD: _LOAD,
-    Activity.SAVE: _SAVE,
     Activity.SLEEP: _READ,
     Activity.DEVICE: _DEVICE,
     Activity.PAUSE: (("collect", "gc_hook.py", 12),),
     Activity.COMPILE: (("compile", f"{_TORCH}/_inductor/compile_fx.py", 1500),),
 }
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz_"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """By which functions a program does what makes its ranks wait, the innermost call first.
+
+    Attributes
+    ----------
+    saves, evaluates : tuple of calls
+        Name, file and line each.
+    """
+
+    saves: tuple[Call, ...] = _SAVE
+    evaluates: tuple[Call, ...] = _EVALUATE
+
+
+def draw_program(saves_as: int, rng: np.random.Generator) -> Program:
+    """Draw a program: most call what they do by usual names, others by any.
+
+    Parameters
+    ----------
+    saves_as : int
+        From 0 to 3 one of the usual ways to write a checkpoint; above, functions of its own.
+    rng : numpy.random.Generator
+    """
+    own_saves, own_evaluates = _draw_calls(rng), _draw_calls(rng)
+    saves = _SAVES[saves_as] if saves_as < len(_SAVES) else own_saves
+    return Program(saves, own_evaluates if rng.random() < _OWN_EVALUATION else _EVALUATE)
+
+
+def _draw_calls(rng: np.random.Generator) -> tuple[Call, ...]:
+    def word() -> str:
+        return "".join(rng.choice(list(_LETTERS), int(rng.integers(3, 13))))
+
+    depth = int(rng.integers(1, 4))
+    return tuple((word(), f"{word()}.py", int(rng.integers(1, 2000))) for _ in range(depth))
 
 
 _ROUNDS, _APART = 6, 29.0  # samples at a time, as an agent takes them
@@ -91,7 +130,7 @@ def _quiet_spans(line: Timeline) -> Iterator[tuple[float, float]]:
 
 
 def sampled_stacks(
-    line: Timeline, moments: list[float], *, saves_as: int = 0
+    line: Timeline, moments: list[float], program: Program | None = None
 ) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield number of the sample, rank, and its threads; a process that is gone has none.
 
@@ -100,12 +139,12 @@ def sampled_stacks(
     line : Timeline
     moments : list of float
         Seconds.
-    saves_as : int
-        Which program it is: each writes its checkpoints by other functions.
+    program : Program, optional
+        By which functions it writes checkpoints and evaluates; the usual ones by default.
     """
+    program = Program() if program is None else program
     rng = np.random.default_rng([line.plan.seed, 13])
     spans = [np.array([getattr(m, name) for m in line.meetings]) for name in ("entered", "ended")]
-    saves = _SAVES[saves_as % len(_SAVES)]
     for number, moment in enumerate(moments):
         inside = (spans[0] <= moment) & (moment < spans[1]) if line.meetings else None
         for rank in range(line.plan.layout.n_ranks):
@@ -113,7 +152,7 @@ def sampled_stacks(
             if activity is Activity.GONE:
                 continue
             draw = int(rng.integers(len(_COMPUTE)))
-            calls = (*saves, *_TRAIN) if activity is Activity.SAVE else _calls(line, activity, draw)
+            calls = _calls(line, activity, draw, program)
             if activity is Activity.WAIT:
                 entered = [] if inside is None else np.flatnonzero(inside[:, rank]).tolist()
                 meeting = line.meetings[entered[-1]] if entered else None
@@ -121,11 +160,13 @@ def sampled_stacks(
             yield number, rank, _threads(rank, calls)
 
 
-def _calls(line: Timeline, activity: Activity, draw: int) -> tuple[Call, ...]:
+def _calls(line: Timeline, activity: Activity, draw: int, program: Program) -> tuple[Call, ...]:
     if activity is Activity.STOPPED:
         draw = line.plan.seed % len(_COMPUTE)
     if activity is Activity.EVALUATE:
-        return (_COMPUTE[draw], *_EVALUATE, *_TRAIN)
+        return (_COMPUTE[draw], *program.evaluates, *_TRAIN)
+    if activity is Activity.SAVE:
+        return (*program.saves, *_TRAIN)
     return (*_SELF.get(activity, _COMPUTE[draw : draw + 1]), *_TRAIN)
 
 
