@@ -16,6 +16,7 @@ __all__ = ["busy_without_result", "sleep_finding", "sleeping_ranks", "stop_findi
 
 _SECOND = 1_000_000_000
 _LIMIT = 5.0  # seconds in state D (Baidu 4.3)
+_HUNG = 120.0  # seconds in state D after which the kernel, too, calls a task hung, by default
 _NEARLY = 0.9  # of an interval in state D: it was in it from end to end
 _MINUTE = 60 * _SECOND
 _WORKING = 70.0  # % of SM activity (Baidu 4.3)
@@ -96,7 +97,12 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     """
     says = "is in state D", "is in uninterruptible sleep"
     shared = "are in state D: storage or a network that all use"
-    return _state_finding(sleeping_ranks(kernel, at), kernel, ranks, says, shared)
+    sleeping = sleeping_ranks(kernel, at)
+    finding = _state_finding(sleeping, kernel, ranks, says, shared)
+    if finding is None:
+        return None
+    accused = [sleeping[c.rank] for c in finding.candidates if c.rank is not None]
+    return replace(finding, cannot_end=any(seconds >= _HUNG for _, seconds in accused))
 
 
 def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:

@@ -16,6 +16,7 @@ _TOGETHER = 60 * _SECOND  # within it the restarts that ranks write down are one
 _FACTOR = 3  # times the longest phase of its kind that this job has finished
 _ENOUGH = 5  # finished phases of a kind; the longest of fewer says little of the next
 _HALF_KNOWN = 30 * 60 * _SECOND  # limit until then: Megatron's time-out
+_ABSENCE = 30 * 60 * _SECOND  # of ranks that may do what nobody sees: Megatron's time-out
 _GUESSED = ("pause", "repeat")  # nothing says what these are
 _CATCH_UP = 60 * _SECOND  # after a phase, until samples of metrics and stacks show that it is over
 _UNKNOWN = 120 * 60 * _SECOND  # limit of a phase that this job has not finished yet
@@ -109,6 +110,8 @@ def _is_made(phase: Phase, past: Sequence[Phase], at: int) -> bool:
 
 def _limit(phase: Phase, past: Sequence[Phase]) -> int:
     """Return how long a phase may last, learned from those that were finished before it."""
+    if phase.kind == "absence":
+        return _ABSENCE
     lengths = [
         other.end - other.begin
         for other in past

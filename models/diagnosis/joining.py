@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.hang import hang_since, quiet_phase, quiet_until
+from forewarn.models.diagnosis.excuse import excuse_of
+from forewarn.models.diagnosis.hang import hang_since
 from forewarn.models.diagnosis.phases import Phase
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Diagnosis, Finding, Kind
@@ -15,16 +15,6 @@ from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Diagnosi
 __all__ = ["join"]
 
 _AS_MUCH = 0.9  # of the first candidate's weight
-_MINUTE = 60 * 10**9
-_PAUSE = 30 * _MINUTE  # a pause that nobody sees may last as long as Megatron waits for a rank
-_UNSEEN = "no stack tells whether it saves a checkpoint or evaluates"
-_PHASES = {
-    "first step": "no part tells that a first step was made",
-    "checkpoint": "it saves a checkpoint",
-    "evaluation": "it evaluates",
-    "pause": "it has come out of such pauses before",
-    "repeat": "it has come out of this call before",
-}
 
 
 def join(
@@ -53,8 +43,8 @@ def join(
     blind : sequence of str
         What cannot be used.
     """
-    kind, began, detected = _kind(findings, probes, phases, at)
-    refusal = _excuse(findings, phases, probes, at) if kind == "none" else None
+    kind, began, detected = _kind(findings, probes, phases, ranks, at)
+    refusal = excuse_of(findings, phases, probes, ranks, at) if kind == "none" else None
     heard = _heard(kind if refusal is None else "hang", findings, began)
     votes = [] if any(finding.of_program for finding in heard) else _votes(heard, ranks)
     first = votes[0] if votes and refusal is None and _is_named(votes, ranks) else None
@@ -77,14 +67,18 @@ def join(
 
 
 def _kind(
-    findings: Sequence[Finding], probes: Sequence[Probe], phases: Sequence[Phase], at: int
+    findings: Sequence[Finding],
+    probes: Sequence[Probe],
+    phases: Sequence[Phase],
+    ranks: Ranks,
+    at: int,
 ) -> tuple[Kind, int | None, int | None]:
     """Return what is wrong with the job, since when it stands still, and when that was sure."""
     kinds = {finding.kind for finding in findings}
     if "crash" in kinds:
         return "crash", None, at
     hang = hang_since(probes, at)
-    excuse = _excuse(findings, phases, probes, at)
+    excuse = excuse_of(findings, phases, probes, ranks, at)
     if hang is not None and excuse is None:
         return "hang", *hang
     lesser: tuple[Kind, ...] = ("slow", "jitter")
@@ -92,58 +86,6 @@ def _kind(
         if kind in kinds:
             return kind, None, at
     return "none", None if hang is None else hang[0], None
-
-
-def _excuse(
-    findings: Sequence[Finding],
-    phases: Sequence[Phase],
-    probes: Sequence[Probe],
-    at: int,
-) -> str | None:
-    """Return in words which phase explains that a job stands still, None if none does.
-
-    Where stacks show what ranks do, nobody has to guess. Otherwise a job that somebody watches may
-    be in a pause of which it writes nothing, unless something was seen that does not end by itself.
-    """
-    hang = hang_since(probes, at)
-    if hang is None:
-        return None
-    blind = {probe.name for probe in probes if probe.state == "blind"}
-    is_seen = "stack" in {probe.name for probe in probes} - blind or any(
-        finding.taken is not None and finding.taken > hang[0] for finding in findings
-    )
-    known = _known(phases, hang[0], is_seen=is_seen)
-    phase = quiet_phase(known, at)
-    if phase is not None:
-        return _refusal(_PHASES[phase.kind], quiet_until(phase, known) - at)
-    is_watched = bool({"log", "metrics"} & {probe.name for probe in probes} - blind)
-    if is_seen or not is_watched or any(finding.cannot_end for finding in findings):
-        return None
-    left = hang[0] + _PAUSE - at
-    return _refusal(_UNSEEN, left) if left > 0 else None
-
-
-def _refusal(what: str, left: int) -> str:
-    minutes = math.ceil(left / _MINUTE)
-    return f"{what}: a hang is called in {minutes} min if nothing moves until then"
-
-
-def _known(phases: Sequence[Phase], began: int, *, is_seen: bool) -> list[Phase]:
-    """Return the phases that may explain a stand-still.
-
-    That a call is one that the job has left before is known only if it left it before this began.
-    """
-    left = any(
-        phase.kind == "repeat" and phase.end is not None and phase.end <= began for phase in phases
-    )
-    return [
-        phase
-        for phase in phases
-        if not (phase.kind == "pause" and is_seen)
-        and not (phase.end is None and phase.seen is not None and phase.seen < began)
-        and not (phase.kind == "repeat" and not left)
-        and not (phase.kind == "repeat" and phase.end is not None and phase.end > began)
-    ]
 
 
 def _heard(kind: Kind, findings: Sequence[Finding], began: int | None) -> list[Finding]:

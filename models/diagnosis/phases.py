@@ -16,7 +16,8 @@ class Phase:
     ----------
     kind : str
         `restart` is a moment: it ends all phases that began before it. `pause`: the job stood
-        still, nobody wrote down why, and it went on by itself; `repeat`: so it did in this call. A
+        still, nobody wrote down why, and it went on by itself; `repeat`: so it did in this call;
+        `absence`: ranks are where the program may have sent them. A
         `first step` that begins and ends at the same time is a moment by which a step had been
         made, however long it took.
     begin : int
@@ -28,7 +29,7 @@ class Phase:
         stand-still that began later.
     """
 
-    kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause", "repeat"]
+    kind: Literal["first step", "checkpoint", "evaluation", "restart", "pause", "repeat", "absence"]
     begin: int
     end: int | None
     seen: int | None = None

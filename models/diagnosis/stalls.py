@@ -37,10 +37,14 @@ class Stall:
     operation : str
     since : int
         When the first rank entered it, nanoseconds since 1970 UTC.
+    last : int
+        When the last of those that have entered it did.
     waiting : tuple of int
         Ranks that can do nothing before it ends.
     absent : tuple of int
         Members that have not entered it, or not begun it on the device where others have.
+    halted : tuple of int
+        Those of `absent` that have entered it, and whose device has not begun.
     silent : tuple of int
         Ranks without a dump that are, or may be, members; empty where somebody is absent.
     variants : mapping of str to tuple of int
@@ -51,8 +55,10 @@ class Stall:
     seq: int
     operation: str
     since: int
+    last: int
     waiting: tuple[int, ...]
     absent: tuple[int, ...]
+    halted: tuple[int, ...]
     silent: tuple[int, ...]
     variants: Mapping[str, tuple[int, ...]]
 
@@ -138,22 +144,24 @@ def _collective_stall(
     members, entered = operations.members[group], set(rows["rank"].tolist())
     begun = set(rows["rank"][rows["state"] >= STARTED].tolist())
     running = rows["rank"][rows["state"] == STARTED].tolist()
+    halted = sorted(entered - begun) if running else []  # it holds up those that have begun
     late = [  # the ring forgets what is old: whoever has gone on has entered it
         rank
         for rank in members
         if rank in operations.ranks and rank not in entered and last.get((rank, group), -1) < seq
     ]
-    if running:  # a device that has not begun holds up those that have
-        late += sorted(entered - begun)
+    if running:
         waiting = [rank for rank in waiting if rank in begun]
     return Stall(
         group=_group_text(operations, group),
         seq=seq,
         operation=operations.names[rows["name"][0]],
         since=int(rows["created"].min()),
+        last=int(rows["created"].max()),
         waiting=tuple(waiting),
-        absent=tuple(sorted(late)),
-        silent=() if late else silent_members(operations, group, ranks),
+        absent=tuple(sorted([*late, *halted])),
+        halted=tuple(halted),
+        silent=() if late or halted else silent_members(operations, group, ranks),
         variants=_variants(operations, rows),
     )
 
@@ -213,8 +221,10 @@ def _pair_stall(
         seq=int(row["seq"]),
         operation=match[0],
         since=int(row["created"]),
+        last=int(row["created"]),
         waiting=(rank,),
         absent=(peer,) if known and not has_come else (),
+        halted=(),
         silent=() if known else (peer,),
         variants={},
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from forewarn.models.diagnosis.absence import Absence
 from forewarn.models.diagnosis.probe import Probe
 
 __all__ = ["CERTAIN", "HALF", "SIGN", "Candidate", "Diagnosis", "Evidence", "Finding", "Kind"]
@@ -94,6 +95,8 @@ class Finding:
         began the stand-still before it is told by what was saved of that.
     cannot_end : bool
         What it saw does not end by itself, such as a deadlock: no pause looks so.
+    absence : Absence or None
+        Who has not come where others wait; None where nobody knows.
     taken : int or None
         When somebody looked, if that was a single moment: what was before a hang tells nothing of
         it. Nanoseconds since 1970 UTC.
@@ -108,6 +111,7 @@ class Finding:
     of_program: bool = False
     after_hang: bool = False
     cannot_end: bool = False
+    absence: Absence | None = None
     taken: int | None = None
 
 

@@ -10,6 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from forewarn.features.diagnosis.ranks import rank_list
+from forewarn.models.diagnosis.absence import Absence
 from forewarn.models.diagnosis.stalls import Stall
 from forewarn.models.diagnosis.verdict import CERTAIN, HALF, SIGN, Candidate, Evidence, Finding
 
@@ -44,13 +45,27 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     sinks, circles = _ends(stalls)
     stuck = _stuck(stalls)
     candidates = _origins(stalls, sinks, is_stuck=bool(stuck)) or stuck
-    absent = {rank for stall in stalls for rank in stall.absent}
+    absent = frozenset(rank for stall in stalls for rank in stall.absent)
     if circles and not absent.intersection(sinks):
         return _deadlock(circles, waiting, evidence)
     cause = candidates[0].why if len(candidates) == 1 else ""
-    of_them = frozenset(c.rank for c in candidates if c.rank is not None)
-    rest = waiting - of_them
-    return Finding("wait graph", "hang", cause, candidates, rest, evidence)
+    rest = waiting.difference([candidate.rank for candidate in candidates])
+    missing = absent.intersection(sinks)
+    return Finding(
+        "wait graph",
+        "hang",
+        cause,
+        candidates,
+        rest,
+        evidence,
+        cannot_end=any(missing.intersection(stall.halted) for stall in stalls),
+        absence=_absence(missing, stalls),
+    )
+
+
+def _absence(missing: frozenset[int], stalls: Sequence[Stall]) -> Absence | None:
+    first, last = min(stall.since for stall in stalls), max(stall.last for stall in stalls)
+    return Absence(missing, first, last) if missing else None
 
 
 def _evidence(stall: Stall) -> Evidence:

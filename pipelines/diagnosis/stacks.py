@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks
 from forewarn.features.diagnosis.stack_sample import BrokenStackError, Stack, main_stack
+from forewarn.models.diagnosis.absent_stacks import absence_phases
 from forewarn.models.diagnosis.lone_waits import lone_waits
 from forewarn.models.diagnosis.stack_phases import stack_phases
 from forewarn.models.diagnosis.stack_probe import StackRound, odd_in_round, stack_probe
@@ -58,7 +59,7 @@ class StacksPart:
         findings = [odd_in_round(rounds, len(case.ranks.table), case.at, probe.since)]
         if probe.state == "idle":
             findings.append(lone_waits(rounds[-1].stacks, case.ranks, probe.since))
-        phases = tuple(stack_phases(rounds))
+        phases = (*stack_phases(rounds), *absence_phases(rounds, case.ranks))
         return Judged(probe, tuple(f for f in findings if f is not None), phases, self.notes)
 
 

@@ -124,6 +124,12 @@ def test_state_d_over_five_seconds_is_half_a_name() -> None:
     assert [(c.rank, c.weight) for c in finding.candidates] == [(2, 0.5)]
 
 
+def test_state_d_for_two_minutes_does_not_end_by_itself_unless_many_share_it() -> None:
+    sleeping = {"one": {2: 180}, "shorter": {2: 190}, "all": dict.fromkeys(range(8), 180)}
+    findings = {name: sleep_finding(kernel(who), RANKS, AT) for name, who in sleeping.items()}
+    assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"one"}
+
+
 def test_both_ranks_of_a_machine_speak_for_it() -> None:
     finding = sleep_finding(kernel({2: 100, 3: 100}), RANKS, AT)
     assert finding is not None

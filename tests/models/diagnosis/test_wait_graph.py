@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.models.diagnosis.absence import Absence
 from forewarn.models.diagnosis.stalls import Stall
 from forewarn.models.diagnosis.wait_graph import wait_finding
 
@@ -14,7 +15,16 @@ from forewarn.models.diagnosis.wait_graph import wait_finding
 def stall(waiting: set[int], absent: set[int], number: int = 1) -> Stall:
     ranks = tuple(sorted(waiting))
     return Stall(
-        f"g{number}", 7, "all_reduce", number, ranks, tuple(sorted(absent)), (), {"x": ranks}
+        group=f"g{number}",
+        seq=7,
+        operation="all_reduce",
+        since=number,
+        last=number,
+        waiting=ranks,
+        absent=tuple(sorted(absent)),
+        halted=(),
+        silent=(),
+        variants={"x": ranks},
     )
 
 
@@ -89,3 +99,17 @@ def test_what_cannot_end_is_a_circle_or_a_mismatch() -> None:
     assert circle is not None
     assert absent is not None
     assert (circle.cannot_end, absent.cannot_end) == (True, False)
+
+
+def test_a_device_that_has_not_begun_cannot_be_waited_out_and_who_has_not_come_is_known() -> None:
+    first, second = stall({0, 1}, {2}, 1), replace(stall({3}, {2}, 2), last=9)
+    finding = wait_finding([first, second])
+    assert finding is not None
+    assert finding.absence == Absence(frozenset({2}), 1, 9)
+    assert not finding.cannot_end
+    halted = wait_finding([replace(first, halted=(2,)), second])
+    assert halted is not None
+    assert halted.cannot_end
+    silent = wait_finding([replace(first, absent=(), silent=(2,))])
+    assert silent is not None
+    assert silent.absence is None

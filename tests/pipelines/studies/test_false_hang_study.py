@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from forewarn.evaluation.simulation.jobs.healthy_life import (
+    WRITERS,
     HealthyLife,
     draw_life,
     life_lines,
     run_life,
     watched_moments,
 )
+from forewarn.evaluation.simulation.jobs.stacks import draw_program
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.studies.false_hang_study import false_hang_text, watch
 
@@ -38,6 +40,29 @@ def test_an_evaluation_that_nobody_explains_is_a_hang_only_after_long() -> None:
     assert watch(run_life(life(evaluate_takes=60 * MINUTE))).episodes == (
         ("evaluation", "collective and log and metrics"),
     )
+
+
+def test_a_first_checkpoint_by_functions_of_any_name_is_no_hang() -> None:
+    own = draw_program(99, np.random.default_rng(1))
+    saves = {"has_stacks": True, "program": own, "writers": "rank 0", "save_every": 50 * MINUTE}
+    plan = replace(life().plan, end=75 * MINUTE)
+    lived = run_life(life(**saves, plan=plan, evaluate_every=1e9, save_takes=10 * MINUTE))
+    watched = watch(lived)
+    assert watched.episodes == ()
+    assert watched.agreed > 0  # it does stand still, and that is seen
+
+
+@pytest.mark.parametrize(
+    ("writers", "expected"),
+    [
+        ("rank 0", [0]),
+        ("first copy", [0, 1]),
+        ("one a machine", [0, 2, 4, 6]),
+        ("all", [*range(8)]),
+    ],
+)
+def test_who_writes_a_checkpoint(writers: str, expected: list[int]) -> None:
+    assert np.flatnonzero(WRITERS[writers](life().plan.layout)).tolist() == expected
 
 
 def test_a_life_has_what_was_drawn_and_goes_on_after_a_restart() -> None:
