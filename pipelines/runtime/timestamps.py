@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
+if TYPE_CHECKING:  # an agent writes moments, and has neither of these
+    import numpy.typing as npt
+    import pandas as pd
 
 __all__ = ["iso", "parse_moment", "to_timestamps"]
 
@@ -28,6 +29,8 @@ def parse_moment(text: str) -> int:
     >>> parse_moment("1970-01-02") == parse_moment("1970-01-02T01:00:00+01:00")
     True
     """
+    import pandas as pd
+
     if not re.fullmatch(_ISO, text, re.ASCII):
         raise ValueError(f"{text!r} is no date or time of ISO 8601")
     moment = pd.Timestamp(text)
@@ -52,4 +55,7 @@ def iso(moment: int) -> str:
 
 def to_timestamps(moments: npt.ArrayLike) -> pd.DatetimeIndex:
     """Return nanoseconds as timestamps in UTC."""
+    import numpy as np
+    import pandas as pd
+
     return pd.DatetimeIndex(np.asarray(moments, dtype="datetime64[ns]"), tz="UTC")
