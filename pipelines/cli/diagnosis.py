@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forewarn.pipelines.cli.options import (
     Commands,
@@ -20,6 +20,9 @@ from forewarn.pipelines.cli.options import (
     moment,
 )
 from forewarn.pipelines.runtime.terminal import say
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 
 __all__ = ["add_diagnose", "add_simulate_job"]
 
@@ -71,16 +74,16 @@ def _add_beside(command: Parser) -> None:
     )
 
 
+def _site(args: argparse.Namespace) -> SiteKnowledge:
+    from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
+
+    return SiteKnowledge(args.events, args.at_risk, tuple(args.patterns))
+
+
 def _run(args: argparse.Namespace) -> int:
     from forewarn.pipelines.diagnosis.run import diagnose
 
-    line = diagnose(
-        args.job,
-        at=args.at,
-        events=args.events,
-        at_risk=args.at_risk,
-        patterns=args.patterns,
-    ).line()
+    line = diagnose(args.job, _site(args), at=args.at).line()
     if args.html is not None:
         from forewarn.pipelines.diagnosis.page import write_page
 
@@ -140,7 +143,7 @@ def _watch(args: argparse.Namespace) -> int:
 
     from forewarn.pipelines.diagnosis.watch import JobWatch
 
-    watch = JobWatch(args.jobs, args.events, args.at_risk, args.patterns, args.state)
+    watch = JobWatch(args.jobs, _site(args), args.state)
     stop = threading.Event()
     if not args.once:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.joining import join
 from forewarn.models.diagnosis.verdict import Diagnosis
-from forewarn.pipelines.diagnosis.hardware import AtRiskPart, EventsPart
 from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolder, JobFolderError
 from forewarn.pipelines.diagnosis.part import Case, Judged, Part
 from forewarn.pipelines.diagnosis.parts import READERS
-from forewarn.pipelines.storage.at_risk_prior import Prior
-from forewarn.pipelines.storage.host_events import HostEvents
+from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 
 __all__ = ["JobReading", "read_job"]
 
@@ -87,25 +85,14 @@ class JobReading:
         return self._judged[key]
 
 
-def read_job(
-    job: Path,
-    *,
-    events: Path | None = None,
-    at_risk: Path | None = None,
-    patterns: Sequence[Path] = (),
-    without: Collection[str] = (),
-) -> JobReading:
+def read_job(job: Path, site: SiteKnowledge | None = None) -> JobReading:
     """Read the parts of a job's folder.
 
     Parameters
     ----------
     job : Path
-    events, at_risk : Path, optional
-        Records of hosts, and lists of `forewarn score`.
-    patterns : sequence of Path
-        What a site changes of the knowledge base of log lines.
-    without : collection of str
-        Parts that are not to be read.
+    site : SiteKnowledge, optional
+        Nothing by default.
 
     Raises
     ------
@@ -114,26 +101,17 @@ def read_job(
     InputError
         If a part is broken in a way that cannot be left out.
     """
-    folder = JobFolder.open(job, patterns)
+    site = SiteKnowledge() if site is None else site
+    folder = JobFolder.open(job, site.patterns)
     listed = folder.ranks()
-    parts = dict(_read(folder, listed, without))
-    return JobReading(folder, listed, parts, dict(_beside(events, at_risk)))
+    return JobReading(folder, listed, dict(_read(folder, listed)), dict(site.parts()))
 
 
-def _read(folder: JobFolder, listed: Ranks, without: Collection[str]) -> Iterator[tuple[str, Part]]:
+def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
     for name, read in READERS.items():
-        is_read = name not in without and folder.part(name) is not None
-        part = read(folder, listed) if is_read else None
+        part = read(folder, listed) if folder.part(name) is not None else None
         if part is not None:
             yield name, part
-
-
-def _beside(events: Path | None, at_risk: Path | None) -> Iterator[tuple[str, Part]]:
-    """Yield what is known besides the folder."""
-    if events is not None:
-        yield "events", EventsPart(HostEvents.open(events))
-    if at_risk is not None:
-        yield "at_risk", AtRiskPart(Prior.open(at_risk))
 
 
 def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> Ranks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.verdict import Candidate, Diagnosis, Evidence
 from forewarn.pipelines.diagnosis.job_reading import read_job
 from forewarn.pipelines.diagnosis.part import Case
+from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 from forewarn.pipelines.runtime.timestamps import iso
 
 __all__ = ["Diagnosed", "diagnose"]
@@ -82,29 +83,23 @@ def _evidence(evidence: Evidence, ranks: Ranks) -> dict[str, Any]:
 
 def diagnose(
     job: Path,
+    site: SiteKnowledge | None = None,
     *,
     at: int | None = None,
-    events: Path | None = None,
-    at_risk: Path | None = None,
-    patterns: Sequence[Path] = (),
     without: Collection[str] = (),
 ) -> Diagnosed:
-    """Say what is wrong with a job, from its folder and what its machines reported.
+    """Say what is wrong with a job, from its folder and what its site knows.
 
     Parameters
     ----------
     job : Path
         Folder with the parts (docs/formats.md, section 10).
+    site : SiteKnowledge, optional
+        Nothing by default.
     at : int, optional
         Nothing later counts, nanoseconds since 1970 UTC; the last time in any part by default.
-    events : Path, optional
-        Folder of records in which `forewarn collect` writes what hosts said.
-    at_risk : Path, optional
-        Lists of `forewarn score`.
-    patterns : sequence of Path
-        What a site changes of the knowledge base of log lines.
     without : collection of str
-        Parts that are not to be read.
+        Parts that are not to be judged.
 
     Raises
     ------
@@ -114,6 +109,6 @@ def diagnose(
         If a part is broken in a way that cannot be left out.
     """
     started = time.perf_counter()
-    reading = read_job(job, events=events, at_risk=at_risk, patterns=patterns, without=without)
+    reading = read_job(job, site).without(without)
     case, verdict = reading.judge(at)
     return Diagnosed(reading.folder.name, case, verdict, time.perf_counter() - started)

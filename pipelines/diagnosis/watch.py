@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from forewarn.features.errors import InputError
 from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolderError
 from forewarn.pipelines.diagnosis.run import diagnose
+from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.atomic_files import write_whole
@@ -30,9 +31,7 @@ class JobWatch:
     ----------
     folder : Path
         Of a job, or one that holds a folder a job.
-    events, at_risk : Path, optional
-        As `diagnose` takes them.
-    patterns : sequence of Path
+    site : SiteKnowledge
     state : Path, optional
         File for what was said, so that a watch can be ended and begun again.
     clock : Clock
@@ -44,9 +43,7 @@ class JobWatch:
     """
 
     folder: Path
-    events: Path | None = None
-    at_risk: Path | None = None
-    patterns: Sequence[Path] = ()
+    site: SiteKnowledge = field(default_factory=SiteKnowledge)
     state: Path | None = None
     clock: Clock = field(default_factory=SystemClock)
     _verdicts: dict[str, Verdict] = field(default_factory=dict, init=False)
@@ -111,9 +108,7 @@ class JobWatch:
 
     def _judged(self, job: Path) -> dict[str, Any] | None:
         try:
-            line = diagnose(
-                job, events=self.events, at_risk=self.at_risk, patterns=self.patterns
-            ).line()
+            line = diagnose(job, self.site).line()
         except (InputError, OSError) as error:  # somebody writes it just now, or it is broken
             self._mention(job.name, str(error))
             return None
