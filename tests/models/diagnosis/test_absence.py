@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -24,15 +25,15 @@ WRITES = (Frame("zqk", "zqk.py", 4), Frame("train", "train.py", 2))
 READS = (Frame("read", "dataset.py", 4), Frame("__getitem__", "dataset.py", 2))
 
 
-def rounds(*absent: dict[int, Stack]) -> list[StackRound]:
+def rounds(*absent: Mapping[int, Stack]) -> list[StackRound]:
     """Return a round each half a minute; who is not absent waits."""
     return [
-        StackRound(number * 30 * SECOND, dict.fromkeys(range(6), WAITS) | who)
+        StackRound(number * 30 * SECOND, {**dict.fromkeys(range(6), WAITS), **who})
         for number, who in enumerate(absent, start=1)
     ]
 
 
-def lasts_since(*absent: dict[int, Stack]) -> float | None:
+def lasts_since(*absent: Mapping[int, Stack]) -> float | None:
     phases = absence_phases(rounds(*absent), RANKS)
     assert all((phase.kind, phase.end) == ("absence", None) for phase in phases)
     return phases[0].begin / SECOND if phases else None
@@ -53,7 +54,7 @@ def test_a_rank_that_waits_for_data_is_sent_nowhere() -> None:
 
 
 def test_who_moves_works_and_so_does_the_last_of_those_that_were_in_a_call() -> None:
-    elsewhere = (Frame("kqz", "zqk.py", 9), *WRITES)
+    elsewhere: Stack = (Frame("kqz", "zqk.py", 9), *WRITES)
     assert lasts_since({3: WRITES}, {3: elsewhere}) == -30
     assert lasts_since({3: WRITES}, *[{3: elsewhere}] * 4) is None  # it moves no more
     assert lasts_since({3: WRITES, 5: WRITES}, {3: WRITES}) == -30
@@ -96,7 +97,7 @@ ALONE = Absence(frozenset({3}), 0, SECOND)
 def test_without_stacks_a_rank_that_alone_has_not_come_for_five_minutes_hangs(
     absence: Absence | None, minutes: float, expected: str
 ) -> None:
-    probes = [Probe(name, "idle", 0, "", 60) for name in ("metrics", "collective")]  # type: ignore[arg-type]
+    probes = [Probe(name, "idle", 0, "", 60) for name in ("metrics", "collective")]
     waits = Finding("wait graph", "hang", "", absence=absence)
     at = round(minutes * MINUTE)
     silent = pauses([n * 10 * SECOND for n in (-60, -55, -50, -45, 0)], at)
