@@ -24,7 +24,7 @@ def codes_shown(grid: HourlyGrid, codes: npt.NDArray[np.float32]) -> npt.NDArray
         The stretch of a column that `grid.cell_as_read` is about.
     """
     rows = np.flatnonzero((codes != 0) & (grid.cell_as_read >= 0))
-    gpu = grid.cell_as_read[rows] % grid.shape[0]
+    gpu = grid.gpu_of_cells(grid.cell_as_read[rows])
     # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.
     pairs = np.unique(codes[rows].astype(np.int64) * grid.shape[0] + gpu)
     return np.asarray(pairs // grid.shape[0])

@@ -71,8 +71,10 @@ class HourlyGrid:
     low : int
         First row, of the columns as read, that belongs to the records.
     cell_as_read : ndarray of shape (m,)
-        Hour x GPUs + GPU number of each row of the columns as read, from `low` on; -1 for rows
-        that do not count. Files come by time: so what is added one after another lies together.
+        Cell of each row of the columns as read, from `low` on; -1 for rows that do not count.
+    gpu_after_gpu : bool
+        How cells are numbered: GPU after GPU, where most rows as read lie like that; else hour
+        after hour. So what is added one after another lies together.
     first_row : ndarray of shape (n_gpus, n_hours)
         First row of each cell in the columns as read, -1 if it has none.
     row_count : ndarray of shape (n_gpus, n_hours)
@@ -85,6 +87,7 @@ class HourlyGrid:
     shape: tuple[int, int]
     low: int
     cell_as_read: IntArray
+    gpu_after_gpu: bool
     first_row: IntArray
     row_count: CountArray
     _sums_of: dict[str, HourlySums] = field(default_factory=dict)
@@ -109,15 +112,19 @@ class HourlyGrid:
         first_row = np.full(shape, -1, dtype=records.order.dtype)
         count = np.full(shape, 0, dtype=np.int32)
         where = cell_as_read, first_row, count
+        gpu_after_gpu = _lie_together(records.order)
+        steps = (n_hours, 1) if gpu_after_gpu else (1, shape[0])
 
         def fill_cells(part: tuple[int, int]) -> None:
             keys = records.order, records.gpu, records.time, counted
-            _place_rows(keys, part, (bucket, first, low), *where)
+            _place_rows(keys, part, (bucket, first, low, *steps), *where)
 
         # Each thread has GPUs of its own, and so cells of its own.
         cuts = records.gpu_bounds()[np.arange(n_threads() + 1) * shape[0] // n_threads()]
         in_threads(fill_cells, pairwise(cuts.tolist()))
-        return cls(records, bucket, first, shape, low, cell_as_read, first_row, count)
+        return cls(
+            records, bucket, first, shape, low, cell_as_read, gpu_after_gpu, first_row, count
+        )
 
     @property
     def size(self) -> int:
@@ -143,14 +150,12 @@ class HourlyGrid:
     def added(self, values: npt.NDArray[np.float32], work: Work | None = None) -> HourlySums:
         """Add up the stretch of a column that `cell_as_read` is about, or what `work` counts."""
         counted = work(values) if work else values
-        added = np.full((1 if work else 2, self.size), 0.0)
-        missing = np.full(self.size, 0, dtype=np.int32)
-        _add_up(counted, self.cell_as_read, added, missing)
         # Together, for the sake of huge pages: small ones cost more than the sums.
-        sums = np.empty((len(added), *self.shape))
-        for cells, sum_ in zip(added, sums, strict=True):
-            sum_[:] = self._by_gpu(cells)
-        count = self.row_count - self._by_gpu(missing) if missing.any() else self.row_count
+        added = np.full((1 if work else 2, self.size), 0.0)
+        missing = np.full((1, self.size), 0, dtype=np.int32)
+        all_read = _add_up(counted, self.cell_as_read, added, missing[0])
+        sums = self._by_gpu(added)
+        count = self.row_count if all_read else self.row_count - self._by_gpu(missing)[0]
         return HourlySums(sums[0], _NONE if work else sums[1], count)
 
     def keep(self, names: Iterable[str]) -> None:
@@ -160,8 +165,15 @@ class HourlyGrid:
         self._sums_of.update(zip(left, sums, strict=True))
 
     def _by_gpu(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """View cells that lie hour after hour as GPU after GPU."""
-        return cells.reshape(self.shape[::-1]).T
+        """Return cells of shape (k, size) as they are numbered as (k, n_gpus, n_hours)."""
+        if self.gpu_after_gpu:
+            return cells.reshape(-1, *self.shape)
+        return np.ascontiguousarray(cells.reshape(-1, *self.shape[::-1]).swapaxes(1, 2))
+
+    def gpu_of_cells(self, cells: IntArray) -> IntArray:
+        """Return the number of the GPU of each cell."""
+        n_gpus, n_hours = self.shape
+        return cells // n_hours if self.gpu_after_gpu else cells % n_gpus
 
     @property
     def high(self) -> int:
@@ -237,6 +249,12 @@ def _without_rows(records: Records) -> Records:
     return replace(records, columns=NoNumbers(), seen=CheckReport(), **none)
 
 
+def _lie_together(order: IntArray) -> bool:
+    """Tell whether most of the first records of a GPU were read one after another."""
+    some = order[: 1 << 12]
+    return bool(2 * np.count_nonzero(np.diff(some) == 1) > len(some))
+
+
 @compiled
 def _remember(happened: npt.NDArray[np.bool_], last: IntArray) -> None:
     for line in range(happened.shape[0]):
@@ -248,14 +266,14 @@ def _remember(happened: npt.NDArray[np.bool_], last: IntArray) -> None:
 def _place_rows(
     records: tuple[IntArray, npt.NDArray[np.int32], IntArray, BoolArray],
     rows: tuple[int, int],
-    grid: tuple[int, int, int],
+    grid: tuple[int, int, int, int, int],
     cell_as_read: IntArray,
     first_row: IntArray,
     count: CountArray,
 ) -> None:
     """Fill in the cell of each row as read, and the first row and the number of rows of each."""
     order, gpu, time, counted = records
-    bucket, first, low = grid
+    bucket, first, low, per_gpu, per_hour = grid
     hour, begin = -1, (first - 1) * bucket
     for row in range(rows[0], rows[1]):
         if not counted[row]:
@@ -264,7 +282,7 @@ def _place_rows(
         if not begin <= time[row] < begin + bucket:  # a division takes longer than all the rest
             hour = time[row] // bucket - first
             begin = (first + hour) * bucket
-        cell_as_read[order[row] - low] = hour * len(count) + number
+        cell_as_read[order[row] - low] = number * per_gpu + hour * per_hour
         if first_row[number, hour] < 0:
             first_row[number, hour] = order[row]
         count[number, hour] += 1
@@ -276,8 +294,12 @@ def _add_up(
     cell_as_read: IntArray,
     added: DoubleArray,
     missing: CountArray,
-) -> None:
-    """Add values up by cell: their sum, how many are missing and, if there is room, squares."""
+) -> bool:
+    """Add values up by cell: their sum, how many are missing and, if there is room, squares.
+
+    Tells whether none is missing.
+    """
+    all_read = True
     for row in range(len(values)):
         cell = cell_as_read[row]
         if cell < 0:
@@ -285,7 +307,9 @@ def _add_up(
         value = np.float64(values[row])
         if np.isnan(value):
             missing[cell] += 1
+            all_read = False
         else:
             added[0, cell] += value
             if len(added) == 2:
                 added[1, cell] += value * value
+    return all_read

@@ -61,8 +61,9 @@ def _add_by_group(
     """
     for gpu in visit:
         if home[gpu] >= 0:
-            for hour in range(hourly.shape[1]):
-                added[home[gpu], hour] += hourly[gpu, hour]
+            own, line = hourly[gpu], added[home[gpu]]  # views: so that many hours go at a time
+            for hour in range(len(own)):
+                line[hour] += own[hour]
             continue
         for hour in range(hourly.shape[1]):
             if group[gpu, hour] >= 0:

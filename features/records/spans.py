@@ -44,7 +44,8 @@ class Spans:
     def halves(self, hourly: DoubleArray | CountArray) -> DoubleArray:
         """Add up the earlier and the later half of every span, shape (2, k, n)."""
         gained = np.empty((2, *self.known.shape))
-        _add_halves(hourly, self.line, self.visit, self.edges, gained)
+        add = _count_halves if hourly.dtype.kind == "i" else _add_halves
+        add(hourly, self.line, self.visit, self.edges, gained)
         return gained
 
     def sums(self, hourly: DoubleArray | CountArray) -> DoubleArray:
@@ -77,14 +78,37 @@ def _add_halves(
     current = -1
     for i in visit:
         if line[i] != current:
-            current = line[i]
+            current, total, rest = line[i], 0.0, 0.0
             for hour in range(hourly.shape[1]):
                 value = np.float64(hourly[current, hour])
-                so_far[hour + 1] = so_far[hour] + value
-                left_out[hour + 1] = left_out[hour] + _rest_of_sum(so_far[hour], value)
+                rest += _rest_of_sum(total, value)
+                total += value
+                so_far[hour + 1], left_out[hour + 1] = total, rest
         for k in range(edges.shape[1]):
             for half in range(2):
                 start, end = edges[half, k, i], edges[half + 1, k, i]
                 rest = left_out[end] - left_out[start]
                 rest += _rest_of_sum(so_far[end], -so_far[start])
                 gained[half, k, i] = (so_far[end] - so_far[start]) + rest
+
+
+@compiled
+def _count_halves(
+    hourly: CountArray,
+    line: IntArray,
+    visit: IntArray,
+    edges: IntArray,
+    gained: DoubleArray,
+) -> None:
+    """Do the same with whole numbers, which are added up without rounding."""
+    so_far = np.zeros(hourly.shape[1] + 1, dtype=np.int64)
+    current = -1
+    for i in visit:
+        if line[i] != current:
+            current, total = line[i], 0
+            for hour in range(hourly.shape[1]):
+                total += hourly[current, hour]
+                so_far[hour + 1] = total
+        for k in range(edges.shape[1]):
+            for half in range(2):
+                gained[half, k, i] = so_far[edges[half + 1, k, i]] - so_far[edges[half, k, i]]
