@@ -24,7 +24,7 @@ from forewarn.features.records.table import (
 )
 from forewarn.features.records.times_as_read import TimesAsRead
 
-__all__ = ["KeysBuilder", "occurring_texts"]
+__all__ = ["KeysBuilder", "occurring_texts", "renumber"]
 
 
 @compiled
@@ -47,7 +47,7 @@ def occurring_texts(column: Column, keep: BoolArray) -> Sequence[str]:
 
 
 @compiled
-def _renumber(codes: CodeArray, number: CodeArray) -> None:
+def renumber(codes: CodeArray, number: CodeArray) -> None:
     """Put the new number in place of each code; the last one is that of null."""
     for row in range(len(codes)):
         codes[row] = number[codes[row]]
@@ -120,7 +120,7 @@ class KeysBuilder:
         number = cache(lambda texts: numbers_of(texts, position))  # most files have the same texts
         for file, texts in enumerate(self._texts):
             if texts != self.serials:
-                _renumber(self._gpu[self.rows_of(file)], number(texts))
+                renumber(self._gpu[self.rows_of(file)], number(texts))
 
     def align(self, interval: int, spacings: Spacings | None = None) -> None:
         """Bring the keys of all files into line.

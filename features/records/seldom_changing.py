@@ -8,7 +8,7 @@ import numpy as np
 
 from forewarn.features.records.column_files import KeysAsRead
 from forewarn.features.records.file_check import Values, numbers_of
-from forewarn.features.records.keys_builder import occurring_texts
+from forewarn.features.records.keys_builder import occurring_texts, renumber
 from forewarn.features.records.runs import Runs, RunsBuilder
 from forewarn.features.records.table import BoolArray, CodeArray, Column, FloatArray, TextColumn
 
@@ -79,9 +79,9 @@ class SeldomChanging:
         if name not in self._number or self._number[name][0] != state:
             self._number[name] = state, numbers_of(column.texts, numbers)
         number = self._number[name][1]
-        if (number[:-1] == np.arange(len(column.texts))).all():
-            return column.codes
-        return number[column.codes]
+        if not (number[:-1] == np.arange(len(column.texts))).all():
+            renumber(column.codes, number)
+        return column.codes
 
 
 class _OrderedRuns:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.records.table import CodeArray, Column
+from forewarn.features.compiled import compiled
+from forewarn.features.records.table import BoolArray, CodeArray, Column
 
 __all__ = [
     "is_text",
@@ -18,8 +22,13 @@ __all__ = [
     "without_dictionary",
 ]
 
+WholeArray = npt.NDArray[np.signedinteger]
+
 # Binary digits that a float of so many bits holds.
 _DIGITS = {16: 11, 32: 24, 64: 53}
+
+# Types of whole numbers that are taken as they are.
+_NARROW = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 # Numbers below it that serve as text, such as slots, are counted rather than looked up.
 _SMALL = 1024
@@ -96,34 +105,54 @@ def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
         raise pa.ArrowInvalid("not text")
     column = _digits(column)
     if pa.types.is_integer(column.type) and column.null_count == 0 < len(column):
-        values = column.to_numpy()
-        if values.min() >= 0 and values.max() < _SMALL:
-            occurs = np.bincount(values) > 0
-            codes[:] = (np.cumsum(occurs) - 1)[values]
+        occurs = np.full(_SMALL, False)
+        whole = [_narrow(chunk).to_numpy() for chunk in column.chunks]
+        if all(_mark_small(values, occurs) for values in whole):
+            number = (np.cumsum(occurs) - 1).astype(np.int32)
+            _put_parts(whole, [number] * len(whole), codes)
             return Column(codes, tuple(str(number) for number in np.flatnonzero(occurs)))
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if column.type.value_type != pa.string():
         column = column.cast(pa.dictionary(pa.int32(), pa.string()))
-    array = column.chunk(0) if column.num_chunks == 1 else _one_chunk(column)
-    indices = array.indices
-    if indices.null_count:
-        indices = pc.fill_null(indices.cast(pa.int32()), -1)
-    np.copyto(codes, indices.to_numpy(zero_copy_only=False), casting="unsafe")
-    texts = array.dictionary.to_pylist()
-    if None in texts:
-        codes[codes == texts.index(None)] = -1
-        texts[texts.index(None)] = ""
-    return Column(codes, tuple(texts))
+    position: dict[str, int] = {}
+    indices, numbers = [], []
+    for chunk in column.chunks:
+        texts = chunk.dictionary.to_pylist()
+        new = [-1 if t is None else position.setdefault(t, len(position)) for t in texts]
+        numbers.append(np.array([*new, -1], dtype=np.int32))
+        indices.append(pc.fill_null(_narrow(chunk.indices), -1).to_numpy())
+    _put_parts(indices, numbers, codes)
+    return Column(codes, tuple(position))
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    chunks = [
-        pa.DictionaryArray.from_arrays(
-            chunk.indices.cast(pa.int32()), chunk.dictionary.cast(pa.string())
-        )
-        for chunk in column.chunks
-    ]
-    array = pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string()))
-    array = array.unify_dictionaries().combine_chunks()
-    return array if isinstance(array, pa.DictionaryArray) else array.chunk(0)
+def _narrow(whole: pa.Array) -> pa.Array:
+    """Return whole numbers in one of few types, for each of which a loop is compiled."""
+    return whole if whole.type in _NARROW else whole.cast(pa.int64(), safe=False)
+
+
+def _put_parts(
+    indices: Sequence[WholeArray], numbers: Sequence[CodeArray], codes: CodeArray
+) -> None:
+    """Put the numbers of all parts into `codes`, one part after another."""
+    row = 0
+    for some, number in zip(indices, numbers, strict=True):
+        _put_codes(some, number, codes[row : row + len(some)])
+        row += len(some)
+
+
+@compiled
+def _put_codes(indices: WholeArray, number: CodeArray, codes: CodeArray) -> None:
+    """Put the number of each index into `codes`; that of -1 is the last."""
+    for row in range(len(codes)):
+        codes[row] = number[indices[row]]
+
+
+@compiled
+def _mark_small(values: WholeArray, occurs: BoolArray) -> bool:
+    """Mark the values that occur; stop and say so if one has no place there."""
+    for row in range(len(values)):
+        if not 0 <= values[row] < len(occurs):
+            return False
+        occurs[values[row]] = True
+    return True
