@@ -35,7 +35,7 @@ from forewarn.features.records.table import (
 from forewarn.features.threads import in_threads, in_turn
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["RecordSource", "RecordsQuery", "assemble"]
+__all__ = ["RecordSource", "RecordsQuery", "assemble", "check_numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,6 @@ class RecordsQuery:
         Only rows of [start, end), nanoseconds since 1970 UTC.
     slices : tuple of (int, int)
         Only GPUs of the finest slices [first, last).
-    with_texts : bool
-        Read texts and dates, too.
     """
 
     name: str
@@ -66,7 +64,6 @@ class RecordsQuery:
     start: int | None = None
     end: int | None = None
     slices: tuple[int, int] = (0, FINEST)
-    with_texts: bool = True
 
     @property
     def optional(self) -> tuple[str, ...]:
@@ -76,8 +73,6 @@ class RecordsQuery:
 
     def texts_in(self, sources: Sequence[RecordSource]) -> tuple[str, ...]:
         """Return the text columns of records from these files."""
-        if not self.with_texts:
-            return ()
         present = set().union(*(source.schema.names for source in sources))
         optional = (name for name in self.optional if name in present)
         return tuple(dict.fromkeys((*self.kinds.categorical, *optional)))
@@ -149,12 +144,11 @@ def _failed_before(
 def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBuilder) -> Records:
     """Read texts and dates, and leave the numbers to be read when they are asked for."""
     kinds, line, names = query.kinds, keys.line, query.texts_in(sources)
-    in_threads(partial(_check_numbers, query), sources)
-    dates = kinds.date if query.with_texts else ()
-    texts = SeldomChanging(keys.as_read, keys.keep, names, dates)
+    in_threads(partial(check_numbers, query), sources)
+    texts = SeldomChanging(keys.as_read, keys.keep, names, kinds.date)
     # One column after another: the texts of a whole file take more memory than those of a GPU's
     # whole life.
-    for name in (*names, *dates):
+    for name in (*names, *kinds.date):
         for number, values in enumerate(in_turn(partial(_read_text, query, name), sources)):
             rows = keys.rows_of(number)
             texts.put(name, rows.start, rows.stop - rows.start, values)
@@ -174,7 +168,7 @@ def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBui
         texts=texts.texts(),
         counters=kinds.counter,
         events=kinds.code,
-        seen=replace(keys.seen, nulls=NullCounts(columns, (*columns.names, *dates), nulls)),
+        seen=replace(keys.seen, nulls=NullCounts(columns, (*columns.names, *kinds.date), nulls)),
     )
 
 
@@ -193,7 +187,7 @@ def _read_earlier_keys(query: RecordsQuery, source: RecordSource) -> Keys | None
     return keys if query.slices == (0, FINEST) else keys.of_slices(*query.slices)
 
 
-def _check_numbers(query: RecordsQuery, source: RecordSource) -> None:
+def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
     """Check that a file has all columns of numbers; read those that may turn out to be none."""
     names, kinds = source.schema.names, query.kinds
     numbers = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)

@@ -112,7 +112,7 @@ class ColumnFiles:
         nulls: dict[str, int],
     ) -> None:
         self.names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
-        self._sources, self._kinds, self._keys, self._nulls = sources, kinds, keys, nulls
+        self._sources, self._kinds, self.keys, self._nulls = sources, kinds, keys, nulls
         self._starts = np.cumsum([0, *(source.n_rows for source in sources)])
         keeps = 4 * self.n_rows * len(self.names) <= _KEPT_BYTES
         self._kept: dict[str, FloatArray] | None = {} if keeps else None
@@ -121,7 +121,7 @@ class ColumnFiles:
     @property
     def n_rows(self) -> int:
         """The number of rows of a whole column."""
-        order = self._keys.order
+        order = self.keys.order
         return int(self._starts[-1]) if order is None else len(order)
 
     @property
@@ -150,8 +150,8 @@ class ColumnFiles:
         """Read the files that hold some rows; of a counter those before them, too."""
         if low >= high:
             return np.empty(0, dtype=np.float32)
-        if self._keys.order is not None:
-            return self._read_sorted(name, self._keys.order)[low:high]
+        if self.keys.order is not None:
+            return self._read_sorted(name, self.keys.order)[low:high]
         first = int(np.searchsorted(self._starts, low, side="right")) - 1
         last = int(np.searchsorted(self._starts, high))
         if name in self._kinds.counter:
@@ -178,7 +178,7 @@ class ColumnFiles:
             nulls = put_numbers(columns, name, source.name, room)
         if nulls:
             rows = slice(int(self._starts[file]), int(self._starts[file + 1]))
-            nulls -= int(np.isnan(room[~self._keys.counted[rows]]).sum())
+            nulls -= int(np.isnan(room[~self.keys.counted[rows]]).sum())
             if name in self._kinds.code:
                 room[np.isnan(room)] = 0
         return nulls
@@ -186,7 +186,7 @@ class ColumnFiles:
     def _read_gains(self, name: str, n_files: int, low: int, high: int) -> FloatArray:
         """Read what a counter gained in [low, high): that depends on all rows before, too."""
         gained = np.empty(high - low, dtype=np.float32)
-        before = np.full(self._keys.n_gpus, np.nan)
+        before = np.full(self.keys.n_gpus, np.nan)
         nulls = []
         for file, (values, n_nulls) in enumerate(self._counts(name, range(n_files))):
             nulls.append(n_nulls)
@@ -196,7 +196,7 @@ class ColumnFiles:
             if inside:
                 more = gained[start - low : end - low]
             rows = slice(start, end)
-            add_increases(values, self._keys.gpu[rows], self._keys.counted[rows], before, more)
+            add_increases(values, self.keys.gpu[rows], self.keys.counted[rows], before, more)
             if not inside and end > low:
                 first, last = max(start, low), min(end, high)
                 gained[first - low : last - low] = more[first - start : last - start]
@@ -218,7 +218,7 @@ class ColumnFiles:
 
     def _read_sorted(self, name: str, order: IntArray) -> FloatArray:
         """Read a column whose files do not come by time: all of it, then in order."""
-        n, files, keys = int(self._starts[-1]), range(len(self._sources)), self._keys
+        n, files, keys = int(self._starts[-1]), range(len(self._sources)), self.keys
         if name not in self._kinds.counter:
             values = np.empty(n, dtype=np.float32)
             self._put(name, files, values)

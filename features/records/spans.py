@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +45,11 @@ class Spans:
     def halves(self, hourly: DoubleArray | CountArray) -> DoubleArray:
         """Add up the earlier and the later half of every span, shape (2, k, n)."""
         gained = np.empty((2, *self.known.shape))
-        add = _count_halves if hourly.dtype.kind == "i" else _add_halves
-        add(hourly, self.line, self.visit, self.edges, gained)
+        if hourly.dtype == np.int32:
+            counts = cast(CountArray, hourly)
+            _count_halves(counts, self.line, self.visit, self.edges, gained)
+        else:
+            _add_halves(hourly, self.line, self.visit, self.edges, gained)
         return gained
 
     def sums(self, hourly: DoubleArray | CountArray) -> DoubleArray:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.records.assembly import RecordsQuery, assemble
+from forewarn.features.records.assembly import RecordsQuery, assemble, check_numbers
+from forewarn.features.records.column_files import ColumnFiles
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import numbers_of
 from forewarn.features.records.hours import Hours
 from forewarn.features.records.out_of_service import OutOfService
+from forewarn.features.records.packed_keys import PackedKeys
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.runs import Runs
 from forewarn.features.records.slices import slice_ranges
 from forewarn.features.records.table import NoRecordsError, Records, TextColumn
 from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
-from forewarn.features.threads import in_turn
+from forewarn.features.threads import in_threads, in_turn
 from forewarn.pipelines.runtime.one_ahead import one_ahead
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.parquet_files import ParquetSource
@@ -38,7 +41,8 @@ class _Slice(NamedTuple):
     Attributes
     ----------
     slices : tuple of (int, int)
-    serials : tuple of str
+    keys : PackedKeys
+        Of all that were read, those before `StoredFleet.since` too.
     failures, episodes : Failures
         As they were known, and as a timeline has them.
     texts, dates : dict
@@ -51,7 +55,7 @@ class _Slice(NamedTuple):
     """
 
     slices: tuple[int, int]
-    serials: tuple[str, ...]
+    keys: PackedKeys
     failures: Failures
     episodes: Failures
     texts: dict[str, TextColumn]
@@ -60,6 +64,11 @@ class _Slice(NamedTuple):
     hours: Hours
     first: int
     instances: Instances
+
+    @property
+    def serials(self) -> tuple[str, ...]:
+        """The serials of its GPUs, sorted."""
+        return self.keys.serials
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,7 @@ class StoredFleet:
         if not parts and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
         spacings.check(query.name)
+        in_threads(partial(check_numbers, query), sources)
         serials = tuple(sorted(serial for part in parts for serial in part.serials))
         return cls(
             sources,
@@ -170,12 +180,9 @@ class StoredFleet:
         return one_ahead(map(self._slice, self._slices))
 
     def _slice(self, part: _Slice) -> FleetSlice:
-        kinds = self.query.kinds.numbers
-        query = replace(self.query, kinds=kinds, slices=part.slices, with_texts=False)
         files = [FileSlice(source, part.slices) for source in self.sources]
-        records, _ = assemble(files, query, spacings=Spacings())
         records = replace(
-            _begun(records, self.since),
+            _begun(part.keys.records(files, self.query.kinds.numbers), self.since),
             texts=part.texts,
             dates=part.dates,
             out_of_service=part.out_of_service,
@@ -201,11 +208,12 @@ def _read_slice(
     """Read what is kept of a slice."""
     files, before = ([FileSlice(s, query.slices) for s in some] for some in (sources, older))
     records, states = assemble(files, query, before, spacings)
+    keys = PackedKeys.of(records, cast(ColumnFiles, records.columns).keys.order)
     records, failures = known(_begun(records, since), Failures.of_records(records, states))
     timeline = lay_out(records, failures)
     return _Slice(
         query.slices,
-        records.serials,
+        keys,
         failures,
         timeline.failures,
         records.texts,
