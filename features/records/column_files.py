@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Columns, put_numbers
 from forewarn.features.records.row_cleaning import add_increases
 from forewarn.features.records.table import BoolArray, CodeArray, FeatureKinds, FloatArray, IntArray
@@ -178,7 +179,7 @@ class ColumnFiles:
             nulls = put_numbers(columns, name, source.name, room)
         if nulls:
             rows = slice(int(self._starts[file]), int(self._starts[file + 1]))
-            nulls -= int(np.isnan(room[~self.keys.counted[rows]]).sum())
+            nulls -= _missing_left_out(room, self.keys.counted[rows])
             if name in self._kinds.code:
                 room[np.isnan(room)] = 0
         return nulls
@@ -233,6 +234,15 @@ class ColumnFiles:
     def _note_nulls(self, name: str, nulls: Sequence[int]) -> None:
         if len(nulls) == len(self._sources):
             self._nulls[name] = sum(nulls)
+
+
+@compiled
+def _missing_left_out(values: npt.NDArray[np.floating], counted: BoolArray) -> int:
+    """Count the values that are missing in rows that do not count."""
+    missing = 0
+    for row in range(len(values)):
+        missing += np.isnan(values[row]) & (not counted[row])
+    return missing
 
 
 def _threads() -> int:
