@@ -176,6 +176,38 @@ def test_every_span_is_added_up_in_halves(day: HourlyGrid, at: Callable[[float],
     assert later.tolist() == [[3.0 + 4, 10.0 + 11], [4.0, 11.0]]
 
 
+def test_whole_numbers_add_up_like_others(day: HourlyGrid, at: Callable[[float], int]) -> None:
+    ends = np.array([at(720), at(300)])
+    spans = day.spans(
+        np.zeros(2, dtype=np.int32), ends, np.full(2, at(0)), [Nanoseconds(5 * HOUR), HOUR]
+    )
+    counts = np.arange(day.size, dtype=np.int32).reshape(day.shape)
+    assert spans.halves(counts).tolist() == spans.halves(counts.astype(np.float64)).tolist()
+
+
+def test_sums_do_not_depend_on_how_cells_lie(assembled: Make, rows: Rows) -> None:
+    kinds, minutes = FeatureKinds(float=("value",)), range(0, 180, 10)
+    each = [
+        rows(name, minutes, value=[first, None, *range(16)])
+        for name, first in (("A", 1.0), ("B", 5.0))
+    ]
+    by_gpu = [row for listed in each for row in listed]
+    by_time = [row for pair in zip(*each, strict=True) for row in pair]
+    grids = [
+        lay_out(assembled(listed, kinds=kinds), Failures.none()).grid
+        for listed in (by_gpu, by_time)
+    ]
+    assert [grid.gpu_after_gpu for grid in grids] == [True, False]
+    first, second = (grid.sums("value", "value") for grid in grids)
+    for name in ("total", "squares", "count"):
+        assert getattr(first, name).tolist() == getattr(second, name).tolist()
+    for grid in grids:
+        gpu = grid.gpu_of_cells(grid.cell_as_read)
+        expected = np.empty(len(gpu), dtype=np.int64)
+        expected[grid.records.order - grid.low] = grid.records.gpu
+        assert gpu.tolist() == expected.tolist()
+
+
 def test_spans_can_look_at_other_lines(day: HourlyGrid, at: Callable[[float], int]) -> None:
     spans = day.spans(np.zeros(3, dtype=np.int32), np.full(3, at(300)), np.full(3, at(0)), [HOUR])
     hourly = np.array([[0.0] * 4 + [1.0], [0.0] * 4 + [2.0]])
