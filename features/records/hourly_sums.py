@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.cells import add_up, lie_together, place_rows
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
 from forewarn.features.records.hours import Hours, bucket_length, extent
 from forewarn.features.records.peer_groups import Groups
@@ -112,12 +113,12 @@ class HourlyGrid:
         first_row = np.full(shape, -1, dtype=records.order.dtype)
         count = np.full(shape, 0, dtype=np.int32)
         where = cell_as_read, first_row, count
-        gpu_after_gpu = _lie_together(records.order)
+        gpu_after_gpu = lie_together(records.order)
         steps = (n_hours, 1) if gpu_after_gpu else (1, shape[0])
 
         def fill_cells(part: tuple[int, int]) -> None:
             keys = records.order, records.gpu, records.time, counted
-            _place_rows(keys, part, (bucket, first, low, *steps), *where)
+            place_rows(keys, part, (bucket, first, low, *steps), *where)
 
         # Each thread has GPUs of its own, and so cells of its own.
         cuts = records.gpu_bounds()[np.arange(n_threads() + 1) * shape[0] // n_threads()]
@@ -153,7 +154,7 @@ class HourlyGrid:
         # Together, for the sake of huge pages: small ones cost more than the sums.
         added = np.full((1 if work else 2, self.size), 0.0)
         missing = np.full((1, self.size), 0, dtype=np.int32)
-        all_read = _add_up(counted, self.cell_as_read, added, missing[0])
+        all_read = add_up(counted, self.cell_as_read, added, missing[0])
         sums = self._by_gpu(added)
         count = self.row_count if all_read else self.row_count - self._by_gpu(missing)[0]
         return HourlySums(sums[0], _NONE if work else sums[1], count)
@@ -249,67 +250,8 @@ def _without_rows(records: Records) -> Records:
     return replace(records, columns=NoNumbers(), seen=CheckReport(), **none)
 
 
-def _lie_together(order: IntArray) -> bool:
-    """Tell whether most of the first records of a GPU were read one after another."""
-    some = order[: 1 << 12]
-    return bool(2 * np.count_nonzero(np.diff(some) == 1) > len(some))
-
-
 @compiled
 def _remember(happened: npt.NDArray[np.bool_], last: IntArray) -> None:
     for line in range(happened.shape[0]):
         for hour in range(happened.shape[1]):
             last[line, hour + 1] = hour if happened[line, hour] else last[line, hour]
-
-
-@compiled
-def _place_rows(
-    records: tuple[IntArray, npt.NDArray[np.int32], IntArray, BoolArray],
-    rows: tuple[int, int],
-    grid: tuple[int, int, int, int, int],
-    cell_as_read: IntArray,
-    first_row: IntArray,
-    count: CountArray,
-) -> None:
-    """Fill in the cell of each row as read, and the first row and the number of rows of each."""
-    order, gpu, time, counted = records
-    bucket, first, low, per_gpu, per_hour = grid
-    hour, begin = -1, (first - 1) * bucket
-    for row in range(rows[0], rows[1]):
-        if not counted[row]:
-            continue
-        number = gpu[row]
-        if not begin <= time[row] < begin + bucket:  # a division takes longer than all the rest
-            hour = time[row] // bucket - first
-            begin = (first + hour) * bucket
-        cell_as_read[order[row] - low] = number * per_gpu + hour * per_hour
-        if first_row[number, hour] < 0:
-            first_row[number, hour] = order[row]
-        count[number, hour] += 1
-
-
-@compiled
-def _add_up(
-    values: npt.NDArray[np.float32],
-    cell_as_read: IntArray,
-    added: DoubleArray,
-    missing: CountArray,
-) -> bool:
-    """Add values up by cell: their sum, how many are missing and, if there is room, squares.
-
-    Tells whether none is missing.
-    """
-    all_read = True
-    for row in range(len(values)):
-        cell = cell_as_read[row]
-        if cell < 0:
-            continue
-        value = np.float64(values[row])
-        if np.isnan(value):
-            missing[cell] += 1
-            all_read = False
-        else:
-            added[0, cell] += value
-            if len(added) == 2:
-                added[1, cell] += value * value
-    return all_read
