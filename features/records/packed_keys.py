@@ -33,8 +33,8 @@ __all__ = ["PackedKeys"]
 class PackedKeys:
     """The keys of n records and where each was read.
 
-    A fleet that is read at a fixed interval takes a quarter of a byte for each record, one whose
-    times are uneven eight bytes more.
+    Compacted records at a fixed interval take half a byte each, those that lie otherwise four
+    more, and those whose times are uneven eight more.
 
     Attributes
     ----------
