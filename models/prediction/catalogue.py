@@ -38,6 +38,10 @@ def _class_of(name: str) -> _ModelClass:
             from forewarn.models.prediction.networks.lstm import LstmModel
 
             return LstmModel
+        case "linear":
+            from forewarn.models.prediction.linear import LinearModel
+
+            return LinearModel
         case "random":
             from forewarn.models.prediction.baselines import RandomModel
 

@@ -20,6 +20,7 @@ from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.instance_budget import Budget, thin_positives
+from forewarn.models.prediction.linear import LinearModel
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.trees.base import TreeModel
 
@@ -287,6 +288,6 @@ def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
     if name == CASCADE_FIRST:
         name, weight = recipe.cascade_model, recipe.cascade_positive_weight
     model = make_model(name, seed=recipe.seed, purge=recipe.horizon, positive_weight=weight)
-    if training.few is not None and not isinstance(model, TreeModel):
+    if training.few is not None and not isinstance(model, TreeModel | LinearModel):
         training = training.few
     return model.fit(training.inputs, training.labels, training.weights, training.ends)

@@ -33,6 +33,7 @@ _LABELS = {
     "mlp": "MLP",
     "gbdt": "GBDT",
     "lstm": "LSTM",
+    "linear": "Linear, strong prior",
     "cascade_first": "Cascade's first model",
     "blend": "Blend",
     "parallel": "Parallel",

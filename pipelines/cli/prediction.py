@@ -86,7 +86,7 @@ def add_backtest(commands: Commands) -> None:
         "--models",
         type=_models,
         metavar="NAMES",
-        help="of cnn,mlp,gbdt,lstm (default: those that the ensembles name)",
+        help="of cnn,mlp,gbdt,lstm,linear (default: those that the ensembles name)",
     )
     command.add_argument(
         "--strategies",

@@ -249,7 +249,7 @@ def test_one_class_is_refused(name: str, label: int) -> None:
 
 
 def test_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    message = "`name` must be one of cnn, mlp, gbdt, lstm, random, .*, got 'forest'"
+    message = "`name` must be one of cnn, mlp, gbdt, lstm, linear, random, .*, got 'forest'"
     with pytest.raises(ValueError, match=message):
         make_model("forest", seed=0, purge=DAY)
     with pytest.raises(ValueError, match=message):
