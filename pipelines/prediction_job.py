@@ -130,7 +130,8 @@ def _committee(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Committ
     """
     ensembles = settings.ensembles
     rules = ensembles.rules if "xid" in plan.kinds.code else 0.0
-    return Committee.of_models(chosen, ensembles.parallel, ensembles.cascade, rules)
+    votes = rules, ensembles.linear
+    return Committee.of_models(chosen, ensembles.parallel, ensembles.cascade, *votes)
 
 
 def _recipe(settings: Settings, plan: Plan, chosen: Sequence[str]) -> Recipe:

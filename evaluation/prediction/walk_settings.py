@@ -8,6 +8,7 @@ from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.catalogue import BASELINE_NAMES
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
+from forewarn.models.prediction.model_names import LINEAR
 from forewarn.models.prediction.training_set import Recipe
 
 __all__ = ["WalkSettings"]
@@ -58,7 +59,13 @@ class WalkSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """Scores that committees and selection need."""
-        return (*self.models, CASCADE_FIRST)
+        return (*self.models, *self._voters, CASCADE_FIRST)
+
+    @property
+    def _voters(self) -> tuple[str, ...]:
+        """The linear model, where it votes and is not among the models anyway."""
+        votes = self.committee.linear and LINEAR not in self.models
+        return (LINEAR,) if votes else ()
 
     @property
     def choosing_names(self) -> tuple[str, ...]:

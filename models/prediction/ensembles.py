@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from forewarn.models.prediction.builtin_rules import NO_EVIDENCE
 from forewarn.models.prediction.log_odds import logit, sigmoid
-from forewarn.models.prediction.model_names import CASCADE_FIRST
+from forewarn.models.prediction.model_names import CASCADE_FIRST, LINEAR
 
 __all__ = [
     "CASCADE_FIRST",
@@ -132,6 +132,9 @@ class Committee:
     rules : float
         Factor by which the points of the built-in rules are added to the members' mean log odds,
         in the score that ranks a list.
+    linear : float
+        Share of the vote that the linear model has, in the score that ranks a list; the members
+        have the rest.
     start : tuple of str
         Names of models of another site. Together they count for as much as the members do, in the
         score that ranks a list and nowhere else.
@@ -141,6 +144,7 @@ class Committee:
     cascade: tuple[tuple[str, float], ...]
     rules: float = 0.0
     start: tuple[str, ...] = ()
+    linear: float = 0.0
 
     @classmethod
     def of_models(
@@ -149,6 +153,7 @@ class Committee:
         parallel: Sequence[str],
         cascade: Sequence[tuple[str, float]],
         rules: float = 0.0,
+        linear: float = 0.0,
     ) -> Committee:
         """Return the configured ensembles, as far as their members are run.
 
@@ -157,20 +162,25 @@ class Committee:
         members = tuple(name for name in parallel if name in models) or tuple(models)
         stages = [(name, share) for name, share in cascade if name in models]
         stages = stages or [(models[0], cascade[-1][1])]
-        return cls(members, ((CASCADE_FIRST, stages[0][1]), *stages[1:]), rules)
+        cascade_run = ((CASCADE_FIRST, stages[0][1]), *stages[1:])
+        return cls(members, cascade_run, rules, linear=linear)
 
     def blend(self, scores: Mapping[str, Scores]) -> Scores:
         """Return the score that ranks a list, of shape (n,), in (0, 1).
 
-        The mean of the members' log odds, and what the rules add to it. Rules know what an event
-        means before a single failure was seen, and models how much it is worth here.
+        The mean of the members' log odds, that of the linear model, and what the rules add to it.
+        Rules know what an event means before a single failure was seen, and models how much it is
+        worth here; of the models, the linear one errs in another way than the rest.
 
         Parameters
         ----------
         scores : mapping of ndarray of shape (n,)
-            Of the members, and `rules`.
+            Of the members, `linear` and `rules`, as far as they count.
         """
         blended = blend({name: scores[name] for name in self.parallel})
+        if self.linear:
+            others = (1.0 - self.linear) * logit(blended)
+            blended = sigmoid(others + self.linear * logit(scores[LINEAR]))
         if self.start:
             theirs = blend({name: scores[name] for name in self.start})
             blended = blend({"ours": blended, "theirs": theirs})

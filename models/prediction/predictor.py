@@ -106,7 +106,12 @@ class Predictor:
             "calibration": self.calibration.to_dict(),
             "cascade_model": self.cascade_model,
             "facts": self.facts,
-        } | ({"start": list(self.committee.start)} if self.committee.start else {})
+        } | self._votes()
+
+    def _votes(self) -> dict[str, Any]:
+        """Return who else votes; what nobody asked for is not written, as before it was known."""
+        votes = {"start": list(self.committee.start), "linear": self.committee.linear}
+        return {name: value for name, value in votes.items() if value}
 
     def save(self, folder: Path) -> None:
         """Write everything into an existing, empty `folder`, in native formats.
@@ -159,6 +164,7 @@ class Predictor:
                     tuple((name, share) for name, share in saved["cascade"]),
                     float(saved["rules"]),
                     tuple(saved.get("start", ())),
+                    float(saved.get("linear", 0.0)),
                 ),
                 calibration=Calibration.from_dict(saved["calibration"]),
                 cascade_model=saved["cascade_model"],

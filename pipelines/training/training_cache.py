@@ -89,7 +89,8 @@ class RecipeCache:
         settings = self.job.walk_settings
         recipe = json.loads(json.dumps(dataclasses.asdict(settings.recipe), default=list))
         made_by = [version("forewarn"), PREDICTOR_FORMAT]
-        committee = [settings.committee.parallel, settings.committee.rules]
+        voters = settings.committee
+        committee = [voters.parallel, voters.rules, voters.linear]
         trained_by = [settings.strategy, settings.half_life]
         return digest_of([recipe, settings.names, *committee, *trained_by, *made_by])
 

@@ -149,6 +149,19 @@ def test_the_points_of_the_rules_are_added_to_the_log_odds_that_rank() -> None:
     assert np.allclose(half.blend(scores), [2 / 3, 2 * np.exp(1.0) / (1 + 2 * np.exp(1.0))])
 
 
+def test_the_linear_model_has_its_share_of_the_vote_in_what_ranks_and_nowhere_else() -> None:
+    # Log odds of log(16) and 0 have a mean of log(4); a fourth of the vote for log odds of 0.
+    scores = {name: np.array([odds / (1 + odds)]) for name, odds in {"a": 16.0, "b": 1.0}.items()}
+    scores |= {"linear": np.array([0.5]), "rules": sigmoid([NO_EVIDENCE])}
+    shares = {0.0: 4.0, 0.25: 4.0**0.75, 0.5: 2.0, 1.0: 1.0}
+    for share, odds in shares.items():
+        committee = Committee(("a", "b"), (("a", 0.5),), linear=share)
+        assert np.allclose(committee.blend(scores), odds / (1 + odds))
+        assert committee.flags("parallel", scores, 1.0, np.arange(1)).tolist() == [True]
+    without = {name: values for name, values in scores.items() if name != "linear"}
+    assert np.allclose(Committee(("a", "b"), ()).blend(without), 0.8)
+
+
 def test_of_equal_models_the_rules_rank_and_without_points_they_change_nothing() -> None:
     n = 50
     rng = np.random.default_rng(0)

@@ -134,10 +134,10 @@ def _expected(scores: pd.DataFrame, model: Path, listed: pd.DataFrame) -> pd.Dat
     keys = ["gpu_serial", "window_end"]
     rows = listed[keys].merge(scores, on=keys, how="inner")
     members = json.loads((model / "predictor.json").read_text())
-    committee = Committee(tuple(members["parallel"]), (), members["rules"])
-    blended = committee.blend(
-        {name: rows[f"score_{name}"].to_numpy() for name in (*members["parallel"], "rules")}
-    )
+    votes = tuple(members["parallel"]), (), members["rules"]
+    committee = Committee(*votes, linear=members["linear"])
+    names = (*members["parallel"], "linear", "rules")
+    blended = committee.blend({name: rows[f"score_{name}"].to_numpy() for name in names})
     rows["probability"] = Calibration.from_dict(members["calibration"]).apply(blended)
     rows["blend"] = blended
     ranked = rows.sort_values(["blend", "gpu_serial"], ascending=[False, True], kind="stable")
