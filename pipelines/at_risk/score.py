@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from forewarn.features.records.table import FeatureKinds, RecordsError
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
+from forewarn.models.prediction.model_names import LINEAR
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
 from forewarn.pipelines.at_risk.code_events import CodeEvents
@@ -32,6 +33,10 @@ from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.regular_files import refuse_irregular
 from forewarn.pipelines.storage.remote_path import Location
+
+if TYPE_CHECKING:
+    from forewarn.models.prediction.linear import LinearModel
+    from forewarn.models.prediction.trees.gbdt import GbdtModel
 
 __all__ = ["BUILTIN_RULES", "load_predictor", "score_with", "score_with_rules"]
 
@@ -219,22 +224,43 @@ def _flagged_by(
 
 
 def contributions_of(predictor: Predictor, values: InstanceValues) -> Contributions:
-    """Return what speaks for a failure: by the GBDT's trees and the rules, or the rules alone."""
-    from forewarn.models.prediction.trees.gbdt import GbdtModel
+    """Return what speaks for a failure: by trees, linear model and rules, as far as they vote.
 
+    Networks do not say why. Without trees and a linear model the rules alone speak.
+    """
     points = _named_points(evidence(values, predictor.encoder.measures.plan), values)
-    model, factor = predictor.models.get("gbdt"), predictor.committee.rules
-    if not isinstance(model, GbdtModel):
+    models, factor = _explaining(predictor), predictor.committee.rules
+    if not models:
         return Contributions.of_columns(points)
-    column = {name: number for number, name in enumerate(model.feature_names)}
+    names = tuple(dict.fromkeys(name for model, _ in models for name in model.feature_names))
+    column = {name: number for number, name in enumerate(names)}
 
     def of(rows: npt.NDArray[np.int64]) -> Floats:
-        contributions = model.contributions(predictor.encoder.encode(values.take(rows)))
+        inputs = predictor.encoder.encode(values.take(rows))
+        contributions = np.zeros((len(rows), len(names)))
+        for model, share in models:
+            columns = [column[name] for name in model.feature_names]
+            contributions[:, columns] += share * model.contributions(inputs)
         for name, more in points.items():
             contributions[:, column[name]] += factor * more[rows]
         return contributions
 
-    return Contributions(model.feature_names, of)
+    return Contributions(names, of)
+
+
+def _explaining(predictor: Predictor) -> list[tuple[GbdtModel | LinearModel, float]]:
+    """Return the models that say why, and the share of the vote that they speak for."""
+    from forewarn.models.prediction.linear import LinearModel
+    from forewarn.models.prediction.trees.gbdt import GbdtModel
+
+    linear, trees = (predictor.models.get(name) for name in (LINEAR, "gbdt"))
+    share = predictor.committee.linear
+    models: list[tuple[GbdtModel | LinearModel, float]] = []
+    if isinstance(trees, GbdtModel):
+        models.append((trees, 1.0 - share))
+    if isinstance(linear, LinearModel) and share:
+        models.append((linear, share))
+    return models
 
 
 def _named_points(points: dict[str, Floats], values: InstanceValues) -> dict[str, Floats]:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import latest_instances
 from forewarn.features.records.timeline import lay_out
 from forewarn.models.prediction.builtin_rules import evidence
@@ -456,18 +457,38 @@ def test_review_leaves_out_lists_that_were_made_in_hindsight(
         review_lists(tmp_path, failures)
 
 
+def _measured(records: Path, predictor: Predictor) -> InstanceValues:
+    """Return the newest instance of every GPU."""
+    plan = predictor.encoder.measures.plan
+    store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
+    at = parse_moment(AT)
+    timeline = lay_out(*store.read_known(at - plan.reach, at))
+    newest = latest_instances(timeline, window_records=plan.window_records, since=at - 10**13)
+    return predictor.encoder.measures.values(timeline, newest)
+
+
+def test_trees_and_the_linear_model_speak_by_their_shares_of_the_vote(
+    records: Path, model: Path
+) -> None:
+    saved = Predictor.load(model)
+    values = _measured(records, saved)
+    everybody = np.arange(len(values))
+    trees, both, linear = (
+        contributions_of(replace(saved, committee=replace(saved.committee, linear=share)), values)
+        for share in (0.0, 0.25, 1.0)
+    )
+    mixed = 0.75 * trees.of(everybody) + 0.25 * linear.of(everybody)
+    assert both.of(everybody) == pytest.approx(mixed)
+    assert np.abs(linear.of(everybody)).sum() > 0.0
+
+
 def test_what_the_rules_add_to_a_score_is_among_what_speaks_for_it(
     records: Path, model: Path
 ) -> None:
     saved = Predictor.load(model)
     predictor = replace(saved, committee=replace(saved.committee, rules=1.0))
     silent = replace(predictor, committee=replace(predictor.committee, rules=0.0))
-    plan = predictor.encoder.measures.plan
-    store = RecordStore(records, plan.kinds, plan.interval, plan.peers)
-    at = parse_moment(AT)
-    timeline = lay_out(*store.read_known(at - plan.reach, at))
-    newest = latest_instances(timeline, window_records=plan.window_records, since=at - 10**13)
-    values = predictor.encoder.measures.values(timeline, newest)
+    plan, values = predictor.encoder.measures.plan, _measured(records, predictor)
     spoken, trees = (contributions_of(one, values) for one in (predictor, silent))
     everybody = np.arange(len(values))
     added = (spoken.of(everybody) - trees.of(everybody)).sum(axis=1)
