@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 from forewarn.evaluation.prediction.walk import scorable
 from forewarn.features.prediction.as_of import as_of
+from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.inputs import Inputs
+from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances, find_instances, label, untouched
+from forewarn.features.prediction.measurement import Measures
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import MACHINE, Records
@@ -26,7 +28,6 @@ __all__ = ["Floats", "Ints", "Labels", "Study", "Window"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int8]
-HORIZONS = (1, 4, 7)  # that a label spans
 _AT_ONCE, _SEED = 60_000, 17
 _EPOCH = 719_163  # ordinal of 1970-01-01
 _ARRAYS = ("sequence", "context")
@@ -34,16 +35,20 @@ _ARRAYS = ("sequence", "context")
 
 @dataclass(frozen=True)
 class Window:
-    """A retraining: what it knew by the horizons of a label (rows, labels), and its test rows."""
+    """A retraining: the rows that it knew the labels of, and its test rows."""
 
     moment: int
-    known: dict[int, tuple[Ints, Labels]]
+    known: Ints
+    labels: Labels
     tested: Ints
 
 
 @dataclass(frozen=True)
 class Study:
-    """One fleet: of one instance in `keep` what was measured, and what the rules say."""
+    """One fleet: of one instance in `keep` what was measured, and what the rules say.
+
+    A window is three records: the first, the mean and the last.
+    """
 
     recipe: Recipe
     share: float
@@ -51,7 +56,8 @@ class Study:
     half_life: int | None
     longest: int
     instances: Instances
-    inputs: Inputs
+    measures: Measures
+    values: InstanceValues
     rules: Floats
     machine: Ints
     hashes: npt.NDArray[np.uint64]
@@ -59,7 +65,7 @@ class Study:
 
     @classmethod
     def of(cls, job: Job, keep: int, first: int, every: int) -> Study:
-        """Measure what is kept of a job's records, with an encoder as of the first retraining."""
+        """Measure what is kept of a job's records, by what the first retraining knew of them."""
         recipe = job.walk_settings.recipe
         days = [date.toordinal() - _EPOCH for date, *_ in job.store.files()]
         records, failures = job.store.read_known(min(days) * DAY, (max(days) + 2) * DAY)
@@ -68,8 +74,8 @@ class Study:
         kept = hashes % np.uint64(keep) == 0
         instances, hashes = instances.take(kept), hashes[kept]
         begin, last = (min(days) + first) * DAY, records.last - recipe.horizon
-        encoder = _encoder(recipe, records, failures, begin)
-        inputs, rules = _measured(recipe, encoder, records, failures, instances)
+        measures = _measures(recipe, records, failures, begin)
+        values, rules = _measured(recipe, measures, records, failures, instances)
         windows = [
             _window(recipe, records, failures, instances, (moment, moment + every * DAY))
             for moment in range(begin, last, every * DAY)
@@ -79,11 +85,17 @@ class Study:
         if MACHINE in records.texts:
             machine = records.codes(MACHINE, instances.row)
         settings, share = job.walk_settings, job.settings.list.share
-        arrays = instances, inputs, rules, machine.astype(np.int64), hashes
+        arrays = instances, measures, values, rules, machine.astype(np.int64), hashes
         return cls(recipe, share, keep, settings.half_life, settings.longest, *arrays, windows)
 
+    def encoder(self, rows: Ints) -> Encoder:
+        """Return buckets fitted to some rows, as each training fits its own."""
+        values = self.values.take(rows)
+        buckets = Buckets.fit(values.sequence), Buckets.fit(values.context)
+        return Encoder(self.measures, *buckets, values.columns)
 
-def _encoder(recipe: Recipe, records: Records, failures: Failures, moment: int) -> Encoder:
+
+def _measures(recipe: Recipe, records: Records, failures: Failures, moment: int) -> Measures:
     timeline = as_of(records, failures, moment, Nanoseconds(moment - records.first))
     every = find_instances(
         timeline,
@@ -92,23 +104,23 @@ def _encoder(recipe: Recipe, records: Records, failures: Failures, moment: int) 
         horizon=recipe.horizon,
     )
     past = known(every, moment, Nanoseconds(moment - records.first), recipe.horizon)
-    return build_training_set(recipe, timeline, past)[0]
+    return build_training_set(recipe, timeline, past)[0].measures
 
 
 def _measured(
-    recipe: Recipe, encoder: Encoder, records: Records, failures: Failures, instances: Instances
-) -> tuple[Inputs, Floats]:
-    """Return windows as three records (last, mean and change), and the scores of the rules."""
+    recipe: Recipe, measures: Measures, records: Records, failures: Failures, instances: Instances
+) -> tuple[InstanceValues, Floats]:
+    """Return windows as three records (first, mean and last), and the scores of the rules."""
     timeline, parts, rules = lay_out(records, failures.as_seen()), [], []
     for begin in range(0, len(instances), _AT_ONCE):
         rows = np.arange(begin, min(begin + _AT_ONCE, len(instances)))
-        values = encoder.measures.values(timeline, instances.take(rows))
+        values = measures.values(timeline, instances.take(rows))
         rules.append(rule_scores(values, recipe.plan))
-        inputs = encoder.encode(values)
-        last = inputs.sequence[:, -1].astype(np.int64)
-        change = np.clip(last - inputs.sequence[:, 0] + 128, 0, 255)
-        window = np.stack([last, np.round(inputs.sequence.mean(axis=1)), change], axis=1)
-        parts.append(replace(inputs, sequence=window.astype(np.uint8)))
+        first, last = values.sequence[:, 0], values.sequence[:, -1]
+        seen = np.isfinite(values.sequence).sum(axis=1)
+        mean = np.where(seen, np.nansum(values.sequence, axis=1) / np.maximum(seen, 1), np.nan)
+        window = np.stack([first, mean, last], axis=1).astype(np.float32)
+        parts.append(replace(values, sequence=window))
     sequence, context = (np.concatenate([getattr(p, n) for p in parts]) for n in _ARRAYS)
     return replace(parts[0], sequence=sequence, context=context), np.concatenate(rules)
 
@@ -122,14 +134,12 @@ def _window(
 ) -> Window:
     moment, horizon = span[0], recipe.horizon
     timeline = as_of(records, failures, moment, Nanoseconds(moment - records.first))
-    gpu, end, known_then = instances.gpu, instances.end, {}
-    for factor in HORIZONS:
-        # A failure is known at once, health only when the horizon is over: to learn from both,
-        # all instances wait until it is.
-        past = np.flatnonzero(end < moment - factor * horizon)
-        labels = label(timeline, gpu[past], end[past], Nanoseconds(factor * horizon))
-        known_then[factor] = past[labels >= 0], labels[labels >= 0]
+    gpu, end = instances.gpu, instances.end
+    # A failure is known at once, health only when the horizon is over: to learn from both, all
+    # instances wait until it is.
+    past = np.flatnonzero(end < moment - horizon)
+    labels = label(timeline, gpu[past], end[past], horizon)
     tested = untouched(failures.episodes(), gpu, end, recipe.window_span)
     tested &= (end >= span[0]) & (end < span[1]) & (end <= records.last - horizon)
     tested &= instances.label >= 0
-    return Window(moment, known_then, np.flatnonzero(tested))
+    return Window(moment, past[labels >= 0], labels[labels >= 0], np.flatnonzero(tested))

@@ -1,18 +1,17 @@
-"""How well trees rank what fails next, at true prevalence: what `docs/quality.md` compares.
+"""How well a list is ranked by what it is trained with: what `docs/quality.md` compares.
 
-    python -m benchmarks.ranking --seeds 111,112 [--gpus 1000] [--days 60]
+    python -m benchmarks.ranking --seeds 211,212 [--gpus 1000] [--days 60]
     python -m benchmarks.ranking --records RECORDS --config tests/real_data/drives.toml \
         --every 120 --first 300 --keep 1
 
 A quick study with the functions of the product: an instance in `--keep` (drawn by hash, so that
-prevalence stays), of a window the last record, the mean and the change, features and buckets as of
-the first retraining, one model alone. Each retraining knows what was known then: a label counts
-only when its horizon has passed, one of seven horizons after all seven.
+prevalence stays), of a window the first record, the mean and the last, no networks. Each retraining
+knows what was known then: a label counts only when its horizon has passed.
 
-Average precision is that of each test window, weighed by its failing instances; a list is the
-configured share of the newest instances of a day (of a step, if that is longer). Slopes of
-calibration are those of all windows but the first, for probabilities fitted to what was known of
-earlier ones. Brackets resample machines; differences are paired, to the first row.
+Average precision is that of each test window, weighed by its failing instances, at true prevalence;
+a list is the configured share of the newest instances of a day (of a step, if that is longer).
+Slopes of calibration are those of all windows but the first, for probabilities fitted to what was
+known of earlier ones. Brackets resample machines; differences are paired, to the first row.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from benchmarks.measured_fleet import Floats, Ints, Labels, Study, Window
@@ -31,11 +29,11 @@ from forewarn.evaluation.bootstrap import interval, machine_draws
 from forewarn.evaluation.prediction.ranking import average_precision_draws
 from forewarn.features.prediction.instances import UNKNOWN
 from forewarn.features.time_units import DAY
-from forewarn.models.prediction.baselines import LogisticModel
 from forewarn.models.prediction.calibration import fit_calibration, prior_correction
+from forewarn.models.prediction.catalogue import make_model
+from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.log_odds import logit, sigmoid
 from forewarn.models.prediction.reliability import calibration_slope
-from forewarn.models.prediction.trees.gbdt import GbdtModel
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
@@ -43,46 +41,72 @@ from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 _JUDGED = ("average", "precision")
 
 
-class SmallTrees(GbdtModel):
-    """Trees that cannot learn single failures by heart."""
-
-    parameters: ClassVar[Mapping[str, float]] = {
-        **GbdtModel.parameters,
-        "num_leaves": 7,
-        "min_data_in_leaf": 50,
-    }
-
-
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table: a model, the horizons that its label spans, what the rules add."""
+    """A row of the table: a model or the rules, what votes beside it, and what it learns from."""
 
-    model: type[GbdtModel | LogisticModel] | None = GbdtModel
-    horizons: int = 1
-    negatives: int = 50
+    name: str = "gbdt"
+    linear: float = 0.0
     points: float = 0.0
+    negatives: int = 50
     sliding: bool = False  # the longest training span, all of it weighing the same
 
 
 VARIANTS = {
-    "all of the past, 50 healthy": Variant(),
-    "longest span, 10 healthy": Variant(negatives=10, sliding=True),
-    "7 leaves": Variant(SmallTrees),
-    "7 leaves, label of 4 horizons": Variant(SmallTrees, 4, 12),
-    "7 leaves, label of 7 horizons": Variant(SmallTrees, 7, 7),
-    "rules added": Variant(points=1.0),
-    "7 leaves, rules added": Variant(SmallTrees, points=1.0),
-    "rules alone": Variant(None),
-    "logistic regression": Variant(LogisticModel),
+    "trees": Variant(),
+    "trees: 15 days, 10 healthy": Variant(negatives=10, sliding=True),
+    "trees and rules": Variant(points=0.25),
+    "trees and linear": Variant(linear=0.5),
+    "trees, linear and rules": Variant(linear=0.5, points=0.25),
+    "linear": Variant("linear"),
+    "logistic regression": Variant("logistic"),
+    "rules": Variant("rules"),
 }
+
+
+@dataclass
+class Retraining:
+    """What a retraining trains, each model once for all variants that it is part of."""
+
+    study: Study
+    window: Window
+    _scores: dict[tuple[str, int, bool], Floats] = field(default_factory=dict)
+
+    def log_odds(self, variant: Variant) -> Floats:
+        """Return the log odds of the test rows (of rules their scores)."""
+        rules = self.study.rules[self.window.tested]
+        if variant.name == "rules":
+            return rules  # not their log odds, which are cut off: the highest would be ties
+        scores = {"rules": rules, variant.name: self._scored(variant.name, variant)}
+        if variant.linear:
+            scores["linear"] = self._scored("linear", variant)
+        points = variant.points if "xid" in self.study.recipe.plan.kinds.code else 0.0
+        committee = Committee((variant.name,), (), points, linear=variant.linear)
+        return logit(committee.blend(scores))
+
+    def _scored(self, name: str, variant: Variant) -> Floats:
+        key = name, variant.negatives, variant.sliding
+        if key not in self._scores:
+            self._scores[key] = self._trained(name, variant)
+        return self._scores[key]
+
+    def _trained(self, name: str, variant: Variant) -> Floats:
+        study, tested = self.study, self.window.tested
+        rows, labels, weights = _training(study, self.window, variant)
+        encoder = study.encoder(rows)
+        model = make_model(name, seed=study.recipe.seed, purge=study.recipe.horizon)
+        ends = study.instances.end[rows]
+        inputs = encoder.encode(study.values.take(rows))
+        model.fit(inputs, labels, weights.astype(np.float32), ends)
+        return model.score(encoder.encode(study.values.take(tested)))
 
 
 def _training(study: Study, window: Window, variant: Variant) -> tuple[Ints, Labels, Floats]:
     """Return the rows that a variant trains on, their labels and weights."""
-    rows, labels = window.known[variant.horizons]
+    rows, labels = window.known, window.labels
     ends, weights = study.instances.end[rows], np.ones(len(rows))
     if variant.sliding:
-        recent = ends >= window.moment - study.longest - variant.horizons * study.recipe.horizon
+        recent = ends >= window.moment - study.longest - study.recipe.horizon
         rows, labels, weights = rows[recent], labels[recent], weights[recent]
     elif study.half_life is not None:
         weights = 0.5 ** ((ends.max() - ends) / study.half_life)
@@ -92,22 +116,6 @@ def _training(study: Study, window: Window, variant: Variant) -> tuple[Ints, Lab
     rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
     weights[labels == 1] *= weights[labels == 0].sum() / weights[labels == 1].sum()
     return rows, labels, weights
-
-
-def _scores(study: Study, window: Window, variant: Variant) -> Floats:
-    """Train on what a retraining knew; return the log odds (of rules the scores) of its test."""
-    rules = study.rules[window.tested]
-    if variant.model is None:
-        return rules  # not their log odds, which are cut off: the highest would be ties
-    rows, labels, weights = _training(study, window, variant)
-    inputs = study.inputs
-    if variant.model is LogisticModel:
-        inputs = replace(inputs, sequence=inputs.sequence[:, :1])
-    model = variant.model(seed=study.recipe.seed)
-    ends = study.instances.end[rows]
-    model.fit(inputs.take(rows), labels, weights.astype(np.float32), ends)
-    points = variant.points * logit(rules)
-    return points + logit(model.score(inputs.take(window.tested)))
 
 
 def _listed(study: Study, window: Window, scores: Floats) -> Ints:
@@ -130,7 +138,7 @@ def _slope(study: Study, scores: Sequence[Floats]) -> float:
     probabilities, outcomes = [], []
     evidence = min(1.0, study.keep * study.recipe.step / study.recipe.horizon)
     for number, window in enumerate(study.windows[1:], start=1):
-        known_rows, known_labels = window.known[1]
+        known_rows, known_labels = window.known, window.labels
         truth = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
         truth[known_rows] = known_labels
         rows = np.concatenate([w.tested for w in study.windows[:number]])
@@ -196,10 +204,10 @@ def _print(title: str, table: Mapping[str, Figures]) -> None:
 
 
 def _compare(title: str, study: Study) -> dict[str, Figures]:
-    table = {}
+    table, retrainings = {}, [Retraining(study, window) for window in study.windows]
     for name, variant in VARIANTS.items():
-        scores = [_scores(study, window, variant) for window in study.windows]
-        table[name] = Figures.of(study, scores, chances=variant.model is not None)
+        scores = [retraining.log_odds(variant) for retraining in retrainings]
+        table[name] = Figures.of(study, scores, chances=variant.name != "rules")
     _print(title, table)
     return table
 
