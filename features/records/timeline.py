@@ -157,8 +157,11 @@ class Timeline:
         records, bounds = self.records, self.bounds
         seen = np.flatnonzero(np.diff(bounds))
         ends = [bounds[seen], bounds[seen + 1] - 1, self.lives.row, self.rows_before_failures()]
-        left = np.unique(np.concatenate([rows.ravel(), *ends]))
-        left = left[left >= 0]
+        # Marked, not sorted: that is several times as fast.
+        stays = np.full(len(records), False)
+        for some in (rows.ravel(), *ends):
+            stays[some[some >= 0]] = True
+        left = np.flatnonzero(stays)
         few = replace(
             records,
             gpu=records.gpu[left],
