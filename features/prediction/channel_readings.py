@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from forewarn.features.prediction.hourly_residuals import HourlyResiduals, Slice
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.table import Stretch
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
@@ -212,7 +213,9 @@ class _SliceReader:
         if channel.name in self._with_means:
             self.means[channel.name] = sums.mean()
         if fleet.span_sums is not None:
-            fleet.span_sums[channel.name] = part.span_sums
+            counts = channel.work is not None
+            hours = _few_hours(part, history.grid.row_count) if counts else None
+            fleet.span_sums[channel.name] = replace(part.span_sums, hours=hours)
         if self._last:
             own = fleet.gathered.pop(channel.name)
             fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
@@ -221,3 +224,8 @@ class _SliceReader:
         """Return what of a stretch the hourly grid is about."""
         grid = self._timeline.grid
         return stretch.values[grid.low - stretch.low : grid.high - stretch.low]
+
+
+def _few_hours(part: ChannelHistory, row_count: npt.NDArray[np.int32]) -> tuple[FewHours, FewHours]:
+    """Return what a channel counts in each hour, and how many of the rows have no reading."""
+    return FewHours.of(part.sums.total), FewHours.of(row_count - part.sums.count)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.spans import Spans
@@ -55,12 +56,14 @@ def _grave(codes: FloatArray) -> FloatArray:
 class SpanSums:
     """What a channel adds up to in k spans of n instances, each of shape (k, n).
 
-    `squares` is empty for a channel that counts.
+    `squares` is empty for a channel that counts. Of such a one the hourly sums are few, and can be
+    kept: what is counted in each hour, and how many of its rows have no reading.
     """
 
     total: Hourly
     count: Hourly
     squares: Hourly = field(default_factory=lambda: np.zeros((0, 0)))
+    hours: tuple[FewHours, FewHours] | None = None
 
 
 class Channel(NamedTuple):

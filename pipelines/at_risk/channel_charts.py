@@ -75,12 +75,16 @@ class _Courses:
 
     @classmethod
     def of(cls, evidence: ChannelEvidence, name: str, rows: Collection[int]) -> _Courses:
-        """Read a channel once for all instances of which a course is drawn."""
-        numbers = sorted(rows)
-        work = None if name in evidence.plan.kinds.float else _as_is
-        sums = evidence.timeline.grid.sums(name, name, work)
+        """Return the courses of all instances that are drawn; a level is read once for them."""
+        numbers, grid = sorted(rows), evidence.timeline.grid
         gpus = evidence.instances.gpu[numbers]
         line = {row: number for number, row in enumerate(numbers)}
+        measured = evidence.span_sums.get(name)
+        if measured is not None and measured.hours is not None:
+            total, missing = (hours.of_gpus(gpus) for hours in measured.hours)
+            return cls(line, total, grid.row_count[gpus] - missing)
+        work = None if name in evidence.plan.kinds.float else _as_is
+        sums = grid.sums(name, name, work)
         return cls(line, sums.total[gpus], sums.count[gpus])
 
 

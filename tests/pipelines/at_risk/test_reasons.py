@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
+from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.instances import latest_instances
 from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
@@ -235,6 +237,22 @@ def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
     assert drawn.count("course-peer") == 7
     assert ">Xid 63</text>" in drawn
     assert draw_chart(counter) == drawn
+
+
+def test_counts_are_drawn_alike_whether_their_hours_were_kept_or_are_read(tmp_path: Path) -> None:
+    def change(frame: pd.DataFrame) -> None:
+        frame.loc[rows_of(frame, last=84), "smart_5_raw"] = 100 + np.arange(84)
+        frame.loc[rows_of(frame, last=30), "rows_remapped"] = np.nan
+
+    read = evidence_of(fleet(change), tmp_path)
+    span_sums: dict[str, SpanSums] = {}
+    Measures.fit_values(read.plan, read.timeline, read.instances, span_sums)
+    kept = replace(read, span_sums=span_sums)
+    row = [read.timeline.records.serials[gpu] for gpu in read.instances.gpu].index(SICK)
+    for channels in (("smart_5_raw", "rows_remapped"), ("temperature_gpu",)):
+        drawn = [draw_chart(chart) for chart in charts_of(read, {row: channels})[row]]
+        assert [draw_chart(chart) for chart in charts_of(kept, {row: channels})[row]] == drawn
+        assert len(drawn) == len(channels)
 
 
 def test_deviation_and_tail_leave_missing_values_out() -> None:
