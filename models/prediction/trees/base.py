@@ -1,8 +1,8 @@
-"""The base of the LightGBM models: a table of columns in, scores and contributions out."""
+"""The base of the LightGBM models: a table of columns in, scores out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -99,19 +99,10 @@ class TreeModel:
 
         return in_parts(score, len(inputs))
 
-    def contributions(self, inputs: Inputs) -> npt.NDArray[np.float64]:
-        """Return what each feature adds to the log odds, in the order of `feature_names`.
-
-        Returns
-        -------
-        ndarray of shape (n, n_features)
-            Shapley values of the trees: a row and a constant add up to the log odds of the score.
-        """
-        parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
+    def tables(self, inputs: Inputs) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+        """Yield the table part by part, and which rows those are."""
         for rows in row_parts(len(inputs)):
-            table = self.table(inputs.take(rows))
-            parts[rows] = self.booster_.predict(table, pred_contrib=True)[:, :-1]
-        return parts
+            yield rows, self.table(inputs.take(rows))
 
     def save(self, folder: Path) -> None:
         """Write LightGBM's text, and the names as JSON, into an existing `folder`."""

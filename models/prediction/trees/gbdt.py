@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.models.prediction.trees.base import TreeModel
+from forewarn.models.prediction.trees.leaf_paths import LeafPaths
+from forewarn.models.prediction.trees.shapley import shapley_values
 
 __all__ = ["GbdtModel"]
 
@@ -39,6 +41,20 @@ class GbdtModel(TreeModel):
         table[:, : length * n_channels] = inputs.sequence.reshape(n, -1)
         table[:, length * n_channels :] = inputs.context
         return table
+
+    def contributions(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Return what each feature adds to the log odds, in the order of `feature_names`.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+            Shapley values of the trees: a row and a constant add up to the log odds of the score.
+        """
+        leaves = LeafPaths.of_text(self.booster_.model_to_string())
+        parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
+        for rows, table in self.tables(inputs):
+            parts[rows] = shapley_values(leaves, table)
+        return parts
 
     def names(self, inputs: Inputs) -> tuple[str, ...]:
         """Name the columns of `table`."""
