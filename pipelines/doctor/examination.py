@@ -18,7 +18,7 @@ from forewarn.features.records.key_survey import KeySurvey, KeyTotals
 from forewarn.features.records.table import DAY, RecordsError
 from forewarn.features.time_units import date_of
 from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.doctor.file_survey import survey_file
+from forewarn.pipelines.doctor.file_survey import column_survey, float_survey, survey_file
 from forewarn.pipelines.doctor.fleet_parts import ROWS_AT_ONCE, FleetParts
 from forewarn.pipelines.doctor.layout import layout_of
 from forewarn.pipelines.doctor.page import render_doctor
@@ -66,11 +66,11 @@ class _Examination:
         self.files_without.update(file["absent"])
         for number, count in zip(*file["days"], strict=True):
             self.by_day[date_of(int(number) * DAY)] += int(count)
-        for fields in file["columns"]:
-            survey = ColumnSurvey(**fields)
+        for plain in file["columns"]:
+            survey = column_survey(plain, file["serials"])
             known = self.columns.get(survey.name)
             self.columns[survey.name] = survey if known is None else known.joined(survey)
-        self.floats = self.floats.joined(FloatSurvey(**file["floats"]))
+        self.floats = self.floats.joined(float_survey(file["floats"], file["serials"]))
 
     def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
         """Return the fleet in as many parts as its rows need."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -23,9 +24,12 @@ from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.parquet_files import work_on_columns
 from forewarn.pipelines.storage.remote_path import Location
 
-__all__ = ["survey_file"]
+__all__ = ["column_survey", "float_survey", "survey_file"]
 
 _NEVER = int(np.iinfo(np.int64).max)
+# The numbers of some serials of a file, and a value of each: as texts they would cross to another
+# process once for every column.
+_OfSerials = tuple[npt.NDArray[np.int64], npt.NDArray[Any]]
 
 
 def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> dict[str, Any]:
@@ -40,8 +44,8 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> d
     -------
     dict
         Plain values: `serials` and `machines` are texts, `rows` those with a key and `first` and
-        `last` their times, `columns` and `floats` fields of surveys, `absent` the names of columns
-        that the file lacks.
+        `last` their times, `columns` and `floats` what `column_survey` and `float_survey` read,
+        `absent` the names of columns that the file lacks.
 
     Raises
     ------
@@ -105,7 +109,36 @@ def _surveys(
             survey.add_resets(column, gpu, serial.texts)
         if name in kinds.float:
             extremes[name] = day_extremes(column, starts)
-        surveys.append(asdict(survey))
+        surveys.append(_plain_column(survey, serial.texts))
     floats = FloatSurvey()
     floats.add_days(extremes, [serial.texts[number] for number in gpu[starts].tolist()])
-    return {"columns": surveys, "floats": asdict(floats)}
+    still = {name: _numbered(days, serial.texts) for name, days in floats.still.items()}
+    return {"columns": surveys, "floats": {"days": floats.days, "still": still}}
+
+
+def _plain_column(survey: ColumnSurvey, serials: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a survey of a file with these serials."""
+    ends = {name: _numbered(getattr(survey, name), serials) for name in ("first", "last")}
+    return {field.name: getattr(survey, field.name) for field in fields(survey)} | ends
+
+
+def column_survey(plain: Mapping[str, Any], serials: Sequence[str]) -> ColumnSurvey:
+    """Return the survey of a column from its plain fields and the serials of the file."""
+    ends = {name: _named(plain[name], serials) for name in ("first", "last")}
+    return ColumnSurvey(**{**plain, **ends})
+
+
+def float_survey(plain: Mapping[str, Any], serials: Sequence[str]) -> FloatSurvey:
+    """Return the survey of sensors that stood still, from its plain fields."""
+    still = {name: _named(of_serials, serials) for name, of_serials in plain["still"].items()}
+    return FloatSurvey(plain["days"], still)
+
+
+def _numbered(values: Mapping[str, float], serials: Sequence[str]) -> _OfSerials:
+    numbers = np.array([i for i, serial in enumerate(serials) if serial in values], dtype=np.int64)
+    return numbers, np.array([values[serials[i]] for i in numbers.tolist()])
+
+
+def _named(of_serials: _OfSerials, serials: Sequence[str]) -> dict[str, Any]:
+    numbers, values = (part.tolist() for part in of_serials)
+    return {serials[i]: value for i, value in zip(numbers, values, strict=True)}
