@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Columns, Inputs
 from forewarn.models.prediction.bucket_scaling import InputScaling
-from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.logistic_fit import LogisticFit, fit_logistic
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
 from forewarn.models.prediction.row_parts import in_parts
@@ -195,15 +195,13 @@ class LogisticModel:
     columns_ : Columns
         Of the instances it was fitted to.
     scaling_ : InputScaling
-    coefficients_ : ndarray of shape (n_columns,)
+    fit_ : LogisticFit
         Of the scaled last record, its share of missing channels, the scaled context and its share.
-    intercept_ : float
     """
 
     columns_: Columns
     scaling_: InputScaling
-    coefficients_: npt.NDArray[np.float64]
-    intercept_: float
+    fit_: LogisticFit
 
     def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
         del seed, purge
@@ -218,18 +216,9 @@ class LogisticModel:
     ) -> Self:
         """Fit on n instances; `ends` is not used."""
         del ends
-        from sklearn.linear_model import LogisticRegression
-        from threadpoolctl import threadpool_limits
-
-        weighted = loss_weights(labels, weights, self.positive_weight)
         self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
-        regression = LogisticRegression(solver="newton-cholesky")
-        # A few hundred columns gain nothing by a second thread; threads that wait for each other
-        # on a busy host take ten times the CPU, and a sum's order would depend on their number.
-        with threadpool_limits(1, user_api="blas"):
-            regression.fit(self._table(inputs), labels, sample_weight=weighted)
-        self.coefficients_ = regression.coef_[0].astype(np.float64)
-        self.intercept_ = float(regression.intercept_[0])
+        weighted = loss_weights(labels, weights, self.positive_weight)
+        self.fit_ = fit_logistic(self._table(inputs), labels, weighted)
         return self
 
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
@@ -237,9 +226,7 @@ class LogisticModel:
         self.columns_.refuse_others(inputs.columns)
 
         def score(rows: slice) -> npt.NDArray[np.float64]:
-            table = self._table(inputs.take(rows))
-            # Not by BLAS: its rounding depends on how many rows and threads there are.
-            return sigmoid(np.einsum("ij,j->i", table, self.coefficients_) + self.intercept_)
+            return self.fit_.score(self._table(inputs.take(rows)))
 
         return in_parts(score, len(inputs))
 
@@ -254,8 +241,8 @@ class LogisticModel:
             "positive_weight": self.positive_weight,
             "columns": self.columns_.to_dict(),
             "scaling": self.scaling_.to_dict(),
-            "coefficients": self.coefficients_.tolist(),
-            "intercept": self.intercept_,
+            "coefficients": self.fit_.coefficients.tolist(),
+            "intercept": self.fit_.intercept,
         }
         write_parameters(folder, parameters)
 
@@ -266,6 +253,6 @@ class LogisticModel:
         model = cls(seed=0, positive_weight=saved["positive_weight"])
         model.columns_ = Columns.from_dict(saved["columns"])
         model.scaling_ = InputScaling.from_dict(saved["scaling"], model.columns_)
-        model.coefficients_ = np.array(saved["coefficients"], dtype=np.float64)
-        model.intercept_ = saved["intercept"]
+        coefficients = np.array(saved["coefficients"], dtype=np.float64)
+        model.fit_ = LogisticFit(coefficients, saved["intercept"])
         return model

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Columns, Inputs
 from forewarn.models.prediction.linear_table import LinearTable
-from forewarn.models.prediction.log_odds import sigmoid
+from forewarn.models.prediction.logistic_fit import LogisticFit, fit_logistic
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
+from forewarn.models.prediction.row_parts import in_parts
 
 __all__ = ["LinearModel"]
 
@@ -21,7 +22,6 @@ Floats = npt.NDArray[np.float64]
 # Positives of one failure tell nearly the same, so that ten of them count for one observation; the
 # healthy together weigh what they weigh in the loss.
 _POSITIVES_OF_A_FAILURE = 10.0
-_ROWS_AT_ONCE = 16_384  # a table is floats, and twice as wide as the buckets
 _VARIANCE = 0.3  # of the normal prior of a coefficient; columns reach from -1 to 1 at most
 
 
@@ -44,15 +44,13 @@ class LinearModel:
     columns_ : Columns
         Of the instances it was fitted to.
     table_ : LinearTable
-    coefficients_ : ndarray of shape (n_columns,)
+    fit_ : LogisticFit
         Of the columns of the table.
-    intercept_ : float
     """
 
     columns_: Columns
     table_: LinearTable
-    coefficients_: Floats
-    intercept_: float
+    fit_: LogisticFit
 
     def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
         del seed, purge
@@ -67,30 +65,22 @@ class LinearModel:
     ) -> Self:
         """Fit on n instances; `ends` is not used."""
         del ends
-        from sklearn.linear_model import LogisticRegression
-
         weighted = loss_weights(labels, weights, self.positive_weight)
         observations = 2.0 * (labels == 1).sum() / _POSITIVES_OF_A_FAILURE
         self.columns_, self.table_ = inputs.columns, LinearTable.fit(inputs)
         # The weights have a mean of 1, so that C is the variance times what one of them is worth.
         strength = _VARIANCE * observations / len(labels)
-        regression = LogisticRegression(C=strength, solver="newton-cholesky")
-        regression.fit(self.table_.apply(inputs), labels, sample_weight=weighted)
-        self.coefficients_ = regression.coef_[0].astype(np.float64)
-        self.intercept_ = float(regression.intercept_[0])
+        self.fit_ = fit_logistic(self.table_.apply(inputs), labels, weighted, strength)
         return self
 
     def score(self, inputs: Inputs) -> Floats:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
         self.columns_.refuse_others(inputs.columns)
-        scores = np.empty(len(inputs))
-        for begin in range(0, len(inputs), _ROWS_AT_ONCE):
-            rows = slice(begin, begin + _ROWS_AT_ONCE)
-            # A product of matrices rounds by how many instances are asked about, and a list would
-            # not agree with a backtest to the last digit; the sum of a row does not.
-            added = (self.table_.apply(inputs.take(rows)) * self.coefficients_).sum(axis=1)
-            scores[rows] = sigmoid(added + self.intercept_)
-        return scores
+
+        def score(rows: slice) -> Floats:
+            return self.fit_.score(self.table_.apply(inputs.take(rows)))
+
+        return in_parts(score, len(inputs))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -106,7 +96,7 @@ class LinearModel:
             Against the mean of the training instances. What shares of missing values add is of no
             feature, and left out.
         """
-        parts = self.table_.apply(inputs) * self.coefficients_
+        parts = self.table_.apply(inputs) * self.fit_.coefficients
         sources = self.table_.sources(self.columns_)
         added = np.zeros((len(inputs), len(self.feature_names)))
         np.add.at(added.T, sources[sources >= 0], parts.T[sources >= 0])
@@ -118,8 +108,8 @@ class LinearModel:
             "positive_weight": self.positive_weight,
             "columns": self.columns_.to_dict(),
             "table": self.table_.to_dict(),
-            "coefficients": self.coefficients_.tolist(),
-            "intercept": self.intercept_,
+            "coefficients": self.fit_.coefficients.tolist(),
+            "intercept": self.fit_.intercept,
         }
         write_parameters(folder, parameters)
 
@@ -136,10 +126,10 @@ class LinearModel:
         model = cls(seed=0, positive_weight=saved["positive_weight"])
         model.columns_ = Columns.from_dict(saved["columns"])
         model.table_ = LinearTable.from_dict(saved["table"], model.columns_)
-        model.coefficients_ = np.array(saved["coefficients"], dtype=np.float64)
-        if model.coefficients_.shape != (len(model.table_.centres),):
+        coefficients = np.array(saved["coefficients"], dtype=np.float64)
+        if coefficients.shape != (len(model.table_.centres),):
             raise ValueError(
-                f"coefficients are {len(model.coefficients_)}, expected {len(model.table_.centres)}"
+                f"coefficients are {len(coefficients)}, expected {len(model.table_.centres)}"
             )
-        model.intercept_ = saved["intercept"]
+        model.fit_ = LogisticFit(coefficients, saved["intercept"])
         return model

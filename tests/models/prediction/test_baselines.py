@@ -98,7 +98,7 @@ def test_logistic_model_is_at_the_optimum_of_its_penalised_loss() -> None:
     residual = weights / weights.mean() * (scores - labels)
     assert residual.sum() == pytest.approx(0.0, abs=0.02)
     table = model.scaling_.sequence.apply(inputs.sequence[:, -1])
-    slopes = table.T @ residual + model.coefficients_[: table.shape[1]]
+    slopes = table.T @ residual + model.fit_.coefficients[: table.shape[1]]
     assert np.abs(slopes).max() < 0.05
 
 

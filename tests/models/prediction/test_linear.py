@@ -105,7 +105,7 @@ def test_an_instance_scores_the_same_to_the_last_digit_whoever_is_asked_about(
     for n_rows in (1, 2, 7, 100):
         rows = np.arange(n_rows) * 2
         assert model.score(inputs.take(rows)).tolist() == together[rows].tolist()
-    monkeypatch.setattr("forewarn.models.prediction.linear._ROWS_AT_ONCE", 64)
+    monkeypatch.setattr("forewarn.models.prediction.row_parts._ROWS_AT_ONCE", 64)
     assert model.score(inputs).tolist() == together.tolist()
 
 
@@ -114,7 +114,7 @@ def test_contributions_and_a_constant_add_up_to_the_log_odds() -> None:
     model = fitted(inputs, labels)
     parts = model.contributions(inputs)
     assert model.feature_names == ("a[-0]", "c")
-    assert np.allclose(parts.sum(axis=1) + model.intercept_, logit(model.score(inputs)))
+    assert np.allclose(parts.sum(axis=1) + model.fit_.intercept, logit(model.score(inputs)))
     assert parts[labels == 1, 0].min() > 0.0 > parts[labels == 0, 0].mean()
 
 
