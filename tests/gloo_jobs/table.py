@@ -65,7 +65,7 @@ def run(fault: str, seed: int, folder: Path, programs: Path) -> Run:
     return Run(plan, job, json.loads(note.read_text()))
 
 
-def names(run: Run) -> Iterator[tuple[str, list[int]]]:
+def names(run: Run) -> Iterator[tuple[str, list[int] | None]]:
     """Yield whom each method names; nobody where it has nothing to say."""
     hung, fault = run.job.with_suffix(".hung"), run.plan.fault
     if hung.exists():
@@ -81,13 +81,15 @@ def names(run: Run) -> Iterator[tuple[str, list[int]]]:
     yield METHODS[4], [] if oldest is None else [oldest]
 
 
-def forewarn_names(job: Path, kind: str, *, later: bool = False) -> list[int]:
-    """Return whom forewarn names, -1 for another kind of verdict or another machine."""
+def forewarn_names(job: Path, kind: str, *, later: bool = False) -> list[int] | None:
+    """Return whom forewarn names, -1 for another kind or machine; None without a verdict."""
     at = None
     if later:
         seen = max(path.stat().st_mtime for path in (job / "stacks").iterdir())
         at = parse_moment((datetime.fromtimestamp(seen, UTC) + LATER).isoformat())
     verdict = diagnose(job, at=at).diagnosis
+    if verdict.kind == "none":
+        return None
     if verdict.kind != kind:
         return [-1]
     if verdict.rank is None:
@@ -95,8 +97,10 @@ def forewarn_names(job: Path, kind: str, *, later: bool = False) -> list[int]:
     return [verdict.rank]
 
 
-def verdict_of(named: list[int], truth: int | None) -> str:
+def verdict_of(named: list[int] | None, truth: int | None) -> str:
     """Say whether a name is right; several at once are none if the right one is among them."""
+    if named is None:
+        return "nobody"
     if named == ([] if truth is None else [truth]):
         return "right"
     return "nobody" if not named or truth in named else "wrong"
