@@ -136,11 +136,11 @@ def test_retrainings_with_instances_are_those_that_see_one(
     ends: list[int], longest: int, every: int, data: st.DataObject
 ) -> None:
     moments = list(range(data.draw(st.integers(0, 60)), 240, every))
-    found = with_instances(
+    retrainings = with_instances(
         moments,
         np.array(ends, dtype=np.int64),
         longest=Nanoseconds(longest),
         every=Nanoseconds(every),
     )
     seen = [m for m in moments if any(m - longest <= end < m + every for end in ends)]
-    assert found == seen
+    assert retrainings == seen

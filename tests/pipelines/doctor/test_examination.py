@@ -220,10 +220,12 @@ def test_failures_that_teach_nothing_are_said_and_not_promised(
     serials = ["A", "C", "GPU-of-another-name"]
     tickets = {"gpu_serial": serials, "failed_at": failed, "repaired_at": repaired}
     pd.DataFrame(tickets).to_parquet(tmp_path / "records" / "failures.parquet", index=False)
-    found = examined(capsys, arguments)
-    assert advice(found).startswith("1 failure in 2 days")  # that of B, in the records
-    assert "2 of the failures lie before the first record or after the last one" in said(found)
-    assert "reported of 1 serial (GPU-of-another-name) without any record" in said(found)
+    examination = examined(capsys, arguments)
+    assert advice(examination).startswith("1 failure in 2 days")  # that of B, in the records
+    assert "2 of the failures lie before the first record or after the last one" in said(
+        examination
+    )
+    assert "reported of 1 serial (GPU-of-another-name) without any record" in said(examination)
 
 
 @pytest.mark.parametrize(("interval", "grave"), [("20min", False), ("25min", True)])
@@ -232,8 +234,8 @@ def test_another_cadence_is_said_even_where_it_can_be_trained_on(
 ) -> None:
     arguments = write(records(), tmp_path)
     (tmp_path / "c.toml").write_text(CONFIG.replace('"10min"', f'"{interval}"'))
-    found = examined(capsys, arguments)
-    (cadence,) = [one for one in complaints(found) if one.what.startswith("Records come every")]
+    examination = examined(capsys, arguments)
+    (cadence,) = [c for c in complaints(examination) if c.what.startswith("Records come every")]
     assert cadence.grave == grave
     assert f"every 10 min, the configuration says {interval[:2]} min" in cadence.what
 
@@ -241,5 +243,5 @@ def test_another_cadence_is_said_even_where_it_can_be_trained_on(
 def test_a_clock_years_ahead_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = records()
     frame["timestamp"] += pd.to_timedelta(3650 * (frame["gpu_serial"] == "C"), unit="D")
-    found = examined(capsys, write(frame, tmp_path))
-    assert "No GPU has a record between 2025-02-01 and 2035-01-29." in said(found)
+    examination = examined(capsys, write(frame, tmp_path))
+    assert "No GPU has a record between 2025-02-01 and 2035-01-29." in said(examination)

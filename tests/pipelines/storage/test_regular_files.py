@@ -31,9 +31,9 @@ def test_paths_come_by_name_and_level(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "date=3").touch()
-    found = paths_like(tmp_path, "date=*/*.parquet")
-    assert found == sorted(tmp_path.glob("date=*/*.parquet"))
-    assert len(found) == 3
+    paths = paths_like(tmp_path, "date=*/*.parquet")
+    assert paths == sorted(tmp_path.glob("date=*/*.parquet"))
+    assert len(paths) == 3
     assert paths_like(tmp_path / "absent", "*") == []
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import factorial
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -24,17 +25,17 @@ def trees(
     return lightgbm.train({**parameters, **more}, lightgbm.Dataset(table, label=target), n)
 
 
-def expected_value(tree: dict[str, object], row: Table, known: set[int]) -> float:
+def expected_value(tree: dict[str, Any], row: Table, known: set[int]) -> float:
     """Follow what is known, and both ways by their shares where a column is not."""
     if "leaf_value" in tree:
-        return float(tree["leaf_value"])  # type: ignore[arg-type]
+        return float(tree["leaf_value"])
     ways = [tree["left_child"], tree["right_child"]]
-    column = int(tree["split_feature"])  # type: ignore[call-overload]
+    column = int(tree["split_feature"])
     if column in known:
-        below = float(row[column]) <= float(tree["threshold"])  # type: ignore[arg-type]
-        return expected_value(ways[0 if below else 1], row, known)  # type: ignore[arg-type]
-    counts = [way.get("leaf_count", way.get("internal_count")) for way in ways]  # type: ignore[attr-defined]
-    values = [expected_value(way, row, known) for way in ways]  # type: ignore[arg-type]
+        below = float(row[column]) <= float(tree["threshold"])
+        return expected_value(ways[0 if below else 1], row, known)
+    counts = [way.get("leaf_count", way.get("internal_count")) for way in ways]
+    values = [expected_value(way, row, known) for way in ways]
     return float(np.average(values, weights=counts))
 
 
