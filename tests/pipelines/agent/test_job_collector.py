@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ def train(tmp_path: Path) -> Iterator[Callable[..., Path]]:
             )
         processes.append(process)
         while not log.stat().st_size:
+            assert process.poll() is None, "it ended before it said anything"
             time.sleep(0.01)
         return log
 
@@ -119,18 +121,19 @@ def train(tmp_path: Path) -> Iterator[Callable[..., Path]]:
         process.communicate()
 
 
-class Later(SystemClock):
-    """The clock of this machine, some seconds ahead."""
+@dataclass
+class SetClock(SystemClock):
+    """A clock that stands until a test moves it."""
 
-    seconds = 0
+    moment: int
 
     def now(self) -> int:
-        return super().now() + self.seconds * SECOND
+        return self.moment
 
 
 def collector(folder: Path, **policy: Any) -> JobCollector:
-    table = JobsTable.model_validate({"timeout": "5s", "ask_every": "30s", **policy})
-    return JobCollector(table, folder, "node-1", Later(), lambda _: None)
+    table = JobsTable.model_validate({"timeout": "60s", "ask_every": "30s", **policy})
+    return JobCollector(table, folder, "node-1", SystemClock(), lambda _: None)
 
 
 def test_what_a_rank_shows_is_saved_as_a_diagnosis_reads_it(
@@ -168,17 +171,18 @@ def test_stacks_are_taken_only_where_the_site_allows_it(
 def test_an_operation_is_looked_at_again_as_soon_as_it_is_too_old(
     tmp_path: Path, train: Callable[..., Path], server: Path
 ) -> None:
-    Torch.waits_since = time.time_ns() - 12 * SECOND
+    began = time.time_ns()
+    Torch.waits_since = began - 12 * SECOND
     name = f"soon-{os.getpid()}"
     train(0, FOREWARN_JOB=name, TORCH_WORKER_SERVER_SOCKET=str(server))
-    jobs, clock = collector(tmp_path / "jobs", stacks="server"), Later()
+    jobs, clock = collector(tmp_path / "jobs", stacks="server"), SetClock(began)
     jobs.clock = clock
     jobs.collect()
     stacks = tmp_path / "jobs" / name / "stacks"
     assert not stacks.exists()
-    assert 9.0 < jobs.pause(time.time_ns() + 8 * SECOND) <= 10.0
-    assert jobs.pause(time.time_ns() + 15 * SECOND) < 3.0
-    clock.seconds = 20
+    assert jobs.pause(began) == 10.0  # until the next look at the log
+    assert jobs.pause(began + 15 * SECOND) == 3.0
+    clock.moment = began + 20 * SECOND
     jobs.collect()
     assert len(list(stacks.iterdir())) == 1
 

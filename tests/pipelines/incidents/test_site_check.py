@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.ended_processes import ends
+from tests.ended_processes import all_end
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.incidents.site_check import CheckResult, CheckState, SiteCheck
@@ -38,12 +38,11 @@ def test_a_check_that_is_killed_has_said_nothing() -> None:
 
 
 def test_a_check_that_runs_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
-    child = tmp_path / "child"
-    command = ("sh", "-c", 'sleep 1000 & echo $! > "$0"; echo begun; wait', str(child))
-    result = SiteCheck(command, 3.0).run("node-7", action=17)
-    assert (result.state, result.detail) == (CheckState.UNKNOWN, "no result in 3 s")
+    script = 'sh -c "sleep 1000; :" "$0" & echo begun; wait'
+    result = SiteCheck(("sh", "-c", script, str(tmp_path)), 5.0).run("node-7", action=17)
+    assert (result.state, result.detail) == (CheckState.UNKNOWN, "no result in 5 s")
     assert result.output == "begun\n"
-    assert ends(int(child.read_text()))
+    assert all_end(str(tmp_path))
 
 
 def test_the_fields_of_a_command_are_filled_in() -> None:

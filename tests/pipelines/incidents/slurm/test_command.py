@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.ended_processes import ends
+from tests.ended_processes import all_end
 
 from forewarn.pipelines.incidents.driver import DriverError, DriverTimeoutError
 from forewarn.pipelines.incidents.slurm_command import SlurmCommand
@@ -60,11 +60,10 @@ def test_a_refusal_is_one_line(scontrol: Script, text: str) -> None:
 
 
 def test_a_program_that_hangs_is_given_up_with_its_children(scontrol: Script) -> None:
-    command = replace(scontrol('sleep 60 & echo $! >"$0.child"; wait'), timeout=2.0)
+    command = replace(scontrol('sh -c "sleep 1000; :" "$0" & wait'), timeout=2.0)
     with pytest.raises(DriverTimeoutError, match="no answer in 2 s"):
         command.ask("scontrol", "show", "node")
-    child = Path(command.path.split(":")[0], "scontrol.child")
-    assert ends(int(child.read_text()))
+    assert all_end(f"{command.path.split(':')[0]}/scontrol")
 
 
 def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
