@@ -18,17 +18,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Read by the libraries when a test first imports them: no start-up notes of TensorFlow, no window.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+# No example fails by the clock: neither its run, nor the time that it takes to be made up.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # CI runs the same examples every time, so that a red build can be run again; by hand they vary.
-settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+settings.register_profile("default", UNTIMED)
+settings.register_profile("ci", UNTIMED, derandomize=True, database=None)
 # For the parsers of what hosts say, once in a while: pytest --hypothesis-profile=thorough tests/...
-settings.register_profile("thorough", deadline=None, max_examples=10_000)
+settings.register_profile("thorough", UNTIMED, max_examples=10_000)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # What collecting makes lives to the end: looking for garbage meanwhile takes a fifth of the time.

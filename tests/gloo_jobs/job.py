@@ -83,7 +83,9 @@ def run_job(plan: Plan, job: Path, programs: Path, *, to_the_end: bool = True) -
     before lies beside it, with the suffix `.hung`; `exits.csv` is from torchrun's report.
     """
     scratch = _put_ranks(job)
-    with _launched(plan, job, scratch, programs, TIMEOUT) as agents:
+    # Where nobody waits for its end, evidence may take as long as it does on a busy machine.
+    timeout = TIMEOUT if to_the_end else LONG_TIMEOUT
+    with _launched(plan, job, scratch, programs, timeout) as agents:
         if plan.fault not in CRASHES:
             _take_evidence(plan, job, scratch, programs, agents)
             if to_the_end and plan.fault != "slow":

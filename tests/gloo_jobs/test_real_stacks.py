@@ -76,7 +76,8 @@ def test_a_stopped_rank_is_named_by_stacks_that_py_spy_took(job: str, tmp_path: 
     programs = torch_programs()
     if programs is None:
         skip_or_fail("no environment with py-spy: make it by .ci/setup_torch")
-    table = JobsTable.model_validate({"stacks": "py-spy", "py_spy": str(programs / "py-spy")})
+    policy = {"stacks": "py-spy", "py_spy": str(programs / "py-spy"), "timeout": "60s"}
+    table = JobsTable.model_validate(policy)
     clock, complaints = Ahead(), list[str]()
     jobs = JobCollector(table, tmp_path / "jobs", "node-1", clock, complaints.append)
     for _ in range(12):

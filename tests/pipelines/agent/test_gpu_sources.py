@@ -236,7 +236,9 @@ def test_nvidia_smi_goes_on_where_a_new_driver_leaves_nvml_behind(smi: Smi) -> N
     source = NvmlElseSmi(Nvml(library), smi(f"printf '{CSV}'"))
     assert [reading.serial for reading in source.read(WAIT).readings] == ["S0", "S1"]
     library.mismatch = True
-    assert [reading.numbers for reading in source.read(WAIT).readings] == [{"temperature_gpu": 40.0}]
+    assert [reading.numbers for reading in source.read(WAIT).readings] == [
+        {"temperature_gpu": 40.0}
+    ]
     source = NvmlElseSmi(Nvml(library), smi("exit 9"))
     with pytest.raises(NoSourceError, match="version mismatch"):
         source.read(WAIT)

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 MIB = 1 << 20
-DEADLINE = 2.0
+DEADLINE = 5.0
 HALF = ".00001740787200-0.readings.tmp"
 REFUSED = 'forewarn_collector_refused_requests_total{{status="{}"}}'
 SERVE = """
@@ -76,11 +76,13 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
     ) as process:
         assert process.stderr is not None
-        line = process.stderr.readline()
-        assert "listening on http://127.0.0.1:" in line
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield Running(process, int(line.rpartition(":")[2]), out)
-        process.terminate()
+        try:
+            line = process.stderr.readline()
+            assert "listening on http://127.0.0.1:" in line
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield Running(process, int(line.rpartition(":")[2]), out)
+        finally:
+            process.terminate()
 
 
 def test_what_a_kill_left_in_the_inbox_is_swept_at_the_start(collector: Running) -> None:

@@ -75,6 +75,7 @@ def server() -> Iterator[tuple[Collector, str]]:
     thread = threading.Thread(target=service.run, kwargs={"sockets": [bound]})
     thread.start()
     while not service.started:
+        assert thread.is_alive()
         time.sleep(0.01)
     yield collector, f"http://127.0.0.1:{bound.getsockname()[1]}"
     service.should_exit = True

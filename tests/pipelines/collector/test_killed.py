@@ -96,6 +96,11 @@ class Site:
         """Tell whether something was being written, or waited to be landed."""
         return any((self.out / "_inbox").glob("*")) or any(self.out.rglob(".*.tmp"))
 
+    def wait_until_at_work(self, process: multiprocessing.process.BaseProcess) -> None:
+        """Wait until a kill would interrupt something, or nothing is left to do."""
+        while process.is_alive() and not self.interrupted() and self.spool.waiting():
+            time.sleep(0.001)
+
 
 @pytest.fixture(scope="module")
 def killed(
@@ -115,7 +120,10 @@ def killed(
                 site.spool.put(batch(sent))
                 sent += 1
                 time.sleep(moments.uniform(0.0, 0.05))
-            time.sleep(moments.uniform(0.0, 0.1))
+            if number % 2:
+                site.wait_until_at_work(process)  # however fast or slow this machine is
+            else:
+                time.sleep(moments.uniform(0.0, 0.1))
             assert process.pid is not None
             process.kill()
             process.join()
@@ -123,6 +131,7 @@ def killed(
             interrupted += site.interrupted()
         process = site.start()
         while site.spool.waiting() or site.interrupted():
+            assert process.is_alive()
             time.sleep(0.05)
         process.terminate()
         process.join(60)

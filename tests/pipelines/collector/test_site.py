@@ -32,7 +32,7 @@ from forewarn.pipelines.cli.main import main
 SCALED = Path(__file__).with_name("scaled.py")
 SPEED = 160
 STEP = 0.02  # real seconds between two steps of the clock
-PATIENCE = 60.0  # real seconds for which the clock stands at most
+PATIENCE = 300.0  # real seconds for which the clock stands at most
 SECOND = 10**9
 MINUTE = 60 * SECOND
 TICK = 10 * MINUTE
@@ -43,7 +43,7 @@ HOSTS, GPUS = 10, 4
 KILLED, CUT, BACK, LOST, XIDS, HUNG, GONE, STRANGE = 3, 4, 6, 2, 5, 7, 8, 9
 JUMP_AT, JUMP = START + 121 * MINUTE, -20 * MINUTE
 # /proc would tell when this machine started, which is no time of the script.
-COLLECTION = '[collection]\nsources = ["gpu", "kernel_log"]\ntimeout = "5s"\n'
+COLLECTION = '[collection]\nsources = ["gpu", "kernel_log"]\ntimeout = "10s"\n'
 COLUMNS = ["temperature_gpu", "power_draw", "ecc_corrected", "xid"]
 
 # Every host runs this as nvidia-smi. It knows the time of its host, and what is wrong with it.
@@ -189,7 +189,7 @@ class Site:
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
-            process.wait(60)
+            process.wait(PATIENCE)
         if self.relay is not None:
             self.relay.close()
 

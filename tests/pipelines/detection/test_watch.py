@@ -89,7 +89,7 @@ class Prometheus:
             stderr=subprocess.DEVNULL,
         )
         started = time.monotonic()
-        while time.monotonic() - started < 60:
+        while time.monotonic() - started < 300:
             try:
                 if httpx.get(f"{self.url}/-/ready").status_code == 200:
                     return
@@ -100,7 +100,7 @@ class Prometheus:
     def stop(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
+            self.process.wait(300)
             self.process = None
 
 

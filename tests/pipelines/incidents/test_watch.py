@@ -128,7 +128,7 @@ def desk(tmp_path: Path) -> Iterator[Callable[[], Desk]]:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pandas as pd
@@ -132,7 +132,7 @@ def prometheus(
         yield f"http://{address}"
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(300)
 
 
 def wait_for_scrapes(url: str) -> None:

@@ -36,8 +36,8 @@ def test_it_comes_up_says_where_and_leaves_nothing_running(
         group = children(process.pid)
         assert len(group) >= 4
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-    ends = time.monotonic() + 60
+        assert process.wait(300) == 0
+    ends = time.monotonic() + 300
     while any(Path("/proc", str(pid)).exists() for pid in group):
         assert time.monotonic() < ends
         time.sleep(0.1)

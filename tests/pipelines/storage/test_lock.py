@@ -23,7 +23,7 @@ def test_one_process_at_a_time_and_the_file_goes(tmp_path: Path) -> None:
     (tmp_path / "number").write_text("0")
     call = [sys.executable, "-c", COUNTER, str(tmp_path)]
     processes = [subprocess.Popen(call, stderr=subprocess.DEVNULL) for _ in range(3)]
-    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert [process.wait(600) for process in processes] == [0, 0, 0]
     assert (tmp_path / "number").read_text() == "600"
     assert not (tmp_path / ".lock").exists()
 

@@ -66,7 +66,8 @@ def options_of(address: str) -> str:
 def sent(folder: Path, address: str, bucket: str) -> str:
     """Copy a folder into a bucket; return its URI."""
     store = fs.S3FileSystem(
-        endpoint_override=address, scheme="http", allow_bucket_creation=True, region="us-east-1"
+        **{"endpoint_override": address, "scheme": "http", "region": "us-east-1"},
+        **{"allow_bucket_creation": True, "connect_timeout": 60, "request_timeout": 60},
     )
     store.create_dir(bucket)
     local = fs.LocalFileSystem()

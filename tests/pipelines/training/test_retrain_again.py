@@ -287,7 +287,7 @@ def test_two_retrainings_at_once_give_one_champion(
         begun.append(moment)
         if len(begun) == 1:
             other.start()
-            assert waiting.wait(60)
+            assert waiting.wait(600)
             assert len(begun) == 1
         return real(job, moment, registry, run)
 

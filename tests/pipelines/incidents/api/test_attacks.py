@@ -286,6 +286,7 @@ def address(
     thread = threading.Thread(target=serve_api, args=(api.desk, listener))
     thread.start()
     while not (servers and servers[0].started):
+        assert thread.is_alive()
         time.sleep(0.01)
     yield "127.0.0.1", port
     servers[0].should_exit = True

@@ -28,7 +28,7 @@ PROGRAMS = {
     "scontrol": "slurm-client",
 }
 NODES = tuple(f"node-{number:05d}" for number in range(16))
-PATIENCE = 60.0
+PATIENCE = 300.0
 CONF = """\
 ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
@@ -39,6 +39,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
 CredType=cred/munge
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+MessageTimeout=100
 ProctrackType=proctrack/linuxproc
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
@@ -141,14 +142,14 @@ class Cluster:
 
     def kill_controller(self) -> None:
         self.send("slurmctld", signal.SIGKILL)
-        self._daemons.pop("slurmctld").wait(60)
+        self._daemons.pop("slurmctld").wait(PATIENCE)
 
     def stop(self) -> None:
         """End all daemons, and the steps of jobs that they leave behind."""
         for daemon in self._daemons.values():
             daemon.kill()
         for daemon in self._daemons.values():
-            daemon.wait(60)
+            daemon.wait(PATIENCE)
         mark = f"FOREWARN_TEST={self._mark}".encode()
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
@@ -159,7 +160,7 @@ class Cluster:
         """Return what a program of Slurm prints, whether it succeeds or not."""
         environment = os.environ | {"SLURM_CONF": str(self.conf), "FOREWARN_TEST": self._mark}
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=60, check=False
+            command, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False
         )
         return done.stdout + done.stderr
 

@@ -304,17 +304,20 @@ class StoppingFirst(SlurmCommand):
 
     def change(self, *command: str) -> str:
         self.cluster.send("slurmctld", signal.SIGSTOP)
-        return SlurmCommand.change(self, *command)
+        return SlurmCommand(self.conf, timeout=5.0).change(*command)
 
 
 def test_what_was_not_answered_may_have_been_done(slurm: Any, drain: Drain) -> None:
-    command = StoppingFirst(str(slurm.conf), timeout=3.0, cluster=slurm)
-    driver: Slurm = replace(slurm.driver, command=command)
+    commands = (
+        StoppingFirst(str(slurm.conf), timeout=60.0, cluster=slurm),
+        SlurmCommand(str(slurm.conf), timeout=1.0),
+    )
+    stopping, impatient = (replace(slurm.driver, command=command) for command in commands)
     try:
-        with pytest.raises(DriverTimeoutError, match="no answer in 3 s"):
-            driver.apply(drain("node-00003"), why=WHY)
-        with pytest.raises(DriverTimeoutError, match="no answer in 3 s"):
-            driver.read()
+        with pytest.raises(DriverTimeoutError, match="no answer in 5 s"):
+            stopping.apply(drain("node-00003"), why=WHY)
+        with pytest.raises(DriverTimeoutError, match="no answer in 1 s"):
+            impatient.read()
     finally:
         slurm.send("slurmctld", signal.SIGCONT)
     slurm.until(lambda: slurm.machine("node-00003").action == 17, "done later")
