@@ -266,7 +266,7 @@ def survey_fleet(
 def _sight(read: ReadSpan, span: Span, margin: int) -> _Sighting:
     records = read(span.begun_earlier(margin))
     seen = records.seen
-    if margin and seen.without_key + seen.doubled + seen.too_close:
+    if margin and any(getattr(seen, name) for name in _COUNTED):
         seen = _without(seen, _seen_in(read, Span(span.start - margin, span.start)))
     return _Sighting.of(records, seen)
 
@@ -278,16 +278,16 @@ def _seen_in(read: ReadSpan, span: Span) -> CheckReport:
         return CheckReport()
 
 
-_LEFT_OUT = ("without_key", "doubled", "too_close")
+_COUNTED = ("without_key", "doubled", "too_close", "odd_states")
 
 
 def _without(seen: CheckReport, margin: CheckReport) -> CheckReport:
-    left = {name: getattr(seen, name) - getattr(margin, name) for name in _LEFT_OUT}
+    left = {name: getattr(seen, name) - getattr(margin, name) for name in _COUNTED}
     return replace(seen, **left)
 
 
 def _together(parts: Sequence[CheckReport]) -> CheckReport:
-    left = {name: sum(getattr(seen, name) for seen in parts) for name in _LEFT_OUT}
+    left = {name: sum(getattr(seen, name) for seen in parts) for name in _COUNTED}
     return replace(CheckReport(naive_time=any(seen.naive_time for seen in parts)), **left)
 
 

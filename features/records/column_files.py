@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Columns, put_numbers
+from forewarn.features.records.number_columns import leave_out_no_codes
 from forewarn.features.records.row_cleaning import add_increases
 from forewarn.features.records.table import BoolArray, CodeArray, FeatureKinds, FloatArray, IntArray
 from forewarn.features.threads import in_threads, in_turn, n_threads
@@ -177,6 +178,8 @@ class ColumnFiles:
         source = self._sources[file]
         with source.columns() as columns:
             nulls = put_numbers(columns, name, source.name, room)
+        if name in self._kinds.code:
+            nulls += leave_out_no_codes(room)
         if nulls:
             rows = slice(int(self._starts[file]), int(self._starts[file + 1]))
             nulls -= _missing_left_out(room, self.keys.counted[rows])

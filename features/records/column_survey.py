@@ -64,12 +64,17 @@ class ColumnSurvey:
             self.last | later.last,
         )
 
-    def add(self, values: Readings, *, counter: bool) -> None:
-        """Count the values of one part."""
-        low, high = (0.0, np.inf) if counter else _LIMITS.get(self.name, (-np.inf, np.inf))
+    def add(self, values: Readings, *, counter: bool = False, code: bool = False) -> None:
+        """Count the values of one part, of a counter or of codes of events where it is said."""
+        low, high = _LIMITS.get(self.name, (-np.inf, np.inf))
+        if counter or code:
+            low, high = 0.0, np.inf
         self.rows += len(values)
         self.nulls += int(np.isnan(values).sum())
-        self.impossible += int(((values < low) | (values > high)).sum())
+        impossible = (values < low) | (values > high)
+        if code:
+            impossible |= ~np.isnan(values) & (values != np.floor(values))
+        self.impossible += int(impossible.sum())
 
     def add_resets(
         self, values: Readings, gpu: npt.NDArray[np.int32], serials: tuple[str, ...]

@@ -16,6 +16,7 @@ from forewarn.features.records.number_columns import (
     dates_into,
     numbers_into,
     numbers_of_column,
+    odd_states,
 )
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import (
@@ -96,6 +97,8 @@ class Keys:
         Rows within the limits, those without keys counted.
     naive_time : bool
         The timestamps had no zone.
+    odd : ndarray, int64
+        Rows whose `failure` is neither 0 nor 1 nor null.
     """
 
     serial: Column
@@ -104,6 +107,12 @@ class Keys:
     failed: BoolArray
     n_rows: int
     naive_time: bool
+    odd: IntArray
+
+    @property
+    def n_odd_states(self) -> int:
+        """How many rows to keep have a `failure` that is neither 0 nor 1 nor null."""
+        return int(np.count_nonzero(self.keep[self.odd]))
 
     def of_slices(self, first: int, last: int) -> Keys:
         """Return the keys without the rows of GPUs of other slices than [first, last)."""
@@ -213,9 +222,10 @@ def check_keys(
     """
     times, naive = _convert(table, TIMESTAMP, nanoseconds_and_naivety, "a timestamp", file)
     serial = _convert(table, SERIAL, name_of, "text", file)
-    failed = np.zeros(len(table), dtype=bool)
+    failed, odd = np.zeros(len(table), dtype=bool), np.zeros(0, dtype=np.int64)
     if FAILURE in table.column_names:
-        failed = _convert(table, FAILURE, numbers_of_column, "0 or 1", file) > 0
+        states = _convert(table, FAILURE, numbers_of_column, "0 or 1", file)
+        failed, odd = states > 0, odd_states(states)
     keep = serial.codes >= 0
     if times.null_count:
         keep &= times.is_valid().to_numpy()
@@ -229,7 +239,7 @@ def check_keys(
         n_rows -= n_kept
         keep &= within
         n_rows += int(np.count_nonzero(keep))
-    return Keys(serial, time, keep, failed, n_rows, naive)
+    return Keys(serial, time, keep, failed, n_rows, naive, odd)
 
 
 def check_values(

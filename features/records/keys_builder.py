@@ -88,7 +88,7 @@ class KeysBuilder:
         self._gpu, self._failed = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.bool_)
         self._texts: list[tuple[str, ...]] = [()] * len(sizes)
         self._occurring: set[str] = set()
-        self._n_rows, self._naive = 0, False
+        self._n_rows, self._n_odd, self._naive = 0, 0, False
 
     def rows_of(self, number: int) -> slice:
         """Return which rows are those of a file."""
@@ -103,6 +103,7 @@ class KeysBuilder:
         self._texts[number] = keys.serial.texts
         self._occurring.update(occurring_texts(keys.serial, keys.keep))
         self._n_rows += keys.n_rows
+        self._n_odd += keys.n_odd_states
         self._naive |= keys.naive_time
 
     def number_gpus(self) -> None:
@@ -164,5 +165,6 @@ class KeysBuilder:
             too_close=line.too_close,
             filled=int(np.count_nonzero(line.filled)),
             gaps=line.gaps,
+            odd_states=self._n_odd,
             naive_time=self._naive,
         )

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from forewarn.features.compiled import compiled
 from forewarn.features.records.text_columns import is_text, text_of, without_dictionary
 
-__all__ = ["dates_into", "numbers_into", "numbers_of_column"]
+__all__ = ["dates_into", "leave_out_no_codes", "numbers_into", "numbers_of_column", "odd_states"]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
 # near them, and one such reading would swallow the digits of all that is added up with it.
@@ -79,6 +79,38 @@ def _put(
             room[row] = np.nan
         row += 1
     return nulls
+
+
+def odd_states(states: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Return the rows that are neither 0 nor 1 nor null.
+
+    Examples
+    --------
+    >>> odd_states(np.array([0, 1, np.nan, -1, 0.5, 2], dtype=np.float32)).tolist()
+    [3, 4, 5]
+    """
+    if _are_states(states):
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(~((states == 0) | (states == 1) | np.isnan(states)))
+
+
+@compiled
+def _are_states(states: npt.NDArray[np.float32]) -> bool:
+    for row in range(len(states)):
+        if not (states[row] == 0 or states[row] == 1 or np.isnan(states[row])):
+            return False
+    return True
+
+
+@compiled
+def leave_out_no_codes(codes: Number) -> int:
+    """Put NaN in place of what is no code of an event, no whole number from 0 on; count them."""
+    odd = 0
+    for row in range(len(codes)):
+        if codes[row] < 0 or (codes[row] != np.floor(codes[row]) and not np.isnan(codes[row])):
+            codes[row] = np.nan
+            odd += 1
+    return odd
 
 
 def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:

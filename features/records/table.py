@@ -155,6 +155,7 @@ class CheckReport:
     too_close: int = 0
     filled: int = 0
     gaps: int = 0
+    odd_states: int = 0
     naive_time: bool = False
     nulls: Mapping[str, int] = field(default_factory=dict)
 
@@ -164,6 +165,9 @@ class CheckReport:
             "rows without serial or timestamp left out": self.without_key,
             "doubled rows (the last one was kept)": self.doubled,
             "rows closer than half an interval left out": self.too_close,
+            "values of `failure` that are neither 0 nor 1 (above 0 was read as failed)": (
+                self.odd_states
+            ),
             "lone missing records filled from the one before": self.filled,
             "longer gaps, each of which ends a series": self.gaps,
         }

@@ -153,6 +153,12 @@ def _of_columns(report: Mapping[str, Any]) -> Iterator[Complaint]:
 
 
 def _of_labels(report: Mapping[str, Any]) -> Iterator[Complaint]:
+    if odd := report["failure_neither_0_nor_1"]:
+        yield Complaint(
+            False,
+            f"`failure` is neither 0 nor 1 in {plural(odd, 'row')}.",
+            "What is above 0 counts as failed, the rest as good: look at its source.",
+        )
     if not report["failures"]["count"]:
         yield Complaint(
             False,

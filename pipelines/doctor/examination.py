@@ -48,6 +48,7 @@ class _Examination:
     files_without: Counter[str] = field(default_factory=Counter)
     rows: int = 0
     without_key: int = 0
+    odd_states: int = 0
     misfiled: int = 0
     moments: tuple[int, ...] = ()
     floats: FloatSurvey = field(default_factory=FloatSurvey)
@@ -62,6 +63,7 @@ class _Examination:
             moments = (*self.moments, file["first"], file["last"])
             self.moments = (min(moments), max(moments))
         self.without_key += file["without_key"]
+        self.odd_states += file["odd_states"]
         self.misfiled += file["misfiled"]
         self.files_without.update(file["absent"])
         for number, count in zip(*file["days"], strict=True):
@@ -128,6 +130,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         **_keys(keys, names, machines),
         "rows_without_key": examination.without_key,
         "rows_in_another_date": examination.misfiled,
+        "failure_neither_0_nor_1": examination.odd_states,
         "records_by_day": {day.isoformat(): n for day, n in sorted(examination.by_day.items())},
         "columns": [_column(column) for column in examination.columns.values()],
         "columns_missing": dict(examination.files_without),

@@ -69,6 +69,7 @@ def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> 
         "serials": keys.serial.texts,
         "machines": texts[MACHINE],
         "without_key": len(keys.keep) - len(rows),
+        "odd_states": keys.n_odd_states,
         "misfiled": int((days != midnight_of(date) // DAY).sum()),
         "days": np.unique(days, return_counts=True),
         "absent": sorted(set(kinds.names) - set(columns.column_names)),
@@ -104,7 +105,7 @@ def _surveys(
         )
         column: npt.NDArray[Any] = (values.numbers | values.counts)[name][rows]
         survey, counter = ColumnSurvey(name), name in kinds.counter
-        survey.add(column, counter=counter)
+        survey.add(column, counter=counter, code=name in kinds.code)
         if counter:
             survey.add_resets(column, gpu, serial.texts)
         if name in kinds.float:

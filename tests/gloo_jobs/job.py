@@ -132,7 +132,7 @@ def _launched(
     port, agents = _free_port(), []
     values = {
         **{"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000"},
-        **{"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": ""},
+        **{"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "", "TZ": "UTC"},
     }
     for number in range(MACHINES):
         logs = job / "logs" / f"node-{number}"

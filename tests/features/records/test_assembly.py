@@ -104,6 +104,23 @@ def test_a_null_event_is_no_event(assembled: Make, rows: Rows) -> None:
     assert _values(records, "xid") == [0.0, 13.0]
 
 
+def test_what_is_no_code_is_no_event_and_is_counted(assembled: Make, rows: Rows) -> None:
+    codes = [0.5, -1, float("nan"), 79, 0]
+    table = rows("A", range(0, 50, 10), xid=[float(code) for code in codes])
+    records = assembled(table, kinds=FeatureKinds(code=("xid",)))
+    assert records.numbers("xid", np.arange(5)).tolist() == [0.0, 0.0, 0.0, 79.0, 0.0]
+    assert records.seen.nulls == {"xid": 3}
+
+
+def test_a_state_that_is_neither_0_nor_1_is_counted(assembled: Make, rows: Rows) -> None:
+    states = [0.0, -1.0, 1.0, 0.5, 2.0, float("nan")]
+    table = rows("A", range(0, 60, 10), failure=states)
+    keyless = rows(None, [60, 70], failure=[-1.0, 0.0])
+    records = assembled([*table, *keyless])
+    assert records.failed.tolist() == [False, False, True, True, True, False]
+    assert records.seen.odd_states == 3
+
+
 def test_without_a_row_that_has_keys_there_are_no_records(assembled: Make, rows: Rows) -> None:
     with pytest.raises(RecordsError, match="no row with a serial and a timestamp"):
         assembled(rows("A", [None]) + rows(None, [0]))

@@ -41,13 +41,14 @@ def test_nothing_seen_gives_no_notes() -> None:
 
 
 def test_notes_tell_every_count_that_is_not_zero() -> None:
-    seen = CheckReport(9, 1, 2, 3, 4, 5, naive_time=True, nulls={"x": 6, "y": 0})
+    seen = CheckReport(99, 11, 22, 33, 44, 55, 77, naive_time=True, nulls={"x": 66, "y": 0})
     notes = " ".join(seen.notes())
-    assert [number for number in "123456" if number in notes] == list("123456")
+    counts = ["11", "22", "33", "44", "55", "66", "77"]
+    assert [number for number in counts if number in notes] == counts
     assert "`x`" in notes
     assert "`y`" not in notes
     assert "UTC" in notes
-    assert len(seen.notes()) == 7
+    assert len(seen.notes()) == 8
 
 
 def test_bad_records_are_an_input_error() -> None:

@@ -245,3 +245,18 @@ def test_a_clock_years_ahead_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     frame["timestamp"] += pd.to_timedelta(3650 * (frame["gpu_serial"] == "C"), unit="D")
     examination = examined(capsys, write(frame, tmp_path))
     assert "No GPU has a record between 2025-02-01 and 2035-01-29." in said(examination)
+
+
+def test_a_state_and_a_code_that_are_none_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = records().assign(xid=0.0)
+    frame["failure"] = frame["failure"].astype("float64")
+    frame.loc[[0, 1, 600], "failure"] = [-1.0, 0.5, 2.0]
+    frame.loc[[0, 1, 2, 3], "xid"] = [0.5, -1.0, 79.0, float("nan")]
+    arguments = write(frame, tmp_path)
+    (tmp_path / "c.toml").write_text(CONFIG.replace("history", 'code = ["xid"]\nhistory', 1))
+    examination = examined(capsys, arguments)
+    assert examination["failure_neither_0_nor_1"] == 3
+    assert "`failure` is neither 0 nor 1 in 3 rows." in said(examination)
+    assert "`xid` has 2 impossible values." in said(examination)
