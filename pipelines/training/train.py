@@ -22,7 +22,9 @@ from forewarn.models.prediction.trained_recipe import (
     TrainedRecipe,
     TrainingCache,
 )
+from forewarn.models.prediction.training_set import known
 from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
@@ -155,7 +157,7 @@ def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> 
     timeline = as_of(walk.records, walk.failures, moment, settings.reach)
     finished = walk.finished_at(moment, timeline)
     if settings.strategy is Strategy.EXPANDING:
-        trained = _or_refused(walk.train_on_all(moment), job, moment)
+        trained = _or_refused(walk.train_on_all(moment), job, walk, moment)
     else:
         chosen = finished.choices(span_in_use) | {Strategy.SLIDING: settings.longest}
         trained = _train(job, walk, timeline, moment, chosen[settings.strategy])
@@ -183,19 +185,25 @@ def _train(
     if trained is None and span != settings.longest:
         span = settings.longest
         trained = walk.trainer.train(timeline, moment, span, settings.names)
-    return _or_refused(trained, job, moment)
+    return _or_refused(trained, job, walk, moment)
 
 
-def _or_refused(trained: TrainedRecipe | None, job: Job, moment: int) -> TrainedRecipe:
-    """Return what was trained; refuse a past with too few failures."""
+def _or_refused(trained: TrainedRecipe | None, job: Job, walk: Walk, moment: int) -> TrainedRecipe:
+    """Return what was trained; refuse a past with too few failures, and say how many it has."""
     if trained is not None:
         return trained
-    expands = job.walk_settings.strategy is Strategy.EXPANDING
-    where = "" if expands else f" in the {job.walk_settings.longest / DAY:g} days"
+    settings, first = walk.settings, walk.records.first
+    expands = settings.strategy is Strategy.EXPANDING
+    span = settings.whole_past(moment, first) if expands else settings.longest
+    timeline = as_of(walk.records, walk.failures, moment, settings.reach_of(span))
+    instances = known(settings.recipe.instances(timeline), moment, span, settings.recipe.horizon)
+    n = int((instances.label == 1).sum())
+    days = min(span, moment - first) / DAY
     raise JobError(
-        f"{job.store.folder}: fewer than {FEWEST_POSITIVES} positives (instances that a "
-        f"failure follows within the horizon) or no negatives are known{where} "
-        f"before {iso(moment)}: wait for more, or use `--model builtin:rules`."
+        f"{job.store.folder}: found {plural(n, 'positive')} (instances that a failure follows "
+        f"within the horizon) and {plural(len(instances) - n, 'negative')} in the {days:.3g} days "
+        f"of records before {iso(moment)}, expected at least {FEWEST_POSITIVES} and 1: wait for "
+        "more, or use `--model builtin:rules`."
     )
 
 
@@ -206,6 +214,7 @@ def _facts(
     return {
         "trained_at": iso(moment),
         "train_length_days": trained.training_span / DAY,
+        "days_of_records": round((moment - walk.records.first) / DAY, 2),
         "calibrated_on": [iso(window.start) for window in walk.windows],
         "prevalence": trained.prevalence,
         "failures_known": len(timeline.failures),

@@ -164,15 +164,34 @@ def test_wrong_cadence(
     assert "= 1 h within" in line
 
 
+def test_a_training_says_how_many_days_there_were(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    records = write(fleet[fleet["timestamp"] < "2025-01-06"], tmp_path / "records")
+    arguments = ["--records", str(records), "--config", str(config), "--at", "2025-01-06"]
+    assert main(["train", *arguments, "--model", str(tmp_path / "model")]) == 0
+    words = "trained on 5 days (all there are, `training.lengths` wants 6)\n"
+    assert capsys.readouterr().out.endswith(words)
+
+
 def test_training_with_too_few_failures_leaves_no_folder(
     fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    records = write(fleet.assign(failure=0), tmp_path / "records")
-    arguments = ["--records", str(records), "--config", str(config), "--at", "2025-01-20"]
-    line = _refused(["train", *arguments, "--model", str(tmp_path / "model")], capsys)
-    assert "builtin:rules" in line
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["records"]
+    variable = tmp_path / "variable.toml"
+    variable.write_text(
+        config.read_text().replace("[training]", '[training]\nstrategy = "variable"')
+    )
+    week = fleet[fleet["timestamp"] < "2025-01-04T12:00"]  # of 6 days that are wanted
+    records = write(week.assign(failure=0), tmp_path / "records")
+    for config_file in (config, variable):
+        arguments = ["--records", str(records), "--config", str(config_file), "--at", "2025-01-05"]
+        line = _refused(["train", *arguments, "--model", str(tmp_path / "model")], capsys)
+        assert "found 0 positives" in line
+        assert "in the 4 days of records before 2025-01-05" in line
+        assert "builtin:rules" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["records", "variable.toml"]
 
 
 def test_simulate_writes_what_the_contract_names(tmp_path: Path) -> None:
