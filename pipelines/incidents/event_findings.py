@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.parquet_files import read_columns
+from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.response.finding import Finding, FindingKind
 from forewarn.response.past import PastFinding
 from forewarn.response.policy import Policy
@@ -45,7 +46,7 @@ _NONE = pa.schema(
 
 def has_events(records: Path) -> bool:
     """Tell whether `forewarn ingest` or `collect` has put events into a folder of records."""
-    return any((records / "_events").glob("date=*/*.parquet"))
+    return bool(paths_like(records / "_events", "date=*/*.parquet"))
 
 
 def read_events(records: Path, *, since: str = "") -> pa.Table:
@@ -61,9 +62,11 @@ def read_events(records: Path, *, since: str = "") -> pa.Table:
     ------
     RecordsError
         If a file has another form.
+    UnreadableFolderError
+        If a folder may not be listed.
     """
-    paths = sorted((records / "_events").glob("date=*/[0-9]*.parquet"))
-    tables = [_read(path) for path in paths if path.parent.name >= f"date={since}"]
+    days = [day for day in paths_like(records / "_events", "date=*") if day.name >= f"date={since}"]
+    tables = [_read(path) for day in days for path in paths_like(day, "[0-9]*.parquet")]
     return pa.concat_tables(tables) if tables else _NONE
 
 

@@ -14,6 +14,7 @@ from forewarn.features.records.table import MACHINE, SERIAL, SLOT
 from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.parquet_files import open_parquet
+from forewarn.pipelines.storage.regular_files import UnreadableFolderError, paths_like
 from forewarn.pipelines.storage.table_columns import names_of
 
 __all__ = ["GpuPlaces"]
@@ -76,15 +77,20 @@ class GpuPlaces:
 
     def _day(self, date: dt.date) -> pa.Table:
         if date not in self._days:
-            folder = self.records / f"date={date.isoformat()}"
-            tables = [
-                table
-                for path in sorted(folder.glob("*.parquet"))
-                if path.name[0] not in "._" and (table := _read(path)) is not None
-            ]
+            files = _files(self.records / f"date={date.isoformat()}")
+            tables = [table for path in files if (table := _read(path)) is not None]
             names = [(name, pa.string()) for name in (SERIAL, MACHINE, SLOT)]
             self._days[date] = pa.concat_tables([pa.schema(names).empty_table(), *tables])
         return self._days[date]
+
+
+def _files(day: Path) -> list[Path]:
+    """Return the files of a day; none, with a note, where it may not be listed."""
+    try:
+        return paths_like(day, "[!._]*.parquet")
+    except UnreadableFolderError as error:
+        note(f"where GPUs were on that day is not known: {error}")
+        return []
 
 
 def _read(path: Path) -> pa.Table | None:

@@ -19,6 +19,7 @@ from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.verdict_findings import verdict_findings
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.response.finding import Finding
 from forewarn.response.past import PastFinding
 from forewarn.response.policy import Policy
@@ -112,15 +113,15 @@ def _storable(findings: list[Finding]) -> list[Finding]:
 def _lists(site: ResponseSite, now: Nanoseconds) -> list[PastList]:
     """Read the lists of the last days, the newest last; one that is broken hides no other."""
     since = f"date={iso(now - _LISTS)[:10]}"
-    paths = sorted(site.lists.glob("date=*/at_risk.parquet"))
-    recent = [path for path in paths if path.parent.name >= since]
-    lists = [past for path in recent for past in _readable(partial(_list, path))]
+    days = _readable(partial(paths_like, site.lists, "date=*"))
+    recent = [day for day in days if day.name >= since]
+    lists = [past for day in recent for past in _readable(partial(_list, day))]
     return sorted((past for past in lists if past.known_at <= now), key=lambda past: past.known_at)
 
 
-def _list(path: Path) -> list[PastList]:
-    past = read_list(path, {})
-    return [] if past is None else [past]
+def _list(day: Path) -> list[PastList]:
+    read = (read_list(path, {}) for path in paths_like(day, "at_risk.parquet"))
+    return [past for past in read if past is not None]
 
 
 def _findings(past: PastList) -> list[Finding]:

@@ -27,6 +27,7 @@ from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.storage.regular_files import files_below
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
@@ -86,7 +87,9 @@ def ingest_raw(
     Raises
     ------
     RecordsError
-        If the folder is not there or holds no file. What cannot be read is counted.
+        If the folder is not there or holds no file. A file that cannot be read is counted.
+    UnreadableFolderError
+        If it, or a folder in it, may not be listed.
     """
     until = (SystemClock().now() if now is None else now) + MOST_AHEAD
     by_host = _files_by_host(folder)
@@ -123,11 +126,10 @@ def _files_by_host(folder: Path) -> dict[str | None, list[Path]]:
     if not folder.is_dir():
         raise RecordsError(f"{folder}: no such folder, expected one of files that hosts dropped.")
     by_host: dict[str | None, list[Path]] = defaultdict(list)
-    for path in sorted(folder.rglob("*")):
+    for path in files_below(folder):
         parts = path.relative_to(folder).parts
-        if path.is_file() and not any(part.startswith(".") for part in parts):
-            host = parts[0] if len(parts) > 1 else host_in_name(path.name)
-            by_host[host if host and is_host_name(host) else None].append(path)
+        host = parts[0] if len(parts) > 1 else host_in_name(path.name)
+        by_host[host if host and is_host_name(host) else None].append(path)
     if not by_host:
         raise RecordsError(f"{folder}: holds no file, expected what hosts dropped.")
     return by_host

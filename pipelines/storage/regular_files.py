@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from forewarn.features.errors import InputError
 __all__ = [
     "IrregularFileError",
     "UnreadableFolderError",
+    "files_below",
     "paths_like",
     "refuse_irregular",
     "require_regular",
@@ -52,6 +54,23 @@ def paths_like(
         raise error(f"{folder}: cannot be listed ({reason}).") from None
     paths = [folder / name for name in names]
     return [below for path in paths for below in paths_like(path, rest, error)] if rest else paths
+
+
+def files_below(folder: Path, error: type[InputError] = UnreadableFolderError) -> Iterator[Path]:
+    """Yield the regular files at any level below a folder, by name.
+
+    Names that begin with a dot are left out, and links to folders are not followed.
+
+    Parameters
+    ----------
+    folder, error
+        As of `paths_like`.
+    """
+    for path in paths_like(folder, "[!.]*", error):
+        if path.is_dir() and not path.is_symlink():
+            yield from files_below(path, error)
+        elif path.is_file():
+            yield path
 
 
 def require_regular(path: Path, error: type[InputError] = IrregularFileError) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,6 +37,22 @@ def short_training() -> Iterator[None]:
     """Train briefly in these tests only: a worker runs other folders, too."""
     with training_briefly():
         yield
+
+
+@pytest.fixture
+def close(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Return `close(folder)`: nobody may list it from then on. Root may, whatever its mode is."""
+    listdir = os.listdir
+
+    def closed(folder: Path) -> None:
+        def refused(path: Any) -> list[str]:
+            if Path(path) == folder:
+                raise PermissionError(13, "Permission denied", str(path))
+            return listdir(path)
+
+        monkeypatch.setattr(os, "listdir", refused)
+
+    return closed
 
 
 @pytest.fixture(scope="session")

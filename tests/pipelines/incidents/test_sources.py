@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -115,3 +116,18 @@ def test_a_broken_list_is_said_and_hides_no_other(
     gathered = _gather(site, NOW)
     assert [finding.gpu_serial for finding in gathered.statements] == ["g0"]
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lists", "lists/date={day}", "records/_events"])
+def test_what_may_not_be_listed_is_said_and_hides_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], close: Callable[[Path], None], name: str
+) -> None:
+    site = _site(tmp_path, ("m1", -10))
+    for days_ago in (0, 1):
+        _list(tmp_path, days_ago, [True])
+    close(tmp_path / name.format(day=iso(NOW)[:10]))
+    gathered = _gather(site, NOW)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be listed (Permission denied)" in line
+    assert len(gathered.events) == (name != "records/_events")
+    assert len(gathered.list_lengths) == {"lists": 0, "records/_events": 2}.get(name, 1)

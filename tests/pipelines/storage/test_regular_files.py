@@ -1,29 +1,16 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.storage.regular_files import UnreadableFolderError, paths_like
-
-
-@pytest.fixture
-def close(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return `close(folder)`: nobody may list it from then on. Root may, whatever its mode is."""
-    listdir = os.listdir
-
-    def closed(folder: Path) -> None:
-        def refused(path: Any) -> list[str]:
-            if Path(path) == folder:
-                raise PermissionError(13, "Permission denied", str(path))
-            return listdir(path)
-
-        monkeypatch.setattr(os, "listdir", refused)
-
-    return closed
+from forewarn.pipelines.storage.regular_files import (
+    UnreadableFolderError,
+    files_below,
+    paths_like,
+)
 
 
 def test_paths_come_by_name_and_level(tmp_path: Path) -> None:
@@ -35,6 +22,17 @@ def test_paths_come_by_name_and_level(tmp_path: Path) -> None:
     assert paths == sorted(tmp_path.glob("date=*/*.parquet"))
     assert len(paths) == 3
     assert paths_like(tmp_path / "absent", "*") == []
+
+
+def test_files_of_all_levels_come_by_name_without_what_is_hidden(tmp_path: Path) -> None:
+    names = ("a/b/2.log", "a/b/1.log", "a/b.log", "c.log", ".hidden/d.log", "a/.e.log")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    below = [str(path.relative_to(tmp_path)) for path in files_below(tmp_path)]
+    assert below == ["a/b/1.log", "a/b/2.log", "a/b.log", "c.log"]
+    assert [tmp_path / name for name in below] == sorted(tmp_path / name for name in names[:4])
 
 
 def test_a_closed_folder_is_no_empty_one(tmp_path: Path, close: Any) -> None:
@@ -52,6 +50,8 @@ def test_a_closed_folder_is_no_empty_one(tmp_path: Path, close: Any) -> None:
         (["doctor", "."], "date=2025-03-01"),
         (["review", "--at-risk", ".", "--failures", "f.csv"], "date=2025-03-01"),
         (["detect", "fit", "--metrics", ".", "--model", "m"], "."),
+        (["ingest", "--raw", ".", "--out", "records"], "date=2025-03-01"),
+        (["policy", "replay", "--records", "."], "_events"),
     ],
 )
 def test_commands_refuse_what_they_may_not_list(
@@ -63,7 +63,8 @@ def test_commands_refuse_what_they_may_not_list(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "date=2025-03-01").mkdir()
+    for name in ("date=2025-03-01", "_events"):
+        (tmp_path / name).mkdir()
     close(Path(folder))
     assert main(command) == 2
     assert f"{folder}: cannot be listed (Permission denied)" in capsys.readouterr().err
