@@ -60,6 +60,10 @@ class Airflow:
             "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder}/airflow.db?timeout=120",
             "API__HOST": "127.0.0.1",
             "API__PORT": str(self.port),
+            # On a busy machine: by default a task is given up to whom the API is silent for 5 s.
+            "WORKERS__EXECUTION_API_TIMEOUT": str(_PATIENCE),
+            "CORE__DAGBAG_IMPORT_TIMEOUT": str(_PATIENCE),
+            "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": str(_PATIENCE),
             "API_AUTH__JWT_SECRET": "a-secret-of-this-test-alone-and-long-enough",
         }
         named = {f"AIRFLOW__{name}": value for name, value in settings.items()}

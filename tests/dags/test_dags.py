@@ -37,6 +37,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Let Airflow read the folder in a process of its own."""
     home = {"AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow"))}
     home["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+    home["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"] = "600"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LOOK, str(DAGS)],
         env=os.environ | home,
