@@ -272,8 +272,8 @@ class KillingAfter(SlurmCommand):
 def test_a_drain_that_was_lost_with_the_controller_is_seen_to_be_gone(
     slurm: Any, drain: Drain
 ) -> None:
-    slurm.driver.apply(drain("node-00001", 16), why=WHY)
-    slurm.saved("forewarn:16")
+    slurm.driver.apply(drain("node-00001", 4216), why=WHY)
+    slurm.saved("forewarn:4216")  # a number that no other test has left there
     before = slurm.driver.read()
     slurm.send("node-00001", signal.SIGSTOP)
     try:
@@ -287,7 +287,7 @@ def test_a_drain_that_was_lost_with_the_controller_is_seen_to_be_gone(
         fleet = slurm.driver.read()
         assert fleet.controller != before.controller
         first, second = fleet.machines[1:3]
-        assert (first.state, first.action) == (ServiceState.UNKNOWN, 16)
+        assert (first.state, first.action) == (ServiceState.UNKNOWN, 4216)
         assert second.action == (4217 if survives else None)
     finally:
         slurm.send("node-00001", signal.SIGCONT)
