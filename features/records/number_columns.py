@@ -81,7 +81,7 @@ def _put(
     return nulls
 
 
-def odd_states(states: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+def odd_states(states: Number) -> npt.NDArray[np.int64]:
     """Return the rows that are neither 0 nor 1 nor null.
 
     Examples
@@ -95,7 +95,7 @@ def odd_states(states: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 
 @compiled
-def _are_states(states: npt.NDArray[np.float32]) -> bool:
+def _are_states(states: Number) -> bool:
     for row in range(len(states)):
         if not (states[row] == 0 or states[row] == 1 or np.isnan(states[row])):
             return False
