@@ -23,8 +23,9 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     A rank waits for the members that have not entered its oldest unfinished operation, and, where
     all of them have that left a dump, for those without one. Ranks that are waited for and wait
     for nobody are candidates, over however many hops. A mismatch names who does something else;
-    where ranks wait for each other in a circle and for nobody else, the program is at fault, unless
-    there is an origin besides. A rank without a dump is none then: it may be in a circle, too.
+    where ranks wait for each other in a circle, the program is at fault, unless there is an origin
+    besides. A rank without a dump is none then: it may be in a circle, too. Only who waits for a
+    rank whose own dump shows that it has not come began nothing for sure.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     if circles and not absent.intersection(sinks):
         return _deadlock(circles, waiting, evidence)
     cause = candidates[0].why if len(candidates) == 1 else ""
-    rest = waiting.difference([candidate.rank for candidate in candidates])
+    proven = frozenset(rank for stall in stalls if stall.absent for rank in stall.waiting)
+    rest = proven.difference([candidate.rank for candidate in candidates])
     missing = absent.intersection(sinks)
     return Finding(
         "wait graph",
@@ -111,10 +113,12 @@ def _mismatch(
 
 
 def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
-    """Return who is waited for and waits for nobody, and the circles that wait for nobody else.
+    """Return who is waited for and waits for nobody, and the circles.
 
     Ranks and operations are the nodes of a graph: a rank points to its operation, that to the
-    ranks that it waits for. So a thousand that wait for a thousand are 2,000 arrows.
+    ranks that it waits for. So a thousand that wait for a thousand are 2,000 arrows. Ranks that
+    call the same collectives in the same order are in no circle, whoever they wait for besides;
+    of sends and receives a circle proves that only if it waits for nobody else.
     """
     ranks = sorted({r for s in stalls for r in (*s.waiting, *s.absent, *s.silent)})
     number = {rank: index for index, rank in enumerate(ranks)}
@@ -132,19 +136,21 @@ def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
     n_parts, part = connected_components(graph, directed=True, connection="strong")
     leaves = np.ones(n_parts, dtype=bool)
     leaves[part[start[part[start] != part[end]]]] = False
-    return _by_part(ranks, part[: len(ranks)], leaves, set(end.tolist()))
+    pairs = {part[len(ranks) + index] for index, stall in enumerate(stalls) if not stall.variants}
+    members = _by_part(ranks, part, set(end.tolist()))
+    circles = [g for n, g in members.items() if len(g) > 1 and (leaves[n] or n not in pairs)]
+    return sorted(g[0] for n, g in members.items() if len(g) == 1 and leaves[n]), circles
 
 
 def _by_part(
-    ranks: Sequence[int], part: npt.NDArray[np.int32], leaves: npt.NDArray[np.bool_], met: set[int]
-) -> tuple[list[int], list[list[int]]]:
-    """Split the parts that point nowhere into single ranks that are waited for, and circles."""
+    ranks: Sequence[int], part: npt.NDArray[np.int32], met: set[int]
+) -> dict[int, list[int]]:
+    """Return the ranks that are waited for by their part of the graph."""
     members: dict[int, list[int]] = {}
-    for index in np.flatnonzero(leaves[part]).tolist():
+    for index, rank in enumerate(ranks):
         if index in met:
-            members.setdefault(int(part[index]), []).append(ranks[index])
-    sinks = [group[0] for group in members.values() if len(group) == 1]
-    return sorted(sinks), [group for group in members.values() if len(group) > 1]
+            members.setdefault(int(part[index]), []).append(rank)
+    return members
 
 
 def _origins(

@@ -78,6 +78,27 @@ def test_a_rank_without_a_dump_is_no_origin_beside_a_circle() -> None:
     assert [candidate.rank for candidate in alone.candidates] == [3]
 
 
+def test_a_circle_that_also_waits_for_a_rank_without_a_dump_is_the_programs() -> None:
+    """0 waits for 1 and 2, 1 for 0, and 2 for 3, which left no dump."""
+    others = [stall({0}, {1, 2}, 1), stall({1}, {0}, 2)]
+    silent = replace(stall({2}, set(), 3), silent=(3,))
+    finding = wait_finding([*others, silent])
+    assert finding is not None
+    assert (finding.candidates, finding.of_program) == ((), True)
+    pairs = [replace(item, variants={}) for item in others]  # both may send before they receive
+    finding = wait_finding([*pairs, silent])
+    assert finding is not None
+    assert [candidate.rank for candidate in finding.candidates] == [3]
+
+
+def test_only_who_waits_for_a_rank_with_a_dump_began_nothing_for_sure() -> None:
+    """4 may have entered as well: then 2 and 3 are in an operation that nobody leaves."""
+    silent = replace(stall({2, 3}, set(), 2), silent=(4,))
+    finding = wait_finding([stall({5}, {6}, 1), silent, stall({0, 1}, set(), 3)])
+    assert finding is not None
+    assert finding.waiting == {5}
+
+
 def test_a_rank_without_a_dump_is_a_sign_where_another_operation_is_stuck() -> None:
     silent = replace(stall({2}, set(), 3), silent=(3,))
     finding = wait_finding([stall({0, 1}, set(), 1), silent])
