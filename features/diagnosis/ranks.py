@@ -122,6 +122,23 @@ class Ranks:
             if (other.tp, other.dp) == (row.tp, row.dp) and other.pp != row.pp
         )
 
+    def tensor_partners(self, rank: int) -> tuple[int, ...]:
+        """Return the other shards of a rank's layers: those that differ from it in tp only.
+
+        Examples
+        --------
+        >>> Ranks({n: Rank(n, tp=n % 2, pp=n // 2, dp=0) for n in range(6)}).tensor_partners(3)
+        (2,)
+        """
+        row = self.table[rank]
+        if row.tp is None:
+            return ()
+        return tuple(
+            number
+            for number in self._alike[(row.pp,)]
+            if self.table[number].dp == row.dp and number != rank
+        )
+
     def may_join(self, rank: int, members: Iterable[int], use: str) -> bool:
         """Say whether a rank may be a member of a group of which only some members are known.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from forewarn.features.diagnosis.ranks import Ranks, rank_list
 from forewarn.models.diagnosis.lateness import Lateness
+from forewarn.models.diagnosis.tensor_partners import late_alone, pipeline_waits
 from forewarn.models.diagnosis.verdict import CERTAIN, Candidate, Evidence, Finding
 
 __all__ = ["slow_finding"]
@@ -36,6 +37,7 @@ def slow_finding(
     *,
     unsure: Mapping[int, float] | None = None,
     unseen: Mapping[int, frozenset[int]] | None = None,
+    hides_pairs: bool = False,
 ) -> Finding | None:
     """Name the rank that is later of its own than its peers by 5 % of a step, step after step.
 
@@ -48,6 +50,8 @@ def slow_finding(
         Seconds by which the clock of a rank may be off: twice that is no lateness.
     unseen : mapping of int to frozenset of int, optional
         Ranks without a dump for which a rank may have waited: these are as suspect as it is.
+    hides_pairs : bool
+        No send or recv is recorded: other stages of a pipeline seem as late as the slow one.
 
     Returns
     -------
@@ -63,9 +67,14 @@ def slow_finding(
         if (excess := _excess(lateness[rank], medians, ranks)) is not None
         and excess.seconds > 2 * (unsure or {}).get(rank, 0.0)
     ]
-    excesses.sort(key=lambda excess: -excess.seconds)
+    late = [excess.rank for excess in excesses]
+    seconds = {rank: own - _usual(rank, medians, ranks)[0] for rank, own in medians.items()}
+    alone = late_alone(late, seconds, ranks)
+    waits = pipeline_waits(late, alone, seconds, ranks) if hides_pairs else ()
+    excesses = [excess for excess in excesses if excess.rank not in waits]
     if not excesses:
         return None
+    excesses.sort(key=lambda excess: -excess.seconds)
     top = excesses[0]
     gain = top.seconds - (excesses[1].seconds if len(excesses) > 1 else 0.0)
     cause = (
@@ -76,18 +85,14 @@ def slow_finding(
         "lateness",
         "slow",
         cause,
-        _candidates(excesses, unseen or {}),
+        _candidates(excesses, _possible(unseen or {}, alone, ranks)),
         evidence=tuple(_evidence(excess) for excess in excesses),
     )
 
 
 def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Excess | None:
     """Return by how much a rank is later than its peers, None if that is nothing."""
-    others = np.array([medians[peer] for peer in ranks.peers(late.rank) if peer in medians])
-    if len(others) < _FEWEST - 1:
-        others = np.array([value for rank, value in medians.items() if rank != late.rank])
-    usual = float(np.median(others))
-    spread = _MAD * float(np.median(np.abs(others - usual)))
+    usual, spread = _usual(late.rank, medians, ranks)
     seconds = medians[late.rank] - usual
     is_late = late.own > usual + seconds / 2
     if seconds < max(_SHARE * late.step, _SPREADS * spread) or np.mean(is_late) < _OFTEN:
@@ -95,11 +100,30 @@ def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Exce
     return _Excess(late.rank, seconds, usual, late.step, _since(late, is_late))
 
 
+def _usual(rank: int, medians: Mapping[int, float], ranks: Ranks) -> tuple[float, float]:
+    """Return the median and the spread of a rank's peers, of all others if these are too few."""
+    others = np.array([medians[peer] for peer in ranks.peers(rank) if peer in medians])
+    if len(others) < _FEWEST - 1:
+        others = np.array([value for other, value in medians.items() if other != rank])
+    usual = float(np.median(others))
+    return usual, _MAD * float(np.median(np.abs(others - usual)))
+
+
 def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
     """Return the step from which on the rank is late in most of all further steps."""
     onwards = np.cumsum(is_late[::-1])[::-1] / np.arange(len(is_late), 0, -1)
     first = np.flatnonzero(onwards >= min(_MOSTLY, onwards[0]))
     return int(late.begin[first[0]])
+
+
+def _possible(
+    unseen: Mapping[int, frozenset[int]], alone: Collection[int], ranks: Ranks
+) -> Mapping[int, frozenset[int]]:
+    """Leave out tensor partners without a dump where another one is punctual: both would wait."""
+    return {
+        rank: others.difference(ranks.tensor_partners(rank)) if rank in alone else others
+        for rank, others in unseen.items()
+    }
 
 
 def _candidates(

@@ -98,8 +98,10 @@ def _late(
     unsure = {} if alignment is None else alignment.unsure
     unseen = unseen_waits(usable, ranks)
     is_trusted = len(unclear) <= _HALF * len(operations.ranks)
-    finding = slow_finding(lateness, ranks, unsure=unsure, unseen=unseen) if is_trusted else None
-    return finding, lateness, tuple(_clock_notes(unclear, alignment))
+    hides_pairs = not usable.entries["is_p2p"].any()
+    finding = slow_finding(lateness, ranks, unsure=unsure, unseen=unseen, hides_pairs=hides_pairs)
+    notes = tuple(_clock_notes(unclear, alignment))
+    return finding if is_trusted else None, lateness, notes
 
 
 def _clock_notes(unclear: frozenset[int], alignment: Alignment | None) -> Iterator[str]:
