@@ -10,13 +10,13 @@ import numpy.typing as npt
 from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks, rank_list
 from forewarn.models.diagnosis.metrics_probe import sm_percent
-from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Evidence, Finding
+from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Evidence, Finding, Kind
 
 __all__ = ["busy_without_result", "sleep_finding", "sleeping_ranks", "stop_finding"]
 
 _SECOND = 1_000_000_000
 _LIMIT = 5.0  # seconds in state D (Baidu 4.3)
-_HUNG = 120.0  # seconds in state D after which the kernel, too, calls a task hung, by default
+_HUNG = 120.0  # seconds after which the kernel, too, calls a task in state D hung, by default
 _NEARLY = 0.9  # of an interval in state D: it was in it from end to end
 _MINUTE = 60 * _SECOND
 _WORKING = 70.0  # % of SM activity (Baidu 4.3)
@@ -86,10 +86,13 @@ def _sleep_at_end(
 def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     """Return who is in state D; where ranks of many machines are, it is what they share.
 
+    Who writes a checkpoint may be in state D for all of the time, in one call after the other. So
+    only two minutes in which no call returned do not end by themselves.
+
     Parameters
     ----------
     kernel : RankSamples
-        As `sleeping_ranks` takes it.
+        As `sleeping_ranks` takes it, and `syscalls`.
     ranks : Ranks
         Tell who runs on the same machine.
     at : int
@@ -101,12 +104,25 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     finding = _state_finding(sleeping, kernel, ranks, says, shared)
     if finding is None:
         return None
-    accused = [sleeping[c.rank] for c in finding.candidates if c.rank is not None]
-    return replace(finding, cannot_end=any(seconds >= _HUNG for _, seconds in accused))
+    unbroken = sleeping_ranks(_without_calls(kernel), at)
+    hung = {rank for rank, (_, seconds) in unbroken.items() if seconds >= _HUNG}
+    return replace(finding, cannot_end=any(c.rank in hung for c in finding.candidates))
+
+
+def _without_calls(kernel: RankSamples) -> RankSamples:
+    """Return the samples with no time in state D where a call returned, or nobody knows."""
+    seconds, calls = (kernel.values.get(name) for name in ("d_seconds", "syscalls"))
+    is_one_sleep = np.zeros(len(kernel.rank), dtype=bool) if calls is None else calls == 0.0
+    measured = np.full(len(kernel.rank), np.nan) if seconds is None else seconds
+    alone = {"d_seconds": np.where(is_one_sleep, measured, 0.0)}
+    return replace(kernel, values={**kernel.values, **alone})
 
 
 def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     """Return whose process is stopped for over 5 s; where many are, somebody suspended the job.
+
+    It stays so as long as the job stands still, though nobody took samples any more; what is older
+    than a minute says nothing of a job that moves.
 
     Parameters
     ----------
@@ -119,8 +135,12 @@ def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
     """
     says = "is in state T", "is stopped, by SIGSTOP or a debugger,"
     shared = "are in state T: somebody suspended them together"
-    finding = _state_finding(_lasting(kernel, at, "is_stopped", ""), kernel, ranks, says, shared)
-    return None if finding is None else replace(finding, cannot_end=True)
+    last = int(kernel.time.max(initial=0))
+    finding = _state_finding(_lasting(kernel, last, "is_stopped", ""), kernel, ranks, says, shared)
+    if finding is None:
+        return None
+    kind: Kind = "none" if last >= at - _MINUTE else "hang"
+    return replace(finding, kind=kind, cannot_end=True, taken=last)
 
 
 def _state_finding(

@@ -60,7 +60,7 @@ def excuse_of(
         finding.taken is not None and finding.taken > hang[0] for finding in findings
     )
     is_watched = bool(seeing & {"log", "metrics"})
-    cannot_end = any(finding.cannot_end for finding in findings)
+    cannot_end = any(f.cannot_end and not f.is_before(hang[0]) for f in findings)
     is_alone = not is_seen and any(
         finding.absence is not None and finding.absence.is_alone(ranks, at, _LONE)
         for finding in findings

@@ -28,7 +28,8 @@ def join(
 ) -> Diagnosis:
     """Join what all parts say to a verdict.
 
-    A crash goes before a hang, a hang before a slow rank, that before jitter. Weights of the same
+    A crash goes before a hang, a hang before a slow rank, that before jitter; while a job stands
+    still and that is no hang yet, nobody is called slow. Weights of the same
     candidate add up over findings; whoever only waits has none. A rank is named if it has 1 or
     more and 0.5 more than the next on another machine.
 
@@ -79,13 +80,10 @@ def _kind(
         return "crash", None, at
     hang = hang_since(probes, at)
     excuse = excuse_of(findings, phases, probes, ranks, at)
-    if hang is not None and excuse is None:
-        return "hang", *hang
+    if hang is not None:  # who waits makes no steps that could be slow
+        return ("hang", *hang) if excuse is None else ("none", hang[0], None)
     lesser: tuple[Kind, ...] = ("slow", "jitter")
-    for kind in lesser:
-        if kind in kinds:
-            return kind, None, at
-    return "none", None if hang is None else hang[0], None
+    return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
 
 
 def _heard(kind: Kind, findings: Sequence[Finding], began: int | None) -> list[Finding]:
@@ -94,7 +92,7 @@ def _heard(kind: Kind, findings: Sequence[Finding], began: int | None) -> list[F
     Where no rank failed by itself, all have waited, also the one that began it: that a rank ran
     into a time-out says nothing for it then.
     """
-    heard = [f for f in findings if f.kind == kind and not _is_outdated(f, began)]
+    heard = [f for f in findings if f.kind == kind and not f.is_before(began)]
     if kind == "none":
         return []
     supporting = [finding for finding in findings if finding.kind == "none"]
@@ -102,10 +100,6 @@ def _heard(kind: Kind, findings: Sequence[Finding], began: int | None) -> list[F
         heard = [replace(finding, waiting=frozenset()) for finding in heard]
         heard += [finding for finding in findings if finding.kind == "hang"]
     return heard + supporting
-
-
-def _is_outdated(finding: Finding, began: int | None) -> bool:
-    return finding.taken is not None and began is not None and finding.taken < began
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ class Probe:
     Attributes
     ----------
     name : str
-        `log`, `stack`, `metrics` or `collective`.
+        `log`, `stack`, `metrics`, `collective` or `kernel`.
     state : str
         `active`: the job moves. `idle`: it does not. `blind`: nothing can be said.
     since : int or None
@@ -27,7 +27,7 @@ class Probe:
         When its limit had passed (`since` and 8 minutes for a log); None means `since`.
     """
 
-    name: Literal["log", "stack", "metrics", "collective"]
+    name: Literal["log", "stack", "metrics", "collective", "kernel"]
     state: Literal["active", "idle", "blind"]
     since: int | None
     why: str

@@ -114,6 +114,10 @@ class Finding:
     absence: Absence | None = None
     taken: int | None = None
 
+    def is_before(self, began: int | None) -> bool:
+        """Say whether somebody looked before a stand-still began: it tells nothing of that."""
+        return self.taken is not None and began is not None and self.taken < began
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:

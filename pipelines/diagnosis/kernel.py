@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.blocked_ranks import busy_without_result, sleep_finding, stop_finding
+from forewarn.models.diagnosis.kernel_probe import kernel_probe
 from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
+from forewarn.models.diagnosis.verdict import Finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.metrics import metrics_until, traffic_channels
 from forewarn.pipelines.diagnosis.part import Case, Judged
@@ -28,6 +30,15 @@ _SHARED = {
 class KernelPart(SampledPart):
     """Samples of the processes of all ranks."""
 
+    def blocked(self, case: Case) -> tuple[Finding, ...]:
+        """Say who sleeps in the kernel or is stopped."""
+        samples = self.samples.between(0, case.at)
+        findings = (
+            sleep_finding(samples, case.ranks, case.at),
+            stop_finding(samples, case.ranks, case.at),
+        )
+        return tuple(finding for finding in findings if finding is not None)
+
     def judge(self, case: Case) -> Judged:
         """Say who sleeps in the kernel, is stopped, works without result, or differs from peers."""
         samples, metrics = self.samples.between(0, case.at), metrics_until(case)
@@ -36,13 +47,14 @@ class KernelPart(SampledPart):
         channels = [
             Channel(samples, name, "kernel", says, least) for name, (says, least) in _SHARED.items()
         ]
+        blocked = self.blocked(case)
         findings = (
-            sleep_finding(samples, case.ranks, case.at),
-            stop_finding(samples, case.ranks, case.at),
+            *blocked,
             busy_without_result(samples, metrics, case.ranks, case.at),
             deviation_finding([*channels, *traffic_channels(metrics)], case.ranks, case.at),
         )
-        return Judged(findings=tuple(finding for finding in findings if finding is not None))
+        seen = tuple(finding for finding in findings if finding is not None)
+        return Judged(kernel_probe(blocked), seen)
 
 
 def read_kernel(folder: JobFolder, _: Ranks) -> KernelPart | None:

@@ -120,6 +120,8 @@ def write_life(lived: Lived, folder: Path) -> None:
         _write_stacks(line, folder, watched_moments(lived), life.program)
     if life.has_metrics:
         _write_metrics(line, folder, life.plan.end)
+    if life.has_kernel:
+        _write_kernel(line, folder, life.plan.end)
 
 
 def _stamp(plan: JobPlan, rank: int) -> Callable[[float], str]:
@@ -189,14 +191,16 @@ def _write_metrics(line: Timeline, folder: Path, history: float = HISTORY) -> No
     pq.write_table(pa.table(table), folder / "metrics" / "part.parquet")
 
 
-def _write_kernel(line: Timeline, folder: Path) -> None:
-    columns = dict(kernel_samples(line))
+def _write_kernel(line: Timeline, folder: Path, history: float = HISTORY) -> None:
+    columns = dict(kernel_samples(line, history))
     rank = columns.pop("rank").astype(np.int64)
     times, activity = _times(columns.pop("seconds")), columns.pop("activity").astype(int)
     state = [_STATES.get(Activity(number), "R") for number in activity.tolist()]
     if line.plan.fault == "machine" and line.plan.shows_work:
         stuck = activity == Activity.DEVICE
         state = ["D" if is_stuck else letter for letter, is_stuck in zip(state, stuck, strict=True)]
+    if line.plan.saves_in_d:
+        state = ["D" if n == Activity.SAVE else s for n, s in zip(activity, state, strict=True)]
     if line.plan.is_silent:  # a site without eBPF tools
         for name in ("cuda_call_ms", "verbs_completions"):
             columns[name] = np.full(len(rank), np.nan)

@@ -14,11 +14,13 @@ from scipy.stats import chi2
 from forewarn.evaluation.simulation.jobs.healthy_life import Lived, draw_life, run_life
 from forewarn.models.diagnosis.collective_probe import collective_probe
 from forewarn.models.diagnosis.hang import hang_since
+from forewarn.models.diagnosis.kernel_probe import kernel_probe
 from forewarn.models.diagnosis.metrics_probe import metrics_probe
 from forewarn.models.diagnosis.probe import Probe
 from forewarn.models.diagnosis.stack_probe import stack_probe
 from forewarn.pipelines.diagnosis.flight import FlightPart
 from forewarn.pipelines.diagnosis.job_reading import JobReading, read_job
+from forewarn.pipelines.diagnosis.kernel import KernelPart
 from forewarn.pipelines.diagnosis.metrics import MetricsPart, metrics_until
 from forewarn.pipelines.diagnosis.part import Case
 from forewarn.pipelines.diagnosis.stacks import StacksPart
@@ -138,6 +140,9 @@ def _probes(reading: JobReading, at: int) -> Iterator[Probe]:
         elif isinstance(part, StacksPart):
             rounds = [sample for sample in part.rounds if sample.time <= at]
             yield stack_probe(rounds, len(case.ranks.table), at)
+        elif isinstance(part, KernelPart):
+            if (blocked := kernel_probe(part.blocked(case))) is not None:
+                yield blocked
         elif (probe := part.judge(case).probe) is not None:
             yield probe
 

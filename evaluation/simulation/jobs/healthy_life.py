@@ -63,7 +63,7 @@ class HealthyLife:
         Who writes checkpoints, one of `WRITERS`.
     spread : float
         How much longer some of them take, standard deviation of the logarithm.
-    has_stacks, has_recorder, has_metrics, has_logs : bool
+    has_stacks, has_recorder, has_metrics, has_logs, has_kernel : bool
         Which parts somebody collects.
     """
 
@@ -86,6 +86,7 @@ class HealthyLife:
     has_recorder: bool
     has_metrics: bool
     has_logs: bool
+    has_kernel: bool
 
 
 @dataclass(slots=True)
@@ -126,6 +127,7 @@ def draw_life(n_ranks: int, hours: float, seed: int) -> HealthyLife:
         compiling=_log_uniform(rng, 10.0, 20 * _MINUTE),
         cadence=float(rng.choice([15.0, 30.0])),
         is_pickled=False,
+        saves_in_d=bool(np.random.default_rng([seed, n_ranks, 53]).random() < 0.5),
     )
     return HealthyLife(
         plan=plan,
@@ -147,6 +149,7 @@ def draw_life(n_ranks: int, hours: float, seed: int) -> HealthyLife:
         has_recorder=bool(rng.random() < 0.8),
         has_metrics=bool(rng.random() < 0.9),
         has_logs=bool(rng.random() < 0.95),
+        has_kernel=bool(habits.random() < 0.5),
     )
 
 

@@ -69,6 +69,8 @@ class JobPlan:
         Seconds between samples of metrics.
     shows_work : bool
         With `machine`: its GPUs work on without result; otherwise they stand still.
+    saves_in_d : bool
+        Who writes a checkpoint is in state D for all of the time.
     seed : int
     """
 
@@ -90,6 +92,7 @@ class JobPlan:
     skew: tuple[float, ...]
     cadence: float
     shows_work: bool
+    saves_in_d: bool
     seed: int
 
     @property
@@ -165,6 +168,7 @@ def draw_plan(n_ranks: int, fault: str, seed: int) -> JobPlan:
         skew=_draw_skew(layout, rng),
         cadence=float(rng.choice([5.0, 10.0, 15.0, 30.0])),
         shows_work=bool(rng.random() < 0.5),
+        saves_in_d=bool(rng.random() < 0.3),
         seed=seed,
     )
 

@@ -27,6 +27,7 @@ _INTERVAL = 10.0  # of the kernel's samples
 _LOST = 0.01  # of the samples of metrics
 # How long a rank that does so spends in uninterruptible sleep, as a share.
 _SLEEPS = {Activity.SLEEP: 1.0, Activity.SAVE: 0.2, Activity.LOAD: 0.02}
+_LONG_CALL = 30.0  # seconds that a write of a checkpoint takes in state D, of 2 GB
 _CALLS = {Activity.LOAD: 400.0, Activity.SAVE: 900.0, Activity.COMPUTE: 60.0, Activity.PAUSE: 20.0}
 
 
@@ -84,11 +85,18 @@ def _metrics_of(
     )
 
 
-def kernel_samples(line: Timeline) -> Mapping[str, npt.NDArray[Any]]:
-    """Return columns of the part `kernel`; the state is a number, that of `Activity`."""
+def kernel_samples(line: Timeline, history: float = HISTORY) -> Mapping[str, npt.NDArray[Any]]:
+    """Return columns of the part `kernel`; the state is a number, that of `Activity`.
+
+    Parameters
+    ----------
+    line : Timeline
+    history : float
+        How far back from the end they reach, seconds.
+    """
     plan = line.plan
     rng = np.random.default_rng([plan.seed, 23])
-    moments = _moments(line, _INTERVAL)
+    moments = _moments(line, _INTERVAL, history)
     blocks = [_kernel_of(line, rank, moments, rng) for rank in range(plan.layout.n_ranks)]
     joined = np.concatenate(blocks)
     return {name: joined[:, column] for column, name in enumerate(_KERNEL)}
@@ -104,9 +112,16 @@ def _kernel_of(
     sleeping = sum(share * seconds[:, activity] for activity, share in _SLEEPS.items())
     if line.plan.fault == "machine" and line.plan.shows_work:
         sleeping = sleeping + seconds[:, Activity.DEVICE]
+    if line.plan.saves_in_d:
+        sleeping = sleeping + (1.0 - _SLEEPS[Activity.SAVE]) * seconds[:, Activity.SAVE]
     queue = runs * rng.lognormal(np.log(4.0), 0.5, n)
     calls = 50.0 + sum(rate * seconds[:, activity] for activity, rate in _CALLS.items())
     calls = runs * calls * rng.lognormal(0.0, 0.1, n)
+    if line.plan.saves_in_d:
+        written = np.diff(np.floor(spent[:, Activity.SAVE] / _LONG_CALL))
+        calls = np.where(seconds[:, Activity.SAVE] > _INTERVAL / 2, written, calls)
+    if line.plan.fault == "machine" and line.plan.shows_work:
+        calls = np.where(seconds[:, Activity.DEVICE] > 0.9 * _INTERVAL, 0.0, calls)
     if line.plan.fault == "slow" and rank == line.plan.rank:
         late = moments >= line.plan.since
         queue = queue + late * (line.plan.cause == "cpu") * 1000 * line.plan.share

@@ -99,7 +99,8 @@ def _draw_calls(rng: np.random.Generator) -> tuple[Call, ...]:
     return tuple((word(), f"{word()}.py", int(rng.integers(1, 2000))) for _ in range(depth))
 
 
-_ROUNDS, _APART = 6, 29.0  # samples at a time, as an agent takes them
+_ROUNDS, _APART = 6, 29.0  # samples before the end, as an agent takes them
+_FOLLOWED = 12  # of a stand-still, from its beginning; an agent goes on, for the room they take
 _QUIET = 30.0  # seconds that an operation lasts before an agent takes the first
 _WATCHED = 900.0  # seconds before the end in which it does
 
@@ -113,7 +114,7 @@ def stack_moments(line: Timeline) -> list[float]:
     moments = {end - _APART * number for number in range(_ROUNDS)}
     for begin, until in _quiet_spans(line):
         first = begin + _QUIET
-        rounds = (first + _APART * number for number in range(_ROUNDS))
+        rounds = (first + _APART * number for number in range(_FOLLOWED))
         moments |= {moment for moment in rounds if moment < min(until, end)}
     earliest = max(0.0, end - _WATCHED)
     return sorted({float(np.ceil(moment)) for moment in moments if moment > earliest})

@@ -89,6 +89,25 @@ def test_a_crash_goes_before_a_hang_and_a_hang_before_a_slow_rank() -> None:
     assert (ended.kind, ended.rank) == ("crash", 1)  # who began the hang that the time-out ended
 
 
+def test_nobody_is_slow_in_a_job_that_stands_still() -> None:
+    slow = finding("slow", (0, CERTAIN), kind="slow")
+    saves = [Phase("checkpoint", 0, None)]
+    excused = join([slow], IDLE, saves, ranks=RANKS, at=10 * MINUTE)
+    assert (excused.kind, excused.rank, excused.machine, excused.since) == ("none", None, None, 0)
+    assert excused.cause is not None
+    assert excused.cause.startswith("it saves a checkpoint")
+    assert join([slow], IDLE[2:], saves, ranks=RANKS, at=10 * MINUTE).kind == "slow"
+
+
+@pytest.mark.parametrize(("taken", "kind"), [(-MINUTE, "none"), (2 * MINUTE, "hang")])
+def test_only_who_was_stopped_after_the_stand_still_began_explains_it(
+    taken: int, kind: str
+) -> None:
+    stopped = replace(finding("kernel", (0, HALF)), cannot_end=True, taken=taken)
+    guessed = [Phase("absence", 0, None)]
+    assert join([stopped], IDLE, guessed, ranks=RANKS, at=10 * MINUTE).kind == kind
+
+
 def test_who_timed_out_itself_may_have_begun_the_hang_before() -> None:
     """After a wrong collective all ranks time out; the wait graph knows who differed."""
     everybody = Finding("crash", "crash", "waited", waiting=frozenset(range(8)), after_hang=True)

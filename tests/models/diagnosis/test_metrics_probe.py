@@ -15,6 +15,7 @@ from forewarn.models.diagnosis.blocked_ranks import (
     sleeping_ranks,
     stop_finding,
 )
+from forewarn.models.diagnosis.kernel_probe import kernel_probe
 from forewarn.models.diagnosis.metrics_probe import idle_gpus, metrics_probe
 from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
 
@@ -112,6 +113,7 @@ def kernel(asleep: dict[int, int], measured: bool = True) -> RankSamples:
     in_d = (seconds > 0).astype(float)
     values = {"in_d": in_d, "d_seconds": seconds if measured else np.full(len(time), np.nan)}
     values["verbs_completions"] = np.zeros(len(time))
+    values["syscalls"] = np.where(in_d > 0, 0.0, 50.0)
     return RankSamples.of(rank, time * SECOND, values)
 
 
@@ -128,6 +130,22 @@ def test_state_d_for_two_minutes_does_not_end_by_itself_unless_many_share_it() -
     sleeping = {"one": {2: 180}, "shorter": {2: 190}, "all": dict.fromkeys(range(8), 180)}
     findings = {name: sleep_finding(kernel(who), RANKS, AT) for name, who in sleeping.items()}
     assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"one"}
+
+
+def test_who_is_in_state_d_in_one_call_after_the_other_goes_on_by_itself() -> None:
+    """A checkpoint is written so; 30 s before the end a call of the writer returned."""
+    asleep = kernel({2: 100})
+    calls = asleep.values["syscalls"].copy()
+    calls[(asleep.rank == 2) & (asleep.time == AT - 30 * SECOND)] = 1.0
+    unknown = np.full(len(calls), np.nan)
+    ends = {"none": asleep.values["syscalls"], "one": calls, "unknown": unknown}
+    findings = {
+        name: sleep_finding(
+            replace(asleep, values={**asleep.values, "syscalls": values}), RANKS, AT
+        )
+        for name, values in ends.items()
+    }
+    assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"none"}
 
 
 def test_both_ranks_of_a_machine_speak_for_it() -> None:
@@ -211,3 +229,27 @@ def test_bytes_of_two_links_are_one_kind_and_what_many_show_is_none() -> None:
 @pytest.mark.parametrize(("level", "before"), [(50.0, 50.0), (15.0, 10.0), (10.0, 50.0)])
 def test_as_before_or_as_the_others_is_no_deviation(level: float, before: float) -> None:
     assert deviation_finding([channel(level, before)], RANKS, 900 * SECOND) is None
+
+
+def test_a_process_stays_stopped_though_nobody_samples_any_more() -> None:
+    samples = _stopped(kernel({2: 100}, measured=False))
+    later = AT + 600 * SECOND
+    finding = stop_finding(samples, RANKS, later)
+    assert finding is not None
+    assert (finding.kind, finding.cannot_end, finding.taken) == ("hang", True, AT)
+    fresh = stop_finding(samples, RANKS, AT)
+    assert fresh is not None
+    assert fresh.kind == "none"  # it also speaks against a rank of a job that moves
+    begun_again = (samples.rank != 2) | (samples.time < AT - 100 * SECOND)
+    assert stop_finding(samples._where(begun_again), RANKS, later) is None
+
+
+def test_a_rank_that_does_not_run_for_two_minutes_is_a_stand_still() -> None:
+    stopped = stop_finding(_stopped(kernel({2: 100}, measured=False)), RANKS, AT)
+    briefly = sleep_finding(kernel({5: 190}), RANKS, AT)
+    assert stopped is not None
+    assert briefly is not None
+    probe = kernel_probe([briefly, stopped])
+    assert probe is not None
+    assert (probe.state, probe.since, probe.sure) == ("idle", 100 * SECOND, 220 * SECOND)
+    assert kernel_probe([briefly]) is None  # whose sleep may end

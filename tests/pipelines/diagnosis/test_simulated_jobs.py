@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.evaluation.simulation.jobs.plan import draw_plan
+from forewarn.evaluation.simulation.jobs.timeline import run_job
+from forewarn.models.diagnosis.blocked_ranks import sleeping_ranks
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN
+from forewarn.pipelines.diagnosis.job_reading import read_job
+from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_job
 
 PARTS = ("flight", "logs", "stacks", "metrics", "kernel")
 
@@ -57,6 +62,19 @@ def test_a_healthy_job_shows_nothing(tmp_path: Path, capsys: Any) -> None:
     line = diagnose(tmp_path / "job", capsys)
     assert (line["kind"], line["rank"]) == ("none", None)
     assert {probe["state"] for probe in line["probes"].values()} == {"active"}
+
+
+def test_who_writes_a_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
+    plan = replace(draw_plan(8, "none", 5), saves_in_d=True, is_silent=True, checkpoint=(25, 600.0))
+    truth = write_job(run_job(plan), tmp_path / "job")
+    reading = read_job(tmp_path / "job")
+    begin, end = (parse_moment(text) for text in truth["checkpoints"][-1])
+    moments = range(begin + 10**9, end, 10 * 10**9)
+    asleep = [sleeping_ranks(reading.parts["kernel"].samples, at) for at in moments]  # type: ignore[attr-defined]
+    assert max(seconds for each in asleep for _, seconds in each.values()) > 200
+    for absent in ((), ("stacks",), ("stacks", "flight"), ("logs",)):
+        kinds = {reading.without(absent).judge(at)[1].kind for at in moments}
+        assert kinds == {"none"}
 
 
 def test_before_the_first_operation_nothing_is_known(tmp_path: Path, capsys: Any) -> None:
