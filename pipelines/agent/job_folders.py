@@ -14,6 +14,7 @@ __all__ = ["prune_folders"]
 _SECOND = 10**9
 _QUIET = 3600 * _SECOND  # another host may still write to what is younger
 _REMOVED = ".removed"
+_ROUNDS = 5  # of stacks, that tell whether a job moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ def prune_folders(
     """Remove folders of jobs, the longest untouched first; yield why, a line each.
 
     Only what an agent made is looked at: a folder with a `ranks.csv` directly below. Those of jobs
-    that run here stay, and those that anybody wrote to within an hour.
+    that run here stay, and those that anybody wrote to within an hour. Of a job that runs here
+    rounds of stacks go that are too old, and where room is still missing all but the last five.
 
     Parameters
     ----------
@@ -60,6 +62,22 @@ def prune_folders(
             days = (now - job.last) / (86_400 * _SECOND)
             why = "" if is_old else ", as all folders took too much room"
             yield f"removed {job.path}: nobody wrote to it for {days:.1f} days{why}"
+    for job in folders:
+        if job.path.name in busy:
+            room -= _prune_stacks(job.path / "stacks", oldest=now - keep, excess=room - most)
+
+
+def _prune_stacks(stacks: Path, *, oldest: int, excess: int) -> int:
+    """Remove rounds of stacks, the oldest first; return how many bytes they had."""
+    removed = 0
+    rounds = sorted(stacks.glob("*Z"))
+    for number, path in enumerate(rounds):
+        taken = _measured(path)
+        is_spare = number < len(rounds) - _ROUNDS
+        if 0 < taken.last < oldest or (is_spare and removed < excess):
+            shutil.rmtree(path, ignore_errors=True)
+            removed += taken.size
+    return removed
 
 
 def _job_folders(folder: Path) -> Iterator[_JobFolder]:

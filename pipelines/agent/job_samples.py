@@ -71,7 +71,7 @@ class KernelSamples:
             now,
             state,
             self._waited(folder),
-            self._added(folder / "io", ("syscr", "syscw")),
+            self._added(folder / "task" / str(process.pid) / "io", ("syscr", "syscw")),
             self._added(folder / "status", _SWITCHES),
         )
         key = process.pid, process.start
@@ -95,7 +95,7 @@ class KernelSamples:
         return float(parts[1]) / 1e6 if len(parts) > 1 else None
 
     def _added(self, path: Path, names: tuple[str, ...]) -> float | None:
-        """Return the sum of some counters, such as reads and writes: no other calls are counted."""
+        """Return the sum of some counters, such as the reads and writes of the main thread."""
         text = self._text(path) or ""
         rows = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         numbers = [float(rows[name]) for name in names if name in rows]

@@ -146,7 +146,13 @@ def test_time_in_state_d_is_what_was_surely_spent_in_it(tmp_path: Path) -> None:
         (folder / "stat").write_text(f"11 (python) {state} 1")
         counts = f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t1\n"
         (folder / "status").write_text(counts)
+        (folder / "io").write_text(f"syscr: {100 * number}\nsyscw: 0\n")
+        io = folder / "task" / "11" / "io"
+        io.parent.mkdir(parents=True, exist_ok=True)
+        io.write_text(f"syscr: {number // 3}\nsyscw: 1\n")
         samples.take(process, number * 10 * SECOND)
+    calls = [row["syscalls"] for row in samples._rows["job"]]
+    assert calls == [None, 0.0, 0.0, 1.0]  # those of other threads say nothing of the main one
     assert [row["d_seconds"] for row in samples._rows["job"]] == [None, 0.0, 10.0, 0.0]
 
 
@@ -172,6 +178,33 @@ def test_folders_that_nobody_writes_to_are_removed_and_no_others(tmp_path: Path)
     assert left(tmp_path) == {"busy", "young", "not-ours", "link", "elsewhere"}
     assert (tmp_path / "elsewhere/kept/ranks.csv").exists()
     assert lines == [f"removed {tmp_path / 'old'}: nobody wrote to it for 31.0 days"]
+
+
+def put_rounds(job: Path, ages: list[float], size: int = 100) -> None:
+    """Put rounds of stacks that were taken so many hours ago, the oldest first."""
+    for number, hours in enumerate(ages):
+        file = job / "stacks" / f"2026-11-22T{number:02d}:00:00Z" / "0.json"
+        file.parent.mkdir(parents=True)
+        file.write_text("x" * size)
+        moment = 100 * DAY - round(hours * 3600 * SECOND)
+        os.utime(file, ns=(moment, moment))
+
+
+@pytest.mark.parametrize(
+    ("most", "keep", "remaining"), [(10_000, 30, 8), (510, 30, 5), (710, 30, 7), (10_000, 0.25, 6)]
+)
+def test_rounds_of_stacks_of_a_job_that_runs_are_bounded_as_well(
+    tmp_path: Path, most: int, keep: float, remaining: int
+) -> None:
+    job = made(tmp_path, "busy", 0.0)
+    put_rounds(job, [7.5, 6.5, 5.5, 4.5, 3.5, 2.5, 1.5, 0.5])
+    other = made(tmp_path, "elsewhere", 0.02)
+    put_rounds(other, [0.5])
+    moments = {"keep": round(keep * DAY), "most": most + 110}
+    list(prune_folders(tmp_path, busy={"busy"}, now=100 * DAY, **moments))
+    names = sorted(path.name for path in (job / "stacks").iterdir())
+    assert names == [f"2026-11-22T{n:02d}:00:00Z" for n in range(8 - remaining, 8)]
+    assert len(list((other / "stacks").iterdir())) == 1
 
 
 def test_of_too_many_the_longest_untouched_go_until_there_is_room(tmp_path: Path) -> None:
