@@ -17,6 +17,7 @@ from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
 from forewarn.pipelines.studies.simple_rules import simple_names
+from forewarn.pipelines.studies.standing_still import stands_still
 
 __all__ = ["diagnosis_figures", "diagnosis_text", "hang_figures"]
 
@@ -74,19 +75,21 @@ def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str,
     dict
         By method, fault and number of ranks: jobs, the share named right and the share named
         wrong; the same of hangs some time after they began; false hangs a job and day, in how
-        many job-days; and the jobs in which we were not right.
+        many job-days; the jobs in which we were not right; and what healthy jobs were called at
+        their end, if anything.
     """
     faults = [fault for fault in FAULTS if fault != "none"]
     answers: list[_Answer] = []
-    episodes = 0
+    episodes, accused = 0, list[str]()
     with progress_bar(2 * n_jobs, "simulated jobs", "job") as bar:
         for number in range(n_jobs):
             fault = faults[(number + number // len(sizes)) % len(faults)]
             answers += _faulty(sizes[number % len(sizes)], fault, seed + number)
             bar.update()
-            episodes += _false_hangs(sizes[number % len(sizes)], seed + number)
+            false, said = _false_hangs(sizes[number % len(sizes)], seed + number)
+            episodes, accused = episodes + false, accused + said
             bar.update()
-    return _figures(answers, episodes, n_jobs)
+    return _figures(answers, episodes, n_jobs) | {"healthy_accused": accused}
 
 
 def hang_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str, Any]:
@@ -193,16 +196,21 @@ def _judged(method: str, truth: Mapping[str, Any], right: bool, wrong: bool, say
     return _Answer(method, *job, is_due, right, wrong, says[:300])
 
 
-def _false_hangs(size: int, seed: int) -> int:
-    """Count the spans in which a healthy job is called hanging.
+def _false_hangs(size: int, seed: int) -> tuple[int, list[str]]:
+    """Count the spans in which a healthy job is called hanging, and say what it is called last.
 
     It is looked at every 150 s, and every 30 s and just before the end in checkpoints: only there
     it stands still.
     """
     truth, reading = _simulated(size, "none", seed)
-    kinds = [reading.judge(moment)[1].kind for moment in _moments(truth)]
-    hangs = np.array([kind == "hang" for kind in kinds], dtype=np.int8)
-    return int((np.diff(hangs, prepend=0) == 1).sum())
+    hangs = [
+        stands_still(reading, moment) and reading.judge(moment)[1].kind == "hang"
+        for moment in _moments(truth)
+    ]
+    episodes = int((np.diff(np.array(hangs, dtype=np.int8), prepend=0) == 1).sum())
+    last = reading.judge(parse_moment(truth["end"]))[1]
+    says = f"{size} ranks, seed {seed}: {last.kind}, rank {last.rank}, {last.machine}"
+    return episodes, [f"{says}: {last.cause}"] if last.kind != "none" else []
 
 
 def _moments(truth: Mapping[str, Any]) -> list[int]:
@@ -240,6 +248,7 @@ def diagnosis_text(figures: Mapping[str, Any]) -> str:
             f"false hangs: {false['episodes']} in {false['job_days']:.2f} job-days, "
             f"{false['a_job_and_day']:.2f} a job and day (at most {false['at_most']:.2f}, at 95 %)"
         )
+        lines += [f"healthy, yet called so: {says}" for says in figures["healthy_accused"]]
     for missed in figures["missed"]:
         job = f"{missed['fault']}, {missed['ranks']} ranks, seed {missed['seed']}"
         lines.append(f"{'wrong' if missed['is_wrong'] else 'missed'}: {job}: {missed['says']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,10 @@ from typing import Any
 from scipy.stats import chi2
 
 from forewarn.evaluation.simulation.jobs.healthy_life import Lived, draw_life, run_life
-from forewarn.models.diagnosis.collective_probe import collective_probe
-from forewarn.models.diagnosis.hang import hang_since
-from forewarn.models.diagnosis.kernel_probe import kernel_probe
-from forewarn.models.diagnosis.metrics_probe import metrics_probe
-from forewarn.models.diagnosis.probe import Probe
-from forewarn.models.diagnosis.stack_probe import stack_probe
-from forewarn.pipelines.diagnosis.flight import FlightPart
-from forewarn.pipelines.diagnosis.job_reading import JobReading, read_job
-from forewarn.pipelines.diagnosis.kernel import KernelPart
-from forewarn.pipelines.diagnosis.metrics import MetricsPart, metrics_until
-from forewarn.pipelines.diagnosis.part import Case
-from forewarn.pipelines.diagnosis.stacks import StacksPart
+from forewarn.pipelines.diagnosis.job_reading import read_job
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_life
+from forewarn.pipelines.studies.standing_still import stands_still
 
 __all__ = ["false_hang_figures", "false_hang_text", "watch"]
 
@@ -118,33 +108,15 @@ def watch(lived: Lived) -> Watched:
     moments = _moments(lived)
     for seconds in moments:
         at = JOB_BEGIN + round(seconds * _SECOND)
-        probes = hang_since(list(_probes(reading, at)), at)
-        agreed += probes is not None
-        verdict = None if probes is None else reading.judge(at)[1]
+        still = stands_still(reading, at)
+        agreed += still
+        verdict = reading.judge(at)[1] if still else None
         is_hang = verdict is not None and verdict.kind == "hang"
         if is_hang and not is_called and verdict is not None:
             idle = (probe.name for probe in verdict.probes if probe.state == "idle")
             episodes.append((_doing(lived, seconds), " and ".join(sorted(idle))))
         is_called = is_hang
     return Watched(len(moments), agreed, tuple(episodes))
-
-
-def _probes(reading: JobReading, at: int) -> Iterator[Probe]:
-    """Yield what the probes say; nothing else can make a hang of a job, and it costs more."""
-    case = Case(reading.listed, at, reading.parts)
-    for part in reading.parts.values():
-        if isinstance(part, FlightPart):
-            yield collective_probe(part.operations.until(at), at)
-        elif isinstance(part, MetricsPart):
-            yield metrics_probe(metrics_until(case), len(case.ranks.table), at)
-        elif isinstance(part, StacksPart):
-            rounds = [sample for sample in part.rounds if sample.time <= at]
-            yield stack_probe(rounds, len(case.ranks.table), at)
-        elif isinstance(part, KernelPart):
-            if (blocked := kernel_probe(part.blocked(case))) is not None:
-                yield blocked
-        elif (probe := part.judge(case).probe) is not None:
-            yield probe
 
 
 def _moments(lived: Lived) -> list[float]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from forewarn.evaluation.simulation.jobs.meeting import Meeting
 from forewarn.evaluation.simulation.jobs.progress import activity_at
@@ -146,6 +147,7 @@ def sampled_stacks(
     program = Program() if program is None else program
     rng = np.random.default_rng([line.plan.seed, 13])
     spans = [np.array([getattr(m, name) for m in line.meetings]) for name in ("entered", "ended")]
+    stuck = _stuck_in(line, spans[0])
     for number, moment in enumerate(moments):
         inside = (spans[0] <= moment) & (moment < spans[1]) if line.meetings else None
         for rank in range(line.plan.layout.n_ranks):
@@ -157,7 +159,8 @@ def sampled_stacks(
             if activity is Activity.WAIT:
                 entered = [] if inside is None else np.flatnonzero(inside[:, rank]).tolist()
                 meeting = line.meetings[entered[-1]] if entered else None
-                calls = (*_wait(_awaited(line, rank, is_stuck, draw, meeting)), *_TRAIN)
+                meeting = stuck.get(rank) if is_stuck else meeting
+                calls = (*_wait(_awaited(rank, is_stuck, draw, meeting)), *_TRAIN)
             yield number, rank, _threads(rank, calls)
 
 
@@ -171,12 +174,21 @@ def _calls(line: Timeline, activity: Activity, draw: int, program: Program) -> t
     return (*_SELF.get(activity, _COMPUTE[draw : draw + 1]), *_TRAIN)
 
 
-def _awaited(line: Timeline, rank: int, is_stuck: bool, draw: int, meeting: Meeting | None) -> str:
+def _stuck_in(line: Timeline, entered: npt.NDArray[np.float64]) -> dict[int, Meeting]:
+    """Return the last meeting that each rank entered when it stopped for good."""
+    if not line.meetings:
+        return {}
+    numbers, ranks = np.nonzero((entered == line.stuck_at) & np.isfinite(entered))
+    meetings = list(line.meetings)
+    return {
+        rank: meetings[number]
+        for number, rank in zip(numbers.tolist(), ranks.tolist(), strict=True)
+    }
+
+
+def _awaited(rank: int, is_stuck: bool, draw: int, meeting: Meeting | None) -> str:
     """Return what a rank waits in: what it is stuck in, or is in, or any of its collectives."""
-    if is_stuck:
-        stuck = [m for m in line.meetings if m.entered[rank] == line.stuck_at[rank]]
-        meeting = stuck[-1] if stuck else None
-    elif meeting is None and draw % 2:
+    if not is_stuck and meeting is None and draw % 2:
         return "barrier"
     return "all_reduce" if meeting is None else meeting.name(rank).partition(" ")[0]
 

@@ -1,0 +1,50 @@
+"""Whether probes agree that a job stands still: nothing else makes a hang, and it costs more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forewarn.models.diagnosis.collective_probe import collective_probe
+from forewarn.models.diagnosis.hang import hang_since
+from forewarn.models.diagnosis.kernel_probe import kernel_probe
+from forewarn.models.diagnosis.metrics_probe import metrics_probe
+from forewarn.models.diagnosis.probe import Probe
+from forewarn.models.diagnosis.stack_probe import stack_probe
+from forewarn.pipelines.diagnosis.flight import FlightPart
+from forewarn.pipelines.diagnosis.job_reading import JobReading
+from forewarn.pipelines.diagnosis.kernel import KernelPart
+from forewarn.pipelines.diagnosis.metrics import MetricsPart, metrics_until
+from forewarn.pipelines.diagnosis.part import Case
+from forewarn.pipelines.diagnosis.stacks import StacksPart
+
+__all__ = ["stands_still"]
+
+
+def stands_still(reading: JobReading, at: int) -> bool:
+    """Say whether two probes of a job agree, whatever explains it.
+
+    Parameters
+    ----------
+    reading : JobReading
+        With a table of ranks.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    return hang_since(list(_probes(reading, at)), at) is not None
+
+
+def _probes(reading: JobReading, at: int) -> Iterator[Probe]:
+    case = Case(reading.listed, at, reading.parts)
+    for part in reading.parts.values():
+        if isinstance(part, FlightPart):
+            yield collective_probe(part.operations.until(at), at)
+        elif isinstance(part, MetricsPart):
+            yield metrics_probe(metrics_until(case), len(case.ranks.table), at)
+        elif isinstance(part, StacksPart):
+            rounds = [sample for sample in part.rounds if sample.time <= at]
+            yield stack_probe(rounds, len(case.ranks.table), at)
+        elif isinstance(part, KernelPart):
+            if (blocked := kernel_probe(part.blocked(case))) is not None:
+                yield blocked
+        elif (probe := part.judge(case).probe) is not None:
+            yield probe
