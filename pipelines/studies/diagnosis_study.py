@@ -86,8 +86,8 @@ def diagnosis_figures(n_jobs: int, sizes: Sequence[int], seed: int) -> dict[str,
             fault = faults[(number + number // len(sizes)) % len(faults)]
             answers += _faulty(sizes[number % len(sizes)], fault, seed + number)
             bar.update()
-            false, said = _false_hangs(sizes[number % len(sizes)], seed + number)
-            episodes, accused = episodes + false, accused + said
+            false, verdicts = _false_hangs(sizes[number % len(sizes)], seed + number)
+            episodes, accused = episodes + false, accused + verdicts
             bar.update()
     return _figures(answers, episodes, n_jobs) | {"healthy_accused": accused}
 
