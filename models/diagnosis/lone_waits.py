@@ -67,13 +67,14 @@ def _own_device(
     devices: Sequence[int], stacks: Mapping[int, Stack], ranks: Ranks, since: int | None
 ) -> Finding | None:
     machines = {ranks.machine(rank) for rank in devices}
-    elsewhere = [len(set(ranks.peers(rank)).difference(devices)) for rank in devices]
+    elsewhere = [set(ranks.peers(rank)).difference(devices) for rank in devices]
+    peers = frozenset[int]().union(*elsewhere)
     if list(devices) == [_LEADER] or len(machines) > 1 or None in machines:
         return None
-    if min(elsewhere) < _FEWEST:
+    if not all(elsewhere) or len(peers) < _FEWEST:
         return None
     own = "waits for its own device" if len(devices) == 1 else "wait for their own devices"
-    why = f"{own}, {min(elsewhere)} peers wait for other ranks"
+    why = f"{own}, {len(peers)} peers wait for other ranks"
     return _finding(devices, why, stacks, since)
 
 

@@ -64,6 +64,14 @@ def test_a_machine_that_waits_for_its_own_devices_where_peers_wait_for_others() 
     assert weights(stacks(r3=DEVICE)) == {3: 1.0}
 
 
+def test_the_peers_of_all_ranks_of_a_machine_count_together() -> None:
+    """Each has two peers elsewhere, those with its parity; both pairs have four."""
+    pairs = Ranks({n: Rank(n, f"m{n // 4}", tp=n % 2, pp=0, dp=n // 2) for n in range(8)})
+    four = {"r4": DEVICE, "r5": DEVICE, "r6": DEVICE, "r7": DEVICE}
+    assert weights(stacks(**four), pairs) == dict.fromkeys(range(4, 8), 0.25)
+    assert weights(stacks(r4=DEVICE, r6=DEVICE), pairs) == {}
+
+
 def test_a_device_that_peers_or_others_wait_for_too_is_the_program_s() -> None:
     assert weights(stacks(r1=DEVICE, r3=DEVICE)) == {}  # two machines
     assert weights(stacks(r0=DEVICE)) == {}  # rank 0 measures
