@@ -1,37 +1,78 @@
-"""Keras networks on disk, as `.keras` archives in which equal networks are equal bytes."""
+"""Keras networks as `.keras` archives in which equal networks are equal bytes."""
 
 from __future__ import annotations
 
+import io
 import json
+import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from forewarn.models.tensorflow_runtime import keras
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["load_network", "save_network"]
+__all__ = ["NetworkParts", "archive_of", "parts_of_archive", "parts_of_network"]
+
+Floats = npt.NDArray[np.float32]
 
 
-def save_network(network: Any, path: Path) -> None:
-    """Write `network` to `path`, which ends in `.keras`; the same weights give the same bytes."""
+class NetworkParts(NamedTuple):
+    """What a network is made of.
+
+    Attributes
+    ----------
+    config : str
+        JSON, as Keras writes it.
+    weights : mapping of sequence of ndarray
+        By name of the layer, in Keras's order.
+    """
+
+    config: str
+    weights: Mapping[str, Sequence[Floats]]
+
+
+def parts_of_network(network: Any) -> NetworkParts:
+    """Take a Keras network apart, as it is now."""
     with _numpy_2_warning_off():
-        network.save(path)
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+        weights = {layer.name: layer.get_weights() for layer in network.layers}
+    return NetworkParts(network.to_json(), weights)
+
+
+def parts_of_archive(archive: bytes) -> NetworkParts:
+    """Read the parts of a saved network; no code is looked for, and none would be run."""
+    import h5py  # type: ignore[import-untyped]  # brings no types
+
+    with zipfile.ZipFile(io.BytesIO(archive)) as members:
+        config = members.read("config.json").decode()
+        file = h5py.File(io.BytesIO(members.read("model.weights.h5")))
+    weights = {}
+    with file:
+        for layer in file["layers"].values():
+            # Those of an LSTM are its cell's.
+            group = layer["cell/vars"] if "cell" in layer else layer["vars"]
+            weights[layer["vars"].attrs["name"]] = [group[str(i)][()] for i in range(len(group))]
+    return NetworkParts(config, weights)
+
+
+def archive_of(network: Any) -> bytes:
+    """Return a network as a `.keras` archive; the same weights give the same bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.keras"
+        with _numpy_2_warning_off():
+            network.save(path)
+        with zipfile.ZipFile(path) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
     members["metadata.json"] = _without_clock(members["metadata.json"])
     members["config.json"] = _without_addresses(members["config.json"])
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(zipfile.ZipInfo(name), content)  # dated 1980
-
-
-def load_network(path: Path) -> Any:
-    """Read a network that holds no code of its own (`safe_mode`)."""
-    with _numpy_2_warning_off():
-        return keras().saving.load_model(path, compile=False, safe_mode=True)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(zipfile.ZipInfo(name), member)  # dated 1980
+    return content.getvalue()
 
 
 @contextmanager

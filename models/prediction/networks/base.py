@@ -12,11 +12,13 @@ from forewarn.features.prediction.inputs import Columns, Inputs
 from forewarn.models.prediction.bucket_scaling import InputScaling
 from forewarn.models.prediction.log_odds import sigmoid
 from forewarn.models.prediction.loss_weights import loss_weights
-from forewarn.models.prediction.networks.archive import load_network, save_network
-from forewarn.models.prediction.networks.scoring import LogOdds
-from forewarn.models.prediction.networks.training import Examples, train
+from forewarn.models.prediction.networks.archive import (
+    archive_of,
+    parts_of_archive,
+    parts_of_network,
+)
+from forewarn.models.prediction.networks.plain_network import PlainNetwork
 from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
-from forewarn.models.tensorflow_runtime import fresh_keras
 
 __all__ = ["NetworkModel"]
 
@@ -25,6 +27,8 @@ _NETWORK_FILE = "network.keras"
 
 class NetworkModel:
     """A failure model around a Keras network; its children say how the network is built.
+
+    Keras trains it and sets the form of its file; scoring does without.
 
     Parameters
     ----------
@@ -41,12 +45,17 @@ class NetworkModel:
         Of the instances it was fitted to.
     n_epochs_ : int
         Epochs of the fit on the whole span, as early stopping chose them.
+    scaling_ : InputScaling
+    network_ : PlainNetwork
+    archive_ : bytes
+        The network as a `.keras` file.
     """
 
     columns_: Columns
     n_epochs_: int
     scaling_: InputScaling
-    network_: Any
+    network_: PlainNetwork
+    archive_: bytes
 
     def __init__(self, *, seed: int, purge: int, positive_weight: float = 1.0) -> None:
         self.seed = seed
@@ -65,23 +74,26 @@ class NetworkModel:
         ends: npt.NDArray[np.int64],
     ) -> Self:
         """Fit on n instances, stopping early on the later part of the span; see `train`."""
+        # Imported here: whoever only scores needs no TensorFlow.
+        from forewarn.models.prediction.networks.training import Examples, train
+        from forewarn.models.tensorflow_runtime import fresh_keras
+
         weighted = loss_weights(labels, weights, self.positive_weight)
         self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
         examples = Examples(inputs, self.scaling_, labels.astype(np.float32), weighted)
         sequence, context = self.scaling_.apply(inputs.take(slice(0, 1)))
-        self.network_ = self.build(
+        network = self.build(
             fresh_keras(self.seed), sequence.shape[1], sequence.shape[2], context.shape[1]
         )
-        self._log_odds = LogOdds(self.network_, self.scaling_)
-        self.n_epochs_ = train(
-            self.network_, self._log_odds, examples, ends, seed=self.seed, purge=self.purge
-        )
+        self.n_epochs_ = train(network, examples, ends, seed=self.seed, purge=self.purge)
+        self.archive_ = archive_of(network)
+        self.network_ = PlainNetwork.of_parts(parts_of_network(network))
         return self
 
     def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
         self.columns_.refuse_others(inputs.columns)
-        return sigmoid(self._log_odds(inputs))
+        return sigmoid(self.network_.log_odds(inputs, self.scaling_))
 
     def save(self, folder: Path) -> None:
         """Write the network as `.keras` and the scaling as JSON into an existing `folder`."""
@@ -93,7 +105,7 @@ class NetworkModel:
             "columns": self.columns_.to_dict(),
             "scaling": self.scaling_.to_dict(),
         }
-        save_network(self.network_, folder / _NETWORK_FILE)
+        (folder / _NETWORK_FILE).write_bytes(self.archive_)
         write_parameters(folder, parameters)
 
     @classmethod
@@ -111,18 +123,15 @@ class NetworkModel:
         )
         model.n_epochs_, model.columns_ = saved["n_epochs"], Columns.from_dict(saved["columns"])
         model.scaling_ = InputScaling.from_dict(saved["scaling"], model.columns_)
-        model.network_ = load_network(folder / _NETWORK_FILE)
-        _check_network(model.network_, model.columns_)
-        model._log_odds = LogOdds(model.network_, model.scaling_)
+        model.archive_ = (folder / _NETWORK_FILE).read_bytes()
+        model.network_ = PlainNetwork.of_parts(parts_of_archive(model.archive_))
+        _check_columns(model.network_, model.columns_)
         return model
 
 
-def _check_network(network: Any, columns: Columns) -> None:
-    """Refuse a network of other columns, or one whose scores would mean nothing."""
-    widths = tuple(part.shape[-1] for part in network.inputs)
+def _check_columns(network: PlainNetwork, columns: Columns) -> None:
+    """Refuse a network of other columns."""
+    widths = tuple(shape[-1] for shape in network.shapes)
     expected = len(columns.sequence) + 1, len(columns.context) + 1  # and the share of missing ones
     if widths != expected:
         raise ValueError(f"the network takes {widths} columns, expected {expected}")
-    for weight in network.weights:
-        if not np.isfinite(np.asarray(weight)).all():
-            raise ValueError(f"weight {weight.path} is not finite")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,8 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.models.prediction.bucket_scaling import InputScaling
-from forewarn.models.prediction.networks.scoring import LogOdds
+from forewarn.models.prediction.networks.archive import parts_of_network
+from forewarn.models.prediction.networks.plain_network import PlainNetwork
 from forewarn.models.prediction.networks.time_split import later_part
 from forewarn.models.tensorflow_runtime import keras, tensorflow
 
@@ -108,13 +108,13 @@ class _Trainer:
             for average, weight in zip(self._average or weights, weights, strict=True)
         ]
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Give the network its averaged weights for a while, to be looked at."""
+    def averaged(self) -> PlainNetwork:
+        """Return the network with its averaged weights."""
         weights = _values(self._network.trainable_variables)
         self.finish()
-        yield
+        network = PlainNetwork.of_parts(parts_of_network(self._network))
         _assign(self._network.trainable_variables, weights)
+        return network
 
     def finish(self) -> None:
         """Give the network its averaged weights."""
@@ -137,7 +137,6 @@ def _batch_size(n: int) -> int:
 
 def train(
     network: Any,
-    log_odds: LogOdds,
     examples: Examples,
     ends: npt.NDArray[np.int64],
     *,
@@ -156,8 +155,6 @@ def train(
     ----------
     network : keras.Model
         As it was built; from (sequence, context) to log odds.
-    log_odds : LogOdds
-        Of the same network.
     examples : Examples
     ends : ndarray of shape (n,)
         End of each window, nanoseconds.
@@ -170,7 +167,7 @@ def train(
     early, late = (np.flatnonzero(part) for part in later_part(ends, _LATER_SHARE, purge))
     n_epochs = _FIXED_EPOCHS
     if _has_both_classes(examples.labels[early]) and _has_both_classes(examples.labels[late]):
-        n_epochs = _best_epoch(trainer, log_odds, examples, early, late, seed)
+        n_epochs = _best_epoch(trainer, examples, early, late, seed)
         trainer.restart()
     everything = np.arange(len(examples))
     for epoch in range(n_epochs):
@@ -185,7 +182,6 @@ def _has_both_classes(labels: npt.NDArray[np.float32]) -> bool:
 
 def _best_epoch(
     trainer: _Trainer,
-    log_odds: LogOdds,
     examples: Examples,
     early: npt.NDArray[np.int64],
     late: npt.NDArray[np.int64],
@@ -199,8 +195,7 @@ def _best_epoch(
     precisions: list[float] = []
     for epoch in range(_MOST_EPOCHS):
         trainer.epoch(examples, early, [seed, epoch])
-        with trainer.averaged():
-            scores = log_odds(validation)
+        scores = trainer.averaged().log_odds(validation, examples.scaling)
         precisions.append(average_precision_score(labels, scores, sample_weight=weights))
         if epoch >= max(int(np.argmax(precisions)) + _PATIENCE, _LEAST_EPOCHS - 1):
             break

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from forewarn.features.errors import InputError
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.models.prediction.catalogue import BASELINE_NAMES, MODEL_NAMES, load_model, make_model
 from forewarn.models.prediction.networks import training
+from forewarn.models.prediction.networks.archive import archive_of
 from forewarn.models.prediction.protocol import FailureModel
+from forewarn.models.tensorflow_runtime import keras
 
 NAMES = (*MODEL_NAMES, *BASELINE_NAMES)
 LEARNING = tuple(name for name in NAMES if name != "random")
@@ -290,12 +293,44 @@ def test_columns_in_another_order_are_refused_also_when_loaded(name: str, tmp_pa
             one.score(swapped)
 
 
+def keras_network(model: Any) -> Any:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "network.keras"
+        path.write_bytes(model.archive_)
+        return keras().saving.load_model(path, compile=False, safe_mode=True)
+
+
 @pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
 def test_a_network_with_a_weight_that_is_no_number_is_refused(name: str, tmp_path: Path) -> None:
-    model: Any = fitted_again(name)
-    weights = model.network_.get_weights()
+    model: Any = shared(name)
+    network = keras_network(model)
+    weights = network.get_weights()
     weights[0][0] = np.nan
-    model.network_.set_weights(weights)
+    network.set_weights(weights)
     model.save(tmp_path)
-    with pytest.raises(ValueError, match=r"weight .*kernel is not finite"):
+    (tmp_path / "network.keras").write_bytes(archive_of(network))
+    with pytest.raises(ValueError, match=r"weight 0 of layer \w+ is not finite"):
         load_model(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
+def test_a_network_scores_as_keras_does(name: str) -> None:
+    model: Any = shared(name)
+    network, inputs = keras_network(model), HELD_OUT.inputs
+    expected = np.asarray(network(list(model.scaling_.apply(inputs)), training=False))[:, 0]
+    log_odds = model.network_.log_odds(inputs, model.scaling_)
+    assert np.ptp(expected) > 0.1
+    assert np.allclose(log_odds, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
+def test_a_loaded_network_scores_without_tensorflow(name: str, tmp_path: Path) -> None:
+    shared(name).save(tmp_path)
+    code = f"""
+import sys
+from pathlib import Path
+from forewarn.models.prediction.catalogue import load_model
+load_model({name!r}, Path({str(tmp_path)!r}))
+assert not {{"tensorflow", "keras"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -100,16 +100,6 @@ def test_labels_within_the_purge_do_not_choose_the_epochs() -> None:
     assert fitted(flipped_early).n_epochs_ != expected
 
 
-def test_scoring_traces_once_whatever_the_number_of_instances() -> None:
-    inputs, _, _ = instances()
-    model = plain()
-    for n in (1, 5, 120):
-        model.score(inputs.take(slice(0, n)))
-    scores = model.score(inputs.take(np.arange(2_400) % 120))
-    assert np.allclose(scores.reshape(20, 120), scores[:120], atol=1e-6)
-    assert model._log_odds._forward.experimental_get_tracing_count() == 1
-
-
 def test_saved_network_holds_no_code_and_no_clock(tmp_path: Path) -> None:
     fitted(kind=CnnModel).save(tmp_path)
     with zipfile.ZipFile(tmp_path / "network.keras") as archive:

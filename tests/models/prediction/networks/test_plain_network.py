@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from forewarn.features.prediction.inputs import Inputs
+from forewarn.models.prediction.bucket_scaling import InputScaling
+from forewarn.models.prediction.networks.archive import (
+    NetworkParts,
+    archive_of,
+    parts_of_archive,
+    parts_of_network,
+)
+from forewarn.models.prediction.networks.base import NetworkModel
+from forewarn.models.prediction.networks.cnn import CnnModel
+from forewarn.models.prediction.networks.lstm import LstmModel
+from forewarn.models.prediction.networks.mlp import MlpModel
+from forewarn.models.prediction.networks.plain_network import PlainNetwork
+from forewarn.models.tensorflow_runtime import fresh_keras
+
+KINDS = pytest.mark.parametrize("kind", [CnnModel, MlpModel, LstmModel])
+
+
+def inputs_of(n: int, length: int) -> Inputs:
+    rng = np.random.default_rng(length)
+    sequence = rng.integers(0, 12, (n, length, 5), dtype=np.uint8)
+    context = rng.integers(0, 12, (n, 9), dtype=np.uint8)
+    names = tuple(f"channel{i}" for i in range(5)), tuple(f"context{i}" for i in range(9))
+    return Inputs(sequence, context, *names, (12,) * 5, (12,) * 9)
+
+
+def network_parts(kind: type[NetworkModel], length: int) -> NetworkParts:
+    """Return a network whose biases count, too."""
+    network = kind(seed=0, purge=0).build(fresh_keras(1), length, 6, 10)
+    rng = np.random.default_rng(2)
+    network.set_weights([rng.normal(0, 0.4, w.shape) for w in network.get_weights()])
+    return parts_of_network(network)
+
+
+def keras_scores(
+    kind: type[NetworkModel], parts: NetworkParts, inputs: Inputs, scaling: InputScaling
+) -> npt.NDArray[np.float32]:
+    network = kind(seed=0, purge=0).build(fresh_keras(1), inputs.sequence.shape[1], 6, 10)
+    for layer, weights in zip(network.layers, parts.weights.values(), strict=True):
+        layer.set_weights(weights)
+    return np.asarray(network(list(scaling.apply(inputs)), training=False))[:, 0]
+
+
+@KINDS
+@pytest.mark.parametrize("length", [1, 2, 5, 18])
+def test_scores_are_those_of_keras_whatever_the_length(
+    kind: type[NetworkModel], length: int
+) -> None:
+    inputs = inputs_of(70, length)
+    scaling, parts = InputScaling.fit(inputs), network_parts(kind, length)
+    log_odds = PlainNetwork.of_parts(parts).log_odds(inputs, scaling)
+    expected = keras_scores(kind, parts, inputs, scaling)
+    assert np.ptp(expected) > 0.5
+    assert np.allclose(log_odds, expected, rtol=0, atol=1e-5)
+
+
+@KINDS
+def test_scores_do_not_depend_on_how_many_are_scored(kind: type[NetworkModel]) -> None:
+    inputs = inputs_of(600, 18)
+    network, scaling = PlainNetwork.of_parts(network_parts(kind, 18)), InputScaling.fit(inputs)
+    scores = network.log_odds(inputs, scaling)
+    for rows in (slice(0, 1), slice(7, 311), slice(599, 600), slice(0, 0)):
+        assert (network.log_odds(inputs.take(rows), scaling) == scores[rows]).all()
+
+
+@KINDS
+def test_an_archive_holds_the_same_network(kind: type[NetworkModel]) -> None:
+    network = kind(seed=0, purge=0).build(fresh_keras(1), 3, 6, 10)
+    parts, stored = parts_of_network(network), parts_of_archive(archive_of(network))
+    assert stored.weights.keys() == parts.weights.keys()
+    for name, weights in parts.weights.items():
+        assert len(stored.weights[name]) == len(weights)
+        for mine, theirs in zip(weights, stored.weights[name], strict=True):
+            assert (mine == theirs).all()
+    layers = (json.loads(each.config)["config"]["layers"] for each in (parts, stored))
+    kinds, stored_kinds = ([layer["class_name"] for layer in some] for some in layers)
+    assert stored_kinds == kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "found"),
+    [
+        ("class_name", "Dense", "layer dense is a Mystery"),
+        ("activation", "Dense", "activation gelu is not known"),
+        ("strides", "Conv1D", r"layer conv1d: strides is gelu, expected \[1\]"),
+    ],
+)
+def test_a_layer_that_is_not_known_is_refused(name: str, layer: str, found: str) -> None:
+    parts = network_parts(CnnModel, 4)
+    config = json.loads(parts.config)
+    chosen = next(each for each in config["config"]["layers"] if each["class_name"] == layer)
+    if name == "class_name":
+        chosen["class_name"] = "Mystery"
+    else:
+        chosen["config"][name] = "gelu"
+    with pytest.raises(ValueError, match=found):
+        PlainNetwork.of_parts(parts._replace(config=json.dumps(config)))
+
+
+def test_weights_of_another_shape_are_refused() -> None:
+    parts = network_parts(MlpModel, 4)
+    weights = {**parts.weights, "dense": [w[:-1] for w in parts.weights["dense"]]}
+    with pytest.raises(ValueError, match=r"weights are \(1, 33, 16\), expected 34 inputs and 15"):
+        PlainNetwork.of_parts(parts._replace(weights=weights))
