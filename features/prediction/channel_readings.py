@@ -10,16 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.frequent_codes import codes_shown, most_shown
-from forewarn.features.prediction.history import (
-    Channel,
-    ChannelHistory,
-    InstanceHistory,
-    SpanSums,
-)
+from forewarn.features.prediction.history import Channel, ChannelHistory, InstanceHistory
 from forewarn.features.prediction.hourly_residuals import HourlyResiduals, SliceMeans
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.table import Stretch
 from forewarn.features.records.timeline import FleetSlice
@@ -101,8 +97,8 @@ class ReadingsOfFleet:
         Number of instances.
     with_codes : bool
         Look for the most frequent codes, too.
-    span_sums : dict of SpanSums, optional
-        Filled in by channel, for whoever looks at the spans again: they take as much memory as
+    span_sums : GatheredSums, optional
+        Filled in, for whoever looks at the spans again: they take as much memory as
         three windows of each instance.
     """
 
@@ -112,7 +108,7 @@ class ReadingsOfFleet:
         n: int,
         *,
         with_codes: bool = False,
-        span_sums: dict[str, SpanSums] | None = None,
+        span_sums: GatheredSums | None = None,
     ) -> None:
         kinds = plan.kinds
         self.plan, self.n, self.span_sums = plan, n, span_sums
@@ -169,6 +165,7 @@ class _SliceReader:
     ) -> None:
         plan, timeline = fleet.plan, part.timeline
         self._fleet, self._timeline, self._rows, self._last = fleet, timeline, rows, last
+        self._gpu = part.gpu
         self.history: InstanceHistory | None = None
         if plan.history or plan.peers or plan.residuals:
             self.history = InstanceHistory.of(plan, timeline, instances)
@@ -215,7 +212,8 @@ class _SliceReader:
         if fleet.span_sums is not None:
             counts = channel.work is not None
             hours = _few_hours(part, history.grid.row_count) if counts else None
-            fleet.span_sums[channel.name] = replace(part.span_sums, hours=hours)
+            sums_of_spans = replace(part.span_sums, hours=hours)
+            fleet.span_sums.put(channel.name, self._rows, self._gpu, sums_of_spans)
         if self._last:
             own = fleet.gathered.pop(channel.name)
             fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]

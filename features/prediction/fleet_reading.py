@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from forewarn.features.prediction.channel_readings import ChannelReadings, ReadingsOfFleet
-from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.instance_facts import InstanceFacts
 from forewarn.features.prediction.instances import Instances, instances_of_slice
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import Fleet
 
@@ -45,7 +45,7 @@ class FleetReading(NamedTuple):
         instances: Instances,
         *,
         with_codes: bool = False,
-        span_sums: dict[str, SpanSums] | None = None,
+        span_sums: GatheredSums | None = None,
     ) -> Self:
         """Read all slices, each of them once.
 
@@ -58,8 +58,8 @@ class FleetReading(NamedTuple):
             Of that fleet.
         with_codes : bool
             Look for the most frequent codes, too: measures are fitted to them.
-        span_sums : dict of SpanSums, optional
-            Filled in by channel, for whoever looks at the same spans again; of a timeline only.
+        span_sums : GatheredSums, optional
+            Filled in, for whoever looks at the same spans again.
         """
         n, n_gpus = len(instances), len(fleet.serials)
         readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)

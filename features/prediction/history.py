@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
-from forewarn.features.records.few_hours import FewHours
+from forewarn.features.prediction.span_sums import SpanSums
 from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.spans import Spans
@@ -20,7 +20,7 @@ from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED
 from forewarn.features.xid_severity import severity
 
-__all__ = ["Channel", "ChannelHistory", "InstanceHistory", "SpanSums", "mean_of", "span_name"]
+__all__ = ["Channel", "ChannelHistory", "InstanceHistory", "mean_of", "span_name"]
 
 FloatArray = npt.NDArray[np.float32]
 Hourly = npt.NDArray[np.float64]
@@ -50,20 +50,6 @@ def _grave(codes: FloatArray) -> FloatArray:
     grave, events = np.zeros(len(codes), dtype=np.float32), np.flatnonzero(codes != 0)
     grave[events] = severity(codes[events]) >= DEGRADED
     return grave
-
-
-@dataclass(frozen=True, slots=True)
-class SpanSums:
-    """What a channel adds up to in k spans of n instances, each of shape (k, n).
-
-    `squares` is empty for a channel that counts. Of such a one the hourly sums are few, and can be
-    kept: what is counted in each hour, and how many of its rows have no reading.
-    """
-
-    total: Hourly
-    count: Hourly
-    squares: Hourly = field(default_factory=lambda: np.zeros((0, 0)))
-    hours: tuple[FewHours, FewHours] | None = None
 
 
 class Channel(NamedTuple):

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.earlier_failures import earlier_failures
 from forewarn.features.prediction.fleet_reading import FleetReading
-from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.hourly_residuals import GpuTypes, HourlyResiduals
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instance_facts import InstanceFacts
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.residuals import ResidualFit
+from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import HOUR
 from forewarn.features.xid_severity import severity
@@ -60,7 +60,7 @@ class Measures:
         plan: Plan,
         fleet: Fleet,
         instances: Instances,
-        span_sums: dict[str, SpanSums] | None = None,
+        span_sums: GatheredSums | None = None,
     ) -> tuple[Self, InstanceValues]:
         """Fit to training instances, and measure them: every column is read once for both."""
         reading = FleetReading.of(plan, fleet, instances, with_codes=True, span_sums=span_sums)
@@ -82,7 +82,7 @@ class Measures:
         self,
         fleet: Fleet,
         instances: Instances,
-        span_sums: dict[str, SpanSums] | None = None,
+        span_sums: GatheredSums | None = None,
     ) -> InstanceValues:
         """Measure the chosen instances.
 
@@ -92,8 +92,8 @@ class Measures:
             A timeline, or slices of one. Reaches `plan.reach` back before the first instance.
         instances : Instances
             n of that fleet.
-        span_sums : dict of SpanSums, optional
-            Filled in by channel, for whoever looks at the same spans again; of a timeline only.
+        span_sums : GatheredSums, optional
+            Filled in, for whoever looks at the same spans again.
         """
         return self.values_of(FleetReading.of(self.plan, fleet, instances, span_sums=span_sums))
 

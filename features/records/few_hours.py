@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,23 @@ class FewHours:
         """Keep what is not 0 of an array of shape (n_gpus, n_hours)."""
         cell = np.flatnonzero(hourly)
         return cls(hourly.shape[1], cell, hourly.ravel()[cell])
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[FewHours, npt.NDArray[np.int64]]]) -> FewHours:
+        """Return the hours of all slices of a fleet, each with the numbers of its GPUs there.
+
+        Examples
+        --------
+        >>> few = FewHours.of(np.array([[0, 5], [6, 0]]))
+        >>> whole = FewHours.joined([(few, np.array([1, 3])), (few, np.array([0, 2]))])
+        >>> whole.cell.tolist(), whole.value.tolist()
+        ([1, 3, 4, 6], [5, 5, 6, 6])
+        """
+        n_hours = parts[0][0].n_hours
+        cells = [gpu[few.cell // n_hours] * n_hours + few.cell % n_hours for few, gpu in parts]
+        cell = np.concatenate(cells)
+        order = np.argsort(cell, kind="stable")
+        return cls(n_hours, cell[order], np.concatenate([few.value for few, _ in parts])[order])
 
     def of_gpus(self, gpus: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
         """Return the numbers of some GPUs, shape (len(gpus), n_hours)."""

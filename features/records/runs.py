@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +57,18 @@ class Runs:
         n_runs = np.zeros(n_gpus, dtype=np.int64)
         n_runs[number] = np.diff(self.first)
         return replace(self, first=np.append(0, np.cumsum(n_runs)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Runs, IntArray]], n_gpus: int) -> Runs:
+        """Return the runs of slices of a fleet, each with the numbers of its GPUs there."""
+        owner = np.concatenate([np.repeat(gpu, np.diff(runs.first)) for runs, gpu in parts])
+        order = np.argsort(owner, kind="stable")
+        row, value = (
+            np.concatenate([getattr(runs, name) for runs, _ in parts])[order]
+            for name in ("row", "value")
+        )
+        first = np.append(0, np.cumsum(np.bincount(owner, minlength=n_gpus)))
+        return cls(first, row, value)
 
     @classmethod
     def without_values(cls, n_gpus: int) -> Runs:

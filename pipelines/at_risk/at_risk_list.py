@@ -15,15 +15,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.span_sums import SpanSums
 from forewarn.features.records.table import MACHINE, SLOT
-from forewarn.features.records.timeline import Timeline
 from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
-from forewarn.pipelines.at_risk.code_events import CodeEvents
+from forewarn.pipelines.at_risk.day import DayRecords
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
@@ -136,10 +134,8 @@ class Candidates:
 
     Attributes
     ----------
-    timeline : Timeline
-        As it stood at `at`.
-    instances : Instances
-        The newest of each of n GPUs.
+    records : DayRecords
+        As they stood at `at`, with the newest instance of each of n GPUs.
     values : InstanceValues
     plan : Plan
     at : int
@@ -152,12 +148,9 @@ class Candidates:
         The model was trained after `at`; every row says so then.
     span_sums : mapping of SpanSums
         What the channels add up to in each span, as far as it was measured.
-    events : mapping of CodeEvents
-        Of each column of codes.
     """
 
-    timeline: Timeline
-    instances: Instances
+    records: DayRecords
     values: InstanceValues
     plan: Plan
     at: int
@@ -167,7 +160,6 @@ class Candidates:
     version: str
     hindsight: bool = False
     span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
-    events: Mapping[str, CodeEvents] = field(default_factory=dict)
 
     def ranked(
         self,
@@ -183,6 +175,7 @@ class Candidates:
         evidence, drawn_rows = self._evidence(), row[choice.listed][:_MOST_DRAWN].tolist()
         reasons = reasons_of(evidence, contributions, drawn_rows)
         rank, serials = np.arange(1, len(row) + 1), self._serials()
+        ends, step = self.records.instances.end[row], self.step
         drawn = {i: reasons.get(i, Reasons()).channels for i in drawn_rows}
         columns = {
             "rank": rank,
@@ -192,9 +185,9 @@ class Candidates:
             "flagged": choice.flagged,
             "flagged_by": flagged_by[row],
             "reasons": np.array([str(reasons.get(i, "")) for i in row.tolist()], dtype=object),
-            "window_end": to_timestamps(self.instances.end[row]),
+            "window_end": to_timestamps(ends),
             "model_version": np.full(len(row), self.version, dtype=object),
-            "valid_until": to_timestamps(self.instances.end[row] + self.horizon),
+            "valid_until": to_timestamps(ends + self.horizon),
             "action": choice.action,
             "listed": choice.listed,
         }
@@ -203,7 +196,7 @@ class Candidates:
         return AtRiskList(
             self.at,
             pd.DataFrame(columns),
-            _unscored(self.timeline, self.instances, self.plan, since=self.at - self.step),
+            _unscored(self.records, self.plan, since=self.at - step),
             self.terms.share,
             self.horizon / 3.6e12,
             self.version,
@@ -214,29 +207,31 @@ class Candidates:
         )
 
     def _evidence(self) -> ChannelEvidence:
-        peers = PeerComparison.of(self.timeline, self.instances, self.plan)
-        measured = self.timeline, self.instances, self.values, self.plan
-        return ChannelEvidence(*measured, peers, self.span_sums, self.events)
+        fleet, timeline, instances, events = self.records
+        peers = PeerComparison.of(timeline, instances, self.plan)
+        measured = timeline, instances, self.values, self.plan
+        return ChannelEvidence(*measured, peers, self.span_sums, events, fleet)
 
     def _serials(self) -> npt.NDArray[np.object_]:
-        serials = np.array(self.timeline.records.serials, dtype=object)
-        return np.asarray(serials[self.instances.gpu])
+        serials = np.array(self.records.timeline.records.serials, dtype=object)
+        return np.asarray(serials[self.records.instances.gpu])
 
     def _places(self) -> dict[str, npt.NDArray[np.object_]]:
         """Return machine and slot of each GPU, as far as they are known."""
-        places = {}
+        places, records = {}, self.records.timeline.records
         for name in (MACHINE, SLOT):
-            column = self.timeline.records.texts.get(name)
+            column = records.texts.get(name)
             if column is not None:
                 texts = np.array([*column.texts, None], dtype=object)
-                places[name] = texts[self.timeline.records.codes(name, self.instances.row)]
+                places[name] = texts[records.codes(name, self.records.instances.row)]
         return places
 
 
-def _unscored(timeline: Timeline, instances: Instances, plan: Plan, *, since: int) -> pd.DataFrame:
+def _unscored(day: DayRecords, plan: Plan, *, since: int) -> pd.DataFrame:
     """Say which GPUs have no instance, and why."""
+    timeline = day.timeline
     records, bounds = timeline.records, timeline.bounds
-    left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), instances.gpu)
+    left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), day.instances.gpu)
     machine = records.texts.get(MACHINE)
     lasts = bounds[left + 1] - 1
     ages = records.time[lasts] - timeline.life_start(lasts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from markupsafe import Markup
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
+from forewarn.features.records.few_hours import FewHours
+from forewarn.features.records.hourly_sums import Work
+from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
 from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
@@ -21,6 +25,7 @@ from forewarn.pipelines.rendering.templates import draw_svg
 __all__ = ["Chart", "charts_of", "draw_chart"]
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int32]
 _MOST_CHARTS = 2
 _MOST_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
 _MOST_PEERS = 8
@@ -70,22 +75,31 @@ class _Courses:
     """The hourly sums of one channel of some instances, each of shape (n_rows, n_hours)."""
 
     line: Mapping[int, int]
+    gpus: npt.NDArray[np.int32]
     total: Floats
-    count: npt.NDArray[np.int32]
+    count: Counts
 
     @classmethod
-    def of(cls, evidence: ChannelEvidence, name: str, rows: Collection[int]) -> _Courses:
-        """Return the courses of all instances that are drawn; a level is read once for them."""
-        numbers, grid = sorted(rows), evidence.timeline.grid
-        gpus = evidence.instances.gpu[numbers]
+    def of(cls, evidence: ChannelEvidence, rows: Collection[int]) -> _Courses:
+        """Return the courses of all instances that are drawn, with nothing in them."""
+        numbers = sorted(rows)
+        shape = len(numbers), evidence.timeline.grid.shape[1]
         line = {row: number for number, row in enumerate(numbers)}
-        measured = evidence.span_sums.get(name)
-        if measured is not None and measured.hours is not None:
-            total, missing = (hours.of_gpus(gpus) for hours in measured.hours)
-            return cls(line, total, grid.row_count[gpus] - missing)
-        work = None if name in evidence.plan.kinds.float else _as_is
-        sums = grid.sums(name, name, work)
-        return cls(line, sums.total[gpus], sums.count[gpus])
+        gpus = evidence.instances.gpu[numbers]
+        return cls(line, gpus, np.zeros(shape), np.zeros(shape, dtype=np.int32))
+
+    def fill(self, part: FleetSlice, name: str, work: Work | None) -> None:
+        """Fill in the GPUs of a slice: a level is read once more for them."""
+        number = {gpu: i for i, gpu in enumerate(part.gpu.tolist())}
+        lines = [line for line, gpu in enumerate(self.gpus.tolist()) if gpu in number]
+        inside = [number[gpu] for gpu in self.gpus[lines].tolist()]
+        sums = part.timeline.grid.sums(name, name, work)
+        self.total[lines], self.count[lines] = sums.total[inside], sums.count[inside]
+
+    def fill_from(self, few: tuple[FewHours, FewHours], row_count: Counts) -> None:
+        """Fill in all GPUs with what was kept of a channel that counts."""
+        total, missing = (hours.of_gpus(self.gpus) for hours in few)
+        self.total[:], self.count[:] = total, row_count[self.gpus] - missing
 
 
 def charts_of(
@@ -107,14 +121,35 @@ def charts_of(
         chosen[row] = [name for name in distinct if name in drawable][:_MOST_CHARTS]
         for name in chosen[row]:
             rows_of[name] |= {row, *_others(evidence, row)}
-    columns = in_threads(
-        lambda name: _Courses.of(evidence, name, rows_of[name]), rows_of, COLUMNS_AT_ONCE
-    )
-    courses = dict(zip(rows_of, columns, strict=True))
+    courses = _courses(evidence, rows_of)
     return {
         row: tuple(_chart(evidence, row, name, courses[name]) for name in names)
         for row, names in chosen.items()
     }
+
+
+def _courses(
+    evidence: ChannelEvidence, rows_of: Mapping[str, Collection[int]]
+) -> dict[str, _Courses]:
+    """Return the courses of all channels that are drawn."""
+    courses = {name: _Courses.of(evidence, rows) for name, rows in rows_of.items()}
+    left = []
+    for name, course in courses.items():
+        measured = evidence.span_sums.get(name)
+        if measured is not None and measured.hours is not None:
+            course.fill_from(measured.hours, evidence.timeline.grid.row_count)
+        else:
+            left.append((name, None if name in evidence.plan.kinds.float else _as_is))
+    for part in evidence.fleet.slices() if left else ():
+        in_threads(partial(_fill, courses, part), left, COLUMNS_AT_ONCE)
+    return courses
+
+
+def _fill(
+    courses: Mapping[str, _Courses], part: FleetSlice, channel: tuple[str, Work | None]
+) -> None:
+    name, work = channel
+    courses[name].fill(part, name, work)
 
 
 def _others(evidence: ChannelEvidence, row: int) -> list[int]:

@@ -10,13 +10,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.history import SpanSums, span_name
+from forewarn.features.prediction.history import span_name
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.span_sums import SpanSums
 from forewarn.features.records.hourly_sums import Work
 from forewarn.features.records.spans import Spans
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.timeline import Fleet, Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.channel_names import NO_SPAN
@@ -77,7 +78,10 @@ class Signs:
 
 @dataclass(frozen=True)
 class ChannelEvidence:
-    """The records behind a day's list: n instances, their past, and their peers."""
+    """The records behind a day's list: n instances, their past, and their peers.
+
+    Columns of numbers are read from `source`; without one, from the timeline.
+    """
 
     timeline: Timeline
     instances: Instances
@@ -86,6 +90,12 @@ class ChannelEvidence:
     peers: PeerComparison
     span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
     events: Mapping[str, CodeEvents] = field(default_factory=dict)
+    source: Fleet | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        """What columns of numbers are read from."""
+        return self.source or self.timeline
 
     @cached_property
     def lengths(self) -> tuple[Nanoseconds, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +68,27 @@ class CodeEvents:
         near = (time > begin[row]) & (time <= instances.end[row])
         code = codes[records.order[happened[near]] - low]
         return cls(len(instances), row[near], code, time[near], instances.end)
+
+    @classmethod
+    def joined(
+        cls, parts: Sequence[tuple[CodeEvents, npt.NDArray[np.int64]]], end: npt.NDArray[np.int64]
+    ) -> CodeEvents:
+        """Return the events of slices of a fleet, by instance and time.
+
+        Parameters
+        ----------
+        parts : sequence of (CodeEvents, ndarray)
+            Of each slice, with the numbers that its instances have among all.
+        end : ndarray of shape (n,)
+            End of all instances.
+        """
+        row = np.concatenate([rows[events.row] for events, rows in parts])
+        order = np.argsort(row, kind="stable")
+        code, time = (
+            np.concatenate([getattr(events, name) for events, _ in parts])[order]
+            for name in ("code", "time")
+        )
+        return cls(len(end), row[order], code, time, end)
 
     @property
     def distinct(self) -> tuple[float, ...]:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.action_costs import ActionCosts
-from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.table import FeatureKinds, RecordsError
-from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
 from forewarn.models.prediction.model_names import LINEAR
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
-from forewarn.pipelines.at_risk.code_events import CodeEvents
+from forewarn.pipelines.at_risk.day import Day
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.past_alerts import past_promise
 from forewarn.pipelines.at_risk.reasons import Contributions
@@ -64,24 +62,6 @@ def load_predictor(
         return Predictor.load(Path(model))
     except (ValueError, OSError, RecursionError) as error:
         raise JobError(f"{option} {error}") from None
-
-
-class _Day(NamedTuple):
-    """The newest instance of every GPU, what is needed to measure it, and its events of codes."""
-
-    timeline: Timeline
-    instances: Instances
-    events: dict[str, CodeEvents]
-
-
-def _day(store: RecordStore, plan: Plan, at: int, step: int) -> _Day:
-    """Find the instances that end within a step before `at`; let go of all other rows."""
-    timeline = lay_out(*store.read_known(at - step - plan.reach, at))
-    instances = latest_instances(timeline, window_records=plan.window_records, since=at - step)
-    events = CodeEvents.of_plan(timeline, instances, plan)
-    windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
-    few, rows = timeline.narrowed(windows)
-    return _Day(few, instances.at_rows(np.searchsorted(rows, instances.row)), events)
 
 
 def score_with(
@@ -130,12 +110,10 @@ def score_with(
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
-    timeline, instances, events = _day(store, plan, at, facts["step"])
-    span_sums: dict[str, SpanSums] = {}
-    values = predictor.encoder.measures.values(timeline, instances, span_sums)
+    day, gathered = Day.of(store, plan, at, facts["step"]), GatheredSums()
+    values = predictor.encoder.measures.values(day, day.instances, gathered)
     candidates = Candidates(
-        timeline,
-        instances,
+        day.records(),
         values,
         plan,
         at,
@@ -148,8 +126,7 @@ def score_with(
         ),
         version=predictor.version,
         hindsight=seen,
-        span_sums=span_sums,
-        events=events,
+        span_sums=gathered.sums(len(values)),
     )
     scores = predictor.scores(values)
     return candidates.ranked(
@@ -170,12 +147,10 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
     Columns of the configuration that the records lack are left out; there is no probability.
     """
     store, plan = _rules_plan(settings, records)
-    timeline, instances, events = _day(store, plan, at, settings.step)
-    span_sums: dict[str, SpanSums] = {}
-    _, values = Measures.fit_values(plan, timeline, instances, span_sums)
+    day, gathered = Day.of(store, plan, at, settings.step), GatheredSums()
+    _, values = Measures.fit_values(plan, day, day.instances, gathered)
     candidates = Candidates(
-        timeline,
-        instances,
+        day.records(),
         values,
         plan,
         at,
@@ -183,8 +158,7 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
         horizon=settings.horizon,
         terms=ListTerms(settings.list.share, settings.list.costs),
         version=BUILTIN_RULES,
-        span_sums=span_sums,
-        events=events,
+        span_sums=gathered.sums(len(values)),
     )
     return candidates.ranked(
         rule_scores(values, plan),

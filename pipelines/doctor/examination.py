@@ -29,8 +29,9 @@ from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.failures_table import FAILURES_TABLE
+from forewarn.pipelines.storage.labelled_files import check_labels
 from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
-from forewarn.pipelines.storage.record_store import RecordStore, check_labels
+from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 

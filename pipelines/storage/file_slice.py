@@ -62,15 +62,21 @@ def _row_groups(source: ParquetSource, slices: tuple[int, int]) -> list[int] | N
     return form.row_groups(*slices)
 
 
-def number_of_slices(sources: Sequence[ParquetSource]) -> int:
+def number_of_slices(sources: Sequence[ParquetSource], rows_per_slice: int | None = None) -> int:
     """Return into how many slices these files are best read: 1, 2, 4 and so on up to 64.
 
     As many as keep memory bounded, and fewer where too much would be read again and again: a file
     that is not compacted is read for each slice anew.
+
+    Parameters
+    ----------
+    sources : sequence of ParquetSource
+    rows_per_slice : int, optional
+        At most so many, as long as there are less than 64 slices.
     """
-    total = sum(source.n_rows for source in sources)
+    total, most = sum(source.n_rows for source in sources), rows_per_slice or _ROWS_PER_SLICE
     n_slices = 1
-    while n_slices < FINEST and n_slices * _ROWS_PER_SLICE < total:
+    while n_slices < FINEST and n_slices * most < total:
         n_slices *= 2
     while n_slices > 1 and _rows_read(sources, n_slices) > _MOST_READ * total:
         n_slices //= 2

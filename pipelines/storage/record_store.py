@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble
@@ -12,7 +13,7 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FAILURE, FeatureKinds, Records, RecordsError
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.threads import in_threads
 from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.storage.failures_table import (
@@ -21,6 +22,7 @@ from forewarn.pipelines.storage.failures_table import (
     read_failures_table,
 )
 from forewarn.pipelines.storage.file_slice import number_of_slices
+from forewarn.pipelines.storage.labelled_files import check_labels
 from forewarn.pipelines.storage.out_of_service_table import (
     OUT_OF_SERVICE,
     of_records,
@@ -32,8 +34,11 @@ from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import read_until_still
 from forewarn.pipelines.storage.stored_fleet import StoredFleet
 
-__all__ = ["RecordStore", "check_labels"]
+__all__ = ["RecordStore"]
 
+Look = Callable[[Timeline], Instances]
+_Files = tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]
+_ROWS_OF_LIST = 1 << 21  # in a slice: a list is to fit beside what else its machine does
 _MOST_OPEN = 256  # files; a process may mostly have 1,024
 
 
@@ -125,15 +130,20 @@ class RecordStore:
             As `read`.
         """
         records, before = read_until_still(lambda: self._read(start, end, with_older=True))
-        failures = Failures.of_records(records, before).joined(self.reported(records.serials))
-        records = self.served(records)
-        return records, failures if end is None else failures.known_before(end)
+        return self._known(records, Failures.of_records(records, before), end=end)
+
+    def _known(
+        self, records: Records, failures: Failures, *, end: int | None
+    ) -> tuple[Records, Failures]:
+        """Add to records and their failures what else was known of them at `end`."""
+        failures = failures.joined(self.reported(records.serials))
+        return self.served(records), failures if end is None else failures.known_before(end)
 
     def read_fleet(
         self,
         start: int | None,
         end: int,
-        look: Callable[[Timeline], Instances],
+        look: Look,
         n_slices: int | None = None,
     ) -> StoredFleet:
         """Read what anybody could know at `end`, slice by slice of GPUs (`read_known`).
@@ -156,13 +166,35 @@ class RecordStore:
         RecordsError
             As `read`.
         """
-        return read_until_still(lambda: self._read_fleet(start, end, look, n_slices))
+
+        def read() -> StoredFleet:
+            files = self._sources(start, end, with_older=True)
+            number = n_slices or number_of_slices([*files[0], *files[1]])
+            return self._sliced(files, end, look, number)
+
+        return read_until_still(read)
+
+    def read_recent(
+        self, start: int, end: int, look: Look, *, sliced: bool = True
+    ) -> StoredFleet | Timeline:
+        """Read as `read_fleet`; as a whole where slices do not pay, or are not asked for."""
+
+        def read() -> StoredFleet | Timeline:
+            sources, older, query = files = self._sources(start, end, with_older=True)
+            n_slices = number_of_slices([*sources, *older], _ROWS_OF_LIST) if sliced else 1
+            if n_slices > 1:
+                return self._sliced(files, end, look, n_slices)
+            self._check_memory(sources)
+            records, before = assemble(sources, query, older)
+            return lay_out(*self._known(records, Failures.of_records(records, before), end=end))
+
+        return read_until_still(read)
 
     def read_span(
         self,
         span: tuple[int, int],
         failures: Callable[[Sequence[str]], Failures],
-        look: Callable[[Timeline], Instances],
+        look: Look,
         *,
         margin: Nanoseconds,
         n_slices: int | None = None,
@@ -198,23 +230,15 @@ class RecordStore:
 
         return read_until_still(read)
 
-    def _read_fleet(
-        self,
-        start: int | None,
-        end: int,
-        look: Callable[[Timeline], Instances],
-        n_slices: int | None,
-    ) -> StoredFleet:
-        sources, older, query = self._sources(start, end, with_older=True)
+    def _sliced(self, files: _Files, end: int, look: Look, n_slices: int) -> StoredFleet:
+        sources, older, query = files
+        self._check_memory(sources, n_slices)
+        known = partial(self._known, end=end)
+        return StoredFleet.of(sources, query, older, known, look, n_slices)
 
-        def known(records: Records, failures: Failures) -> tuple[Records, Failures]:
-            failures = failures.joined(self.reported(records.serials))
-            return self.served(records), failures.known_before(end)
-
-        n_slices = n_slices or number_of_slices([*sources, *older])
+    def _check_memory(self, sources: Sequence[ParquetSource], n_slices: int = 1) -> None:
         n_rows = sum(source.n_rows for source in sources) // n_slices
         check_memory(self.folder, n_rows, len(self.kinds.names))
-        return StoredFleet.of(sources, query, older, known, look, n_slices)
 
     def _read(
         self,
@@ -232,18 +256,17 @@ class RecordStore:
             If another file has taken a name meanwhile.
         """
         sources, older, query = self._sources(start, end, with_older=with_older)
-        check_memory(self.folder, sum(s.n_rows for s in sources), len(self.kinds.names))
+        self._check_memory(sources)
         return assemble(sources, query, older, spacings)
 
-    def _sources(
-        self, start: int | None, end: int | None, *, with_older: bool
-    ) -> tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]:
+    def _sources(self, start: int | None, end: int | None, *, with_older: bool) -> _Files:
         """Return the files that can hold records of [start, end), those before, and the query."""
         files = self.files()
         chosen = [path for _, path in self._chosen(files, start, end)]
         late = len(chosen) - _MOST_OPEN  # the newest are those that a collector writes anew
         sources = [ParquetSource(path, stays_open=i >= late) for i, path in enumerate(chosen)]
-        older = [] if start is None or not with_older else _until(files, date_of(start))
+        last = dt.date.min if start is None or not with_older else date_of(start)
+        older = [ParquetSource(path) for date, path in files if date <= last]
         in_threads(lambda source: source.n_rows, sources)  # reads the heads
         check_labels(sources)
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
@@ -275,16 +298,3 @@ class RecordStore:
         if not absences:
             return records
         return replace(records, out_of_service=of_records(absences, records, path))
-
-
-def _until(files: Sequence[tuple[dt.date, Location]], last: dt.date) -> list[ParquetSource]:
-    return [ParquetSource(path) for date, path in files if date <= last]
-
-
-def check_labels(sources: Sequence[ParquetSource]) -> None:
-    """Refuse a data set of which only some files say what failed."""
-    without = [source for source in sources if FAILURE not in source.column_names]
-    if without and len(without) < len(sources):
-        raise RecordsError(
-            f"{without[0].path}: column `{FAILURE}` is missing, other files have it."
-        )

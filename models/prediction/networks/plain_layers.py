@@ -25,20 +25,20 @@ _IDENTITIES = ("Dropout", "SpatialDropout1D")
 
 @vectorised
 def _add_products(rows: Floats, kernel: Floats, bias: Floats, padding: int, out: Floats) -> None:
-    """Fill `out` (places, outputs, n) with bias and sums of `rows` (places, inputs, n) by `kernel`.
+    """Fill `out` (steps, outputs, n) with bias and sums of `rows` (steps, inputs, n) by `kernel`.
 
-    `kernel` has the shape (width, inputs, outputs); its first place lies `padding` before the
-    place of an output. Each instance is added up in the same order whatever n is.
+    `kernel` has the shape (width, inputs, outputs); it begins `padding` steps before that of an
+    output. Each instance is added up in the same order whatever n is.
     """
-    n_inputs, places = rows.shape[1], rows.shape[0]
+    n_inputs, n_steps = rows.shape[1], rows.shape[0]
     for start in range(0, out.shape[2], TOGETHER):
-        for place in range(out.shape[0]):
+        for step in range(out.shape[0]):
             for output in range(out.shape[1]):
                 for j in range(start, start + TOGETHER):
-                    out[place, output, j] = bias[output]
+                    out[step, output, j] = bias[output]
                 for k in range(kernel.shape[0]):
-                    at = place + k - padding
-                    if at < 0 or at >= places:
+                    at = step + k - padding
+                    if at < 0 or at >= n_steps:
                         continue
                     for i in range(0, n_inputs - 3, 4):
                         w0, w1 = kernel[k, i, output], kernel[k, i + 1, output]
@@ -46,11 +46,11 @@ def _add_products(rows: Floats, kernel: Floats, bias: Floats, padding: int, out:
                         for j in range(start, start + TOGETHER):
                             first = w0 * rows[at, i, j] + w1 * rows[at, i + 1, j]
                             second = w2 * rows[at, i + 2, j] + w3 * rows[at, i + 3, j]
-                            out[place, output, j] += first + second
+                            out[step, output, j] += first + second
                     for i in range(n_inputs - n_inputs % 4, n_inputs):
                         weight = kernel[k, i, output]
                         for j in range(start, start + TOGETHER):
-                            out[place, output, j] += weight * rows[at, i, j]
+                            out[step, output, j] += weight * rows[at, i, j]
 
 
 def _sums(rows: Floats, kernel: Floats, bias: Floats, padding: int = 0) -> Floats:
@@ -89,7 +89,7 @@ def _convolution(config: Config, weights: Sequence[Floats], values: Floats) -> F
 def _max_pooling(config: Config, weights: Sequence[Floats], values: Floats) -> Floats:
     del weights
     _require(config, {"padding": "same", "pool_size": [2], "strides": [2]})
-    highest = values[::2].copy()  # where the number of places is odd, the last one stays alone
+    highest = values[::2].copy()  # where the number of steps is odd, the last one stays alone
     np.maximum(highest[: len(values) // 2], values[1::2], out=highest[: len(values) // 2])
     return highest
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
-from forewarn.features.prediction.history import SpanSums
 from forewarn.features.prediction.instances import latest_instances
 from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
@@ -245,9 +245,9 @@ def test_counts_are_drawn_alike_whether_their_hours_were_kept_or_are_read(tmp_pa
         frame.loc[rows_of(frame, last=30), "rows_remapped"] = np.nan
 
     read = evidence_of(fleet(change), tmp_path)
-    span_sums: dict[str, SpanSums] = {}
-    Measures.fit_values(read.plan, read.timeline, read.instances, span_sums)
-    kept = replace(read, span_sums=span_sums)
+    gathered = GatheredSums()
+    Measures.fit_values(read.plan, read.timeline, read.instances, gathered)
+    kept = replace(read, span_sums=gathered.sums(len(read.instances)))
     row = [read.timeline.records.serials[gpu] for gpu in read.instances.gpu].index(SICK)
     for channels in (("smart_5_raw", "rows_remapped"), ("temperature_gpu",)):
         drawn = [draw_chart(chart) for chart in charts_of(read, {row: channels})[row]]

@@ -20,6 +20,7 @@ from forewarn.pipelines.at_risk.review import review_lists, review_text
 from forewarn.pipelines.at_risk.score import contributions_of
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.storage import record_store
 from forewarn.pipelines.storage.record_store import RecordStore
 
 Write = Callable[[pd.DataFrame, Path], Path]
@@ -95,6 +96,20 @@ def test_reasons_name_the_counter_that_rises(folder: Path, fleet: pd.DataFrame) 
     page = (folder / "at_risk.html").read_text()
     assert page.count('class="course"') >= 1
     assert "course-own" in page
+
+
+@pytest.mark.parametrize("n_slices", [2, 64])
+def test_a_list_is_the_same_whether_records_are_read_in_slices_or_at_once(
+    records: Path, model: Path, folder: Path, tmp_path: Path, n_slices: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(record_store, "number_of_slices", lambda *_: n_slices)
+    assert _score(records, model, tmp_path) == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {path.name for path in (tmp_path / folder.name).iterdir()}
+    assert "<figcaption>temperature " in (folder / "at_risk.html").read_text()
+    for name in names:
+        assert (tmp_path / folder.name / name).read_bytes() == (folder / name).read_bytes()
 
 
 def _priced(config_text: str, tmp_path: Path, prices: str) -> tuple[str, str]:

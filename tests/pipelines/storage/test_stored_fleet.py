@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ from forewarn.models.prediction.training_set import (
     build_training_sets,
     known,
 )
+from forewarn.pipelines.at_risk.score import score_with_rules
+from forewarn.pipelines.config.settings import parse_settings
+from forewarn.pipelines.storage import record_store
 from forewarn.pipelines.storage.compaction import compact_date
 from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
 from forewarn.pipelines.storage.parquet_files import ParquetSource
@@ -85,6 +89,7 @@ def fleet_rows() -> pd.DataFrame:
             "temperature": 30 + power / 10 + rng.normal(0, 2, n),
             "power": np.where(rng.random(n) < 0.05, np.nan, power),
             "errors": rng.poisson(0.5, n).cumsum(),
+            "rows_remapped": ((gpu % 6 == 1) & (hour > 45)).cumsum(),
             "xid": rng.choice([0, 0, 0, 13, 48, 79], n),
             "expires": np.where(gpu % 2 == 0, "2026-03-01", "2027-01-01"),
         }
@@ -247,3 +252,45 @@ def test_compacted_files_are_read_in_slices_and_others_as_a_whole(
         compact_date(tmp_path / "records", date)
     files = store_of(tmp_path / "records").files()
     assert number_of_slices([ParquetSource(path) for _, path in files]) == 8
+
+
+SETTINGS = parse_settings(
+    {
+        "records": {"interval": "1h"},
+        "windows": {"length": 3, "horizon": 6, "step": 2},
+        "list": {"share": 0.5},
+        "features": {
+            **{kind: list(getattr(KINDS, kind)) for kind in FeatureKinds.__slots__},
+            "counter": ["errors", "rows_remapped"],
+            "history": [2, 5],
+            "peers": list(PLAN.peers),
+            "residuals": [],
+        },
+    },
+    name="a test",
+)
+
+
+def list_of_rules(folder: Path, out: Path) -> dict[str, bytes]:
+    written = score_with_rules(SETTINGS, folder, START.value + 65 * HOUR).write(out)
+    return {path.name: path.read_bytes() for path in written.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("form", "n_slices"), [("landed", 64), ("compacted", 5), ("late", 16), ("late", 1)]
+)
+def test_a_list_has_the_same_bytes_in_any_number_of_slices(
+    folders: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    n_slices: int,
+) -> None:
+    as_a_whole = list_of_rules(folders["landed"], tmp_path / "whole")
+    unscored = pd.read_csv(io.BytesIO(as_a_whole["unscored.csv"]))
+    assert "failed" in set(unscored["reason"])
+    page = as_a_whole["at_risk.html"].decode()
+    assert page.count('class="course"') >= 2
+
+    monkeypatch.setattr(record_store, "number_of_slices", lambda *_: n_slices)
+    assert list_of_rules(folders[form], tmp_path / "sliced") == as_a_whole

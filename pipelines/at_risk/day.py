@@ -1,0 +1,146 @@
+"""The records of a daily list: measured slice by slice, a few rows of each GPU stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.instances import (
+    Instances,
+    instances_of_slice,
+    latest_instances,
+)
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.failures import Failures
+from forewarn.features.records.few_rows import few_rows, joined_slices
+from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
+from forewarn.pipelines.at_risk.code_events import CodeEvents
+from forewarn.pipelines.storage.record_store import RecordStore
+
+__all__ = ["Day", "DayRecords"]
+
+Rows = npt.NDArray[np.int64]
+
+
+class DayRecords(NamedTuple):
+    """The newest instance of every GPU among a few rows, and its events of codes.
+
+    Attributes
+    ----------
+    fleet : Fleet
+        What columns of numbers are read from.
+    timeline : Timeline
+        A few rows of each GPU.
+    instances : Instances
+        Of the timeline.
+    events : dict of CodeEvents
+    """
+
+    fleet: Fleet
+    timeline: Timeline
+    instances: Instances
+    events: dict[str, CodeEvents]
+
+
+class _Part(NamedTuple):
+    """What stays of a slice: a few rows, which of all instances it has, and their rows."""
+
+    few: FleetSlice
+    rows: Rows
+    instances: Instances
+    events: dict[str, CodeEvents]
+
+
+class Day:
+    """A `Fleet` that notes, while its slices are measured, what a list needs beside.
+
+    Parameters
+    ----------
+    fleet : Fleet
+    instances : Instances
+        The newest of every GPU.
+    plan : Plan
+    """
+
+    def __init__(self, fleet: Fleet, instances: Instances, plan: Plan) -> None:
+        self._fleet, self.instances, self._plan = fleet, instances, plan
+        self._parts: list[_Part] = []
+        self._whole: DayRecords | None = None
+
+    @classmethod
+    def of(cls, store: RecordStore, plan: Plan, at: int, step: int) -> Day:
+        """Find the instances that end within a step before `at`."""
+        look = partial(latest_instances, window_records=plan.window_records, since=at - step)
+        # Without hours to add up nothing is measured by slices.
+        hourly = bool(plan.history or plan.peers or plan.residuals)
+        fleet = store.read_recent(at - step - plan.reach, at, look, sliced=hourly)
+        if isinstance(fleet, Timeline):
+            return cls._of_timeline(fleet, look(fleet), plan)
+        return cls(fleet, fleet.instances, plan)
+
+    @classmethod
+    def _of_timeline(cls, timeline: Timeline, instances: Instances, plan: Plan) -> Day:
+        """Let go of all other rows at once: the whole of them would be in memory."""
+        events = CodeEvents.of_plan(timeline, instances, plan)
+        few, left = timeline.narrowed(_windows(instances, plan))
+        inside = instances.at_rows(np.searchsorted(left, instances.row))
+        day = cls(few, inside, plan)
+        day._whole = DayRecords(few, few, inside, events)
+        return day
+
+    @property
+    def serials(self) -> tuple[str, ...]:
+        """The serials of all GPUs, sorted."""
+        return self._fleet.serials
+
+    @property
+    def failures(self) -> Failures:
+        """One row per failure, by GPU of the fleet and time."""
+        return self._fleet.failures
+
+    @property
+    def n_slices(self) -> int:
+        """How many slices there are."""
+        return self._fleet.n_slices
+
+    def slices(self) -> Iterator[FleetSlice]:
+        """Read one slice after another, and note what stays of each."""
+        for part in self._fleet.slices():
+            if self._whole is None:
+                self._parts.append(self._noted(part))
+            yield part
+            del part  # or two slices would be in memory at a time
+
+    def _noted(self, part: FleetSlice) -> _Part:
+        rows, inside = instances_of_slice(part, len(self.serials), self.instances)
+        events = CodeEvents.of_plan(part.timeline, inside, self._plan)
+        few, left = few_rows(part, inside.row)
+        return _Part(few, rows, inside.at_rows(np.searchsorted(left, inside.row)), events)
+
+    def records(self) -> DayRecords:
+        """Return what was noted, after all slices were read."""
+        if self._whole is None:
+            self._whole = self._joined()
+        return self._whole
+
+    def _joined(self) -> DayRecords:
+        timeline, numbers = joined_slices(self._fleet, [part.few for part in self._parts])
+        row = np.empty(len(self.instances), dtype=np.int64)
+        for part, of_part in zip(self._parts, numbers, strict=True):
+            row[part.rows] = of_part[part.instances.row]
+        events = {
+            name: CodeEvents.joined(
+                [(part.events[name], part.rows) for part in self._parts], self.instances.end
+            )
+            for name in self._plan.kinds.code
+        }
+        return DayRecords(self._fleet, timeline, self.instances.at_rows(row), events)
+
+
+def _windows(instances: Instances, plan: Plan) -> Rows:
+    """Return the rows of each instance's window, shape (n, length)."""
+    return np.asarray(instances.row[:, None] + np.arange(1 - plan.window_records, 1))
