@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from forewarn.features.prediction.inputs import Columns, Inputs
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
 from forewarn.models.prediction.row_parts import in_parts, row_parts
+from forewarn.models.prediction.trees.plain_trees import PlainTrees
 from forewarn.models.prediction.trees.tree_text import check_tree_text
 
 __all__ = ["TreeModel"]
@@ -34,6 +35,8 @@ _PARAMETERS = {
 class TreeModel:
     """A failure model of 200 boosted trees; its children say on which columns.
 
+    LightGBM grows them and sets the form of their file; scoring does without.
+
     Parameters
     ----------
     seed : int
@@ -49,13 +52,16 @@ class TreeModel:
         Of the instances it was fitted to.
     feature_names : tuple of str
         Names of the columns of the table.
-    booster_ : lightgbm.Booster
+    text_ : str
+        The trees as LightGBM writes them.
+    trees_ : PlainTrees
     """
 
     parameters: ClassVar[Mapping[str, float]] = {}
     columns_: Columns
     feature_names: tuple[str, ...]
-    booster_: Any
+    text_: str
+    trees_: PlainTrees
 
     def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
         self.seed = seed
@@ -84,7 +90,8 @@ class TreeModel:
         weighted = loss_weights(labels, weights, self.positive_weight)
         data = lightgbm.Dataset(self.table(inputs), label=labels, weight=weighted)
         parameters = {**_PARAMETERS, **self.parameters, "seed": self.seed}
-        self.booster_ = lightgbm.train(parameters, data, _TREES)
+        self.text_ = lightgbm.train(parameters, data, _TREES).model_to_string()
+        self.trees_ = PlainTrees.of_text(self.text_)
         self.columns_, self.feature_names = inputs.columns, self.names(inputs)
         return self
 
@@ -93,9 +100,7 @@ class TreeModel:
         self.columns_.refuse_others(inputs.columns)
 
         def score(rows: slice) -> npt.NDArray[np.float64]:
-            table = self.table(inputs.take(rows))
-            # One thread for each part: LightGBM's own wait for each other by spinning.
-            return np.asarray(self.booster_.predict(table, num_threads=1), dtype=np.float64)
+            return self.trees_.score(self.table(inputs.take(rows)))
 
         return in_parts(score, len(inputs))
 
@@ -113,7 +118,7 @@ class TreeModel:
             "columns": self.columns_.to_dict(),
             "feature_names": self.feature_names,
         }
-        (folder / _TREES_FILE).write_text(self.booster_.model_to_string(), encoding="utf-8")
+        (folder / _TREES_FILE).write_text(self.text_, encoding="utf-8")
         write_parameters(folder, parameters)
 
     @classmethod
@@ -125,15 +130,13 @@ class TreeModel:
         ValueError
             If the trees are damaged.
         """
-        import lightgbm
-
         saved = read_parameters(folder)
         model = cls(
             seed=saved["seed"], purge=saved["purge"], positive_weight=saved["positive_weight"]
         )
         model.columns_ = Columns.from_dict(saved["columns"])
         model.feature_names = tuple(saved["feature_names"])
-        text = (folder / _TREES_FILE).read_text(encoding="utf-8")
-        check_tree_text(text, len(model.feature_names))
-        model.booster_ = lightgbm.Booster(model_str=text)
+        model.text_ = (folder / _TREES_FILE).read_text(encoding="utf-8")
+        check_tree_text(model.text_, len(model.feature_names))
+        model.trees_ = PlainTrees.of_text(model.text_)
         return model

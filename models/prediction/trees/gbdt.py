@@ -50,7 +50,7 @@ class GbdtModel(TreeModel):
         ndarray of shape (n, n_features)
             Shapley values of the trees: a row and a constant add up to the log odds of the score.
         """
-        leaves = LeafPaths.of_text(self.booster_.model_to_string())
+        leaves = LeafPaths.of_text(self.text_)
         parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
         for rows, table in self.tables(inputs):
             parts[rows] = shapley_values(leaves, table)

@@ -1,4 +1,4 @@
-"""The check of LightGBM's text before LightGBM reads it: it trusts every index in there."""
+"""The check of LightGBM's text before it is scored by: that trusts every index in there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["check_tree_text"]
+__all__ = ["DECISIONS", "check_tree_text"]
 
 Numbers = npt.NDArray[np.float64]
+
+DECISIONS = (0, 2, 8, 10)
+"""Kinds of a split: 8 says that what is missing goes a way of its own, 2 that this is the left."""
 
 _FIXED = {
     "version": "v4",
@@ -116,7 +119,9 @@ def _check_tree(fields: Mapping[str, str], n_columns: int) -> None:
         # The lowest bit of a decision type says that a split is on categories.
         raise ValueError("has categorical splits or linear leaves")
     _check_range("split_feature", tree["split_feature"], 0, n_columns - 1)
-    _check_range("decision_type", tree["decision_type"], 0, 15)
+    others = tree["decision_type"][~np.isin(tree["decision_type"], DECISIONS)]
+    if len(others):
+        raise ValueError(f"`decision_type` is {others[0]:.0f}, expected one of {DECISIONS}")
     for name in ("leaf_count", "internal_count"):
         _check_range(name, tree[name], 1, 2**31 - 1)
     _check_branches(tree["left_child"], tree["right_child"])

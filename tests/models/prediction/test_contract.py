@@ -323,14 +323,14 @@ def test_a_network_scores_as_keras_does(name: str) -> None:
     assert np.allclose(log_odds, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["cnn", "mlp", "lstm"])
-def test_a_loaded_network_scores_without_tensorflow(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_a_loaded_model_needs_no_library_that_trained_it(name: str, tmp_path: Path) -> None:
     shared(name).save(tmp_path)
     code = f"""
 import sys
 from pathlib import Path
 from forewarn.models.prediction.catalogue import load_model
 load_model({name!r}, Path({str(tmp_path)!r}))
-assert not {{"tensorflow", "keras"}} & set(sys.modules)
+assert not {{"tensorflow", "keras", "lightgbm", "sklearn"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
