@@ -8,12 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["hoeffding_bentkus", "longest_held", "running_bounds", "shortfall_evidence"]
+__all__ = [
+    "hoeffding_bentkus",
+    "longest_held",
+    "running_bounds",
+    "shortfall_evidence",
+    "worst_stretch",
+]
 
 Floats = npt.NDArray[np.float64]
-# Bets on how far off the promise is: small ones find small shortfalls, large ones large ones.
+# Bets on how far off a mean is: small ones find small differences, large ones large ones.
 _BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85])
 _PENALTY = -np.log1p(-_BETS) - _BETS
+# Each bets that so much of what was promised is missing.
+_MISSING = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 _STRETCH = 30  # a stretch to watch begins with every so many alerts
 
 
@@ -98,26 +106,6 @@ def longest_held(
     return held
 
 
-def _evidence(gained: Floats, expected: Floats) -> Floats:
-    """Return the mixed evidence after each value: an exponential supermartingale if means are <= 0.
-
-    For x - y >= -1 and a bet b in [0, 1), exp(b x - (-log(1-b) - b)(x - y)^2) has a mean of at
-    most exp(b E x), whatever y was predicted (Fan's inequality; Howard et al. 2021, empirical
-    Bernstein).
-    """
-    spread = np.cumsum((gained - expected) ** 2)
-    total = np.cumsum(gained)
-    exponents = _BETS[:, None] * total - _PENALTY[:, None] * spread
-    return np.asarray(np.exp(np.clip(exponents, -700.0, 700.0)).mean(axis=0))
-
-
-def _predicted(values: Floats, low: Floats, high: Floats) -> Floats:
-    """Predict each value by the mean of those before it, within its own limits."""
-    counted = np.arange(1, len(values) + 1)
-    before = np.concatenate([[0.0], np.cumsum(values)[:-1]]) / counted
-    return np.clip(before, low, high)
-
-
 def shortfall_evidence(
     promised: Floats, hit: npt.NDArray[np.bool_], weight: Floats | None = None
 ) -> Floats:
@@ -131,23 +119,49 @@ def shortfall_evidence(
     Parameters
     ----------
     promised : ndarray of shape (n,)
-        Chance of a failure, in the order in which the alerts were judged.
+        Chance of a failure below 1, in the order in which the alerts were judged.
     hit : ndarray of shape (n,), bool
     weight : ndarray of shape (n,), optional
         In (0, 1].
     """
     weights = np.ones(len(hit)) if weight is None else weight
-    shortfall = weights * (promised - hit)
-    evidence = np.zeros(len(hit))
-    starts = range(0, len(hit), _STRETCH)
-    for number, start in enumerate(starts, 1):
-        share = 1.0 / (number * (number + 1))
+    evidence, left = np.zeros(len(hit)), 1.0
+    for start, share in _stretches(len(hit)):
         evidence[:start] += share
         part = slice(start, None)
-        top = weights[part] * promised[part]
-        predicted = _predicted(shortfall[part], top - weights[part], top)
-        evidence[part] += share * _evidence(shortfall[part], predicted)
-    return evidence + 1.0 / (len(starts) + 1)
+        evidence[part] += share * _wealth(promised[part], hit[part], weights[part])
+        left -= share
+    return evidence + left
+
+
+def worst_stretch(
+    promised: Floats, hit: npt.NDArray[np.bool_], weight: Floats | None = None
+) -> int:
+    """Return where the stretch begins that is the strongest evidence after the last alert."""
+    weights = np.ones(len(hit)) if weight is None else weight
+    last = {
+        start: share * _wealth(promised[start:], hit[start:], weights[start:])[-1]
+        for start, share in _stretches(len(hit))
+    }
+    return max(last, key=lambda start: last[start])
+
+
+def _stretches(n: int) -> list[tuple[int, float]]:
+    """Return the begin of each stretch to watch, and its share of the level."""
+    starts = range(0, n, _STRETCH)
+    return [(start, 1.0 / (number * (number + 1))) for number, start in enumerate(starts, 1)]
+
+
+def _wealth(promised: Floats, hit: npt.NDArray[np.bool_], weights: Floats) -> Floats:
+    """Return what bets against a promise have won after each alert, 1 being staked.
+
+    A bet b multiplies its stake by 1 + b w (p - hit) / (1 - p): never below 0, and in the mean at
+    most 1 while the chance is at least p (Waudby-Smith and Ramdas, arXiv 2010.09686). With w = 1
+    that is the likelihood ratio of a precision of 1 - b times the promise.
+    """
+    odds = weights * (promised - hit) / (1.0 - promised)
+    won = np.log1p(_MISSING[:, None] * odds[None, :]).cumsum(axis=1)
+    return np.asarray(np.exp(np.minimum(won, 700.0)).mean(axis=0))
 
 
 def running_bounds(
@@ -168,6 +182,13 @@ def running_bounds(
     weights = np.ones(len(values)) if weight is None else weight
     low = _lower(values, weights, level / 2.0)
     return low, 1.0 - _lower(1.0 - values, weights, level / 2.0)
+
+
+def _predicted(values: Floats, low: Floats, high: Floats) -> Floats:
+    """Predict each value by the mean of those before it, within its own limits."""
+    counted = np.arange(1, len(values) + 1)
+    before = np.concatenate([[0.0], np.cumsum(values)[:-1]]) / counted
+    return np.clip(before, low, high)
 
 
 def _lower(values: Floats, weights: Floats, level: float) -> float:

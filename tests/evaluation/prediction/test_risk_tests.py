@@ -13,6 +13,7 @@ from forewarn.evaluation.prediction.risk_tests import (
     longest_held,
     running_bounds,
     shortfall_evidence,
+    worst_stretch,
 )
 
 
@@ -83,12 +84,21 @@ def test_a_promise_that_breaks_after_a_long_good_past_is_noticed() -> None:
     assert np.median(delays) < 90
 
 
-def test_evidence_of_alerts_that_all_fail_by_hand() -> None:
-    # The first value is predicted as 0, and every bet b gains b x + (log(1 - b) + b) x^2.
-    evidence = shortfall_evidence(np.array([0.5]), np.array([False]))
-    bets = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85])
-    mixed = np.exp(bets * 0.5 + (np.log1p(-bets) + bets) * 0.25).mean()
-    assert evidence[0] == pytest.approx(0.5 * mixed + 0.5)  # half of the level waits
+def test_evidence_of_two_alerts_by_hand() -> None:
+    # At even odds a bet b makes 1 + b of 1 where nothing fails, and 1 - b where a GPU does.
+    promised = np.array([0.5, 0.5])
+    evidence = shortfall_evidence(promised, np.array([False, True]))
+    assert evidence[0] == pytest.approx(0.5 * 1.5 + 0.5)  # half of the level waits
+    won = np.mean([(1 + b) * (1 - b) for b in (0.1, 0.3, 0.5, 0.7, 0.9)])
+    assert evidence[1] == pytest.approx(0.5 * won + 0.5)
+    weighted = shortfall_evidence(promised, np.array([False, True]), np.array([0.5, 1.0]))
+    assert weighted[0] == pytest.approx(0.5 * 1.25 + 0.5)
+
+
+def test_the_worst_stretch_is_where_the_precision_fell() -> None:
+    hit = np.array([True, False] * 100 + [False] * 60)
+    assert worst_stretch(np.full(260, 0.4), hit) == 210  # the first begin after the 200th
+    assert worst_stretch(np.full(30, 0.4), hit[:30]) == 0
 
 
 @given(st.lists(st.booleans(), max_size=80), st.sampled_from([0.05, 0.3]))
