@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -14,9 +14,17 @@ from forewarn.evaluation.prediction.risk_tests import (
     longest_held,
     running_bounds,
     shortfall_evidence,
+    worst_stretch,
 )
 
-__all__ = ["ENOUGH_JUDGED", "JudgedAlerts", "Promise", "PromiseState", "judge_promise"]
+__all__ = [
+    "ENOUGH_JUDGED",
+    "JudgedAlerts",
+    "Promise",
+    "PromiseChange",
+    "PromiseState",
+    "judge_promise",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,11 +86,40 @@ class JudgedAlerts:
     def __len__(self) -> int:
         return len(self.hit)
 
-    def since(self, start: int) -> JudgedAlerts:
-        """Return the alerts from a number on."""
+    def between(self, start: int, end: int | None = None) -> JudgedAlerts:
+        """Return the alerts from a number on, up to another one."""
+        part = slice(start, end)
         return JudgedAlerts(
-            self.promised[start:], self.hit[start:], self.position[start:], self.weight[start:]
+            self.promised[part], self.hit[part], self.position[part], self.weight[part]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseChange:
+    """A break, or a return of flags.
+
+    Attributes
+    ----------
+    judged : int
+        Alerts judged by then, in all.
+    length : float
+        How much of the list may call for action from then on: 0 is a break.
+    alerts, hits : int
+        What it was decided by: the last alerts, and how many of their GPUs failed.
+    expected : float
+        How many of them were to fail.
+    """
+
+    judged: int
+    length: float
+    alerts: int
+    hits: int
+    expected: float
+
+    @classmethod
+    def by(cls, alerts: JudgedAlerts, judged: int, length: float) -> PromiseChange:
+        """Make a change that some alerts, the last of `judged`, decide."""
+        return cls(judged, length, len(alerts), int(alerts.hit.sum()), float(alerts.promised.sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +138,8 @@ class Promise:
         Of the precision, at any time.
     length : float
         How much of the list may call for action: 0 while the promise is broken.
-    broken_at : tuple of int
-        Numbers of the alerts with which it broke.
+    changes : tuple of PromiseChange
+        In order; of two that follow each other one is a break.
     """
 
     state: PromiseState
@@ -112,7 +149,16 @@ class Promise:
     precision: float | None
     bounds: tuple[float, float]
     length: float
-    broken_at: tuple[int, ...]
+    changes: tuple[PromiseChange, ...]
+
+    @property
+    def broken_at(self) -> tuple[int, ...]:
+        """Numbers of the alerts with which it broke."""
+        return tuple(change.judged - 1 for change in self.changes if not change.length)
+
+    def length_after(self, n: int) -> float:
+        """Return how much of the list may call for action once `n` alerts are judged."""
+        return next((c.length for c in reversed(self.changes) if c.judged <= n), 1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -124,6 +170,7 @@ class Promise:
             "precision": self.precision,
             "bounds": list(self.bounds),
             "broken": len(self.broken_at),
+            "changes": [asdict(change) for change in self.changes],
         }
 
 
@@ -137,48 +184,57 @@ def judge_promise(alerts: JudgedAlerts) -> Promise:
     half of it for certain (`longest_held`; the level is shared among the attempts). Then the list
     is no longer than that, and the watch begins anew.
     """
-    start, length, broken = 0, 1.0, list[int]()
-    while (end := _breaks(alerts.since(start))) is not None:
-        broken.append(start + end)
-        start, length = start + end + 1, 0.0
-        forgiven = _forgiven(alerts.since(start))
-        if forgiven is None:
-            break
-        start, length = start + forgiven[0], forgiven[1]
-    watched = alerts.since(start)
-    enough = len(watched) >= ENOUGH_JUDGED or bool(broken)
+    start, length, changes = 0, 1.0, list[PromiseChange]()
+    while length and (watched := _until_break(alerts.between(start))) is not None:
+        start, length = start + len(watched), 0.0
+        by = watched.between(worst_stretch(_tolerated(watched), watched.hit, watched.weight))
+        changes.append(PromiseChange.by(by, start, length))
+        if (forgiven := _forgiven(alerts.between(start))) is not None:
+            by, length = forgiven
+            start += len(by)
+            changes.append(PromiseChange.by(by, start, length))
+    watched = alerts.between(start)
+    enough = len(watched) >= ENOUGH_JUDGED or bool(changes)
     state = PromiseState.HOLDS if enough else PromiseState.UNKNOWN
-    return _promise(watched, PromiseState.BROKEN if not length else state, length, broken)
+    return _promise(watched, state if length else PromiseState.BROKEN, length, changes)
 
 
-def _breaks(alerts: JudgedAlerts) -> int | None:
-    """Return the number of the alert with which the promise breaks."""
-    evidence = shortfall_evidence(_TOLERANCE * alerts.promised, alerts.hit, alerts.weight)
+def _tolerated(alerts: JudgedAlerts) -> Floats:
+    """Return the chances below which the promise is broken."""
+    return _TOLERANCE * alerts.promised
+
+
+def _until_break(alerts: JudgedAlerts) -> JudgedAlerts | None:
+    """Return the alerts up to the one with which the promise breaks."""
+    evidence = shortfall_evidence(_tolerated(alerts), alerts.hit, alerts.weight)
     strong = np.flatnonzero(evidence >= 1.0 / _LEVEL)
     strong = strong[strong >= ENOUGH_JUDGED - 1]
-    return int(strong[0]) if len(strong) else None
+    return alerts.between(0, int(strong[0]) + 1) if len(strong) else None
 
 
-def _forgiven(alerts: JudgedAlerts) -> tuple[int, float] | None:
-    """Return after how many alerts the promise is forgiven, and up to which length."""
+def _forgiven(alerts: JudgedAlerts) -> tuple[JudgedAlerts, float] | None:
+    """Return the alerts for which the promise is forgiven, and up to which length."""
     for attempt in range(1, len(alerts) // ENOUGH_JUDGED + 1):
-        n = attempt * ENOUGH_JUDGED
-        promised, hit, weight = alerts.promised[:n], alerts.hit[:n], alerts.weight[:n]
+        judged = alerts.between(0, attempt * ENOUGH_JUDGED)
         held = longest_held(
-            alerts.position[:n],
-            hit,
-            _FORGIVEN * promised,
+            judged.position,
+            judged.hit,
+            _FORGIVEN * judged.promised,
             lengths=_LENGTHS,
             level=_LEVEL / (attempt * (attempt + 1)),
-            weight=weight,
+            weight=judged.weight,
         )
-        if held and (weight * hit).sum() >= _TOLERANCE * (weight * promised).sum():
-            return n, held
+        hits = float((judged.weight * judged.hit).sum())
+        if held and hits >= float((judged.weight * _tolerated(judged)).sum()):
+            return judged, held
     return None
 
 
 def _promise(
-    alerts: JudgedAlerts, state: PromiseState, length: float, broken: Sequence[int]
+    alerts: JudgedAlerts,
+    state: PromiseState,
+    length: float,
+    changes: Sequence[PromiseChange],
 ) -> Promise:
     weight = alerts.weight
     total = float(weight.sum())
@@ -190,5 +246,5 @@ def _promise(
         precision=float((weight * alerts.hit).sum() / total) if total else None,
         bounds=running_bounds(alerts.hit.astype(np.float64), _LEVEL, weight),
         length=length,
-        broken_at=tuple(broken),
+        changes=tuple(changes),
     )

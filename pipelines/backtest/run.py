@@ -19,7 +19,8 @@ from forewarn.evaluation.prediction.backtest_figures import report_strategy
 from forewarn.evaluation.prediction.compared_rows import ComparedRows
 from forewarn.evaluation.prediction.daily_list import lists_of
 from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
-from forewarn.evaluation.prediction.list_worth import list_promise, list_worth
+from forewarn.evaluation.prediction.list_promise import list_promise
+from forewarn.evaluation.prediction.list_worth import list_worth
 from forewarn.evaluation.prediction.retraining_schedule import retraining_times
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk

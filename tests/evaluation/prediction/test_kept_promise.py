@@ -29,6 +29,7 @@ def test_a_promise_breaks_with_the_sixtieth_alert_at_the_earliest() -> None:
     assert promise.broken_at == (59,)
     assert promise.length == 0.0
     assert promise.judged == 0  # what comes after is judged for its way back
+    assert (promise.length_after(59), promise.length_after(60)) == (1.0, 0.0)
 
 
 def test_a_ranking_earns_its_way_back() -> None:
@@ -38,6 +39,10 @@ def test_a_ranking_earns_its_way_back() -> None:
     assert promise.state == PromiseState.HOLDS
     assert promise.length == 1.0
     assert promise.broken_at == (59,)
+    broken, returned = promise.changes
+    assert (broken.judged, broken.length, broken.alerts, broken.hits) == (60, 0.0, 60, 0)
+    assert broken.expected == pytest.approx(54)
+    assert (returned.judged, returned.length, returned.alerts, returned.hits) == (120, 1.0, 60, 30)
     again = judge_promise(JudgedAlerts.of(promised + [0.9] * 120, bad + good + [False] * 120))
     assert again.state == PromiseState.BROKEN
     assert len(again.broken_at) == 2
@@ -81,3 +86,9 @@ def test_a_drift_to_a_third_is_detected() -> None:
         promise = judge_promise(JudgedAlerts.of(np.full(400, 0.4), rng.random(400) < chance))
         broken += promise.state == PromiseState.BROKEN
     assert broken >= 25
+
+
+def test_a_break_names_the_alerts_that_fell_short_and_not_the_good_ones_before() -> None:
+    alerts = JudgedAlerts.of([0.4] * 400, [True, False] * 100 + [False] * 200)
+    (broken,) = judge_promise(alerts).changes
+    assert (broken.alerts, broken.hits) == (broken.judged - 210, 0)

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.evaluation.prediction.action_costs import ActionCosts
-from forewarn.evaluation.prediction.kept_promise import PromiseState
-from forewarn.evaluation.prediction.list_worth import list_promise, list_worth
+from forewarn.evaluation.prediction.list_worth import list_worth
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
@@ -109,16 +108,6 @@ def test_without_prices_there_are_no_gpu_hours() -> None:
 def test_without_a_blend_there_is_no_curve() -> None:
     frame = table().frame.drop(columns="score_blend")
     assert list_worth(ScoreTable(frame, table().protocol), PRICES, 0.5) is None
-
-
-def test_a_backtest_follows_the_promise_of_its_lists() -> None:
-    promise = list_promise(table(), None)
-    assert promise is not None
-    assert (promise.state, promise.judged, promise.hits) == (PromiseState.UNKNOWN, 5, 1)
-    assert promise.promised == pytest.approx((0.5 + 2 * 0.15 + 2 * 0.03) / 5)
-    late = list_promise(table(calibrated=False), None)
-    assert late is not None
-    assert late.judged == 0
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=9))

@@ -1,0 +1,108 @@
+"""What became of the promise of daily lists through a backtest, and what its brake stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.prediction.action_costs import ActionCosts
+from forewarn.evaluation.prediction.kept_promise import JudgedAlerts, Promise, judge_promise
+from forewarn.evaluation.prediction.ranked_days import (
+    RANKED_BY,
+    ListedAlerts,
+    RankedDays,
+    listed_alerts,
+)
+from forewarn.evaluation.prediction.score_table import ScoreTable
+
+__all__ = ["ListPromise", "list_promise"]
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPromise:
+    """The alerts of a backtest, and what could be said of their promise when each was raised.
+
+    Attributes
+    ----------
+    promise : Promise
+        When all alerts are judged.
+    raised_at : ndarray of shape (n,)
+        When each alert was raised, in order.
+    promised : ndarray of shape (n,)
+    hit, flagged : ndarray of shape (n,), bool
+        The GPU failed in time; it called for action, by what was known when it was raised.
+    horizon : int
+        Nanoseconds after which an alert is judged.
+    """
+
+    promise: Promise
+    raised_at: Ints
+    promised: npt.NDArray[np.float64]
+    hit: Flags
+    flagged: Flags
+    horizon: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold: of the promise, of each change of it, and of each day."""
+        changes = [
+            {"date": _date(int(self.raised_at[change.judged - 1]) + self.horizon)} | asdict(change)
+            for change in self.promise.changes
+        ]
+        days = [
+            self._day(moment, self.raised_at == moment)
+            for moment in np.unique(self.raised_at).tolist()
+        ]
+        return self.promise.to_dict() | {"changes": changes, "days": days}
+
+    def _day(self, moment: int, of_day: Flags) -> dict[str, Any]:
+        return {
+            "date": _date(moment),
+            "alerts": int(of_day.sum()),
+            "expected": float(self.promised[of_day].sum()),
+            "hits": int(self.hit[of_day].sum()),
+            "flagged": int(self.flagged[of_day].sum()),
+            "flagged_hits": int((self.flagged & self.hit)[of_day].sum()),
+        }
+
+
+def list_promise(table: ScoreTable, costs: ActionCosts | None) -> ListPromise | None:
+    """Follow what the lists promised through a backtest, in windows with fitted probabilities.
+
+    Every alert stayed in service there, so all weigh the same. None without probabilities.
+    """
+    if RANKED_BY not in table.scores or "probability" not in table.frame:
+        return None
+    ranking = RankedDays.of(table, RANKED_BY)
+    chosen = ranking.chosen(table.protocol.share, costs)
+    if "calibrated" in table.frame:
+        chosen &= table.frame["calibrated"].to_numpy(bool)[table.days.row]
+    alerts, horizon = listed_alerts(table, chosen), table.protocol.horizon
+    rank, size = _ranks(ranking, chosen, alerts)
+    promised = table.frame["probability"].to_numpy(float)[alerts.row]
+    promise = judge_promise(JudgedAlerts.of(promised, alerts.hit, np.minimum(1.0, rank / size)))
+    # What a list knew: the alerts whose horizon was over by then.
+    judged = np.searchsorted(alerts.raised_at, alerts.raised_at - horizon, side="right")
+    length = np.array([promise.length_after(n) for n in judged.tolist()], dtype=np.float64)
+    flagged = rank <= np.ceil(length * size)
+    return ListPromise(promise, alerts.raised_at, promised, alerts.hit, flagged, horizon)
+
+
+def _ranks(ranking: RankedDays, chosen: Flags, alerts: ListedAlerts) -> tuple[Ints, Ints]:
+    """Return the rank of each alert on its list, and how long that list is."""
+    row, day = ranking.table.days.row[chosen], ranking.table.days.day[chosen]
+    listed = zip(row.tolist(), day.tolist(), strict=True)
+    rank_of = dict(zip(listed, ranking.rank[chosen].tolist(), strict=True))
+    keys = zip(alerts.row.tolist(), alerts.raised_at.tolist(), strict=True)
+    rank = np.array([rank_of[key] for key in keys], dtype=np.int64)
+    days, sizes = np.unique(day, return_counts=True)
+    return rank, sizes[np.searchsorted(days, alerts.raised_at)]
+
+
+def _date(moment: int) -> str:
+    return str(np.datetime64(moment, "ns").astype("datetime64[D]"))
