@@ -29,6 +29,8 @@ class ListFigures:
         One per flagged GPU; None where rules flagged it.
     deadline : str
         The time by which the flagged GPUs are expected to fail, in words.
+    n_held_back : int
+        GPUs that are listed, and not flagged since past lists did not keep what they promised.
     """
 
     n_scored: int
@@ -38,6 +40,7 @@ class ListFigures:
     n_on_machines: int
     probabilities: Sequence[float | None]
     deadline: str
+    n_held_back: int = 0
 
     @property
     def n_flagged(self) -> int:
@@ -92,6 +95,8 @@ def headline(listed: ListFigures) -> Headline:
     """
     if not listed.n_scored:
         return _nothing_scored(listed)
+    if listed.n_held_back and not listed.n_flagged:
+        return _held_back(listed)
     if not listed.n_flagged:
         return _nothing_flagged(listed)
     title = plural(listed.n_flagged, "GPU")
@@ -112,6 +117,19 @@ def _nothing_flagged(listed: ListFigures) -> Headline:
         "No GPU is flagged",
         f"None of the {plural(listed.n_scored, 'scored GPU')} is on this list.",
         advice,
+        warning=_warning(listed),
+    )
+
+
+def _held_back(listed: ListFigures) -> Headline:
+    """Say that no flag is no good news: the list is not to be trusted."""
+    n = listed.n_held_back
+    return Headline(
+        "soon",
+        "No GPU is flagged: the chances of past lists did not hold",
+        f"The first {plural(n, 'GPU')} of the ranking would have been flagged. Whether "
+        f"{'it fails' if n == 1 else 'they fail'} is looked at, so that flags can come back.",
+        "Drain nothing because of this list, and do not take it for good news. Train anew.",
         warning=_warning(listed),
     )
 

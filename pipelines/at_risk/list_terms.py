@@ -11,7 +11,7 @@ import numpy.typing as npt
 from forewarn.evaluation.prediction.action_costs import ActionCosts
 from forewarn.evaluation.prediction.kept_promise import ENOUGH_JUDGED, Promise, PromiseState
 from forewarn.models.prediction.ensembles import top_k_count
-from forewarn.pipelines.rendering.templates import chance_text, count, plural
+from forewarn.pipelines.rendering.templates import amount, chance_text, count, plural
 
 __all__ = ["ACTION_WORDS", "Choice", "ListTerms"]
 
@@ -105,14 +105,29 @@ class ListTerms:
                 f"{ENOUGH_JUDGED} are needed."
             )
         past = (
-            f"{count(promise.judged)} past alerts are judged, {chance_text(promise.promised)} of "
-            f"them were to fail and {chance_text(promise.precision)} did"
+            f"{plural(promise.judged, 'past alert')} {'is' if promise.judged == 1 else 'are'} "
+            f"judged, {chance_text(promise.promised)} of them were to fail and "
+            f"{chance_text(promise.precision)} did"
         )
-        if promise.state == PromiseState.HOLDS:
+        if promise.state == PromiseState.BROKEN:
+            return self._broken_words(promise, past)
+        if not promise.changes:
             return f"The chances hold: {past}."
+        since = f": since then {past}" if promise.judged else ""
+        text = f"The promise was broken, and the ranking has earned its way back{since}."
+        if promise.length == 1.0:
+            return text
+        return f"{text} Only the first {100 * promise.length:.0f} % of the list call for action."
+
+    def _broken_words(self, promise: Promise, past: str) -> str:
+        """Say what broke the promise, what became of it since, and what to do."""
+        by = promise.changes[-1]
+        since = f" Since then {past}." if promise.judged else ""
         return (
-            f"The promise is broken: since then {past}. No GPU is flagged for action; the ranking "
-            "is made and judged on, so that it can earn its way back. Train anew."
+            f"The promise is broken: of {plural(by.alerts, 'past alert')} in a row "
+            f"{amount(by.expected, 1)} were to fail, and {count(by.hits)} did.{since} No GPU is "
+            "flagged for action; the ranking is made and judged on, so that it can earn its way "
+            "back. Train anew."
         )
 
     def summary(self) -> dict[str, Any]:

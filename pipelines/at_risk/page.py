@@ -44,6 +44,7 @@ _COLUMNS = [
     "window_end",
     "valid_until",
     "action",
+    "listed",
 ]
 _MEANING = {
     "stale": "no recent record: the agent, the machine or the GPU is silent",
@@ -171,6 +172,7 @@ def _figures(
         n_on_machines=sum(machine.n_gpus for machine in named),
         probabilities=[number(value) for value in probabilities],
         deadline=deadline,
+        n_held_back=int((table["listed"].eq(True) & ~table["flagged"]).sum()),
     )
 
 

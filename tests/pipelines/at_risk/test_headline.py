@@ -62,6 +62,15 @@ def test_a_quiet_list_is_no_good_news_while_gpus_are_silent() -> None:
     assert "silent" in found.advice
 
 
+def test_held_back_flags_are_no_good_news() -> None:
+    held_back = words([], n_held_back=8)
+    assert held_back.level == "soon"
+    assert held_back.title == "No GPU is flagged: the chances of past lists did not hold"
+    assert held_back.expectation.startswith("The first 8 GPUs of the ranking would have been")
+    assert "Nothing to drain" not in held_back.advice
+    assert words([0.2], n_held_back=8).level == "calm"
+
+
 def test_much_silence_is_part_of_the_headline() -> None:
     loud = words([0.9], n_scored=900, n_unscored=100, n_blind=100).warning
     assert loud == "100 GPUs (10 % of the fleet) sent no usable records: this list cannot see them."

@@ -190,7 +190,12 @@ def test_a_broken_promise_stops_the_flags_and_asks_for_a_training(
     assert list(table["rank"]) == list(range(1, len(table) + 1))
     summary = json.loads((tmp_path / f"date={AT}" / "summary.json").read_text())
     assert (summary["promise"]["state"], summary["promise"]["broken"]) == ("broken", 1)
-    assert "Train anew." in (tmp_path / f"date={AT}" / "at_risk.html").read_text()
+    page = (tmp_path / f"date={AT}" / "at_risk.html").read_text()
+    assert "of 60 past alerts in a row 48.0 were to fail, and 0 did." in page
+    assert "Since then 24 past alerts are judged" in page
+    assert "No GPU is flagged: the chances of past lists did not hold" in page
+    assert f"The first {table['listed'].sum()} of these" in page
+    assert "Nothing to drain" not in page
 
 
 def test_with_few_judged_alerts_the_page_cannot_tell(
