@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from forewarn.pipelines.backtest.figures import daily_list_figure, reliability_figure
+from forewarn.pipelines.backtest.promise import promise_section
 from forewarn.pipelines.backtest.report_results import (
     LEAD_ORDER,
     Estimate,
@@ -95,6 +96,7 @@ def render_report(report: Mapping[str, Any]) -> str:
         "fleet_verdicts": verdicts(fleet, lead),
         "daily": _daily_picture(best(ranked(fleet, lead), "ensemble", "model")),
         "worth": worth_section(report, lead),
+        "promise": promise_section(report, lead),
         "k": number(report.get("k")),
         "chance": _CHANCE,
         "prevalence": number(report.get("prevalence")),

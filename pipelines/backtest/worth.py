@@ -13,14 +13,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from forewarn.pipelines.rendering.drawing import COLOURS, WIDTH, inline_svg, own_style
 from forewarn.pipelines.rendering.templates import (
     amount,
-    chance_text,
     count,
     number,
     per_hundred,
     plural,
 )
 
-__all__ = ["promise_words", "worth_figure", "worth_section"]
+__all__ = ["worth_figure", "worth_section"]
 
 _WAYS = {
     "nothing": "Nothing",
@@ -36,11 +35,9 @@ def worth_section(report: Mapping[str, Any], lead: str) -> dict[str, Any]:
     worth = by_strategy.get(lead) if isinstance(by_strategy, Mapping) else None
     if not isinstance(worth, Mapping) or not worth.get("curve"):
         return {}
-    promises = report.get("promise")
-    promise = promises.get(lead) if isinstance(promises, Mapping) else None
-    sentences = [*_worth_words(worth, report), promise_words(promise)]
+    sentences = _worth_words(worth, report)
     return {
-        "sentences": [text for text in sentences if text],
+        "sentences": sentences,
         "failures": number(worth.get("failures")),
         "ways": _ways(worth),
         "svg": inline_svg(
@@ -85,23 +82,6 @@ def _brought(figures: Mapping[str, Any]) -> str:
         return text
     low, high = sorted((number(bound) or 0.0) * (1 if hours >= 0 else -1) for bound in bounds)
     return f"{text} ({count(low)} to {count(high)})"
-
-
-def promise_words(promise: object) -> str:
-    """Say whether the lists kept what their chances promised; empty where nobody knows of it."""
-    if not isinstance(promise, Mapping):
-        return ""
-    if promise["state"] == "cannot tell":
-        return (
-            "Cannot tell whether the chances of listed GPUs hold: "
-            f"{plural(promise['judged'], 'alert')} judged, 60 are needed."
-        )
-    figures = (
-        f"{chance_text(promise['promised'])} of {count(promise['judged'])} alerts were to fail, "
-        f"and {chance_text(promise['precision'])} did"
-    )
-    times = f" It broke {count(promise['broken'])} times." if promise["broken"] else ""
-    return f"The promise of the list is {promise['state']}: {figures}.{times}"
 
 
 def _ways(worth: Mapping[str, Any]) -> list[dict[str, Any]]:

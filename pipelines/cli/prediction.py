@@ -99,6 +99,7 @@ def add_backtest(commands: Commands) -> None:
 
 
 def _backtest(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.backtest.promise import promise_words
     from forewarn.pipelines.backtest.run import run_backtest
     from forewarn.pipelines.backtest.sentences import left_out_words
     from forewarn.pipelines.backtest.summary import backtest_summary
@@ -109,6 +110,9 @@ def _backtest(args: argparse.Namespace) -> int:
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
     if left_out := left_out_words(report):
         note(left_out)
+    for strategy, promise in report["promise"].items():
+        if promise and promise["broken"]:
+            note(f"{strategy}: {' '.join(promise_words(promise))}")
     print(backtest_summary(report), end="\n\n")
     say(f"wrote {args.out}/report.html, report.json and the scores")
     return 0

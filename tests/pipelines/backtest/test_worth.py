@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.short_summary import lead_sentences, short_table
-from forewarn.pipelines.backtest.worth import promise_words, worth_figure, worth_section
+from forewarn.pipelines.backtest.worth import worth_figure, worth_section
 
 COSTS = {"failure": 400.0, "prevented_share": 0.5, "actions": [["avoid", 2.0], ["drain", 30.0]]}
 
@@ -42,18 +40,10 @@ def worth(costs: dict[str, Any] | None = COSTS) -> dict[str, Any]:
     }
 
 
-def promise(state: str, judged: int = 70, broken: int = 0) -> dict[str, Any]:
-    return {
-        "state": state, "judged": judged, "hits": 5, "promised": 0.1, "precision": 0.07,
-        "bounds": [0.0, 0.3], "broken": broken,
-    }  # fmt: skip
-
-
 def report(**changed: Any) -> dict[str, Any]:
     return {
         "k": 0.02,
         "worth": {"variable": worth()},
-        "promise": {"variable": promise("kept")},
     } | changed
 
 
@@ -66,7 +56,6 @@ def test_sentences_say_what_was_chosen_and_what_the_top_k_would_have_cost() -> N
         "top K (2 % of the fleet a day) would have cost 12,345 GPU-hours (12,245 to 12,445) a month"
         in text
     )
-    assert "The promise of the list is kept: 10 % of 70 alerts were to fail, and 7.0 % did." in text
     labels = [way["label"] for way in section["ways"]]
     assert labels[0] == "Nothing"
     assert labels[-1] == "What its chance justifies"
@@ -79,18 +68,6 @@ def test_without_prices_there_are_no_hours_and_no_third_panel() -> None:
     assert section["ways"] == []
     assert len(worth_figure(worth(None)).axes) == 2
     assert len(worth_figure(worth()).axes) == 3
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        ("cannot tell", "Cannot tell whether the chances of listed GPUs hold: 9 alerts judged"),
-        ("broken", "The promise of the list is broken"),
-    ],
-)
-def test_words_of_a_promise(state: str, words: str) -> None:
-    assert promise_words(promise(state, 9, 2)).startswith(words)
-    assert promise_words(None) == ""
 
 
 def test_a_report_of_an_older_version_has_no_such_section() -> None:

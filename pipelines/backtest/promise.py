@@ -1,0 +1,132 @@
+"""The part of a report that asks whether the lists kept what their chances promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, groupby
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from forewarn.pipelines.rendering.drawing import (
+    COLOURS,
+    WIDTH,
+    date_ticks,
+    inline_svg,
+    legend_above,
+    new_figure,
+    own_style,
+)
+from forewarn.pipelines.rendering.templates import (
+    amount,
+    as_time,
+    chance_text,
+    count,
+    day,
+    per_hundred,
+    plural,
+)
+
+__all__ = ["promise_figure", "promise_section", "promise_words"]
+
+
+def promise_section(report: Mapping[str, Any], lead: str) -> dict[str, Any]:
+    """Return sentences and picture of the leading strategy; empty where nobody knows of it."""
+    promises = report.get("promise")
+    promise = promises.get(lead) if isinstance(promises, Mapping) else None
+    if not isinstance(promise, Mapping):
+        return {}
+    sentences, days = promise_words(promise), promise.get("days")
+    picture = ""
+    if days:
+        picture = inline_svg(
+            promise_figure(days),
+            name="promise",
+            title="Failures that were to follow listed GPUs, and that did",
+            description=" ".join(sentences),
+        )
+    return {"sentences": sentences, "svg": picture, "state": promise["state"]}
+
+
+def promise_words(promise: Mapping[str, Any]) -> list[str]:
+    """Say whether the lists kept what their chances promised, and when and why flags stopped."""
+    if promise["state"] == "cannot tell":
+        return [
+            "Cannot tell whether the chances of listed GPUs hold: "
+            f"{plural(promise['judged'], 'alert')} judged, 60 are needed."
+        ]
+    changes: Sequence[Mapping[str, Any]] = promise.get("changes") or ()
+    when = " at the end" if changes else ""
+    text = f"The promise of the list is {promise['state']}{when}"
+    if promise["judged"]:
+        since = " since then" if changes else ""
+        text += (
+            f": {chance_text(promise['promised'])} of {plural(promise['judged'], 'alert')}{since} "
+            f"were to fail, and {chance_text(promise['precision'])} did"
+        )
+    told = [_change_words(change) for change in changes]
+    return [f"{text}.", *told, *_stopped_words(promise.get("days") or ())]
+
+
+def _change_words(change: Mapping[str, Any]) -> str:
+    time = as_time(change["date"])
+    date = change["date"] if time is None else day(time)
+    broke = not change["length"]
+    text = (
+        f"It broke on {date}: of the last {plural(change['alerts'], 'alert')}"
+        if broke
+        else f"It was forgiven on {date}: of {plural(change['alerts'], 'further alert')}"
+    )
+    text += f" {amount(change['expected'], 1)} were to fail, and {count(change['hits'])} did. "
+    if broke:
+        return f"{text}From then on no GPU would have been flagged, and the page asks for training."
+    part = "all" if change["length"] == 1.0 else f"the first {per_hundred(change['length'])} %"
+    return f"{text}From then on {part} of the list would have been flagged again."
+
+
+def _stopped_words(days: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say which flags the brake stopped, and what that was worth."""
+    alerts, hits, flagged, right = (
+        sum(day[name] for day in days) for name in ("alerts", "hits", "flagged", "flagged_hits")
+    )
+    if flagged == alerts:
+        return []
+    return [
+        f"So {count(alerts - flagged)} of {plural(alerts, 'alert')} would have called for nothing, "
+        f"{count(hits - right)} of them before a failure. Of 100 that did call for action "
+        f"{per_hundred(right / flagged if flagged else None)} failed; without the brake "
+        f"{per_hundred(hits / alerts)}."
+    ]
+
+
+def promise_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw what was promised and what happened, added up by day; grey where flags are stopped.
+
+    Parameters
+    ----------
+    days : sequence of mapping
+        ``date``, ``alerts``, ``expected``, ``hits`` and ``flagged`` of each day.
+    """
+    times = [as_time(row["date"]) for row in days]
+    figure, axes = new_figure(WIDTH, 2.6)
+    with own_style():
+        stopped = [n for n, row in enumerate(days) if row["flagged"] < row["alerts"]]
+        for number, (_, run) in enumerate(
+            groupby(enumerate(stopped), lambda pair: pair[1] - pair[0])
+        ):
+            span = [n for _, n in run]
+            label = "flags stopped" if number == 0 else None
+            axes.axvspan(
+                span[0] - 0.5, span[-1] + 0.5, color=COLOURS["line"], linewidth=0, label=label
+            )
+        for name, label, colour, stroke in (
+            ("expected", "were to fail", "c2", (0, (4, 2))),
+            ("hits", "failed in time", "c1", "-"),
+        ):
+            total = list(accumulate(float(row[name]) for row in days))
+            axes.plot(total, color=COLOURS[colour], linestyle=stroke, linewidth=2.0, label=label)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("alerts, added up")
+        date_ticks(axes, [time for time in times if time is not None])
+        legend_above(axes)
+    return figure
