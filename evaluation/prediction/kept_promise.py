@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -174,7 +174,7 @@ class Promise:
         }
 
 
-def judge_promise(alerts: JudgedAlerts) -> Promise:
+def judge_promise(alerts: JudgedAlerts, *, length: float = 1.0) -> Promise:
     """Follow the alerts in their order, and say what became of the promise.
 
     It breaks when the evidence is strong that the precision is below 0.8 of what was promised
@@ -183,20 +183,21 @@ def judge_promise(alerts: JudgedAlerts) -> Promise:
     of it reach 0.8 of what they promise, and the precision of some length of the list is above
     half of it for certain (`longest_held`; the level is shared among the attempts). Then the list
     is no longer than that, and the watch begins anew.
+
+    Parameters
+    ----------
+    alerts : JudgedAlerts
+    length : float
+        How much of the list may call for action before the first of them: 0 if it is broken.
     """
-    start, length, changes = 0, 1.0, list[PromiseChange]()
-    while length and (watched := _until_break(alerts.between(start))) is not None:
-        start, length = start + len(watched), 0.0
-        by = watched.between(worst_stretch(_tolerated(watched), watched.hit, watched.weight))
-        changes.append(PromiseChange.by(by, start, length))
-        if (forgiven := _forgiven(alerts.between(start))) is not None:
-            by, length = forgiven
-            start += len(by)
-            changes.append(PromiseChange.by(by, start, length))
-    watched = alerts.between(start)
-    enough = len(watched) >= ENOUGH_JUDGED or bool(changes)
+    start, rest, changes = 0, alerts, list[PromiseChange]()
+    while (change := _break(rest) if length else _forgiveness(rest)) is not None:
+        start, length = start + change.judged, change.length
+        changes.append(replace(change, judged=start))
+        rest = alerts.between(start)
+    enough = len(rest) >= ENOUGH_JUDGED or bool(changes)
     state = PromiseState.HOLDS if enough else PromiseState.UNKNOWN
-    return _promise(watched, state if length else PromiseState.BROKEN, length, changes)
+    return _promise(rest, state if length else PromiseState.BROKEN, length, changes)
 
 
 def _tolerated(alerts: JudgedAlerts) -> Floats:
@@ -204,16 +205,20 @@ def _tolerated(alerts: JudgedAlerts) -> Floats:
     return _TOLERANCE * alerts.promised
 
 
-def _until_break(alerts: JudgedAlerts) -> JudgedAlerts | None:
-    """Return the alerts up to the one with which the promise breaks."""
+def _break(alerts: JudgedAlerts) -> PromiseChange | None:
+    """Return the break of the promise, decided by the stretch that is the strongest evidence."""
     evidence = shortfall_evidence(_tolerated(alerts), alerts.hit, alerts.weight)
     strong = np.flatnonzero(evidence >= 1.0 / _LEVEL)
     strong = strong[strong >= ENOUGH_JUDGED - 1]
-    return alerts.between(0, int(strong[0]) + 1) if len(strong) else None
+    if not len(strong):
+        return None
+    watched = alerts.between(0, int(strong[0]) + 1)
+    worst = worst_stretch(_tolerated(watched), watched.hit, watched.weight)
+    return PromiseChange.by(watched.between(worst), len(watched), 0.0)
 
 
-def _forgiven(alerts: JudgedAlerts) -> tuple[JudgedAlerts, float] | None:
-    """Return the alerts for which the promise is forgiven, and up to which length."""
+def _forgiveness(alerts: JudgedAlerts) -> PromiseChange | None:
+    """Return after how many alerts the promise is forgiven, and up to which length."""
     for attempt in range(1, len(alerts) // ENOUGH_JUDGED + 1):
         judged = alerts.between(0, attempt * ENOUGH_JUDGED)
         held = longest_held(
@@ -226,7 +231,7 @@ def _forgiven(alerts: JudgedAlerts) -> tuple[JudgedAlerts, float] | None:
         )
         hits = float((judged.weight * judged.hit).sum())
         if held and hits >= float((judged.weight * _tolerated(judged)).sum()):
-            return judged, held
+            return PromiseChange.by(judged, len(judged), held)
     return None
 
 

@@ -121,13 +121,15 @@ class ListTerms:
 
     def _broken_words(self, promise: Promise, past: str) -> str:
         """Say what broke the promise, what became of it since, and what to do."""
-        by = promise.changes[-1]
+        why = "".join(
+            f": of {plural(by.alerts, 'past alert')} in a row {amount(by.expected, 1)} were to "
+            f"fail, and {count(by.hits)} did"
+            for by in promise.changes[-1:]
+        )
         since = f" Since then {past}." if promise.judged else ""
         return (
-            f"The promise is broken: of {plural(by.alerts, 'past alert')} in a row "
-            f"{amount(by.expected, 1)} were to fail, and {count(by.hits)} did.{since} No GPU is "
-            "flagged for action; the ranking is made and judged on, so that it can earn its way "
-            "back. Train anew."
+            f"The promise is broken{why}.{since} No GPU is flagged for action; the ranking is made "
+            "and judged on, so that it can earn its way back. Train anew."
         )
 
     def summary(self) -> dict[str, Any]:

@@ -20,16 +20,27 @@ from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.record_store import RecordStore
 
-__all__ = ["past_promise"]
+__all__ = ["past_promise", "watched_since"]
 
-_LOOK_BACK = 90 * DAY  # a quarter: older lists were made by other models on other hardware
-_COLUMNS = ("gpu_serial", "window_end", "probability", "rank", "listed")
+_EPOCH = 45 * DAY
+_COLUMNS = ("gpu_serial", "window_end", "probability", "rank", "listed", "flagged")
+
+
+def watched_since(at: int) -> int:
+    """Return the begin of the watch at a moment: 45 to 90 days before, and for 45 days the same.
+
+    Older lists were made by other models on other hardware. A begin that moves with each day would
+    be a new watch each day, and one of so many breaks by chance.
+    """
+    return (at // _EPOCH - 1) * _EPOCH
 
 
 def past_promise(lists: Path, store: RecordStore, at: int, horizon: int) -> Promise | None:
     """Judge what past lists promised, by what was known at a moment.
 
-    An alert counts if its GPU failed in time, or was still seen when the horizon was over.
+    An alert counts if its GPU failed in time, or was still seen when the horizon was over. Whether
+    flags were held back is read off the lists: the watch, or the way back, goes on from the last
+    list with which that changed, so that a break is forgiven and never forgotten.
 
     Parameters
     ----------
@@ -52,21 +63,41 @@ def past_promise(lists: Path, store: RecordStore, at: int, horizon: int) -> Prom
     keys = replace(store, kinds=FeatureKinds(), groups=())
     since = int(rows["end"].min()) - horizon
     records, failures = keys.read_known(since, at)
-    return judge_promise(_judged(rows, lay_out(records, failures), horizon))
+    timeline, first = lay_out(records, failures), _last_change(rows)
+    old, new = rows[rows["list"] < first], rows[rows["list"] >= first]
+    before, after = (
+        judge_promise(_judged(part, timeline, horizon), length=_length(part)) for part in (old, new)
+    )
+    # By what it broke, or came back, stays known.
+    known = [c for c in before.changes[-1:] if bool(c.length) == bool(_length(new))]
+    return replace(after, changes=(*known, *after.changes))
+
+
+def _last_change(rows: pd.DataFrame) -> int:
+    """Return the number of the first list since which flags are held back, or are not."""
+    flags = rows.groupby("list")["flagged"].any()
+    return int(flags.index[np.flatnonzero(flags != flags.shift())[-1]])
+
+
+def _length(rows: pd.DataFrame) -> float:
+    """Return how much of the first list called for action; of none, all of it."""
+    first = rows["list"] == rows["list"].min()
+    return float(rows.loc[first, "flagged"].mean()) if len(rows) else 1.0
 
 
 def _listed_rows(lists: Path, at: int) -> pd.DataFrame | None:
     """Return the listed rows of past lists by time: end, serial, chance and position."""
     frames = []
     for path in sorted(lists.glob("date=*/at_risk.parquet")):
-        if not iso(at - _LOOK_BACK)[:10] <= path.parent.name[5:] < iso(at)[:10]:
+        if not iso(watched_since(at))[:10] <= path.parent.name[5:] < iso(at)[:10]:
             continue
         table = read_parquet(path)
         usable = set(_COLUMNS) <= set(table.column_names)
         if not usable or ("hindsight" in table.column_names and pc.any(table["hindsight"]).as_py()):
             continue
         rows = table.select(list(_COLUMNS)).filter(table["listed"]).to_pandas()
-        frames.append(rows.assign(position=rows["rank"] / max(1, rows["rank"].max())))
+        position = rows["rank"] / max(1, rows["rank"].max())
+        frames.append(rows.assign(position=position, list=len(frames)))
     if not frames:
         return None
     rows = pd.concat(frames, ignore_index=True).dropna(subset=["probability"])

@@ -14,8 +14,10 @@ import pytest
 from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.features.prediction.instances import latest_instances
 from forewarn.features.records.timeline import lay_out
+from forewarn.features.time_units import DAY
 from forewarn.models.prediction.builtin_rules import evidence
 from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.at_risk.past_alerts import watched_since
 from forewarn.pipelines.at_risk.review import review_lists, review_text
 from forewarn.pipelines.at_risk.score import contributions_of
 from forewarn.pipelines.cli.main import main
@@ -196,6 +198,29 @@ def test_a_broken_promise_stops_the_flags_and_asks_for_a_training(
     assert "No GPU is flagged: the chances of past lists did not hold" in page
     assert f"The first {table['listed'].sum()} of these" in page
     assert "Nothing to drain" not in page
+
+
+@pytest.mark.parametrize(("flagged", "state"), [(False, "broken"), (True, "cannot tell")])
+def test_a_break_of_which_only_its_lists_tell_is_not_forgotten(
+    records: Path, fleet: pd.DataFrame, model: Path, tmp_path: Path, flagged: bool, state: str
+) -> None:
+    made = tmp_path / "date=2025-01-16"
+    made.mkdir()
+    end = pd.Timestamp("2025-01-16", tz="UTC") - pd.Timedelta("1h")
+    serials = sorted(set(fleet["gpu_serial"]))[:4]
+    past = pd.DataFrame({"gpu_serial": serials, "window_end": end, "probability": 0.01})
+    past = past.assign(rank=np.arange(1, 5), listed=True, flagged=flagged)
+    past.assign(valid_until=end + pd.Timedelta("1D")).to_parquet(made / "at_risk.parquet")
+    assert _score(records, model, tmp_path) == 0
+    summary = json.loads((tmp_path / f"date={AT}" / "summary.json").read_text())
+    assert summary["promise"]["state"] == state
+    assert (summary["flagged"] > 0) == flagged
+
+
+def test_the_watch_begins_at_the_same_moment_for_many_days() -> None:
+    start = 100 * 45 * DAY
+    assert watched_since(start) == watched_since(start + 45 * DAY - 1) == start - 45 * DAY
+    assert watched_since(start + 45 * DAY) == start
 
 
 def test_with_few_judged_alerts_the_page_cannot_tell(
