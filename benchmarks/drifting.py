@@ -145,8 +145,8 @@ def _median(values: Sequence[float | None]) -> str:
 
 def _print(rows: Sequence[Row]) -> None:
     """Print for each drift what its lists promised, and what each watch made of it."""
-    titles = "drift", "fleets", "promised, %", "watch", "broke before", "broke after"
-    titles += "alerts until then", "days", "came back", "flagged, %", "precision of these, %"
+    titles = ["drift", "fleets", "promised, %", "watch", "broke before", "broke after"]
+    titles += ["alerts until then", "days", "came back", "flagged, %", "precision of these, %"]
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for drift in DRIFTS:
         fleets = [row for row in rows if row["drift"] == drift]

@@ -113,7 +113,7 @@ def false_signs(past: Past) -> Drift:
         for serial, rows in frame.groupby("gpu_serial", observed=True).indices.items():
             if serial in plan:
                 start, number = plan[serial]
-                _copy_sign(frame, rows, start, signs[number])
+                _copy_sign(frame, np.asarray(rows), start, signs[number])
         return frame
 
     return drift
@@ -128,9 +128,9 @@ def _copy_sign(
     at = np.searchsorted(seen, age, side="right") - 1
     rows, age, at = rows[at >= 0], age[at >= 0], at[at >= 0]
     for column, rise in _rise(sign).items():
-        frame.iloc[rows, frame.columns.get_loc(column)] += rise.to_numpy()[at]
+        frame.loc[frame.index[rows], column] += rise.to_numpy()[at]
     code = np.where(age <= seen.iloc[-1], sign["xid"].fillna(0).to_numpy()[at], 0)
-    frame.iloc[rows[code > 0], frame.columns.get_loc("xid")] = code[code > 0]
+    frame.loc[frame.index[rows[code > 0]], "xid"] = code[code > 0]
 
 
 def _rise(records: pd.DataFrame) -> pd.DataFrame:

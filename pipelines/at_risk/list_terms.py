@@ -110,7 +110,7 @@ class ListTerms:
             f"{chance_text(promise.precision)} did"
         )
         if promise.state == PromiseState.BROKEN:
-            return self._broken_words(promise, past)
+            return self._broken_words(promise)
         if not promise.changes:
             return f"The chances hold: {past}."
         since = f": since then {past}" if promise.judged else ""
@@ -119,14 +119,20 @@ class ListTerms:
             return text
         return f"{text} Only the first {100 * promise.length:.0f} % of the list call for action."
 
-    def _broken_words(self, promise: Promise, past: str) -> str:
+    def _broken_words(self, promise: Promise) -> str:
         """Say what broke the promise, what became of it since, and what to do."""
         why = "".join(
             f": of {plural(by.alerts, 'past alert')} in a row {amount(by.expected, 1)} were to "
             f"fail, and {count(by.hits)} did"
             for by in promise.changes[-1:]
         )
-        since = f" Since then {past}." if promise.judged else ""
+        since = ""
+        if promise.promised is not None:
+            since = (
+                f" Since then, of {count(promise.judged)} more "
+                f"{amount(promise.promised * promise.judged, 1)} were to fail, and "
+                f"{count(promise.hits)} did."
+            )
         return (
             f"The promise is broken{why}.{since} No GPU is flagged for action; the ranking is made "
             "and judged on, so that it can earn its way back. Train anew."

@@ -87,7 +87,7 @@ def _length(rows: pd.DataFrame) -> float:
 
 def _listed_rows(lists: Path, at: int) -> pd.DataFrame | None:
     """Return the listed rows of past lists by time: end, serial, chance and position."""
-    frames = []
+    frames: list[pd.DataFrame] = []
     for path in sorted(lists.glob("date=*/at_risk.parquet")):
         if not iso(watched_since(at))[:10] <= path.parent.name[5:] < iso(at)[:10]:
             continue

@@ -194,7 +194,7 @@ def test_a_broken_promise_stops_the_flags_and_asks_for_a_training(
     assert (summary["promise"]["state"], summary["promise"]["broken"]) == ("broken", 1)
     page = (tmp_path / f"date={AT}" / "at_risk.html").read_text()
     assert "of 60 past alerts in a row 48.0 were to fail, and 0 did." in page
-    assert "Since then 24 past alerts are judged" in page
+    assert "Since then, of 24 more 19.2 were to fail, and 0 did." in page
     assert "No GPU is flagged: the chances of past lists did not hold" in page
     assert f"The first {table['listed'].sum()} of these" in page
     assert "Nothing to drain" not in page

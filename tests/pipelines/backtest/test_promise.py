@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.promise import promise_figure, promise_words
@@ -88,5 +90,6 @@ def test_the_page_says_first_that_the_chances_do_not_hold() -> None:
 def test_the_picture_shades_the_days_without_flags() -> None:
     (axes,) = promise_figure(DAYS).axes
     (shade,) = axes.patches
+    assert isinstance(shade, Rectangle)
     assert (shade.get_x(), shade.get_width()) == (1.5, 2.0)
-    assert [list(line.get_ydata())[-1] for line in axes.lines] == [36.0, 16.0]
+    assert [np.asarray(line.get_ydata())[-1] for line in axes.lines] == [36.0, 16.0]
