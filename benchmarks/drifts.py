@@ -127,8 +127,9 @@ def _copy_sign(
     seen = sign["timestamp"] - sign["timestamp"].iloc[0]
     at = np.searchsorted(seen, age, side="right") - 1
     rows, age, at = rows[at >= 0], age[at >= 0], at[at >= 0]
-    for column, rise in _rise(sign).items():
-        frame.loc[frame.index[rows], column] += rise.to_numpy()[at]
+    rises = _rise(sign)
+    for column in _COUNTERS:
+        frame.loc[frame.index[rows], column] += rises[column].to_numpy()[at]
     code = np.where(age <= seen.iloc[-1], sign["xid"].fillna(0).to_numpy()[at], 0)
     frame.loc[frame.index[rows[code > 0]], "xid"] = code[code > 0]
 
