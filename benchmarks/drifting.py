@@ -169,10 +169,11 @@ def main() -> None:
         "--rows", type=Path, required=True, help="JSON lines, one for each backtest"
     )
     parser.add_argument("--drifts", default=",".join(DRIFTS))
-    parser.add_argument("--gpus", type=int, default=2000)
-    parser.add_argument("--days", type=int, default=60)
-    parser.add_argument("--drift-day", type=int, default=30)
-    parser.add_argument("--share", type=float, default=0.005, help="of the fleet listed a day")
+    # Just below six million records, which a backtest reads at once; ten alerts a day.
+    parser.add_argument("--gpus", type=int, default=800)
+    parser.add_argument("--days", type=int, default=52)
+    parser.add_argument("--drift-day", type=int, default=26)
+    parser.add_argument("--share", type=float, default=0.0125, help="of the fleet listed a day")
     asked = parser.parse_args()
     for seed in map(int, asked.seeds.split(",")):
         done = {row["drift"] for row in _rows(asked.rows) if row["seed"] == seed}
