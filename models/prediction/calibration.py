@@ -22,13 +22,18 @@ __all__ = [
 _SLOPE_SD = 0.5
 _INTERCEPT_SD = 2.0
 _LEAST_SLOPE = 0.05
+_CEILING_SD = 1.0  # of its logarithm
+_CEILINGS = np.exp(-np.arange(0.25, 3.75, 0.25))  # down to 3 %
+_BINS = 400
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A straight line on the scale of log odds: it changes probabilities, not their order.
+    """A straight line on the scale of log odds, below a ceiling.
+
+    It changes probabilities, not their order.
 
     Attributes
     ----------
@@ -36,6 +41,8 @@ class Calibration:
         Positive. Below 1 for scores that are too sure.
     intercept : float
         Log odds added; below 0 where failures are rarer than in training.
+    ceiling : float
+        In (0, 1]: no probability is above it. Whoever shows every sign may still live on.
 
     >>> Calibration(1.0, 0.0).apply([0.25]).round(6).tolist()
     [0.25]
@@ -43,25 +50,29 @@ class Calibration:
 
     slope: float
     intercept: float
+    ceiling: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.slope < math.inf:
             raise ValueError(f"`slope` must be positive and finite, got {self.slope}.")
         if not math.isfinite(self.intercept):
             raise ValueError(f"`intercept` must be finite, got {self.intercept}.")
+        if not 0 < self.ceiling <= 1:
+            raise ValueError(f"`ceiling` must be in (0, 1], got {self.ceiling}.")
 
     def apply(self, scores: npt.ArrayLike) -> Floats:
         """Return the probabilities of scores in [0, 1]."""
-        return sigmoid(self.intercept + self.slope * logit(scores))
+        return self.ceiling * sigmoid(self.intercept + self.slope * logit(scores))
 
     def to_dict(self) -> dict[str, float]:
         """Return what JSON can hold."""
-        return {"slope": self.slope, "intercept": self.intercept}
+        return {"slope": self.slope, "intercept": self.intercept, "ceiling": self.ceiling}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, float]) -> Self:
         """Read what `to_dict` returned."""
-        return cls(slope=float(saved["slope"]), intercept=float(saved["intercept"]))
+        ceiling = float(saved.get("ceiling", 1.0))  # there was none before
+        return cls(float(saved["slope"]), float(saved["intercept"]), ceiling)
 
 
 def prior_correction(balance_trained: float, balance_true: float) -> Calibration:
@@ -94,12 +105,13 @@ def fit_calibration(
     start: Calibration,
     weights: npt.NDArray[np.float64] | None = None,
 ) -> Calibration:
-    """Fit slope and intercept on out-of-time scores at true prevalence (Platt scaling).
+    """Fit a calibration on out-of-time scores at true prevalence: Platt scaling, below a ceiling.
 
     A calibration span holds few failures, so both are pulled towards `start` by normal priors:
     standard deviation 0.5 for the slope, 2 for the intercept. A span without any failure is
     allowed and only lowers the intercept. The slope stays at least 0.05, because calibrating must
-    not turn the ranking round.
+    not turn the ranking round. A ceiling below 1 needs more than a straight line explains: its
+    logarithm has a half-normal prior of standard deviation 1.
 
     Parameters
     ----------
@@ -123,4 +135,69 @@ def fit_calibration(
         slope = _LEAST_SLOPE
         held = Evidence(design[:, 1:], outcomes, weights, _LEAST_SLOPE * log_odds)
         (intercept,) = maximum([held], centre[1:], spread[1:])
-    return Calibration(slope=float(slope), intercept=float(intercept))
+    line = Calibration(slope=float(slope), intercept=float(intercept))
+    if slope <= _LEAST_SLOPE or not outcomes.any():
+        return line  # there is no head that could end in a ceiling
+    return _below_ceiling(line, _Counts.of(log_odds, outcomes, weights), start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Scores in some hundred bins: mean log odds, weight of all, and weight of the failing."""
+
+    log_odds: Floats
+    total: Floats
+    failing: Floats
+
+    @classmethod
+    def of(cls, log_odds: Floats, outcomes: Floats, weights: Floats) -> _Counts:
+        low, high = float(log_odds.min()), float(log_odds.max())
+        numbers = ((log_odds - low) * (_BINS / max(high - low, 1e-9))).astype(np.int64)
+        sums = [
+            np.bincount(numbers, weights * values, minlength=_BINS + 1)
+            for values in (np.ones_like(log_odds), log_odds, outcomes)
+        ]
+        total, odds, failing = (part[sums[0] > 0] for part in sums)
+        return cls(odds / total, total, failing)
+
+
+def _below_ceiling(line: Calibration, counts: _Counts, start: Calibration) -> Calibration:
+    """Return the line, or one below a ceiling that explains the outcomes better."""
+    best, least = line, _loss(line, counts, start)[0]
+    for ceiling in _CEILINGS.tolist():
+        fitted = _fit_below(ceiling, best, counts, start)
+        loss, _ = _loss(fitted, counts, start)
+        if loss < least:
+            best, least = fitted, loss
+    return best
+
+
+def _fit_below(
+    ceiling: float, near: Calibration, counts: _Counts, start: Calibration
+) -> Calibration:
+    """Fit slope and intercept below a ceiling."""
+    from scipy.optimize import minimize  # it takes a while, and most commands do not fit
+
+    def loss(values: Floats) -> tuple[float, Floats]:
+        return _loss(Calibration(float(values[0]), float(values[1]), ceiling), counts, start)
+
+    first = [near.slope, near.intercept + math.log(near.ceiling / ceiling)]
+    limits = [(_LEAST_SLOPE, None), (None, None)]
+    slope, intercept = minimize(loss, first, jac=True, bounds=limits, method="L-BFGS-B").x
+    return Calibration(float(slope), float(intercept), ceiling)
+
+
+def _loss(fitted: Calibration, counts: _Counts, start: Calibration) -> tuple[float, Floats]:
+    """Return minus the log posterior, and its gradient by slope and intercept."""
+    share = sigmoid(fitted.intercept + fitted.slope * counts.log_odds)
+    chance = np.clip(fitted.ceiling * share, 1e-12, 1.0 - 1e-12)
+    living = counts.total - counts.failing
+    loss = -(counts.failing * np.log(chance) + living * np.log1p(-chance)).sum()
+    by_odds = living * chance * (1.0 - share) / (1.0 - chance) - counts.failing * (1.0 - share)
+    # Where chances are low, a ceiling and the intercept are the same factor.
+    drop = -math.log(fitted.ceiling)
+    off = np.array([fitted.slope - start.slope, fitted.intercept - drop - start.intercept])
+    spread = np.array([_SLOPE_SD, _INTERCEPT_SD])
+    loss += 0.5 * float(((off / spread) ** 2).sum()) + 0.5 * (drop / _CEILING_SD) ** 2
+    gradient = np.array([(by_odds * counts.log_odds).sum(), by_odds.sum()]) + off / spread**2
+    return float(loss), gradient

@@ -46,7 +46,7 @@ def test_slope_that_turns_the_order_round_is_refused() -> None:
 
 
 def test_json_keeps_every_bit() -> None:
-    calibration = Calibration(slope=1 / 3, intercept=-5.1)
+    calibration = Calibration(slope=1 / 3, intercept=-5.1, ceiling=1 / 7)
     assert Calibration.from_dict(json.loads(json.dumps(calibration.to_dict()))) == calibration
 
 
@@ -123,3 +123,34 @@ def test_less_weight_stays_closer_to_the_start() -> None:
     ]
     assert slopes[0] < slopes[1] < slopes[2]
     assert slopes[2] == pytest.approx(1.0, abs=1e-3)
+
+
+def saturating(n: int, ceiling: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]:
+    rng = np.random.default_rng(11)
+    log_odds = rng.normal(0.0, 3.0, n)
+    chance = ceiling / (1.0 + np.exp(4.0 - 1.5 * log_odds))
+    return 1.0 / (1.0 + np.exp(-log_odds)), (rng.random(n) < chance).astype(np.int8)
+
+
+def test_where_the_surest_scores_fail_no_more_often_a_ceiling_is_found() -> None:
+    scores, labels = saturating(60_000, 0.15)
+    fitted = fit_calibration(scores, labels, start=Calibration(1.0, -4.0))
+    assert 0.1 < fitted.ceiling < 0.25
+    head = np.argsort(-scores)[:3_000]
+    assert fitted.apply(scores[head]).mean() == pytest.approx(labels[head].mean(), abs=0.03)
+    assert fitted.apply(scores).mean() == pytest.approx(labels.mean(), rel=0.05)
+
+
+def test_a_straight_line_stays_one_and_so_do_few_failures() -> None:
+    scores, labels = saturating(60_000, 1.0)
+    assert fit_calibration(scores, labels, start=Calibration(1.0, -4.0)).ceiling == 1.0
+    few, rare = saturating(300, 0.15)
+    weights = np.full(len(few), 0.1)
+    fitted = fit_calibration(few, rare, start=Calibration(1.0, -4.0), weights=weights)
+    assert fitted.ceiling > 0.5
+
+
+def test_a_calibration_of_an_older_version_has_no_ceiling() -> None:
+    assert Calibration.from_dict({"slope": 0.9, "intercept": -4.0}) == Calibration(0.9, -4.0)
+    with pytest.raises(ValueError, match="`ceiling` must be in"):
+        Calibration(1.0, 0.0, 0.0)
