@@ -1,4 +1,4 @@
-"""Trivial and linear models that every other model has to beat."""
+"""Trivial models that every other model has to beat."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.inputs import Columns, Inputs
-from forewarn.models.prediction.bucket_scaling import InputScaling
-from forewarn.models.prediction.logistic_fit import LogisticFit, fit_logistic
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.parameter_file import read_parameters, write_parameters
-from forewarn.models.prediction.row_parts import in_parts
 
-__all__ = ["LastValueRule", "LogisticModel", "RandomModel"]
+__all__ = ["LastValueRule", "RandomModel"]
 
 
 class RandomModel:
@@ -178,81 +175,3 @@ def _area(
     order = np.argsort(risks)
     below = np.cumsum(negatives[order]) - negatives[order] / 2  # half of those at the same risk
     return float(positives[order] @ below / (positives.sum() * negatives.sum()))
-
-
-class LogisticModel:
-    """Logistic regression with a ridge penalty on the last record and the context.
-
-    Parameters
-    ----------
-    seed, purge
-        Not used: the optimum is unique.
-    positive_weight : float
-        Multiplies the weights of positives in the loss.
-
-    Attributes
-    ----------
-    columns_ : Columns
-        Of the instances it was fitted to.
-    scaling_ : InputScaling
-    fit_ : LogisticFit
-        Of the scaled last record, its share of missing channels, the scaled context and its share.
-    """
-
-    columns_: Columns
-    scaling_: InputScaling
-    fit_: LogisticFit
-
-    def __init__(self, *, seed: int, purge: int = 0, positive_weight: float = 1.0) -> None:
-        del seed, purge
-        self.positive_weight = positive_weight
-
-    def fit(
-        self,
-        inputs: Inputs,
-        labels: npt.NDArray[np.int8],
-        weights: npt.NDArray[np.float32],
-        ends: npt.NDArray[np.int64],
-    ) -> Self:
-        """Fit on n instances; `ends` is not used."""
-        del ends
-        self.columns_, self.scaling_ = inputs.columns, InputScaling.fit(inputs)
-        weighted = loss_weights(labels, weights, self.positive_weight)
-        self.fit_ = fit_logistic(self._table(inputs), labels, weighted)
-        return self
-
-    def score(self, inputs: Inputs) -> npt.NDArray[np.float64]:
-        """Return scores of shape (n,) in [0, 1]; high means likely to fail."""
-        self.columns_.refuse_others(inputs.columns)
-
-        def score(rows: slice) -> npt.NDArray[np.float64]:
-            return self.fit_.score(self._table(inputs.take(rows)))
-
-        return in_parts(score, len(inputs))
-
-    def _table(self, inputs: Inputs) -> npt.NDArray[np.float64]:
-        last = self.scaling_.sequence.apply(inputs.sequence[:, -1])
-        context = self.scaling_.context.apply(inputs.context)
-        return np.concatenate([last, context], axis=1, dtype=np.float64)
-
-    def save(self, folder: Path) -> None:
-        """Write JSON into an existing `folder`."""
-        parameters = {
-            "positive_weight": self.positive_weight,
-            "columns": self.columns_.to_dict(),
-            "scaling": self.scaling_.to_dict(),
-            "coefficients": self.fit_.coefficients.tolist(),
-            "intercept": self.fit_.intercept,
-        }
-        write_parameters(folder, parameters)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote."""
-        saved = read_parameters(folder)
-        model = cls(seed=0, positive_weight=saved["positive_weight"])
-        model.columns_ = Columns.from_dict(saved["columns"])
-        model.scaling_ = InputScaling.from_dict(saved["scaling"], model.columns_)
-        coefficients = np.array(saved["coefficients"], dtype=np.float64)
-        model.fit_ = LogisticFit(coefficients, saved["intercept"])
-        return model

@@ -51,7 +51,7 @@ def _class_of(name: str) -> _ModelClass:
 
             return LastValueRule
         case "logistic":
-            from forewarn.models.prediction.baselines import LogisticModel
+            from forewarn.models.prediction.logistic import LogisticModel
 
             return LogisticModel
         case "window_gbdt":

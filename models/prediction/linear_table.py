@@ -60,6 +60,11 @@ class LinearTable:
         columns -= np.asarray(self.centres)
         return columns
 
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of the table."""
+        return len(self.centres)
+
     def sources(self, columns: Columns) -> npt.NDArray[np.int64]:
         """Return which channel or context column each column of the table is of.
 
