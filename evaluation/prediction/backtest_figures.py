@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from forewarn.evaluation.bootstrap import interval
 from forewarn.evaluation.prediction.calibration_figures import calibration_figures
-from forewarn.evaluation.prediction.daily_list import Alerts, DayRows, raise_alerts
+from forewarn.evaluation.prediction.daily_list import Alerts, raise_alerts
 from forewarn.evaluation.prediction.ranking import accuracy, flag_precision, flag_recall
 from forewarn.evaluation.prediction.score_table import ENSEMBLES, ScoreTable
 from forewarn.evaluation.prediction.window_averages import (
@@ -22,7 +22,6 @@ from forewarn.evaluation.prediction.window_averages import (
     window_averages,
 )
 from forewarn.features.time_units import DAY
-from forewarn.models.prediction.ensembles import top_k_count
 from forewarn.models.prediction.reliability import Judged
 
 __all__ = [
@@ -129,7 +128,7 @@ def _precision_by_day(table: ScoreTable, method: str, sets: list[Ints]) -> list[
 def _fleet_protocol(table: ScoreTable, method: str, average: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of one method's daily lists at true prevalence."""
     days = table.days
-    listed = _listed(table, method, days)
+    listed = table.listed(method)
     rows, moments = days.row[listed], days.day[listed]
     alerts = raise_alerts(
         table.gpu[rows], moments, table.fails_at[rows], horizon=table.protocol.horizon
@@ -148,16 +147,6 @@ def _fleet_protocol(table: ScoreTable, method: str, average: dict[str, Any]) -> 
             for moment in np.unique(days.day).tolist()
         ],
     }
-
-
-def _listed(table: ScoreTable, method: str, days: DayRows) -> Ints:
-    """Return which of the day rows are on the lists, in order of time."""
-    listed = []
-    for moment in np.unique(days.day).tolist():
-        of_day = np.flatnonzero(days.day == moment)
-        size = top_k_count(table.protocol.share, len(of_day))
-        listed.append(of_day[table.ranks(method, days.row[of_day]) <= size])
-    return np.concatenate(listed) if listed else np.zeros(0, dtype=np.int64)
 
 
 def _alert_figures(table: ScoreTable, alerts: Alerts) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pandas as pd
 from forewarn.evaluation.bootstrap import machine_draws
 from forewarn.evaluation.prediction.daily_list import DayRows
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.ensembles import Committee, top_k_count
 from forewarn.models.prediction.reliability import Judged
 
 __all__ = ["ENSEMBLES", "Protocol", "ScoreTable"]
@@ -192,6 +192,15 @@ class ScoreTable:
     def ranks(self, method: str, rows: Ints) -> Ints:
         """Return the rank of each of `rows` by a method; 1 is the most at risk."""
         return self.protocol.committee.ranks(method, *self._taken(rows))
+
+    def listed(self, method: str) -> Ints:
+        """Return which of `days` are on the daily lists of a method, in order of time."""
+        listed = []
+        for moment in np.unique(self.days.day).tolist():
+            of_day = np.flatnonzero(self.days.day == moment)
+            size = top_k_count(self.protocol.share, len(of_day))
+            listed.append(of_day[self.ranks(method, self.days.row[of_day]) <= size])
+        return np.concatenate(listed) if listed else np.zeros(0, dtype=np.int64)
 
     def _taken(self, rows: Ints) -> tuple[dict[str, Floats], Ints]:
         """Return the scores of `rows`, and their order by serial and end."""
