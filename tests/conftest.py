@@ -141,6 +141,7 @@ lengths = ["4d", "6d"]
 [ensembles]
 parallel = ["gbdt", "mlp"]
 cascade = [["gbdt", 0.2], ["mlp", 0.1]]
+linear = 0.5
 [evaluation]
 k = 0.1
 [list]

@@ -40,6 +40,7 @@ lengths = ["8d"]
 parallel = [{models}]
 cascade = [["gbdt", 0.2]]
 rules = 1.0
+linear = 0.5
 [evaluation]
 k = 0.1
 [list]

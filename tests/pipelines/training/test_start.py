@@ -37,6 +37,7 @@ lengths = ["8d"]
 [ensembles]
 parallel = ["gbdt"]
 cascade = [["gbdt", 0.2]]
+linear = 0.5
 """
 FLOATS = '["temperature_gpu", "power_draw"]'
 
