@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["BASELINE_NAMES", "CASCADE_FIRST", "LINEAR", "MODEL_NAMES", "START", "kind_of"]
 
-LINEAR = "linear"  # votes beside the others in what ranks the list
+LINEAR = "linear"  # may vote beside the others in what ranks the list
 MODEL_NAMES = ("cnn", "mlp", "gbdt", "lstm", LINEAR)
 BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
 CASCADE_FIRST = "cascade_first"  # the cascade's first model, which has a loss of its own

@@ -29,8 +29,7 @@ from forewarn.pipelines.training.train import train_predictor
 __all__ = ["run_demo"]
 
 _STRATEGY = Strategy.EXPANDING
-# Trees and the linear model that votes beside them train in seconds where the networks take
-# minutes, and rank as well (docs/quality.md).
+# Trees train in seconds where the networks take minutes, and rank as well (docs/quality.md).
 _LIGHT = {"parallel": ["gbdt"], "cascade": [["gbdt", 0.02]]}
 _SHOWN = 3
 
@@ -73,7 +72,7 @@ def run_demo(out: Path, *, n_gpus: int, n_days: int, seed: int, full: bool = Fal
         Of the fleet.
     full : bool
         All models and strategies of the built-in configuration, and the table of all of them; else
-        trees and the linear model, trained anew each time on all of the past.
+        trees, trained anew each time on all of the past.
     """
     narrator = _Narrator()
     # Its size is in its name: a smaller fleet would keep the later days of a larger one.
