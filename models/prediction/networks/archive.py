@@ -44,7 +44,7 @@ def parts_of_network(network: Any) -> NetworkParts:
 
 def parts_of_archive(archive: bytes) -> NetworkParts:
     """Read the parts of a saved network; no code is looked for, and none would be run."""
-    import h5py  # type: ignore[import-untyped]  # brings no types
+    import h5py
 
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()
@@ -54,8 +54,19 @@ def parts_of_archive(archive: bytes) -> NetworkParts:
         for layer in file["layers"].values():
             # Those of an LSTM are its cell's.
             group = layer["cell/vars"] if "cell" in layer else layer["vars"]
-            weights[layer["vars"].attrs["name"]] = [group[str(i)][()] for i in range(len(group))]
+            values = [_own_values(group, str(number)) for number in range(len(group))]
+            weights[layer["vars"].attrs["name"]] = values
     return NetworkParts(config, weights)
+
+
+def _own_values(group: Any, name: str) -> Floats:
+    """Return an array that lies in this file itself: HDF5 can point to any file of the machine."""
+    import h5py
+
+    link = group.get(name, getlink=True)
+    if not isinstance(link, h5py.HardLink) or group[name].external or group[name].is_virtual:
+        raise ValueError(f"weights {group.name}/{name} lie in another file")
+    return np.asarray(group[name][()], dtype=np.float32)
 
 
 def archive_of(network: Any) -> bytes:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import io
 import json
+import zipfile
+from pathlib import Path
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -110,3 +114,21 @@ def test_weights_of_another_shape_are_refused() -> None:
     weights = {**parts.weights, "dense": [w[:-1] for w in parts.weights["dense"]]}
     with pytest.raises(ValueError, match=r"weights are \(1, 33, 16\), expected 34 inputs and 15"):
         PlainNetwork.of_parts(parts._replace(weights=weights))
+
+
+@pytest.mark.parametrize("kind", ["raw bytes", "link"])
+def test_weights_that_lie_in_another_file_are_refused(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(np.ones(4, dtype=np.float32).tobytes())
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        variables = file.create_group("layers/dense/vars")
+        variables.attrs["name"] = "dense"
+        if kind == "link":
+            variables["0"] = h5py.ExternalLink("other.h5", "/weights")
+        else:
+            variables.create_dataset("0", (4,), "f4", external=str(tmp_path / "other"))
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as members:
+        members.writestr("config.json", "{}")
+        members.write(tmp_path / "weights.h5", "model.weights.h5")
+    with pytest.raises(ValueError, match="vars/0 lie in another file"):
+        parts_of_archive(archive.getvalue())
