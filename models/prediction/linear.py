@@ -10,13 +10,20 @@ import numpy.typing as npt
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.models.prediction.linear_table import LinearTable
 from forewarn.models.prediction.logistic import LogisticModel
+from forewarn.models.prediction.logistic_fit import LogisticFit, fit_logistic
 
 __all__ = ["LinearModel"]
+
+Floats = npt.NDArray[np.float64]
 
 # Positives of one failure tell nearly the same, so that ten of them count for one observation; the
 # healthy together weigh what they weigh in the loss.
 _POSITIVES_OF_A_FAILURE = 10.0
-_VARIANCE = 0.3  # of the normal prior of a coefficient; columns reach from -1 to 1 at most
+# Of the normal prior of a coefficient, and of that of all columns together, in log odds for a
+# standard deviation among the healthy.
+_VARIANCE, _VARIANCE_TOGETHER = 0.003, 1.0
+# Of a column: what one instance in a thousand shows must not be worth thirty times as much.
+_LEAST_SPREAD = 0.05
 
 
 class LinearModel(LogisticModel):
@@ -25,6 +32,10 @@ class LinearModel(LogisticModel):
     The ridge penalty is that of a normal prior beside as many observations as there are failures,
     and not instances: trees and an ordinary regression take the positives of one failure for
     independent ones, and learn forty failures by heart (docs/quality.md).
+
+    It is so strong that a coefficient says little more than by how many standard deviations its
+    column differs between the failing and the healthy. How much all of them are worth together is
+    fitted afterwards: that is one number, for which a few failures are enough.
 
     Parameters
     ----------
@@ -45,10 +56,22 @@ class LinearModel(LogisticModel):
     table_: LinearTable
     _table_type: ClassVar[type[LinearTable]] = LinearTable
 
-    def _strength(self, labels: npt.NDArray[np.int8]) -> float:
-        observations = 2.0 * int((labels == 1).sum()) / _POSITIVES_OF_A_FAILURE
+    def _fitted(
+        self, columns: Floats, labels: npt.NDArray[np.int8], weights: npt.NDArray[np.float32]
+    ) -> LogisticFit:
+        """Fit a direction with a strong prior, then the size of the step along it."""
+        observations = 2.0 * (labels == 1).sum() / _POSITIVES_OF_A_FAILURE
         # The weights have a mean of 1, so that C is the variance times what one of them is worth.
-        return _VARIANCE * observations / len(labels)
+        worth = observations / len(labels)
+        among_healthy = np.where(labels == 0, weights, 0.0)
+        spread = np.maximum(_deviation(columns, among_healthy), _LEAST_SPREAD)
+        direction = fit_logistic(columns / spread, labels, weights, _VARIANCE * worth)
+        step = direction.coefficients / spread
+        along = np.einsum("ij,j->i", columns, step)
+        # 1: no column tells anything.
+        size = max(float(_deviation(along, among_healthy)), _LEAST_SPREAD * along.std()) or 1.0
+        together = fit_logistic(along[:, None] / size, labels, weights, _VARIANCE_TOGETHER * worth)
+        return LogisticFit(step * (together.coefficients[0] / size), together.intercept)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -69,3 +92,11 @@ class LinearModel(LogisticModel):
         added = np.zeros((len(inputs), len(self.feature_names)))
         np.add.at(added.T, sources[sources >= 0], parts.T[sources >= 0])
         return added
+
+
+def _deviation(values: Floats, weights: Floats) -> Floats:
+    """Return the standard deviation over the first axis."""
+    squares: Floats = np.average(
+        (values - np.average(values, axis=0, weights=weights)) ** 2, axis=0, weights=weights
+    )
+    return np.sqrt(squares)

@@ -106,14 +106,14 @@ class LogisticModel:
         del ends
         self.columns_, self.table_ = inputs.columns, self._table_type.fit(inputs)
         weighted = loss_weights(labels, weights, self.positive_weight)
-        table = self.table_.apply(inputs)
-        self.fit_ = fit_logistic(table, labels, weighted, self._strength(labels))
+        self.fit_ = self._fitted(self.table_.apply(inputs), labels, weighted)
         return self
 
-    def _strength(self, labels: Labels) -> float:
-        """Return the weight of the loss beside the penalty (`fit_logistic`)."""
-        del labels
-        return 1.0
+    def _fitted(
+        self, columns: Floats, labels: Labels, weights: npt.NDArray[np.float32]
+    ) -> LogisticFit:
+        """Return the regression on the columns of the table."""
+        return fit_logistic(columns, labels, weights, 1.0)
 
     def score(self, inputs: Inputs) -> Floats:
         """Return scores of shape (n,) in [0, 1]; high means likely to fail."""

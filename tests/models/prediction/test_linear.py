@@ -74,7 +74,42 @@ def test_few_failures_move_scores_little_and_many_do() -> None:
         scores = fitted(inputs, labels).score(inputs)
         spreads.append(np.ptp(logit(scores)))
         assert scores[labels == 1].min() > scores[labels == 0].max()
-    assert spreads[0] < 1.0 < spreads[1] < spreads[2]
+    assert spreads[0] < 3.0 < spreads[1] < spreads[2]
+
+
+def noisy(n: int, seed: int) -> tuple[Inputs, npt.NDArray[np.int8]]:
+    """One in 51 fails; of sixty columns one tells: it is high for four in ten of the failing."""
+    rng = np.random.default_rng(seed)
+    labels = (np.arange(n) % 51 == 0).astype(np.int8)
+    columns = rng.integers(1, LEVELS, (60, n), dtype=np.uint8)
+    columns[0] = np.where(rng.random(n) < np.where(labels == 1, 0.4, 0.01), 4, 1)
+    rest = np.ones((n, 2, 1), dtype=np.uint8)
+    names = tuple(f"c{i}" for i in range(60))
+    return Inputs(rest, columns.T.copy(), ("a",), names, (LEVELS,), (LEVELS,) * 60), labels
+
+
+def test_a_rare_sign_ranks_above_all_that_forty_failures_share_by_chance() -> None:
+    inputs, labels = noisy(51 * 40, seed=1)
+    model = fitted(inputs, labels, np.where(labels == 1, 50.0, 1.0).astype(np.float32))
+    others, _ = noisy(51 * 100, seed=2)
+    shows = others.context[:, 0] == 4
+    scores = model.score(others)
+    assert scores[shows].min() > scores[~shows].max()
+
+
+def test_a_sign_of_one_instance_alone_is_not_worth_more_than_one_of_many() -> None:
+    inputs, labels = signal(4_000)
+    context = np.where(np.arange(4_000) == 0, 4, 1).astype(np.uint8)[:, None]  # of a failing one
+    inputs = replace(inputs, context=context)
+    parts = fitted(inputs, labels).contributions(inputs)
+    assert parts[0, 1] < parts[0, 0] / 5
+
+
+def test_healthy_instances_that_are_all_alike_are_no_trouble() -> None:
+    labels = (np.arange(40) % 4 == 0).astype(np.int8)
+    inputs = windows([1] * 40, np.where(labels == 1, 3, 1).tolist(), [1] * 40)
+    scores = fitted(inputs, labels).score(inputs)
+    assert scores[labels == 1].min() > 0.5 > scores[labels == 0].max()
 
 
 def test_scores_do_not_depend_on_how_many_healthy_instances_share_their_weight() -> None:
