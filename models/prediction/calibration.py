@@ -157,7 +157,7 @@ class _Counts:
             np.bincount(numbers, weights * values, minlength=_BINS + 1)
             for values in (np.ones_like(log_odds), log_odds, outcomes)
         ]
-        total, odds, failing = (part[sums[0] > 0] for part in sums)
+        total, odds, failing = (part[sums[0] > 0].astype(np.float64) for part in sums)
         return cls(odds / total, total, failing)
 
 

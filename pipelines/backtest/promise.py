@@ -64,8 +64,8 @@ def promise_words(promise: Mapping[str, Any]) -> list[str]:
             f": {chance_text(promise['promised'])} of {plural(promise['judged'], 'alert')}{since} "
             f"were to fail, and {chance_text(promise['precision'])} did"
         )
-    told = [_change_words(change) for change in changes]
-    return [f"{text}.", *told, *_stopped_words(promise.get("days") or ())]
+    events = [_change_words(change) for change in changes]
+    return [f"{text}.", *events, *_stopped_words(promise.get("days") or ())]
 
 
 def _change_words(change: Mapping[str, Any]) -> str:
