@@ -148,7 +148,8 @@ def test_a_worker_killed_half_way_changes_nothing(slices: SliceMap, tmp_path: Pa
     assert [fields["date"] for fields in results] == [date for _, date, _ in items]
     for _, date, _ in items:
         compact_plainly((folders[1], date))
-    paths = [sorted(folder.rglob("*.*")) for folder in folders]
+    # The unfinished file of a process that is not yet gone is left to the next run.
+    paths = [sorted(folder.rglob("*.parquet")) for folder in folders]
     assert [len(few) for few in paths] == [3, 3]
     for ours, expected in zip(*paths, strict=True):
         assert ours.read_bytes() == expected.read_bytes()

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from forewarn.features.prediction.inputs import InstanceValues
+from forewarn.models.prediction.log_odds import logit
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.cli.main import main
 
@@ -71,7 +72,7 @@ def test_both_vote_for_as_much(site: list[str], tmp_path: Path) -> None:
     assert np.array_equal(scores["start_gbdt"], donor.scores(values)["gbdt"])
     assert not np.array_equal(scores["start_gbdt"], scores["gbdt"])
     votes = {"gbdt": 0.25, "linear": 0.25, "start_gbdt": 0.5}  # ours are one half, theirs the other
-    odds = sum(v * np.log(scores[name] / (1 - scores[name])) for name, v in votes.items())
+    odds = sum(v * logit(scores[name]) for name, v in votes.items())
     assert scores["blend"] == pytest.approx(1 / (1 + np.exp(-odds)))
     # The window of the 10th began before the other model was trained.
     assert trained.facts["calibrated_on"] == ["2025-01-13T00:00:00Z"]
