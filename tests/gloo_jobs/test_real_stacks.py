@@ -88,7 +88,8 @@ def test_a_stopped_rank_is_named_by_stacks_that_py_spy_took(job: str, tmp_path: 
     _, verdict = read_job(tmp_path / "jobs" / job).judge(clock.now())
     assert (verdict.kind, verdict.rank) == ("hang", STUCK)
     states = {probe.name: probe.state for probe in verdict.probes}
-    assert states == {"log": "blind", "stack": "idle"}  # the logs tell no times
+    # The logs tell no times.
+    assert states == {"log": "blind", "stack": "idle", "kernel": "idle"}
     says = " ".join(evidence.says for evidence in verdict.evidence)
     assert f"rank {STUCK} stands in read_shard" in says
     assert f"rank {STUCK} is in state T" in says
