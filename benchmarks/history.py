@@ -26,11 +26,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 HIGHEST_LOAD = 3.0
-# scaling takes an hour, and draws; ranking (of a measured_fleet), drifting (by drifts),
-# promise_streams and training_budget are about precision, and take minutes
+# scaling takes an hour, and draws; ranking (of a measured_fleet), committee,
+# drifting (by drifts), promise_streams and training_budget are about precision, and take minutes
 NO_BENCHMARKS = (
-    *("drifting", "drifts", "history", "measured_fleet", "promise_streams", "ranking"),
-    *("scaling", "training_budget"),
+    *("committee", "drifting", "drifts", "history", "measured_fleet", "promise_streams"),
+    *("ranking", "scaling", "training_budget"),
 )
 
 
