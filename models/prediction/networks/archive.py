@@ -44,7 +44,7 @@ def parts_of_network(network: Any) -> NetworkParts:
 
 def parts_of_archive(archive: bytes) -> NetworkParts:
     """Read the parts of a saved network; no code is looked for, and none would be run."""
-    import h5py
+    import h5py  # only here and below: most commands read no network
 
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()

@@ -17,6 +17,7 @@ from forewarn.evaluation.simulation.jobs.timeline import run_job
 from forewarn.models.diagnosis.blocked_ranks import sleeping_ranks
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.diagnosis.job_reading import read_job
+from forewarn.pipelines.diagnosis.kernel import KernelPart
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_job
 
@@ -70,7 +71,9 @@ def test_who_writes_a_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
     reading = read_job(tmp_path / "job")
     begin, end = (parse_moment(text) for text in truth["checkpoints"][-1])
     moments = range(begin + 10**9, end, 10 * 10**9)
-    asleep = [sleeping_ranks(reading.parts["kernel"].samples, at) for at in moments]  # type: ignore[attr-defined]
+    kernel = reading.parts["kernel"]
+    assert isinstance(kernel, KernelPart)
+    asleep = [sleeping_ranks(kernel.samples, at) for at in moments]
     assert max(seconds for each in asleep for _, seconds in each.values()) > 200
     for absent in ((), ("stacks",), ("stacks", "flight"), ("logs",)):
         kinds = {reading.without(absent).judge(at)[1].kind for at in moments}
