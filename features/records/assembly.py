@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,10 +10,9 @@ from functools import partial
 import pyarrow as pa
 
 from forewarn.features.records.column_files import ColumnFiles, NullCounts, RecordSource
-from forewarn.features.records.earlier_states import EarlierStates, all_states
+from forewarn.features.records.earlier_states import EarlierStates, PastStates
 from forewarn.features.records.file_check import (
     Keys,
-    States,
     Values,
     check_keys,
     check_values,
@@ -29,13 +27,14 @@ from forewarn.features.records.table import (
     MACHINE,
     SLOT,
     FeatureKinds,
+    IntArray,
     Records,
     RecordsError,
 )
 from forewarn.features.threads import in_threads, in_turn
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["RecordSource", "RecordsQuery", "assemble", "check_numbers"]
+__all__ = ["RecordSource", "RecordsQuery", "assemble", "check_numbers", "read_past"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,8 @@ class RecordsQuery:
 def assemble(
     sources: Sequence[RecordSource],
     query: RecordsQuery,
-    earlier: Sequence[RecordSource] = (),
     spacings: Spacings | None = None,
-) -> tuple[Records, States | None]:
+) -> Records:
     """Check files and make records of them.
 
     Parameters
@@ -91,16 +89,8 @@ def assemble(
     sources : sequence of RecordSource
         In the order of their names: of two rows of one GPU and time the later one wins.
     query : RecordsQuery
-    earlier : sequence of RecordSource
-        Files that hold rows before `query.start`; only what failed in those is read.
     spacings : Spacings, optional
         Of all slices of a fleet, if this is one: it alone says nothing of the interval.
-
-    Returns
-    -------
-    Records
-    States or None
-        Earlier rows of the GPUs that were failed in any of them; None if there is no such GPU.
 
     Raises
     ------
@@ -113,12 +103,8 @@ def assemble(
     pa.default_memory_pool().release_unused()  # it keeps what many threads have held
     with _naming(query.name):
         keys.number_gpus()
-    with ThreadPoolExecutor(1) as pool:
-        aligned = pool.submit(keys.align, query.interval, spacings)
-        failed = _failed_before(query, keys.serials, earlier)
-        with _naming(query.name):
-            aligned.result()
-    return _records(sources, query, keys), failed
+        keys.align(query.interval, spacings)
+    return _records(sources, query, keys)
 
 
 @contextmanager
@@ -130,15 +116,28 @@ def _naming(name: str) -> Iterator[None]:
         raise type(error)(f"{name}: {error}") from None
 
 
-def _failed_before(
-    query: RecordsQuery, serials: Sequence[str], earlier: Sequence[RecordSource]
-) -> States | None:
-    """Return what older rows say of the GPUs that were failed in any of them."""
-    states, read = EarlierStates(serials), partial(_read_earlier_keys, query)
-    for keys in in_turn(read, earlier):
-        if keys is not None and not states.add(keys):
-            return all_states(serials, [k for k in in_turn(read, earlier) if k is not None])
-    return states.states()
+def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
+    """Return what the rows of files before a moment say of the GPUs that were failed in any.
+
+    Parameters
+    ----------
+    files : sequence of RecordSource
+        In the order of their names.
+    moment : int, optional
+        Nanoseconds since 1970 UTC.
+
+    Raises
+    ------
+    RecordsError
+        If a file breaks the contract.
+    """
+    files = [file for file in files if FAILURE in file.schema.names]
+    states = EarlierStates()
+    for keys in in_turn(partial(_changes_before, moment), files):
+        if not states.add(keys):
+            every = in_turn(lambda file: _keys_within(file, None, moment), files)
+            return PastStates.of_all_rows(every)
+    return states.past()
 
 
 def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBuilder) -> Records:
@@ -150,8 +149,7 @@ def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBui
     # whole life.
     for name in (*names, *kinds.date):
         for number, values in enumerate(in_turn(partial(_read_text, query, name), sources)):
-            rows = keys.rows_of(number)
-            texts.put(name, rows.start, rows.stop - rows.start, values)
+            texts.put(name, keys.rows_of(number), *values)
     pa.default_memory_pool().release_unused()
     nulls = dict(texts.nulls)
     columns = ColumnFiles(sources, kinds, keys.as_read, nulls)
@@ -173,18 +171,25 @@ def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBui
 
 
 def _read_keys(query: RecordsQuery, source: RecordSource) -> Keys:
-    with source.columns() as columns:
-        keys = check_keys(columns, file=source.name, start=query.start, end=query.end)
+    keys = _keys_within(source, query.start, query.end)
     return keys if query.slices == (0, FINEST) else keys.of_slices(*query.slices)
 
 
-def _read_earlier_keys(query: RecordsQuery, source: RecordSource) -> Keys | None:
-    """Return the keys of a file before the start; None if it does not say what failed."""
+def _keys_within(source: RecordSource, start: int | None, end: int | None) -> Keys:
+    """Read the keys of a file, from its runs if there are any."""
+    runs = source.runs()
+    keys = None if runs is None else runs.keys(start, end)
+    if keys is not None:
+        return keys
     with source.columns() as columns:
-        if FAILURE not in columns.column_names:
-            return None
-        keys = check_keys(columns, file=source.name, end=query.start)
-    return keys if query.slices == (0, FINEST) else keys.of_slices(*query.slices)
+        return check_keys(columns, file=source.name, start=start, end=end)
+
+
+def _changes_before(moment: int | None, source: RecordSource) -> Keys:
+    """Return keys of a file before a moment, among which no change of state is missing."""
+    runs = source.runs()
+    ends = None if runs is None else runs.ends(moment)
+    return _keys_within(source, None, moment) if ends is None else ends
 
 
 def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
@@ -200,13 +205,23 @@ def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
             check_values(columns, file=source.name, kinds=FeatureKinds(float=doubtful))
 
 
-def _read_text(query: RecordsQuery, name: str, source: RecordSource) -> Values:
-    """Read a column of texts or dates of a file."""
+def _read_text(
+    query: RecordsQuery, name: str, source: RecordSource
+) -> tuple[Values, IntArray | None]:
+    """Read a column of texts or dates of a file, and of how many rows each value is.
+
+    None stands for one row each.
+    """
     kinds, optional = query.kinds.among({name}), query.optional
     kinds = FeatureKinds(categorical=kinds.categorical, date=kinds.date)
+    optional = tuple(text for text in optional if text == name)
+    runs = source.runs()
+    if runs is not None and name in runs.texts:
+        if name not in kinds.date:
+            return Values({}, {}, {}, {name: runs.text(name)}), runs.n_rows
+        return check_values(runs.table(name), file=source.name, kinds=kinds), runs.n_rows
     with source.columns() as columns:
-        optional = tuple(text for text in optional if text == name)
-        return check_values(columns, file=source.name, kinds=kinds, optional=optional)
+        return check_values(columns, file=source.name, kinds=kinds, optional=optional), None
 
 
 def _is_number(kind: pa.DataType) -> bool:

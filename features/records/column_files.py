@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Columns, put_numbers
+from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.number_columns import leave_out_no_codes
 from forewarn.features.records.row_cleaning import add_increases
 from forewarn.features.records.table import BoolArray, CodeArray, FeatureKinds, FloatArray, IntArray
@@ -47,6 +48,10 @@ class RecordSource(Protocol):
 
     def columns(self) -> AbstractContextManager[Columns]:
         """Open its columns."""
+        ...
+
+    def runs(self) -> KeyRuns | None:
+        """Return the runs of its rows, if they are known."""
         ...
 
 

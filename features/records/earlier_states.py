@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,33 +13,65 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Keys, States, numbers_of
 from forewarn.features.records.table import BoolArray, CodeArray, IntArray
 
-__all__ = ["EarlierStates", "all_states"]
+__all__ = ["EarlierStates", "PastStates"]
 
 _UNSEEN = 2  # neither failed nor not
+_NO_STATES = States(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+
+
+class PastStates(NamedTuple):
+    """What older rows say of the GPUs that were failed in any of them.
+
+    Attributes
+    ----------
+    serials : tuple of str
+    states : States
+        By number of serial.
+    """
+
+    serials: tuple[str, ...]
+    states: States
+
+    @classmethod
+    def of_all_rows(cls, files: Iterable[Keys]) -> PastStates:
+        """Return all rows of the GPUs that were failed in any, in whatever order they come."""
+        older = list(files)
+        ever: set[str] = set().union(*(keys.failed_serials() for keys in older))
+        serials = tuple(sorted(ever))
+        position = {serial: gpu for gpu, serial in enumerate(serials)}
+        number = cache(lambda texts: numbers_of(texts, position))  # most files have the same texts
+        states = [keys.rows_of(number(keys.serial.texts)) for keys in older]
+        return cls(serials, States.joined([_NO_STATES, *states]))
+
+    def of_gpus(self, serials: Sequence[str]) -> States | None:
+        """Return those of some GPUs, numbered as these; None if there is none."""
+        position = {serial: gpu for gpu, serial in enumerate(serials)}
+        number = numbers_of(self.serials, position)[self.states.gpu]
+        rows = number >= 0
+        if not rows.any():
+            return None
+        return States(number[rows], self.states.time[rows], self.states.failed[rows])
 
 
 class EarlierStates:
-    """The changes of state of some GPUs, from files whose rows come by time, file after file.
+    """The changes of state of all GPUs, from files whose rows come by time, file after file.
 
     Rows between two changes begin and end no failure: a year of them takes no memory.
-
-    Parameters
-    ----------
-    serials : sequence of str
-        GPUs that matter.
     """
 
-    def __init__(self, serials: Sequence[str]) -> None:
-        position = {serial: gpu for gpu, serial in enumerate(serials)}
-        self._number = cache(lambda texts: numbers_of(texts, position))
-        self._time = np.full(len(serials), np.iinfo(np.int64).min)
-        self._state = np.full(len(serials), _UNSEEN, dtype=np.uint8)
-        none = States(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
-        self._parts = [none]
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+        self._time = np.zeros(0, dtype=np.int64)
+        self._state = np.zeros(0, dtype=np.uint8)
+        self._parts = [_NO_STATES]
 
     def add(self, keys: Keys) -> bool:
         """Take the rows of one file; tell whether they come by time, after those before them."""
-        number = self._number(keys.serial.texts)
+        texts = keys.serial.texts
+        number = np.array([*map(self._number_of, texts), -1], dtype=np.int32)
+        more = len(self._number) - len(self._time)
+        self._time = np.append(self._time, np.full(more, np.iinfo(np.int64).min))
+        self._state = np.append(self._state, np.full(more, _UNSEEN, dtype=np.uint8))
         codes, gpus = keys.serial.codes, np.empty(len(keys.time), dtype=np.int32)
         rows = np.empty(len(keys.time), dtype=np.int64)
         n = _note_changes(
@@ -50,25 +83,17 @@ class EarlierStates:
         self._parts.append(States(gpus[:n].copy(), keys.time[rows], keys.failed[rows]))
         return True
 
-    def states(self) -> States | None:
-        """Return the changes of the GPUs that were failed in any row; None if there is none."""
+    def _number_of(self, serial: str) -> int:
+        return self._number.setdefault(serial, len(self._number))
+
+    def past(self) -> PastStates:
+        """Return the changes of the GPUs that were failed in any row."""
         changes = States.joined(self._parts)
         ever = np.zeros(len(self._state), dtype=bool)
         ever[changes.gpu[changes.failed]] = True
-        if not ever.any():
-            return None
         rows = ever[changes.gpu]
-        return States(changes.gpu[rows], changes.time[rows], changes.failed[rows])
-
-
-def all_states(serials: Sequence[str], older: Iterable[Keys]) -> States | None:
-    """Return all rows of the GPUs that were failed in any of them, in whatever order they come."""
-    files = list(older)
-    ever: set[str] = set().union(*(keys.failed_serials() for keys in files))
-    position = {serial: gpu for gpu, serial in enumerate(serials) if serial in ever}
-    number = cache(lambda texts: numbers_of(texts, position))  # most files have the same texts
-    states = [keys.rows_of(number(keys.serial.texts)) for keys in files]
-    return States.joined(states) if position else None
+        states = States(changes.gpu[rows], changes.time[rows], changes.failed[rows])
+        return PastStates(tuple(self._number), states)
 
 
 @compiled

@@ -97,6 +97,15 @@ class RunsBuilder:
         rows = row[:n].astype(np.int64) + first_row
         self._parts.append((rows, owner[:n].copy(), value[:n].copy()))
 
+    def add_at(self, values: CodeArray, gpu: CodeArray, row: IntArray) -> None:
+        """Take the values at some rows, which rise for each GPU; in between they stay.
+
+        Those of GPU -1 are looked through.
+        """
+        number, owner, value = (np.empty(len(values), dtype=np.int32) for _ in range(3))
+        n = _note_changes(values, gpu, self._last, number, owner, value)
+        self._parts.append((row[number[:n]], owner[:n].copy(), value[:n].copy()))
+
     def runs(self) -> Runs:
         """Return the runs of all rows."""
         none = (np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))

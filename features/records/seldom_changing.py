@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from forewarn.features.compiled import compiled
 from forewarn.features.records.column_files import KeysAsRead
 from forewarn.features.records.file_check import Values, numbers_of
 from forewarn.features.records.keys_builder import occurring_texts, renumber
 from forewarn.features.records.runs import Runs, RunsBuilder
-from forewarn.features.records.table import BoolArray, CodeArray, Column, FloatArray, TextColumn
+from forewarn.features.records.table import (
+    BoolArray,
+    CodeArray,
+    Column,
+    FloatArray,
+    IntArray,
+    TextColumn,
+)
 
 __all__ = ["SeldomChanging"]
 
@@ -40,21 +49,41 @@ class SeldomChanging:
         self._number: dict[str, tuple[tuple[tuple[str, ...], int], CodeArray]] = {}
         self._columns = {name: _OrderedRuns(keys) for name in (*texts, *dates)}
         self._dates = tuple(dates)
+        self._of_file: dict[int, _RowsOfRuns] = {}
         self.nulls = dict.fromkeys(dates, 0)
 
-    def put(self, name: str, first_row: int, n_rows: int, values: Values) -> None:
-        """Take over a column of one file, whose rows begin at `first_row`; file after file."""
-        rows = slice(first_row, first_row + n_rows)
+    def put(self, name: str, rows: slice, values: Values, of_rows: IntArray | None = None) -> None:
+        """Take over a column of one file; file after file.
+
+        Parameters
+        ----------
+        name : str
+        rows : slice
+            The rows of the file.
+        values : Values
+        of_rows : ndarray of shape (n_values,), optional
+            How many rows each value is of; without it, one.
+        """
+        runs = None if of_rows is None else self._runs_of(rows, of_rows)
         if name in self.nulls:
             days = values.numbers[name]
-            left_out = int(np.isnan(days[~self._keys.counted[rows]]).sum())
-            self.nulls[name] += values.nulls[name] - left_out
-            self._columns[name].add(_bits(days), first_row)
+            counted = self._keys.counted[rows] if runs is None else runs.counted
+            self.nulls[name] += int(counted[np.isnan(days)].sum())
+            self._columns[name].add(_bits(days), rows, runs)
         elif name in values.texts:
-            codes = self._numbered(name, values.texts[name], self._keep[rows])
-            self._columns[name].add(codes, first_row)
+            needed = self._keep[rows] if runs is None else runs.needed
+            codes = self._numbered(name, values.texts[name], needed)
+            self._columns[name].add(codes, rows, runs)
         else:
-            self._columns[name].add(np.full(n_rows, -1, dtype=np.int32), first_row)
+            unknown = np.full(rows.stop - rows.start, -1, dtype=np.int32)
+            self._columns[name].add(unknown, rows)
+
+    def _runs_of(self, rows: slice, n_rows: IntArray) -> _RowsOfRuns:
+        """Return what keys say of the runs of a file: the same for all of its columns."""
+        if rows.start not in self._of_file:
+            gpu, counted, keep = self._keys.gpu[rows], self._keys.counted[rows], self._keep[rows]
+            self._of_file[rows.start] = _RowsOfRuns.of(n_rows, gpu, counted, keep)
+        return self._of_file[rows.start]
 
     def texts(self) -> dict[str, TextColumn]:
         """Return the text columns with the texts that occur, sorted."""
@@ -84,6 +113,57 @@ class SeldomChanging:
         return column.codes
 
 
+class _RowsOfRuns(NamedTuple):
+    """What keys say of the n runs of a file.
+
+    Attributes
+    ----------
+    n_rows : ndarray of shape (n,)
+    needed : ndarray of shape (n,), bool
+        A row of it is to be kept.
+    counted : ndarray of shape (n,)
+        How many of its rows are records.
+    row, gpu : ndarray of shape (n,)
+        The first of its rows, counted from the file's first one, that is a GPU's, and which; -1
+        where there is none.
+    """
+
+    n_rows: IntArray
+    needed: BoolArray
+    counted: IntArray
+    row: IntArray
+    gpu: CodeArray
+
+    @classmethod
+    def of(cls, n_rows: IntArray, gpu: CodeArray, counted: BoolArray, keep: BoolArray) -> Self:
+        """Look through the rows of all runs."""
+        n = len(n_rows)
+        needed, number = np.full(n, False), np.zeros(n, dtype=np.int64)
+        row, owner = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int32)
+        _look_through((gpu, counted, keep), n_rows, needed, number, row, owner)
+        return cls(n_rows, needed, number, row, owner)
+
+
+@compiled
+def _look_through(
+    rows: tuple[CodeArray, BoolArray, BoolArray],
+    n_rows: IntArray,
+    needed: BoolArray,
+    counted: IntArray,
+    first: IntArray,
+    gpu: CodeArray,
+) -> None:
+    owner, counts, keep = rows
+    row = 0
+    for run in range(len(n_rows)):
+        for _ in range(n_rows[run]):
+            needed[run] |= keep[row]
+            counted[run] += counts[row]
+            if first[run] < 0 and owner[row] >= 0:
+                first[run], gpu[run] = row, owner[row]
+            row += 1
+
+
 class _OrderedRuns:
     """Runs of one column, of files that come by time or not."""
 
@@ -91,13 +171,14 @@ class _OrderedRuns:
         self._keys, self._builder = keys, RunsBuilder(keys.n_gpus)
         self._unsorted: list[CodeArray] = []
 
-    def add(self, values: CodeArray, first_row: int) -> None:
-        """Take the values of one file."""
-        if self._keys.order is None:
-            gpu = self._keys.gpu[first_row : first_row + len(values)]
-            self._builder.add(values, gpu, first_row)
+    def add(self, values: CodeArray, rows: slice, runs: _RowsOfRuns | None = None) -> None:
+        """Take the values of one file, of each row or of runs of rows."""
+        if self._keys.order is not None:
+            self._unsorted.append(values if runs is None else np.repeat(values, runs.n_rows))
+        elif runs is None:
+            self._builder.add(values, self._keys.gpu[rows], rows.start)
         else:
-            self._unsorted.append(values)
+            self._builder.add_at(values, runs.gpu, runs.row + rows.start)
 
     def runs(self) -> Runs:
         """Return the runs of all files."""

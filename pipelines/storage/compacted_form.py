@@ -9,13 +9,22 @@ from dataclasses import astuple, dataclass
 
 from forewarn.features.records.slices import FINEST
 
-__all__ = ["COMPACTED", "CompactedForm", "SourceStamp", "compacted_name", "is_compacted_name"]
+__all__ = [
+    "COMPACTED",
+    "CompactedForm",
+    "SourceStamp",
+    "compacted_name",
+    "is_compacted_name",
+    "is_runs_name",
+    "runs_name",
+]
 
 # It comes before the names that collectors and simulations give: of two rows of one GPU and time
 # the later file name wins, so that what lands after a compacting is the newer word.
 COMPACTED = "00-compacted.parquet"
 _KEY = b"forewarn.compacted"
 _VERSION = 1
+_RUNS = f"_{COMPACTED.removesuffix('.parquet')}-"  # no reader takes it for a file of records
 
 
 def is_compacted_name(name: str) -> bool:
@@ -94,10 +103,26 @@ class CompactedForm:
         return [number for number, (low, high) in pairs if low < last and first < high]
 
 
+def runs_name(sources: Sequence[SourceStamp], n_bytes: int) -> str:
+    """Return the name of the runs of a compacted file, made of these sources and of that size.
+
+    It is no other file's: what is beside a file that has taken its place is not read.
+    """
+    return f"{_RUNS}{_digest([*map(astuple, sources), n_bytes])}.runs"
+
+
+def is_runs_name(name: str) -> bool:
+    """Tell whether a file holds the runs of a compacted one."""
+    return name.startswith(_RUNS) and name.endswith(".runs")
+
+
 def compacted_name(sources: Sequence[SourceStamp]) -> str:
     """Return a name that no file made of other sources has.
 
     An object store has no locks: so two runs at a time cannot write one over the other.
     """
-    digest = hashlib.sha256(repr([astuple(source) for source in sources]).encode()).hexdigest()
-    return f"{COMPACTED.removesuffix('.parquet')}-{digest[:16]}.parquet"
+    return f"{COMPACTED.removesuffix('.parquet')}-{_digest([*map(astuple, sources)])}.parquet"
+
+
+def _digest(facts: Sequence[object]) -> str:
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from forewarn.features.records.table import RecordsError
 from forewarn.pipelines.storage.remote_path import Location
 
-__all__ = ["FileColumns", "no_parquet", "rows_of_groups"]
+__all__ = ["FileColumns", "no_parquet", "rows_of_each_group", "rows_of_groups"]
 
 
 def no_parquet(path: Location, error: Exception) -> RecordsError:
@@ -74,6 +74,12 @@ class FileColumns:
         with self._lock:  # else two threads at one reader can end the process
             table = self._file.reader.read_row_groups(self._groups, [number], use_threads=False)
         return table.column(0)
+
+
+def rows_of_each_group(metadata: pq.FileMetaData) -> list[int]:
+    """Return how many rows each row group of a file claims to have."""
+    groups = range(metadata.num_row_groups)
+    return [int(metadata.row_group(number).num_rows) for number in groups]
 
 
 def rows_of_groups(metadata: pq.FileMetaData, row_groups: Sequence[int] | None) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
+from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.slices import FINEST, slice_ranges
-from forewarn.pipelines.storage.compacted_form import CompactedForm, is_compacted_name
 from forewarn.pipelines.storage.file_columns import rows_of_groups
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 
@@ -19,47 +20,48 @@ _ROWS_PER_SLICE = 1 << 22  # some 300 MiB while they are measured
 _MOST_READ = 1.5  # rows that may be read for each row that there is
 
 
+@dataclass(frozen=True, slots=True)
 class FileSlice:
     """Row groups of a file (`RecordSource`): of a compacted one few, of another one all.
 
-    Parameters
+    Attributes
     ----------
     source : ParquetSource
-    slices : tuple of (int, int)
-        The finest slices [first, last).
+    groups : list of int or None
+        The row groups; None stands for all.
     """
 
-    def __init__(self, source: ParquetSource, slices: tuple[int, int]) -> None:
-        self._source, self._groups = source, _row_groups(source, slices)
+    source: ParquetSource
+    groups: list[int] | None
+
+    @classmethod
+    def of(cls, source: ParquetSource, slices: tuple[int, int]) -> FileSlice:
+        """Return what can hold GPUs of the finest slices [first, last)."""
+        form = None if slices == (0, FINEST) else source.form
+        return cls(source, None if form is None else form.row_groups(*slices))
 
     @property
     def name(self) -> str:
         """The path, for messages."""
-        return self._source.name
+        return self.source.name
 
     @property
     def n_rows(self) -> int:
         """The number of rows that these row groups claim; some can be of other slices."""
-        return rows_of_groups(self._source.metadata, self._groups)
+        return rows_of_groups(self.source.metadata, self.groups)
 
     @property
     def schema(self) -> pa.Schema:
         """The names and types of all columns, as they were written."""
-        return self._source.schema
+        return self.source.schema
 
     def columns(self) -> AbstractContextManager[Columns]:
         """Open the columns; as `ParquetSource.columns`."""
-        return self._source.columns(self._groups)
+        return self.source.columns(self.groups)
 
-
-def _row_groups(source: ParquetSource, slices: tuple[int, int]) -> list[int] | None:
-    """Return the row groups to read; None stands for all."""
-    if slices == (0, FINEST) or not is_compacted_name(source.path.name):
-        return None
-    form = CompactedForm.of(source.metadata.metadata)
-    if form is None or len(form.slices) != source.metadata.num_row_groups:
-        return None
-    return form.row_groups(*slices)
+    def runs(self) -> KeyRuns | None:
+        """Return the runs of these row groups; as `ParquetSource.runs`."""
+        return self.source.runs(self.groups)
 
 
 def number_of_slices(sources: Sequence[ParquetSource], rows_per_slice: int | None = None) -> int:
@@ -86,4 +88,4 @@ def number_of_slices(sources: Sequence[ParquetSource], rows_per_slice: int | Non
 def _rows_read(sources: Sequence[ParquetSource], n: int) -> int:
     """Return how many rows are read in all if there are n slices."""
     ranges = slice_ranges(n)
-    return sum(FileSlice(source, slices).n_rows for source in sources for slices in ranges)
+    return sum(FileSlice.of(source, slices).n_rows for source in sources for slices in ranges)

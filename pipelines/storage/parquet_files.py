@@ -14,9 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Columns
+from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
-from forewarn.pipelines.storage.file_columns import FileColumns, no_parquet
+from forewarn.pipelines.storage.compacted_form import (
+    CompactedForm,
+    is_compacted_name,
+    runs_name,
+)
+from forewarn.pipelines.storage.file_columns import FileColumns, no_parquet, rows_of_each_group
 from forewarn.pipelines.storage.regular_files import require_regular
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import (
@@ -24,6 +30,7 @@ from forewarn.pipelines.storage.replaced_files import (
     ReplacedFileError,
     read_until_still,
 )
+from forewarn.pipelines.storage.runs_table import RunsTable
 
 __all__ = [
     "ParquetSource",
@@ -122,6 +129,7 @@ class _Head:
     metadata: pq.FileMetaData
     schema: pa.Schema
     stamp: FileStamp
+    form: CompactedForm | None
 
     @classmethod
     def of(cls, path: Location) -> _Head:
@@ -135,12 +143,19 @@ class _Head:
             raise
         if stamp is None:
             raise ReplacedFileError(path, missing=True)
-        return cls(metadata, metadata.schema.to_arrow_schema(), stamp)
+        return cls(metadata, metadata.schema.to_arrow_schema(), stamp, _form(path, metadata))
 
     @property
     def texts(self) -> list[str]:
         """The columns that hold text."""
         return [name for name in self.schema.names if is_text(self.schema.field(name).type)]
+
+
+def _form(path: Location, metadata: pq.FileMetaData) -> CompactedForm | None:
+    if not is_compacted_name(path.name):
+        return None
+    form = CompactedForm.of(metadata.metadata)
+    return form if form and len(form.slices) == metadata.num_row_groups else None
 
 
 class ParquetSource:
@@ -162,6 +177,7 @@ class ParquetSource:
         self._known_head: _Head | None = None
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
+        self._runs: tuple[RunsTable | None] | None = None
 
     @property
     def _head(self) -> _Head:
@@ -199,6 +215,37 @@ class ParquetSource:
     def metadata(self) -> pq.FileMetaData:
         """The metadata at its end."""
         return self._head.metadata
+
+    @property
+    def form(self) -> CompactedForm | None:
+        """What a compacted file says of itself."""
+        return self._head.form
+
+    @property
+    def runs_path(self) -> Location | None:
+        """Where the runs of a compacted file are, if there are any."""
+        if self.form is None:
+            return None
+        return self.path.parent / runs_name(self.form.sources, self.stamp.size)
+
+    def runs(self, row_groups: Sequence[int] | None = None) -> KeyRuns | None:
+        """Return the runs of some row groups, or of all (`keep_runs`); None if there are none."""
+        if self._runs is None:
+            self._runs = (self._read_runs(),)
+        table = self._runs[0]
+        return None if table is None else table.part(row_groups)
+
+    def _read_runs(self) -> RunsTable | None:
+        path = self.runs_path
+        if path is None:
+            return None
+        try:
+            with pq.ParquetFile(_content(path)) as file:
+                return RunsTable.of(file, str(path), rows_of_each_group(self.metadata))
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise no_parquet(path, error) from None
 
     def is_still(self) -> bool:
         """Tell whether the file whose head was read has this name now."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.records.assembly import RecordsQuery, assemble
+from forewarn.features.records.assembly import RecordsQuery, assemble, read_past
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.file_check import States
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FAILURE, FeatureKinds, Records, RecordsError
 from forewarn.features.records.timeline import Timeline, lay_out
@@ -105,7 +104,13 @@ class RecordStore:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        return self.served(read_until_still(lambda: self._read(start, end, spacings=spacings))[0])
+
+        def read() -> Records:
+            sources, _, query = self._sources(start, end, with_older=False)
+            self._check_memory(sources)
+            return assemble(sources, query, spacings)
+
+        return self.served(read_until_still(read))
 
     def read_known(
         self, start: int | None = None, end: int | None = None
@@ -129,8 +134,15 @@ class RecordStore:
         RecordsError
             As `read`.
         """
-        records, before = read_until_still(lambda: self._read(start, end, with_older=True))
-        return self._known(records, Failures.of_records(records, before), end=end)
+        files = partial(self._sources, start, end, with_older=True)
+        return read_until_still(lambda: self._read_known(files(), end))
+
+    def _read_known(self, files: _Files, end: int | None) -> tuple[Records, Failures]:
+        sources, older, query = files
+        self._check_memory(sources)
+        past, records = read_past(older, query.start), assemble(sources, query)
+        failures = Failures.of_records(records, past.of_gpus(records.serials))
+        return self._known(records, failures, end=end)
 
     def _known(
         self, records: Records, failures: Failures, *, end: int | None
@@ -180,13 +192,11 @@ class RecordStore:
         """Read as `read_fleet`; as a whole where slices do not pay, or are not asked for."""
 
         def read() -> StoredFleet | Timeline:
-            sources, older, query = files = self._sources(start, end, with_older=True)
+            sources, older, _ = files = self._sources(start, end, with_older=True)
             n_slices = number_of_slices([*sources, *older], _ROWS_OF_LIST) if sliced else 1
             if n_slices > 1:
                 return self._sliced(files, end, look, n_slices)
-            self._check_memory(sources)
-            records, before = assemble(sources, query, older)
-            return lay_out(*self._known(records, Failures.of_records(records, before), end=end))
+            return lay_out(*self._read_known(files, end))
 
         return read_until_still(read)
 
@@ -239,25 +249,6 @@ class RecordStore:
     def _check_memory(self, sources: Sequence[ParquetSource], n_slices: int = 1) -> None:
         n_rows = sum(source.n_rows for source in sources) // n_slices
         check_memory(self.folder, n_rows, len(self.kinds.names))
-
-    def _read(
-        self,
-        start: int | None,
-        end: int | None,
-        *,
-        spacings: Spacings | None = None,
-        with_older: bool = False,
-    ) -> tuple[Records, States | None]:
-        """Read the records of [start, end); of the files whose dates begin before, only failures.
-
-        Raises
-        ------
-        ReplacedFileError
-            If another file has taken a name meanwhile.
-        """
-        sources, older, query = self._sources(start, end, with_older=with_older)
-        self._check_memory(sources)
-        return assemble(sources, query, older, spacings)
 
     def _sources(self, start: int | None, end: int | None, *, with_older: bool) -> _Files:
         """Return the files that can hold records of [start, end), those before, and the query."""

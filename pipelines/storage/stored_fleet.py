@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.records.assembly import RecordsQuery, assemble, check_numbers
+from forewarn.features.records.assembly import RecordsQuery, assemble, check_numbers, read_past
 from forewarn.features.records.column_files import ColumnFiles
+from forewarn.features.records.earlier_states import PastStates
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import numbers_of
 from forewarn.features.records.hours import Hours
@@ -120,7 +121,7 @@ class StoredFleet:
         sources, query
             As of `assemble`.
         older : sequence of ParquetSource
-            Files that hold rows before those, as of `assemble`.
+            Files that hold rows before those, as of `read_past`.
         known : callable
             Adds to records and their failures what else was known of them.
         look : callable
@@ -135,13 +136,13 @@ class StoredFleet:
         RecordsError
             If a file breaks the contract, or no record is left.
         """
-        spacings = Spacings()
+        spacings, past = Spacings(), read_past(older, query.start)
         keys = replace(query, kinds=replace(query.kinds.among(()), **_texts_of(query)))
 
         def read(slices: tuple[int, int]) -> _Slice | NoRecordsError:
             part = replace(keys, slices=slices)
             try:
-                return _read_slice(sources, part, older, spacings, known, look, since)
+                return _read_slice(sources, part, past, spacings, known, look, since)
             except NoRecordsError as error:
                 return error
 
@@ -180,7 +181,7 @@ class StoredFleet:
         return one_ahead(map(self._slice, self._slices))
 
     def _slice(self, part: _Slice) -> FleetSlice:
-        files = [FileSlice(source, part.slices) for source in self.sources]
+        files = [FileSlice.of(source, part.slices) for source in self.sources]
         records = replace(
             _begun(part.keys.records(files, self.query.kinds.numbers), self.since),
             texts=part.texts,
@@ -199,16 +200,17 @@ def _texts_of(query: RecordsQuery) -> dict[str, tuple[str, ...]]:
 def _read_slice(
     sources: Sequence[ParquetSource],
     query: RecordsQuery,
-    older: Sequence[ParquetSource],
+    past: PastStates,
     spacings: Spacings,
     known: Known,
     look: Look,
     since: int | None,
 ) -> _Slice:
     """Read what is kept of a slice."""
-    files, before = ([FileSlice(s, query.slices) for s in some] for some in (sources, older))
-    records, states = assemble(files, query, before, spacings)
+    files = [FileSlice.of(source, query.slices) for source in sources]
+    records = assemble(files, query, spacings)
     keys = PackedKeys.of(records, cast(ColumnFiles, records.columns).keys.order)
+    states = past.of_gpus(records.serials)
     records, failures = known(_begun(records, since), Failures.of_records(records, states))
     timeline = lay_out(records, failures)
     return _Slice(

@@ -58,7 +58,7 @@ def _assembled(
     tables = [one if isinstance(one, pa.Table) else _table(one) for one in files]
     sources = [TableSource(f"{number}", table) for number, table in enumerate(tables)]
     query = RecordsQuery("tables", kinds, Nanoseconds(round(interval * MINUTE)), tuple(texts))
-    records, _ = assemble(sources, query)
+    records = assemble(sources, query)
     return records
 
 

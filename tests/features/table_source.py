@@ -29,3 +29,6 @@ class TableSource:
 
     def columns(self) -> AbstractContextManager[Columns]:
         return nullcontext(self.table)
+
+    def runs(self) -> None:
+        return None

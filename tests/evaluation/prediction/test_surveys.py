@@ -60,7 +60,7 @@ class Fleet(NamedTuple):
             }
         )
         query = RecordsQuery("hand", KINDS, Nanoseconds(HOUR), ("machine_id",))
-        records, _ = assemble([TableSource("hand", table)], query, spacings=Spacings())
+        records = assemble([TableSource("hand", table)], query, spacings=Spacings())
         return records
 
     def reported(self, serials: Sequence[str]) -> Failures:

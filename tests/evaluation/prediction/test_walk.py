@@ -123,7 +123,7 @@ def records_of(frame: pd.DataFrame) -> Records:
         }
     )
     query = RecordsQuery("hand", KINDS, Nanoseconds(HOUR), ("machine_id",))
-    records, _ = assemble([TableSource("hand", table)], query)
+    records = assemble([TableSource("hand", table)], query)
     return records
 
 

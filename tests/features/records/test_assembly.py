@@ -95,7 +95,7 @@ def test_nulls_outside_the_limits_are_not_counted(
 ) -> None:
     found = table(rows("A", [0, 10, 20, 30], value=[None, None, 1.0, None]))
     query = RecordsQuery("t", VALUE, Nanoseconds(10 * MINUTE), start=at(10), end=at(30))
-    seen = assemble([TableSource("f", found)], query)[0].seen
+    seen = assemble([TableSource("f", found)], query).seen
     assert (seen.rows, seen.nulls) == (2, {"value": 1})
 
 

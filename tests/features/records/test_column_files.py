@@ -210,7 +210,7 @@ def test_only_files_that_hold_the_rows_are_opened(rows: Rows, table: Any) -> Non
         for name, first in (("a", 0), ("b", 60), ("c", 120))
     ]
     kinds = FeatureKinds(float=("value",), counter=("count",))
-    records, _ = assemble(files, RecordsQuery("t", kinds, Nanoseconds(10 * MINUTE)))
+    records = assemble(files, RecordsQuery("t", kinds, Nanoseconds(10 * MINUTE)))
     opened.clear()
     records.numbers("value", np.arange(7, 9))
     assert opened == ["b"]

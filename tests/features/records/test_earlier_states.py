@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.records.earlier_states import EarlierStates, all_states
+from forewarn.features.records.earlier_states import EarlierStates, PastStates
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import Keys, check_keys
 
@@ -29,11 +29,12 @@ def test_changes_tell_of_the_same_failures_as_all_rows(
 ) -> None:
     timed = [(serial, 10 * i, bad) for i, (serial, bad) in enumerate(found)]
     files = [_keys(timed[i : i + n_files], rows, table) for i in range(0, len(timed), n_files)]
-    changes = EarlierStates(SERIALS)
+    changes = EarlierStates()
     assert all(changes.add(keys) for keys in files)
-    few, everything = changes.states(), all_states(SERIALS, files)
+    few = changes.past().of_gpus(SERIALS)
+    everything = PastStates.of_all_rows(files).of_gpus(SERIALS)
     if few is None:
-        assert everything is None or not everything.failed.any()
+        assert everything is None
     else:
         assert everything is not None
         assert len(few.gpu) <= len(everything.gpu)
@@ -44,6 +45,6 @@ def test_changes_tell_of_the_same_failures_as_all_rows(
 
 def test_rows_that_come_too_late_or_twice_are_said(rows: Rows, table: Any) -> None:
     for late in (0, 10):
-        changes = EarlierStates(SERIALS)
+        changes = EarlierStates()
         assert changes.add(_keys([("A", 0, False), ("A", 10, True)], rows, table))
         assert not changes.add(_keys([("B", 0, False), ("A", late, False)], rows, table))

@@ -42,7 +42,7 @@ def source(seed: int, first: int, *, backwards: bool) -> TableSource:
 @pytest.mark.parametrize("backwards", [False, True])
 def test_packed_keys_give_the_same_records(*, backwards: bool) -> None:
     sources = [source(1, 0, backwards=backwards), source(2, 30, backwards=False)]
-    records, _ = assemble(sources, RecordsQuery("hand", KINDS, Nanoseconds(10 * MINUTE)))
+    records = assemble(sources, RecordsQuery("hand", KINDS, Nanoseconds(10 * MINUTE)))
     assert records.filled.any()
     assert records.failed.any()
     assert records.seen.doubled

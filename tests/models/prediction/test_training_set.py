@@ -60,7 +60,7 @@ def timeline_of(failed: dict[int, int]) -> Timeline:
         }
     )
     query = RecordsQuery("hand", KINDS, Nanoseconds(HOUR))
-    records, _ = assemble([TableSource("hand", table)], query)
+    records = assemble([TableSource("hand", table)], query)
     at = START + np.array(list(failed.values()), dtype=np.int64) * HOUR
     gpu = np.array(list(failed), dtype=np.int32)
     never = np.full(len(at), np.iinfo(np.int64).max)

@@ -22,7 +22,7 @@ from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.storage import date_merge
-from forewarn.pipelines.storage.compacted_form import COMPACTED, CompactedForm
+from forewarn.pipelines.storage.compacted_form import COMPACTED, CompactedForm, is_runs_name
 from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
 from forewarn.pipelines.storage.landing_lock import landing_locked
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -81,7 +81,9 @@ def cells(records: Records) -> list[Any]:
 
 
 def names_in(folder: Path, date: dt.date = DAY) -> list[str]:
-    return sorted(path.name for path in (folder / f"date={date}").iterdir())
+    """Return the names of the files of records, and of what is left unfinished."""
+    names = sorted(path.name for path in (folder / f"date={date}").iterdir())
+    return [name for name in names if not is_runs_name(name)]
 
 
 def form_of(folder: Path) -> CompactedForm:
@@ -234,7 +236,7 @@ def test_the_resolved_rows_are_the_same(
     for number, table in enumerate(tables):
         write(folder, f"part-{number}.parquet", table)
     outcome = compact_date(folder, DAY)
-    (path,) = (folder / f"date={DAY}").iterdir()
+    (path,) = (folder / f"date={DAY}").glob("*.parquet")
     merged = pq.read_table(path, partitioning=None)
     assert resolved([merged]) == resolved(tables)
     assert outcome.counts is not None

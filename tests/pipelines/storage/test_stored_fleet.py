@@ -232,10 +232,10 @@ def test_of_a_compacted_file_a_slice_has_its_own_rows_and_of_others_all(
     shutil.copytree(folders["landed"] / "date=2025-01-02", tmp_path / "date=2025-01-02")
     loose = ParquetSource(tmp_path / "date=2025-01-02" / "part-0.parquet")
     n_rows = loose.n_rows
-    assert FileSlice(loose, (0, 1)).n_rows == n_rows
+    assert FileSlice.of(loose, (0, 1)).n_rows == n_rows
     compact_date(tmp_path, dt.date(2025, 1, 2))
     merged = ParquetSource(tmp_path / "date=2025-01-02" / "00-compacted.parquet")
-    halves = [FileSlice(merged, half).n_rows for half in ((0, 32), (32, FINEST))]
+    halves = [FileSlice.of(merged, half).n_rows for half in ((0, 32), (32, FINEST))]
     assert sum(halves) == n_rows
     assert min(halves) > 0
 

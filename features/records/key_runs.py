@@ -1,0 +1,193 @@
+"""Keys of a file as runs: rows of one GPU, one after another, that have state and texts in common.
+
+A GPU that reports at a fixed interval, and whose texts stay, has one run a date: what takes 144
+rows to read takes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from forewarn.features.compiled import compiled
+from forewarn.features.records.file_check import Keys
+from forewarn.features.records.table import BoolArray, CodeArray, Column, IntArray
+
+__all__ = ["KeyRuns", "find_runs"]
+
+_WHOLE = -(2**63), 2**63 - 1
+_NONE: IntArray = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRuns:
+    """Keys and texts of the rows of a file, run after run.
+
+    Attributes
+    ----------
+    first : Keys
+        Of the first row of each; all of them are kept, no state is odd.
+    n_rows : ndarray of shape (n_runs,)
+    step : ndarray of shape (n_runs,) or None
+        Nanoseconds between two rows of each; None where some are uneven.
+    texts : mapping of Column
+        Columns that are texts in the file, dates among them.
+    """
+
+    first: Keys
+    n_rows: IntArray
+    step: IntArray | None
+    texts: Mapping[str, Column]
+
+    def part(self, begin: int, end: int) -> KeyRuns:
+        """Return the runs [begin, end)."""
+        some, first = slice(begin, end), self.first
+        keys = Keys(
+            Column(first.serial.codes[some], first.serial.texts),
+            first.time[some],
+            first.keep[some],
+            first.failed[some],
+            end - begin,
+            first.naive_time,
+            _NONE,
+        )
+        step = None if self.step is None else self.step[some]
+        texts = {name: Column(c.codes[some], c.texts) for name, c in self.texts.items()}
+        return KeyRuns(keys, self.n_rows[some], step, texts)
+
+    def text(self, name: str) -> Column:
+        """Return a column of texts, with those alone that occur."""
+        return _narrow(self.texts[name])
+
+    def table(self, name: str) -> pa.Table:
+        """Return a column of texts as it is read from a file, a row for each run."""
+        codes, texts = self.text(name).codes, self.text(name).texts
+        indices = pa.array(codes, mask=codes < 0)
+        column = pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+        return pa.table({name: column})
+
+    def keys(self, start: int | None = None, end: int | None = None) -> Keys | None:
+        """Return the keys of all rows, as `check_keys` does; None where times are uneven.
+
+        Parameters
+        ----------
+        start, end : int, optional
+            Only rows of [start, end) are kept, nanoseconds since 1970 UTC.
+        """
+        if self.step is None:
+            return None
+        first, n = self.first, int(self.n_rows.sum())
+        serial = _narrow(first.serial)
+        codes, time = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int64)
+        failed, keep = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
+        runs = self.n_rows, first.time, self.step, serial.codes, first.failed
+        limits = _WHOLE[0] if start is None else start, _WHOLE[1] if end is None else end
+        n_kept = _lay_keys(runs, limits, (codes, time, failed, keep))
+        serial = Column(codes, serial.texts)
+        return Keys(serial, time, keep, failed, n_kept, first.naive_time, _NONE)
+
+    def ends(self, end: int | None = None) -> Keys | None:
+        """Return the keys of the first and the last row of each run before `end`.
+
+        No GPU changes its state in between. None where times are uneven.
+        """
+        if self.step is None:
+            return None
+        runs = np.flatnonzero(self.first.time < (_WHOLE[1] if end is None else end))
+        first, step, steps = self.first.time[runs], self.step[runs], self.n_rows[runs] - 1
+        if end is not None:
+            steps = np.minimum(steps, (end - 1 - first) // np.maximum(step, 1))
+        two = np.stack([np.full(len(runs), True), steps > 0], axis=1).reshape(-1)
+        times = np.stack([first, first + steps * step], axis=1).reshape(-1)[two]
+        rows = np.repeat(runs, 2)[two]
+        serial = Column(self.first.serial.codes[rows], self.first.serial.texts)
+        keep, n_rows = np.full(len(rows), True), int((steps + 1).sum())
+        failed, naive = self.first.failed[rows], self.first.naive_time
+        return Keys(serial, times, keep, failed, n_rows, naive, _NONE)
+
+
+def _narrow(column: Column) -> Column:
+    """Leave out the texts that do not occur.
+
+    The codes are new ones: whoever reads a file may renumber what was read.
+    """
+    occurs = np.full(len(column.texts) + 1, False)
+    occurs[column.codes] = True  # the -1 of null is the last
+    occurs[-1] = False
+    number = np.cumsum(occurs, dtype=np.int32) - 1
+    number[-1] = -1
+    texts = map(column.texts.__getitem__, np.flatnonzero(occurs).tolist())
+    return Column(number[column.codes], tuple(texts))
+
+
+def find_runs(changes: BoolArray, time: IntArray, most: int) -> tuple[IntArray, IntArray | None]:
+    """Find runs of rows: a new one begins with each change, and where the spacing does.
+
+    Parameters
+    ----------
+    changes : ndarray of shape (n,), bool
+        Whether a row differs from the one before in anything but its time; the first does.
+    time : ndarray of shape (n,)
+    most : int
+        If more runs were needed for even spacing, times are left out of account.
+
+    Returns
+    -------
+    ndarray of shape (n_runs,)
+        The first row of each.
+    ndarray of shape (n_runs,), or None
+        The spacing of each; None where it is uneven.
+
+    Examples
+    --------
+    >>> changes = np.array([True, False, False, True, False])
+    >>> find_runs(changes, np.array([0, 10, 20, 0, 10]), most=2)
+    (array([0, 3]), array([10, 10]))
+    >>> find_runs(changes, np.array([0, 10, 21, 0, 10]), most=2)
+    (array([0, 3]), None)
+    """
+    begin, step = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
+    n_runs = _even_runs(changes, time, begin, step)
+    if n_runs < 0:
+        return np.flatnonzero(changes), None
+    return begin[:n_runs].copy(), step[:n_runs].copy()
+
+
+@compiled
+def _even_runs(changes: BoolArray, time: IntArray, begin: IntArray, step: IntArray) -> int:
+    """Put first row and step of each run into two arrays and return how many; -1 if too many."""
+    n_runs, length = 0, 0
+    for row in range(len(time)):
+        spacing = time[row] - time[row - 1] if row else 0
+        if not changes[row] and length == 1:
+            step[n_runs - 1] = spacing
+        if changes[row] or (length > 1 and spacing != step[n_runs - 1]):
+            if n_runs == len(begin):
+                return -1
+            begin[n_runs], step[n_runs] = row, 0
+            n_runs, length = n_runs + 1, 0
+        length += 1
+    return n_runs
+
+
+@compiled
+def _lay_keys(
+    runs: tuple[IntArray, IntArray, IntArray, CodeArray, BoolArray],
+    limits: tuple[int, int],
+    rows: tuple[CodeArray, IntArray, BoolArray, BoolArray],
+) -> int:
+    """Lay out the rows of all runs; return how many lie within the limits."""
+    n_rows, first, step, serial, state = runs
+    codes, time, failed, keep = rows
+    row = n_kept = 0
+    for run in range(len(n_rows)):
+        for number in range(n_rows[run]):
+            codes[row], failed[row] = serial[run], state[run]
+            time[row] = first[run] + step[run] * number
+            keep[row] = limits[0] <= time[row] < limits[1]
+            n_kept += keep[row]
+            row += 1
+    return n_kept

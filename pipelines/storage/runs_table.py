@@ -1,0 +1,127 @@
+"""The runs of a compacted file, as they are kept in a file beside it and read from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from forewarn.features.records.file_check import check_keys
+from forewarn.features.records.key_runs import KeyRuns
+from forewarn.features.records.table import (
+    FAILURE,
+    SERIAL,
+    TIMESTAMP,
+    Column,
+    IntArray,
+    RecordsError,
+)
+from forewarn.features.records.text_columns import text_of
+
+__all__ = ["ROWS", "STEP", "RunsTable", "runs_table"]
+
+ROWS, STEP = "forewarn.rows", "forewarn.step"
+_GROUPS = (
+    "forewarn.runs"  # entry of the metadata: the first run of each row group, and their number
+)
+
+
+def runs_table(parts: Sequence[KeyRuns]) -> pa.Table:
+    """Return the runs of all row groups as a table; without parts, one that says there are none."""
+    begin = np.cumsum([0, *(len(part.n_rows) for part in parts)]).tolist()
+    tables = [_table(part) for part in parts]
+    table = pa.concat_tables(tables).unify_dictionaries() if tables else pa.table({})
+    return table.replace_schema_metadata({_GROUPS: json.dumps(begin)})
+
+
+def _table(runs: KeyRuns) -> pa.Table:
+    keys, n = runs.first, len(runs.n_rows)
+    zone = None if keys.naive_time else "UTC"
+    step = pa.nulls(n, pa.int64()) if runs.step is None else pa.array(runs.step)
+    return pa.table(
+        {
+            SERIAL: _texts(keys.serial),
+            TIMESTAMP: pa.array(keys.time, pa.timestamp("ns", zone)),
+            FAILURE: pa.array(keys.failed.view(np.int8)),
+            ROWS: pa.array(runs.n_rows.astype(np.int32)),
+            STEP: step,
+            **{name: _texts(column) for name, column in runs.texts.items()},
+        }
+    )
+
+
+def _texts(column: Column) -> pa.Array:
+    indices = pa.array(column.codes, mask=column.codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(column.texts, pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class RunsTable:
+    """All runs of a file.
+
+    Attributes
+    ----------
+    runs : KeyRuns
+    begin : list of int
+        The first run of each row group, and last their number.
+    """
+
+    runs: KeyRuns
+    begin: list[int]
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile, name: str, rows_of_groups: Sequence[int]) -> Self | None:
+        """Read the runs of row groups of so many rows; None if there are none.
+
+        Raises
+        ------
+        RecordsError
+            If they are of other rows.
+        """
+        table = file.read()
+        try:
+            begin = json.loads((table.schema.metadata or {})[_GROUPS.encode()])
+            if begin == [0]:
+                return None
+            runs = _runs_of(table, name)
+            if _whole(runs, begin, rows_of_groups):
+                return cls(runs, begin)
+        except (KeyError, IndexError, TypeError, ValueError):
+            pass
+        raise RecordsError(
+            f"{name}: holds other runs than those of the records beside it, expected what "
+            "`forewarn compact` writes. Delete it: it is made anew."
+        )
+
+    def part(self, groups: Sequence[int] | None) -> KeyRuns:
+        """Return the runs of some row groups that follow one another; None stands for all."""
+        if groups is None:
+            return self.runs
+        first, last = (groups[0], groups[-1] + 1) if groups else (0, 0)
+        return self.runs.part(self.begin[first], self.begin[last])
+
+
+def _runs_of(table: pa.Table, name: str) -> KeyRuns:
+    keys = check_keys(table, file=name)
+    rows = table[ROWS].to_numpy().astype(np.int64)
+    step = None if table[STEP].null_count else table[STEP].to_numpy()
+    others = (SERIAL, TIMESTAMP, FAILURE, ROWS, STEP)
+    texts = {n: text_of(table[n]) for n in table.column_names if n not in others}
+    return KeyRuns(keys, rows, step, texts)
+
+
+def _whole(runs: KeyRuns, begin: Sequence[int], rows_of_groups: Sequence[int]) -> bool:
+    """Tell whether runs are of row groups of so many rows, each run of at least one."""
+    n_rows: IntArray = np.diff(np.append(0, np.cumsum(runs.n_rows))[begin])
+    return (
+        begin[-1] == len(runs.n_rows)
+        and runs.n_rows.min(initial=1) >= 1
+        and n_rows.tolist() == list(rows_of_groups)
+        and bool(runs.first.keep.all())
+        and not len(runs.first.odd)
+    )
