@@ -1,7 +1,7 @@
 """Time and memory of a training set and of a daily list against the number of records.
 
     python benchmarks/scaling.py [--gpus LIST] [--days N] [--runs N] [--compact]
-                                 [--figures JSONL] [--plot PNG]
+                                 [--kept FOLDER] [--figures JSONL] [--plot PNG]
 
 For each size a fleet is simulated, and each of these is done in fresh processes, in turn: pyarrow
 reads the columns of a training set into memory (the yardstick), the training set is built as
@@ -78,11 +78,15 @@ def commands(records: Path, out: Path) -> dict[str, list[str]]:
     return sides | {name: [sys.executable, "-c", COMMAND, *line] for name, line in ours.items()}
 
 
-def measure(n_gpus: int, n_days: int, runs: int, *, compact: bool) -> list[dict[str, Any]]:
-    """Simulate a fleet and return the figures of each stage on it."""
-    with tempfile.TemporaryDirectory() as folder:
-        simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=0)
-        records, figures = Path(folder) / "records", []
+def measure(
+    n_gpus: int, n_days: int, runs: int, kept: Path | None, *, compact: bool
+) -> list[dict[str, Any]]:
+    """Simulate a fleet, unless it is kept already, and return the figures of each stage on it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = kept / f"{n_gpus}x{n_days}" if kept else Path(temporary)
+        records, figures = folder / "records", []
+        if not records.exists():
+            simulate_fleet_to(folder, n_gpus=n_gpus, n_days=n_days, seed=0)
         if compact:
             compacting = ["compact", "--records", str(records)]
             once = measured([sys.executable, "-c", COMMAND, *compacting])
@@ -94,7 +98,7 @@ def measure(n_gpus: int, n_days: int, runs: int, *, compact: bool) -> list[dict[
         }
         of_stage: dict[str, list[dict[str, float]]] = {stage: [] for stage in STAGES}
         for _ in range(runs):
-            for stage, command in commands(records, Path(folder) / "out").items():
+            for stage, command in commands(records, Path(temporary)).items():
                 of_stage[stage].append(measured(command))
         for stage, times in of_stage.items():
             median = {key: statistics.median(t[key] for t in times) for key in times[0]}
@@ -111,6 +115,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=26, metavar="N", help="of each fleet (26)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each stage (3)")
     parser.add_argument("--compact", action="store_true", help="compact the records first")
+    parser.add_argument("--kept", type=Path, metavar="FOLDER", help="of fleets to simulate once")
     parser.add_argument(
         "--figures", type=Path, default=HERE / "scaling.jsonl", metavar="JSONL", help="appended to"
     )
@@ -118,7 +123,8 @@ def main() -> None:
     options = parser.parse_args()
     commit = _commit()
     for text in filter(None, options.gpus.split(",")):
-        for figure in measure(int(text), options.days, options.runs, compact=options.compact):
+        fleet = int(text), options.days, options.runs, options.kept
+        for figure in measure(*fleet, compact=options.compact):
             load = round(os.getloadavg()[0], 2)
             line = {"commit": commit, "load": load, "runs": options.runs} | _rounded(figure)
             print(_sentence(line), flush=True)
