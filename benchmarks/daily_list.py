@@ -1,9 +1,13 @@
 """Time and memory of the daily list, each in a process of its own: start-up is part of it.
 
-    python benchmarks/daily_list.py [--short] [--gpus N --days N] [--model FOLDER] [--runs N]
+    python benchmarks/daily_list.py [--short] [--gpus N --days N] [--copies N] [--compact]
+                                    [--model FOLDER] [--runs N]
 
 Makes the list of the built-in rules and, where a predictor of `forewarn train` is named, that of
 its models. Prints medians of seconds and CPU seconds, and the peak memory.
+
+More GPUs than fit into memory while they are simulated are made of copies: `--gpus 20000 --days 1
+--copies 50 --compact --runs 1` is a day of a million.
 """
 
 from __future__ import annotations
@@ -17,11 +21,16 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from forewarn.features.records.table import MACHINE, SERIAL
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import open_store
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+from forewarn.pipelines.storage.compaction import compact_date
 
 RULES = "builtin:rules"
 _COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -62,6 +71,18 @@ def _measure(records: Path, model: str, runs: int, out: Path) -> None:
     print(f"{model}: {seconds:.2f} s, {cpu:.2f} CPU s, peak memory {peak / 2**30:.2f} GiB")
 
 
+def _multiply(records: Path, copies: int) -> None:
+    """Write each file again and again, of GPUs of other serials on other machines."""
+    for path in sorted(records.glob("date=*/*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        for number in range(1, copies):
+            other = table
+            for name in (SERIAL, MACHINE, "rack"):
+                texts = pc.binary_join_element_wise(table[name].cast("string"), f"c{number}", "-")
+                other = other.set_column(table.column_names.index(name), name, texts)
+            pq.write_table(other, path.with_name(f"copy-{number:03}.parquet"))
+
+
 def main() -> None:
     """Simulate a fleet in a temporary folder and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -70,6 +91,8 @@ def main() -> None:
     parser.add_argument("--model", help="folder of a predictor")
     parser.add_argument("--gpus", type=int, default=2_000)
     parser.add_argument("--days", type=int, default=9)
+    parser.add_argument("--copies", type=int, default=1, help="of each GPU, under other names")
+    parser.add_argument("--compact", action="store_true", help="compact all dates first")
     parser.add_argument("--runs", type=int, default=5, help="processes for each list")
     asked = parser.parse_args()
     n_gpus, n_days, runs = (100, 9, 1) if asked.short else (asked.gpus, asked.days, asked.runs)
@@ -77,10 +100,14 @@ def main() -> None:
         folder = Path(name)
         if asked.records is None:
             simulate_fleet_to(folder, n_gpus=n_gpus, n_days=n_days, seed=0)
-            print(f"{n_gpus} GPUs x {n_days} days")
+            _multiply(folder / "records", asked.copies)
+            print(f"{n_gpus * asked.copies} GPUs x {n_days} days")
+        records = asked.records or folder / "records"
+        for date, _ in open_store(records, Settings()).files() if asked.compact else ():
+            compact_date(records, date)
         print(f"median of {runs}")
         for model in (RULES, *([asked.model] if asked.model else [])):
-            _measure(asked.records or folder / "records", model, runs, folder / "lists")
+            _measure(records, model, runs, folder / "lists")
 
 
 if __name__ == "__main__":
