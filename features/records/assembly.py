@@ -137,6 +137,7 @@ def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
         if not states.add(keys):
             every = in_turn(lambda file: _keys_within(file, None, moment), files)
             return PastStates.of_all_rows(every)
+    pa.default_memory_pool().release_unused()  # it keeps what many threads have held
     return states.past()
 
 
@@ -187,7 +188,7 @@ def _keys_within(source: RecordSource, start: int | None, end: int | None) -> Ke
 
 def _changes_before(moment: int | None, source: RecordSource) -> Keys:
     """Return keys of a file before a moment, among which no change of state is missing."""
-    runs = source.runs()
+    runs = source.runs(with_texts=False)
     ends = None if runs is None else runs.ends(moment)
     return _keys_within(source, None, moment) if ends is None else ends
 

@@ -50,8 +50,8 @@ class RecordSource(Protocol):
         """Open its columns."""
         ...
 
-    def runs(self) -> KeyRuns | None:
-        """Return the runs of its rows, if they are known."""
+    def runs(self, *, with_texts: bool = True) -> KeyRuns | None:
+        """Return the runs of its rows, if they are known; without texts they are not kept."""
         ...
 
 

@@ -67,9 +67,11 @@ class EarlierStates:
 
     def add(self, keys: Keys) -> bool:
         """Take the rows of one file; tell whether they come by time, after those before them."""
-        texts = keys.serial.texts
-        number = np.array([*map(self._number_of, texts), -1], dtype=np.int32)
-        more = len(self._number) - len(self._time)
+        texts, n_known = keys.serial.texts, len(self._number)
+        unknown = [text for text in texts if text not in self._number]
+        self._number.update(zip(unknown, range(n_known, n_known + len(unknown)), strict=True))
+        number = np.array([*map(self._number.__getitem__, texts), -1], dtype=np.int32)
+        more = len(self._number) - n_known
         self._time = np.append(self._time, np.full(more, np.iinfo(np.int64).min))
         self._state = np.append(self._state, np.full(more, _UNSEEN, dtype=np.uint8))
         codes, gpus = keys.serial.codes, np.empty(len(keys.time), dtype=np.int32)
@@ -82,9 +84,6 @@ class EarlierStates:
         rows = rows[:n]
         self._parts.append(States(gpus[:n].copy(), keys.time[rows], keys.failed[rows]))
         return True
-
-    def _number_of(self, serial: str) -> int:
-        return self._number.setdefault(serial, len(self._number))
 
     def past(self) -> PastStates:
         """Return the changes of the GPUs that were failed in any row."""

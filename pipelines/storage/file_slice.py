@@ -59,9 +59,9 @@ class FileSlice:
         """Open the columns; as `ParquetSource.columns`."""
         return self.source.columns(self.groups)
 
-    def runs(self) -> KeyRuns | None:
+    def runs(self, *, with_texts: bool = True) -> KeyRuns | None:
         """Return the runs of these row groups; as `ParquetSource.runs`."""
-        return self.source.runs(self.groups)
+        return self.source.runs(self.groups, with_texts=with_texts)
 
 
 def number_of_slices(sources: Sequence[ParquetSource], rows_per_slice: int | None = None) -> int:

@@ -228,20 +228,26 @@ class ParquetSource:
             return None
         return self.path.parent / runs_name(self.form.sources, self.stamp.size)
 
-    def runs(self, row_groups: Sequence[int] | None = None) -> KeyRuns | None:
-        """Return the runs of some row groups, or of all (`keep_runs`); None if there are none."""
-        if self._runs is None:
-            self._runs = (self._read_runs(),)
-        table = self._runs[0]
+    def runs(
+        self, row_groups: Sequence[int] | None = None, *, with_texts: bool = True
+    ) -> KeyRuns | None:
+        """Return the runs of some row groups, or of all (`keep_runs`); None if there are none.
+
+        They are read once and kept; without texts they are read anew each time.
+        """
+        if with_texts and self._runs is None:
+            self._runs = (self._read_runs(with_texts=True),)
+        table = self._read_runs(with_texts=False) if self._runs is None else self._runs[0]
         return None if table is None else table.part(row_groups)
 
-    def _read_runs(self) -> RunsTable | None:
+    def _read_runs(self, *, with_texts: bool) -> RunsTable | None:
         path = self.runs_path
         if path is None:
             return None
         try:
             with pq.ParquetFile(_content(path)) as file:
-                return RunsTable.of(file, str(path), rows_of_each_group(self.metadata))
+                rows = rows_of_each_group(self.metadata)
+                return RunsTable.of(file, str(path), rows, with_texts=with_texts)
         except FileNotFoundError:
             return None
         except (pa.ArrowInvalid, OSError) as error:

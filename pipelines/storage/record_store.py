@@ -181,7 +181,7 @@ class RecordStore:
 
         def read() -> StoredFleet:
             files = self._sources(start, end, with_older=True)
-            number = n_slices or number_of_slices([*files[0], *files[1]])
+            number = n_slices or number_of_slices(files[0])
             return self._sliced(files, end, look, number)
 
         return read_until_still(read)
@@ -192,8 +192,8 @@ class RecordStore:
         """Read as `read_fleet`; as a whole where slices do not pay, or are not asked for."""
 
         def read() -> StoredFleet | Timeline:
-            sources, older, _ = files = self._sources(start, end, with_older=True)
-            n_slices = number_of_slices([*sources, *older], _ROWS_OF_LIST) if sliced else 1
+            files = self._sources(start, end, with_older=True)
+            n_slices = number_of_slices(files[0], _ROWS_OF_LIST) if sliced else 1
             if n_slices > 1:
                 return self._sliced(files, end, look, n_slices)
             return lay_out(*self._read_known(files, end))

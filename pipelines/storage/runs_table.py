@@ -26,6 +26,7 @@ from forewarn.features.records.text_columns import text_of
 __all__ = ["ROWS", "STEP", "RunsTable", "runs_table"]
 
 ROWS, STEP = "forewarn.rows", "forewarn.step"
+_KEYS = (SERIAL, TIMESTAMP, FAILURE, ROWS, STEP)
 _GROUPS = (
     "forewarn.runs"  # entry of the metadata: the first run of each row group, and their number
 )
@@ -75,7 +76,14 @@ class RunsTable:
     begin: list[int]
 
     @classmethod
-    def of(cls, file: pq.ParquetFile, name: str, rows_of_groups: Sequence[int]) -> Self | None:
+    def of(
+        cls,
+        file: pq.ParquetFile,
+        name: str,
+        rows_of_groups: Sequence[int],
+        *,
+        with_texts: bool,
+    ) -> Self | None:
         """Read the runs of row groups of so many rows; None if there are none.
 
         Raises
@@ -83,7 +91,7 @@ class RunsTable:
         RecordsError
             If they are of other rows.
         """
-        table = file.read()
+        table = file.read() if with_texts else file.read([*_KEYS])
         try:
             begin = json.loads((table.schema.metadata or {})[_GROUPS.encode()])
             if begin == [0]:
@@ -110,8 +118,7 @@ def _runs_of(table: pa.Table, name: str) -> KeyRuns:
     keys = check_keys(table, file=name)
     rows = table[ROWS].to_numpy().astype(np.int64)
     step = None if table[STEP].null_count else table[STEP].to_numpy()
-    others = (SERIAL, TIMESTAMP, FAILURE, ROWS, STEP)
-    texts = {n: text_of(table[n]) for n in table.column_names if n not in others}
+    texts = {n: text_of(table[n]) for n in table.column_names if n not in _KEYS}
     return KeyRuns(keys, rows, step, texts)
 
 

@@ -30,5 +30,5 @@ class TableSource:
     def columns(self) -> AbstractContextManager[Columns]:
         return nullcontext(self.table)
 
-    def runs(self) -> None:
+    def runs(self, **_: bool) -> None:
         return None
