@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -37,6 +38,7 @@ drawing = load_drawing()
 PATHS = sorted(path for path in drawing.modules() if path.parts[0] in LAYERS)
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
@@ -231,9 +233,36 @@ def test_no_name_says_nothing() -> None:
     assert empty == []
 
 
+def paths_for_pyarrow(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the files of `pyarrow.parquet`, as code, and their lines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="pq"), attr="write_table"), args=[_, file]
+            ):
+                yield ast.unparse(file), node.lineno
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="pq")), args=[file, *_]):
+                yield ast.unparse(file), node.lineno
+
+
+def test_no_path_is_a_uri_to_pyarrow() -> None:
+    """A folder such as `run:1` would be: an open file or `arrow_path(...)` is none."""
+    bare = [
+        f"{path}:{line}: {file}"
+        for path in PATHS
+        if path.parts[0] == "pipelines"
+        for file, line in paths_for_pyarrow(tree_of(path))
+        if file != "file"  # of a file that is open
+        and not file.startswith(("arrow_path(", "_content("))
+    ]
+    assert bare == []
+
+
 def test_it_sees_names_and_bodies_that_are_wrong() -> None:
     """Without this a mistake in the tests above would look like order."""
     tree = ast.parse("def f(there):\n    for found in there:\n        mine = found\n")
     assert {name for name, _ in bound_names(tree)} & PLACEHOLDERS == {"found", "mine", "there"}
     body = "def long():\n    'Doc.'\n" + "    x = 1\n" * 41
     assert dict(bodies(ast.parse(body))) == {"long": 41}
+    calls = "pq.write_table(table, path)\nwith pq.ParquetFile(part) as file:\n    pq.foo()\n"
+    assert {file for file, _ in paths_for_pyarrow(ast.parse(calls))} == {"path", "part"}

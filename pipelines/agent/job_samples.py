@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.pipelines.agent.job_processes import JobProcess, stat_fields
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 
 __all__ = ["KernelSamples"]
 
@@ -126,7 +127,7 @@ class KernelSamples:
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{self.machine}-{rows[0]['timestamp']}.parquet"
         temporary = target.with_name(f".{target.name}.part")
-        pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields)), temporary)
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields)), arrow_path(temporary))
         temporary.replace(target)
         for old in sorted(folder.glob(f"{self.machine}-*.parquet"))[:-_FILES]:
             old.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
 from forewarn.pipelines.storage.leftovers import remove_leftovers
@@ -92,7 +93,8 @@ class AtRiskList:
         )
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
-            pq.write_table(pa.Table.from_pandas(self.table, preserve_index=False), path)
+            table = pa.Table.from_pandas(self.table, preserve_index=False)
+            pq.write_table(table, arrow_path(path))
             texts = self._as_text()
             path = files.enter_context(replacing(folder / "at_risk.csv"))
             write_csv(texts, path)

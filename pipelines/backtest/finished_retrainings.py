@@ -22,6 +22,7 @@ from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 from forewarn.pipelines.backtest.progress_folder import ProgressFolder
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.recipe_folder import load_recipe, save_recipe
 
 __all__ = ["FinishedRetrainings", "KeptRecipes"]
@@ -103,7 +104,8 @@ class FinishedRetrainings:
         def write(folder: Path) -> Mapping[str, Any]:
             for strategy, frame in frames.items():
                 table = pa.Table.from_pandas(frame, preserve_index=False)
-                pq.write_table(table, folder / f"{strategy}.parquet", compression="zstd")
+                file = folder / f"{strategy}.parquet"
+                pq.write_table(table, arrow_path(file), compression="zstd")
             if window is not None:
                 # The stub of savez takes any keyword for its flag of pickles.
                 np.savez(folder / _WINDOW, **_arrays_of(window))  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.window_averages import WindowAverages, window_averages
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.runtime.slice_map import SliceMap
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 
 __all__ = ["JudgedScores", "judge_window"]
 
@@ -94,8 +95,8 @@ def _names(paths: Sequence[Path]) -> Names:
     """Return the serials and machines in some files, sorted."""
     known: dict[str, set[str]] = {}
     for path in paths:
-        present = [name for name in _NAMES if name in pq.read_schema(path).names]
-        table = pq.read_table(path, columns=present, read_dictionary=present)
+        present = [name for name in _NAMES if name in pq.read_schema(arrow_path(path)).names]
+        table = pq.read_table(arrow_path(path), columns=present, read_dictionary=present)
         for name in present:
             for chunk in table[name].chunks:
                 known.setdefault(name, set()).update(chunk.dictionary.to_pylist())
@@ -104,9 +105,11 @@ def _names(paths: Sequence[Path]) -> Names:
 
 def _frame(path: Path, names: Names) -> pd.DataFrame:
     """Read a file; serials and machines are categories of the names in all files."""
-    columns = [name for name in pq.read_schema(path).names if not name.startswith("flag_")]
+    columns = [
+        name for name in pq.read_schema(arrow_path(path)).names if not name.startswith("flag_")
+    ]
     kinds = {name: pd.CategoricalDtype(texts, ordered=True) for name, texts in names.items()}
-    table = pq.read_table(path, columns=columns, read_dictionary=list(names))
+    table = pq.read_table(arrow_path(path), columns=columns, read_dictionary=list(names))
     frame: pd.DataFrame = table.to_pandas()
     return frame.astype(kinds)
 
@@ -119,6 +122,6 @@ class _Probabilities:
 
     def __iter__(self) -> Iterator[tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]]:
         for path in self.paths:
-            table = pq.read_table(path, columns=list(_PROBABILITIES))
+            table = pq.read_table(arrow_path(path), columns=list(_PROBABILITIES))
             fitted = table["calibrated"].to_numpy()
             yield table["probability"].to_numpy()[fitted], table["label"].to_numpy()[fitted]

@@ -39,6 +39,7 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
 from forewarn.pipelines.runtime.slice_map import SliceMap
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["run_backtest"]
@@ -292,7 +293,7 @@ def _write(out: Path, done: FinishedRetrainings, report: dict[str, Any]) -> None
 
 def _join(parts: Sequence[Path], path: Path) -> None:
     """Write the tables of all test windows into one file, one at a time."""
-    schema = pq.read_schema(parts[0])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    schema = pq.read_schema(arrow_path(parts[0]))
+    with pq.ParquetWriter(arrow_path(path), schema, compression="zstd") as writer:
         for part in parts:
-            writer.write_table(pq.read_table(part))
+            writer.write_table(pq.read_table(arrow_path(part)))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from forewarn.features.errors import InputError
 from forewarn.features.records.text_columns import is_text
 from forewarn.features.records.timestamp_columns import as_nanoseconds
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 
 __all__ = ["GROUP", "MACHINE", "TIME", "PullError", "keys_of", "numbers_of", "opened_file"]
 
@@ -36,10 +37,10 @@ def opened_file(path: Path) -> pq.ParquetFile:
     if not path.is_file():  # opening a FIFO would wait for ever
         raise PullError(f"{path}: is no regular file, expected Parquet.")
     try:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(arrow_path(path))
         texts = [name for name in (MACHINE, GROUP) if name in schema.names]
         texts = [name for name in texts if is_text(schema.field(name).type)]
-        file = pq.ParquetFile(path, read_dictionary=texts)
+        file = pq.ParquetFile(arrow_path(path), read_dictionary=texts)
     except (pa.ArrowException, OSError) as error:
         raise PullError(f"{path}: cannot be read as Parquet ({_first_line(error)}).") from None
     names = schema.names

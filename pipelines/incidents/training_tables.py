@@ -18,6 +18,7 @@ from forewarn.pipelines.incidents.gpu_places import GpuPlaces
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.lessons import Lessons, Resolver, lessons_of_ledger
 from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES
 from forewarn.pipelines.storage.lock import locked
@@ -152,7 +153,7 @@ def _replace(
     joined = joined.sort_by([(name, "ascending") for name in schema.names])
     if not exists or not joined.equals(before):
         with replacing(path) as temporary:
-            pq.write_table(joined, temporary)
+            pq.write_table(joined, arrow_path(temporary))
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

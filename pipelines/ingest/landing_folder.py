@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.landing_lock import landing_locked
 
@@ -52,7 +53,9 @@ class LandingFolder:
         if not path.exists():
             return schema.empty_table()
         try:
-            with pq.ParquetFile(path, read_dictionary=[], page_checksum_verification=True) as file:
+            with pq.ParquetFile(
+                arrow_path(path), read_dictionary=[], page_checksum_verification=True
+            ) as file:
                 return file.read().cast(schema)
         except Exception as error:
             if not is_broken(error):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from forewarn.evaluation.simulation.fleet.simulator import simulate_fleet
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
 
@@ -20,7 +21,7 @@ __all__ = ["simulate_fleet_to"]
 def _write_records(records: pd.DataFrame, path: Path) -> None:
     table = pa.Table.from_pandas(records, preserve_index=False).replace_schema_metadata(None)
     with replacing(path) as hidden:
-        pq.write_table(table, hidden, compression="zstd")
+        pq.write_table(table, arrow_path(hidden), compression="zstd")
 
 
 def _write_csv(table: pd.DataFrame, path: Path) -> None:

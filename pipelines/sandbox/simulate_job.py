@@ -28,6 +28,7 @@ from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, run
 from forewarn.pipelines.diagnosis.job_folder import JobFolderError
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
 
 __all__ = ["JOB_BEGIN", "simulate_job_to", "write_job", "write_life"]
@@ -188,7 +189,7 @@ def _write_metrics(line: Timeline, folder: Path, history: float = HISTORY) -> No
     machines = [line.plan.layout.machine(number) for number in range(line.plan.layout.n_ranks)]
     table = {"timestamp": times, "machine": np.array(machines)[rank], "rank": rank, **columns}
     (folder / "metrics").mkdir()
-    pq.write_table(pa.table(table), folder / "metrics" / "part.parquet")
+    pq.write_table(pa.table(table), arrow_path(folder / "metrics" / "part.parquet"))
 
 
 def _write_kernel(line: Timeline, folder: Path, history: float = HISTORY) -> None:
@@ -207,7 +208,7 @@ def _write_kernel(line: Timeline, folder: Path, history: float = HISTORY) -> Non
     arrays = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
     (folder / "kernel").mkdir()
     table = pa.table({"timestamp": times, "rank": rank, "state": state, **arrays})
-    pq.write_table(table, folder / "kernel" / "part.parquet")
+    pq.write_table(table, arrow_path(folder / "kernel" / "part.parquet"))
 
 
 def _write_profiles(line: Timeline, folder: Path) -> None:

@@ -23,6 +23,7 @@ from forewarn.evaluation.simulation.tasks.varied import varied_size, varied_task
 from forewarn.models.detection.task import Task
 from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
 
@@ -129,7 +130,8 @@ _Site = _Usual | _Varied
 
 def _write(task: SimulatedTask, folder: Path, begin: np.datetime64, interval: int) -> None:
     with replacing(folder / "part-0.parquet") as temporary:
-        pq.write_table(metrics_table(task, begin, interval), temporary, compression="zstd")
+        table = metrics_table(task, begin, interval)
+        pq.write_table(table, arrow_path(temporary), compression="zstd")
 
 
 def _train(seed: int, site: _Site) -> Iterator[tuple[str, SimulatedTask]]:

@@ -19,6 +19,7 @@ from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
 from forewarn.features.records.table import FAILURE
 from forewarn.features.threads import in_threads
 from forewarn.pipelines.runtime.one_ahead import one_ahead
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
 from forewarn.pipelines.storage.merged_schema import MergedSchema
 from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
@@ -143,7 +144,11 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     slices: list[tuple[int, int]] = []
     written = doubled = 0
     with pq.ParquetWriter(
-        out, schema.working_schema, compression="zstd", store_schema=False, write_page_checksum=True
+        arrow_path(out),
+        schema.working_schema,
+        compression="zstd",
+        store_schema=False,
+        write_page_checksum=True,
     ) as writer:
         for first, last in slice_ranges(n_passes):
             rows = _gathered(sources, schema, first, last)

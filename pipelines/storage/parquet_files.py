@@ -17,6 +17,7 @@ from forewarn.features.records.file_check import Columns
 from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import (
     CompactedForm,
     is_compacted_name,
@@ -63,7 +64,7 @@ def open_parquet(path: Location) -> pq.ParquetFile:
 
 def _content(path: Location) -> Any:
     """Return what pyarrow opens."""
-    return path if isinstance(path, Path) else path.opened()
+    return arrow_path(path) if isinstance(path, Path) else path.opened()
 
 
 def read_parquet(path: Location) -> pa.Table:

@@ -22,6 +22,7 @@ from forewarn.pipelines.incidents.response_score import costs_of, score_of, scor
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.studies.simulated_scheduler import SimulatedScheduler, machine_name
 
 __all__ = ["STRATEGIES", "Outcome", "report_lines", "run_strategy", "true_precision"]
@@ -189,7 +190,12 @@ def _write_list(lists: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
         "probability": np.where([number in alerts for number in range(plan.machines)], 0.2, 0.001),
         "model_version": ["simulated"] * plan.machines,
     }
-    pq.write_table(pa.Table.from_pandas(pd.DataFrame(table), preserve_index=False), path)
+    _write_table(table, path)
+
+
+def _write_table(columns: dict[str, Any], path: Path) -> None:
+    rows = pa.Table.from_pandas(pd.DataFrame(columns), preserve_index=False)
+    pq.write_table(rows, arrow_path(path))
 
 
 def _write_failures(path: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
@@ -201,7 +207,7 @@ def _write_failures(path: Path, plan: MonthPlan, moment: Nanoseconds) -> None:
         "failed_at": to_timestamps([b.at for b in known]),
         "repaired_at": to_timestamps([b.repaired for b in known]),
     }
-    pq.write_table(pa.Table.from_pandas(pd.DataFrame(table), preserve_index=False), path)
+    _write_table(table, path)
 
 
 def report_lines(plan: MonthPlan, outcomes: Sequence[Outcome]) -> Iterator[str]:
