@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
 from forewarn.pipelines.at_risk.list_terms import ACTION_WORDS
+from forewarn.pipelines.rendering.templates import chance_text
 from forewarn.pipelines.runtime.terminal import plain
 
 __all__ = ["list_summary"]
@@ -17,7 +18,7 @@ def list_summary(made: AtRiskList, *, most: int = 20) -> str:
         name = row.get("machine_id")
         machine = f" on {name}" if name and name == name else ""  # NaN: none is known
         probability = row["probability"]
-        chance = "" if probability != probability else f" {probability:.1%}"
+        chance = "" if probability != probability else f" {chance_text(probability)}"
         action = f", worth {ACTION_WORDS[row['action']]}" if row.get("action") else ""
         reasons = row["reasons"] or "no single reason stands out"
         lines.append(f"  {row['gpu_serial']}{machine}{chance}{action}: {reasons}")

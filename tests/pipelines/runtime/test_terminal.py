@@ -68,7 +68,13 @@ def test_the_summary_of_a_list_has_a_line_for_each_gpu() -> None:
 def test_the_summary_of_a_list_names_no_machine_that_nobody_knows() -> None:
     made = evil_list()
     table = made.table.assign(machine_id=pd.Series([None], dtype="str"), gpu_serial="S1")
-    assert "  S1 50.0%: " in list_summary(dataclasses.replace(made, table=table))
+    assert "  S1 50 %: " in list_summary(dataclasses.replace(made, table=table))
+
+
+def test_the_summary_of_a_list_says_of_a_chance_what_its_page_says() -> None:
+    made = evil_list()
+    rare = made.table.assign(probability=0.0004, gpu_serial="S1", machine_id="m1")
+    assert "  S1 on m1 under 0.1 %: " in list_summary(dataclasses.replace(made, table=rare))
 
 
 def test_what_doctor_says_can_be_seen(
