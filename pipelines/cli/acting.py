@@ -128,7 +128,8 @@ def _incidents(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(incident_line(incident)))
         else:
-            say(incident_text(incident))
+            for line in incident_text(incident):
+                say(line)
     tell: Callable[[str], None] = note if args.json else say  # stdout is for JSON alone then
     if not incidents:
         tell("no incidents" if args.all else "no open incidents")

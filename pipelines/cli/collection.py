@@ -17,7 +17,9 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_config,
     add_out,
+    integer_at_least,
     moment,
+    require_order,
     settings_of,
 )
 from forewarn.pipelines.runtime.terminal import say
@@ -104,6 +106,7 @@ def _ingest(args: argparse.Namespace) -> int:
         )
     if args.raw is not None and args.prometheus is not None:
         raise OptionsError("found `--raw` and `--prometheus`, expected one of them in a call.")
+    require_order(args)
     landing = open_landing(settings_of(args), args.out, args.cmdb)
     tickets = None
     if args.repairs is not None:
@@ -222,7 +225,9 @@ def add_collect(commands: Commands) -> None:
     command.add_argument("--cmdb", type=Path, metavar="FILE", help="read anew when it changes")
     command.add_argument("--repairs", type=Path, metavar="FILE", help="read anew when it changes")
     command.add_argument("--host", help="address to listen at (default: that of the configuration)")
-    command.add_argument("--port", type=int, help="port (default: that of the configuration)")
+    command.add_argument(
+        "--port", type=integer_at_least(0, 65_535), help="port (default: that of the configuration)"
+    )
 
 
 def _collect(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from forewarn.pipelines.cli.options import (
     add_config,
     add_json,
     add_records,
+    require_order,
     settings_of,
 )
 
@@ -65,6 +66,7 @@ def _compact(args: argparse.Namespace) -> int:
 
     if args.date is not None and (args.start is not None or args.end is not None):
         raise OptionsError("found `--date` and `--start` or `--end`, expected one or the other.")
+    require_order(args)
     executor = settings_of(args).executor.executor
     span, today = DateSpan(args.start, args.end, args.date), dt.datetime.now(dt.UTC).date()
     for outcome in compact_records(args.records, span, today, executor):

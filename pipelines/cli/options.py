@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -32,7 +33,9 @@ __all__ = [
     "integer_at_least",
     "moment",
     "names_of",
+    "positive_number",
     "records_location",
+    "require_order",
     "settings_of",
 ]
 
@@ -116,6 +119,27 @@ def integer_at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def positive_number(text: str) -> float:
+    """Read a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"found {_short(text)!r}, expected a number above 0")
+    return number
+
+
+def require_order(args: argparse.Namespace) -> None:
+    """Refuse a --start that comes after --end, where both are given."""
+    from forewarn.pipelines.runtime.timestamps import iso
+
+    if args.start is None or args.end is None or args.start <= args.end:
+        return
+    start, end = (iso(at) if isinstance(at, int) else at for at in (args.start, args.end))
+    raise OptionsError(f"found `--start` {start} after `--end` {end}, expected it before.")
 
 
 def names_of(text: str, known: Collection[str], separator: str = ",") -> tuple[str, ...]:

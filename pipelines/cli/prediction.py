@@ -18,6 +18,7 @@ from forewarn.pipelines.cli.options import (
     moment,
     names_of,
     records_location,
+    require_order,
     settings_of,
 )
 from forewarn.pipelines.runtime.terminal import complain, say
@@ -106,6 +107,7 @@ def _backtest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
 
+    require_order(args)
     job = open_job(args.records, settings_of(args), args.models)
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
     if left_out := left_out_words(report):
@@ -125,7 +127,7 @@ def add_train(commands: Commands) -> None:
         "train",
         _train,
         "train the whole predictor as of a moment",
-        "forewarn train --records /tmp/fleet/records --at 2025-02-10 --model /tmp/model",
+        "forewarn train --records /tmp/fleet/records --at 2025-01-28 --model /tmp/model",
     )
     add_records(command, remote=True)
     add_config(command)
@@ -167,7 +169,7 @@ def add_score(commands: Commands) -> None:
         "score",
         _score,
         "make the daily at-risk list",
-        "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-02-10 "
+        "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-01-28 "
         "--out /tmp/at-risk",
     )
     add_records(command, remote=True)

@@ -18,6 +18,7 @@ from forewarn.pipelines.cli.options import (
     add_seed,
     integer_at_least,
     names_of,
+    positive_number,
 )
 from forewarn.pipelines.cli.prediction_study import add_study_prediction
 from forewarn.pipelines.runtime.terminal import say
@@ -71,7 +72,7 @@ def _add_methods(command: Parser) -> None:
     )
     command.add_argument(
         "--false-alarms",
-        type=float,
+        type=positive_number,
         metavar="RATE",
         help="per task and day, the same for all methods (default: that of the detector)",
     )

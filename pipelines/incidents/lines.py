@@ -110,7 +110,7 @@ def _action_line(action: Action) -> dict[str, Any]:
     }
 
 
-def incident_text(incident: Incident) -> str:
+def incident_text(incident: Incident) -> list[str]:
     """Return an incident as a few lines: who, what was noticed, what is done about it."""
     gpu = f" GPU {incident.gpu_serial}" if incident.gpu_serial else ""
     shared = f", {incident.shared} on {len(incident.machines)} machines" if incident.shared else ""
@@ -131,4 +131,4 @@ def incident_text(incident: Incident) -> str:
         f"    action {action.id}: {action.step} of {action.machine} is {action.state}"
         for action in incident.actions
     ]
-    return "\n".join(lines)
+    return lines

@@ -13,11 +13,17 @@ from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["FileColumns", "no_parquet", "rows_of_each_group", "rows_of_groups"]
 
+_UNREADABLE = {
+    PermissionError: "Permission denied",
+    FileNotFoundError: "No such file or directory",
+}
+
 
 def no_parquet(path: Location, error: Exception) -> RecordsError:
     """Return the line that says which file is none, and why."""
-    if isinstance(error, PermissionError):
-        return RecordsError(f"{path}: cannot be read (Permission denied).")
+    for kind, reason in _UNREADABLE.items():
+        if isinstance(error, kind):
+            return RecordsError(f"{path}: cannot be read ({reason}).")
     detail = (str(error).splitlines() or [type(error).__name__])[0]
     return RecordsError(f"{path}: is no whole Parquet file ({detail}).")
 

@@ -100,7 +100,9 @@ def test_a_file_that_nobody_can_use(
     monkeypatch.chdir(site)
     bad = bad_file(tmp_path / "bad", kind)
     words = [str(bad) if word == "BAD" else word for word in OPTIONS[option]]
-    assert str(bad) in answered(capsys, *words)
+    line = answered(capsys, *words)
+    assert str(bad) in line
+    assert kind != "absent" or "no whole Parquet file" not in line
     assert not (site / "none").exists()
 
 
@@ -154,6 +156,32 @@ def test_counts_that_are_none(words: tuple[str, ...], number: str, capsys: Captu
 def test_seeds_that_are_none(seed: str, capsys: Capture) -> None:
     words = ("simulate", "fleet", "--out", "none", "--seed", seed)
     assert "expected a whole number of at least 0" in answered(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("backtest", "--records", "none", "--out", "none"), "2025-01-20T00:00:00Z"),
+        (("compact", "--records", "none"), "2025-01-20"),
+        (("ingest", "--prometheus", "http://127.0.0.1:1", "--out", "none"), "2025-01-20T00:00:00Z"),
+    ],
+)
+def test_a_span_that_ends_before_it_begins(
+    words: tuple[str, ...], shown: str, capsys: Capture
+) -> None:
+    span = ("--start", "2025-01-20", "--end", "2025-01-10")
+    assert f"found `--start` {shown} after `--end` 2025-01-10" in answered(capsys, *words, *span)
+
+
+@pytest.mark.parametrize("rate", ["-1", "0", "nan", "inf", "x"])
+def test_rates_that_are_none(rate: str, capsys: Capture) -> None:
+    words = ("study", "detection", "--data", "none", "--model", "none", "--out", "none")
+    assert "expected a number above 0" in answered(capsys, *words, "--false-alarms", rate)
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "x"])
+def test_ports_that_are_none(port: str, capsys: Capture) -> None:
+    assert "--port: found" in answered(capsys, "collect", "--out", "none", "--port", port)
 
 
 CHANGES: dict[str, dict[str, Any]] = {
