@@ -86,6 +86,8 @@ def _add_completion(commands: Commands, parser: Parser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code, after one line where the input is wrong."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
+    # A home that cannot be written to costs it its cache of fonts, and nobody a result.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")

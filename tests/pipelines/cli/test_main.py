@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -201,3 +204,23 @@ def test_simulate_writes_what_the_contract_names(tmp_path: Path) -> None:
     truth = pd.read_csv(tmp_path / "truth.csv")
     assert list(truth.columns) == ["gpu_serial", "failed_at", "mechanism"]
     assert len(np.unique(pd.read_csv(tmp_path / "cmdb.csv")["gpu_serial"])) >= 16
+
+
+def test_a_home_that_cannot_be_written_to_is_no_warning() -> None:
+    code = (
+        "from forewarn.pipelines.cli.main import main\n"
+        "main(['doctor', 'none'])\n"
+        "import matplotlib\n"
+        "matplotlib.get_cachedir()\n"
+    )
+    elsewhere = {"MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"}
+    variables = {name: value for name, value in os.environ.items() if name not in elsewhere}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=variables | {"HOME": "/proc"},
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("forewarn: error: none: ")
