@@ -60,7 +60,10 @@ def load_predictor(
     refuse_irregular(Path(model))
     try:
         return Predictor.load(Path(model))
-    except (ValueError, OSError, RecursionError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise JobError(f"{option} {error.filename or model}: cannot be read ({reason}).") from None
+    except (ValueError, RecursionError) as error:
         raise JobError(f"{option} {error}") from None
 
 

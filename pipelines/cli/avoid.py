@@ -25,7 +25,7 @@ def add_avoid(commands: Commands) -> None:
         "avoid",
         _avoid,
         "print the machines at risk as an option for large jobs, such as --exclude=node-[01,07]",
-        "sbatch $(forewarn avoid --at-risk /tmp/at-risk --most 8) job.sh",
+        "sbatch $(forewarn avoid --at-risk lists --most 8) job.sh",
     )
     command.add_argument(
         "--at-risk",

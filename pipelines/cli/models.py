@@ -33,7 +33,7 @@ def add_retrain(commands: Commands) -> None:
         "retrain",
         _retrain,
         "retrain as of a moment, and promote what has earned it; exit code 1 if it has not",
-        "forewarn retrain --records /tmp/fleet/records --config my.toml --at 2025-01-28",
+        "forewarn retrain --records /tmp/fleet/records --config my.toml --at 2025-01-26",
     )
     add_records(command)
     add_config(command)

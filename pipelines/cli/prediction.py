@@ -127,7 +127,7 @@ def add_train(commands: Commands) -> None:
         "train",
         _train,
         "train the whole predictor as of a moment",
-        "forewarn train --records /tmp/fleet/records --at 2025-01-28 --model /tmp/model",
+        "forewarn train --records /tmp/fleet/records --at 2025-01-26 --model /tmp/model",
     )
     add_records(command, remote=True)
     add_config(command)
@@ -169,7 +169,7 @@ def add_score(commands: Commands) -> None:
         "score",
         _score,
         "make the daily at-risk list",
-        "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-01-28 "
+        "forewarn score --records /tmp/fleet/records --model /tmp/model --at 2025-01-26 "
         "--out /tmp/at-risk",
     )
     add_records(command, remote=True)

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.cli import prediction
 from forewarn.pipelines.cli.main import main
 
@@ -226,6 +227,18 @@ def test_an_output_folder_that_is_a_file(site: Path, tmp_path: Path, capsys: Cap
 def _no_room() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
+
+
+def test_a_predictor_that_nobody_may_read(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def refused(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder / "predictor.json"))
+
+    monkeypatch.setattr(Predictor, "load", refused)
+    options = ("--records", site / "records", "--model", "closed", "--at", "2025-01-03")
+    line = answered(capsys, "score", *options, "--out", "none")
+    assert line.endswith("--model closed/predictor.json: cannot be read (Permission denied).")
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
