@@ -25,6 +25,7 @@ from forewarn.features.records.table import (
     RecordsError,
 )
 from forewarn.features.records.text_columns import is_text
+from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.compacted_form import is_runs_name
 from forewarn.pipelines.storage.leftovers import scratch_folder
@@ -68,7 +69,8 @@ def _write(runs: pa.Table, path: Location) -> None:
             path.put(scratch / path.name)
         return
     with replacing(path) as out:
-        pq.write_table(runs, out, compression="zstd", row_group_size=max(1, len(runs)))
+        n_rows = max(1, len(runs))
+        pq.write_table(runs, arrow_path(out), compression="zstd", row_group_size=n_rows)
 
 
 def _runs_in(partition: Location) -> list[Location]:
