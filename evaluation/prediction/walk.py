@@ -191,16 +191,20 @@ class Walk:
         return self.finished_at(moment, timeline).choices(self.span_in_use)
 
     def calibrate(
-        self, strategy: str, timeline: Timeline, moment: int, prior: Calibration
+        self,
+        strategy: str,
+        timeline: Timeline,
+        moment: int,
+        prior: Calibration,
+        training_span: Nanoseconds,
     ) -> Calibration:
-        """Fit probabilities to the last finished windows, out of time and as known at `moment`."""
-        return self.finished_at(moment, timeline).calibrate(strategy, prior)
+        """Fit probabilities to the last windows, out of time and as known at `moment`."""
+        return self.finished_at(moment, timeline).calibrate(strategy, prior, training_span)
 
-    def has_finished_window(self, moment: int) -> bool:
+    def has_known_labels(self, moment: int) -> bool:
         """Tell whether probabilities could be fitted to anything at `moment`."""
-        every, horizon = self.settings.every, self.settings.recipe.horizon
-        starts = [window.start for window in self.windows]
-        return any(finished(start, moment, every=every, horizon=horizon) for start in starts)
+        known = moment - self.settings.recipe.horizon
+        return any((window.instances.end < known).any() for window in self.windows)
 
     def forget(self, moment: int) -> None:
         """Drop the windows that no choice and no calibration from `moment` on looks at."""
@@ -215,7 +219,7 @@ class Walk:
         self.windows[:] = [window for window in self.windows if id(window) not in old]
 
     def finished_at(self, moment: int, timeline: Timeline) -> FinishedWindows:
-        """Return the windows that are finished at `moment`, with what was known of them then."""
+        """Return the windows by whether they are finished at `moment`, as they were known then."""
         return FinishedWindows.at(moment, self.windows, self.settings, self.records, timeline)
 
     def _score(
@@ -240,7 +244,9 @@ class Walk:
         for strategy, recipe in recipes.items():
             scores = scored[id(recipe)][1]
             blended = self.settings.committee.blend(scores)
-            calibration = self.calibrate(strategy, timeline, moment, recipe.prior)
+            calibration = self.calibrate(
+                strategy, timeline, moment, recipe.prior, recipe.training_span
+            )
             probability = calibration.apply(blended)
             all_scores = scores | {"blend": blended, "probability": probability}
             window.by_strategy[strategy] = (recipe.training_span, all_scores)

@@ -33,7 +33,7 @@ def strategy_frame(
     flags = frame[[name for name in frame.columns if name.startswith("flag_")]]
     frame = frame.drop(columns=["score_probability", *flags.columns])
     frame["probability"] = probability
-    frame["calibrated"] = walk.has_finished_window(window.start)
+    frame["calibrated"] = walk.has_known_labels(window.start)
     return pd.concat([frame, flags], axis=1)
 
 

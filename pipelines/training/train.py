@@ -32,7 +32,8 @@ from forewarn.pipelines.storage.predictor_folder import save_predictor
 
 __all__ = ["train_predictor", "trained_walk"]
 
-# Probabilities are fitted to so many finished test windows: one holds too few failures.
+# Probabilities are fitted to so many finished test windows and newer ones: one holds too few
+# failures.
 _FINISHED_WINDOWS = 3
 
 
@@ -72,9 +73,10 @@ def trained_walk(
 ) -> tuple[Walk, Predictor]:
     """Walk through the last finished windows, and train the whole predictor as of `moment`.
 
-    The training spans are compared, and the probabilities calibrated, on test windows that were
-    finished at `moment`, with recipes trained as of their starts; then the winner is fitted to
-    what is known at `moment`.
+    The training spans are compared on test windows that were finished at `moment`, with recipes
+    trained as of their starts, and the probabilities calibrated on these and on what is known of
+    newer ones; then the winner is fitted to what is known at `moment`. The walk that is returned
+    has the finished windows.
 
     Parameters
     ----------
@@ -105,17 +107,21 @@ def trained_walk(
     trainer = RecipeTrainer(settings.recipe, cache, stages, begin)
     instances = scorable(records, failures, settings)
     walk = Walk(settings, trainer, records, failures, instances, span_in_use=span_in_use)
-    starts = _finished_starts(settings, moment, records.first, n_windows)
+    starts = _window_starts(settings, moment, records.first, n_windows)
     if start_from is not None:
         starts = [start for start in starts if start >= _trained_at(start_from)]
+    newest = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
+    compared = [start for start in starts if start <= newest][-settings.select_over :]
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
-            walk.retrain(start, (_strategy_at(settings, start in starts[-settings.select_over :]),))
+            walk.retrain(start, (_strategy_at(settings, start in compared),))
             bar.update()
         bar.set_postfix_str(iso(moment)[:10])
         predictor = _fit(walk, job, moment, span_in_use or walk.span_in_use)
         bar.update()
+    # Whoever compares models does so on whole windows; the newest was for the calibration alone.
+    walk.windows[:] = [window for window in walk.windows if window.start <= newest]
     return walk, predictor
 
 
@@ -142,17 +148,20 @@ def _strategy_at(settings: WalkSettings, compared: bool) -> Strategy:
     return Strategy.SLIDING if steady and not compared else settings.strategy
 
 
-def _finished_starts(settings: WalkSettings, moment: int, first: int, n_windows: int) -> list[int]:
-    """Return the starts of the last test windows that are finished at `moment`, oldest first."""
-    horizon = settings.recipe.horizon
-    newest = last_finished(moment, every=settings.every, horizon=horizon)
-    starts = [newest - i * settings.every for i in range(n_windows)]
+def _window_starts(settings: WalkSettings, moment: int, first: int, n_finished: int) -> list[int]:
+    """Return the starts of the last test windows with labels known at `moment`, oldest first.
+
+    So many of them are finished, as far as the records go back; the newer ones in part.
+    """
+    every, horizon = settings.every, settings.recipe.horizon
+    newest = moment - (horizon // every + 1) * every
+    oldest = last_finished(moment, every=every, horizon=horizon) - (n_finished - 1) * every
     earliest = first + min(settings.training_spans) + horizon
-    return sorted(start for start in starts if start >= earliest)
+    return [start for start in range(oldest, newest + 1, every) if start >= earliest]
 
 
 def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> Predictor:
-    """Fit the chosen training span as of `moment`, with the calibration of finished windows."""
+    """Fit the chosen training span as of `moment`, with the calibration of the windows."""
     settings = walk.settings
     timeline = as_of(walk.records, walk.failures, moment, settings.reach)
     finished = walk.finished_at(moment, timeline)
@@ -170,7 +179,7 @@ def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> 
         encoder=trained.encoder,
         models=trained.models,
         committee=settings.committee,
-        calibration=finished.calibrate(settings.strategy, trained.prior),
+        calibration=finished.calibrate(settings.strategy, trained.prior, trained.training_span),
         cascade_model=settings.recipe.cascade_model,
         facts=_facts(walk, job, trained, timeline, moment),
     )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.features.table_source import TableSource
 
 from forewarn.evaluation.prediction.compared_rows import ComparedRows
+from forewarn.evaluation.prediction.finished_windows import likeness
 from forewarn.evaluation.prediction.fleet_survey import Span, survey_fleet
 from forewarn.evaluation.prediction.instance_survey import survey_instances
 from forewarn.evaluation.prediction.strategies import Strategy
@@ -162,8 +163,10 @@ def seen(walk: Walk, hour: float = NOW) -> Timeline:
     return as_of(walk.records, walk.failures, at(hour), walk.settings.reach)
 
 
-def calibration(walk: Walk, strategy: str = "variable", hour: float = NOW) -> Calibration:
-    return walk.calibrate(strategy, seen(walk, hour), at(hour), PRIOR)
+def calibration(
+    walk: Walk, strategy: str = "variable", hour: float = NOW, span: Nanoseconds = LONG
+) -> Calibration:
+    return walk.calibrate(strategy, seen(walk, hour), at(hour), PRIOR, span)
 
 
 PRIOR = Calibration(1.0, -2.0)
@@ -670,31 +673,76 @@ def test_instances_of_a_gpu_that_turns_out_to_have_failed_still_count_for_the_ch
 
 
 def labels_at(window: WindowScores, tickets: tuple[Ticket, ...]) -> npt.NDArray[np.int8]:
-    """Return labels by looking at every instance; all records reach to the end."""
+    """Return labels by looking at every instance: -1 where the last record is before its horizon.
+
+    The last record that is known at NOW is that of an hour before.
+    """
     labels = np.zeros(len(window.instances), dtype=np.int8)
     for gpu, failed, _, known in tickets:
         ahead = at(failed) - window.instances.end
         mine = (window.instances.gpu == gpu) & (ahead > 0) & (ahead <= 12 * HOUR)
         labels[mine & ((known or failed) < NOW)] = 1
+    labels[window.instances.end > at(NOW - 1 - 12)] = -1
     return labels
 
 
-def test_probabilities_are_fitted_to_the_finished_windows(base: Walk) -> None:
-    done = base.windows[:3]
-    blends = np.concatenate([window.by_strategy["sliding"][1]["blend"] for window in done])
-    labels = np.concatenate([labels_at(window, TICKETS) for window in done])
-    assert 0 < labels.sum() < len(labels)
+def test_probabilities_are_fitted_to_all_labels_that_are_known(base: Walk) -> None:
+    labels = [labels_at(window, TICKETS) for window in base.windows]
+    known = [of_window >= 0 for of_window in labels]
+    assert known[-1].any()
+    assert not known[-1].all()
+    blends = np.concatenate(
+        [
+            window.by_strategy["sliding"][1]["blend"][rows]
+            for window, rows in zip(base.windows, known, strict=True)
+        ]
+    )
+    outcomes = np.concatenate([part[rows] for part, rows in zip(labels, known, strict=True)])
+    assert 0 < outcomes.sum() < len(outcomes)
     # A failure is seen by six instances, 2 hours apart in a horizon of 12: one evidence.
     weights = np.full(len(blends), 1 / 6)
-    expected = fit_calibration(blends, labels, start=PRIOR, weights=weights)
+    expected = fit_calibration(blends, outcomes, start=PRIOR, weights=weights)
     assert calibration(base, "sliding") == expected
     assert calibration(base, "fixed") != expected
 
 
-def test_a_window_is_calibrated_on_when_its_labels_are_over(base: Walk) -> None:
-    assert calibration(base, hour=144 + 48 + 12 - 1e-6) == PRIOR
-    assert calibration(base, hour=144 + 48 + 12) != PRIOR
-    assert calibration(base, hour=299.9) != calibration(base, hour=300)
+def test_models_that_learned_from_a_shorter_past_count_less(base: Walk) -> None:
+    window = base.windows[-1]
+    records = replace(base, windows=[window])
+    _, scores = window.by_strategy["sliding"]
+    labels = labels_at(window, TICKETS)
+    known = labels >= 0
+    # Trained on half as long a past as what is calibrated: a sixteenth of the evidence.
+    weights = np.full(int(known.sum()), 1 / 6 / 16)
+    expected = fit_calibration(scores["blend"][known], labels[known], start=PRIOR, weights=weights)
+    assert calibration(records, "sliding", span=Nanoseconds(2 * LONG)) == expected
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_the_more_two_pasts_differ_the_less_one_says_about_the_other(
+    short: int, middle: int, long: int
+) -> None:
+    first, second, third = (Nanoseconds(days) for days in sorted((short, middle, long)))
+    assert 0.0 < likeness(first, third) <= likeness(first, second) <= 1.0
+    assert likeness(first, third) <= likeness(second, third)
+    assert likeness(first, second) == likeness(second, first)
+
+
+def test_a_label_counts_when_its_horizon_is_over(base: Walk) -> None:
+    # The first failure after the window's start, by a GPU that it scored.
+    first = base.windows[0]
+    assert calibration(base, hour=144 + 12) == PRIOR
+    positive = first.instances.end[first.instances.label == 1].min()
+    over = (int(positive) - START) / HOUR + 12
+    assert calibration(base, hour=over) == PRIOR
+    assert calibration(base, hour=over + 1.5) != PRIOR
+    assert over + 1.5 < 144 + 48 + 12  # long before the window is finished
+
+
+def test_probabilities_are_called_fitted_where_a_label_is_known(base: Walk) -> None:
+    assert not base.has_known_labels(at(144 + 12))
+    assert base.has_known_labels(at(144 + 14))
+    assert not replace(base, windows=[]).has_known_labels(at(NOW))
 
 
 def test_without_a_known_failure_the_prior_stays(base: Walk) -> None:
@@ -702,8 +750,8 @@ def test_without_a_known_failure_the_prior_stays(base: Walk) -> None:
     assert calibration(nobody_knows) == PRIOR
 
 
-def test_the_last_five_finished_windows_are_calibrated_on(base: Walk) -> None:
-    last = base.windows[:3]
+def test_the_last_five_finished_windows_and_newer_ones_are_calibrated_on(base: Walk) -> None:
+    last = base.windows  # the newest of them is not finished
     many = replace(base, windows=[base.windows[0]] * 4 + last)
     five = replace(base, windows=[base.windows[0]] * 2 + last)
     assert calibration(many) == calibration(five) != calibration(base)

@@ -74,8 +74,10 @@ def test_both_vote_for_as_much(site: list[str], tmp_path: Path) -> None:
     votes = {"gbdt": 0.25, "linear": 0.25, "start_gbdt": 0.5}  # ours are one half, theirs the other
     odds = sum(v * logit(scores[name]) for name, v in votes.items())
     assert scores["blend"] == pytest.approx(1 / (1 + np.exp(-odds)))
-    # The window of the 10th began before the other model was trained.
-    assert trained.facts["calibrated_on"] == ["2025-01-13T00:00:00Z"]
+    # The window of the 10th began before the other model was trained; that of the 16th has labels
+    # of its first two days.
+    starts = ["2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
+    assert trained.facts["calibrated_on"] == starts
 
     listed = ["--records", site[1], "--model", model, "--at", "2025-01-19T12:00"]
     assert main(["score", *listed, "--out", str(tmp_path / "lists")]) == 0
