@@ -26,9 +26,10 @@ import numpy as np
 from benchmarks.measured_fleet import Floats, Ints, Labels, Study, Window
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
+from forewarn.evaluation.prediction.finished_windows import likeness
 from forewarn.evaluation.prediction.ranking import average_precision_draws
 from forewarn.features.prediction.instances import UNKNOWN
-from forewarn.features.time_units import DAY
+from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.calibration import fit_calibration, prior_correction
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import Committee
@@ -136,20 +137,34 @@ def _listed(study: Study, window: Window, scores: Floats) -> Ints:
 def _slope(study: Study, scores: Sequence[Floats]) -> float:
     """Return the calibration slope of probabilities fitted to earlier windows."""
     probabilities, outcomes = [], []
-    evidence = min(1.0, study.keep * study.recipe.step / study.recipe.horizon)
     for number, window in enumerate(study.windows[1:], start=1):
         known_rows, known_labels = window.known, window.labels
         truth = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
         truth[known_rows] = known_labels
         rows = np.concatenate([w.tested for w in study.windows[:number]])
-        past = sigmoid(np.concatenate(scores[:number]))[truth[rows] >= 0]
-        labels = truth[rows][truth[rows] >= 0]
+        known = truth[rows] >= 0
+        past = sigmoid(np.concatenate(scores[:number]))[known]
         prior = prior_correction(0.5, float((known_labels == 1).mean()))
-        weights = np.full(len(labels), evidence)
-        calibration = fit_calibration(past, labels, start=prior, weights=weights)
+        weights = _evidence(study, number)[known]
+        calibration = fit_calibration(past, truth[rows][known], start=prior, weights=weights)
         probabilities.append(calibration.apply(sigmoid(scores[number])))
         outcomes.append(study.instances.label[window.tested])
     return calibration_slope(list(zip(probabilities, outcomes, strict=True)))[0]
+
+
+def _evidence(study: Study, number: int) -> Floats:
+    """Return what the test rows before a retraining count for its calibration, as in the product.
+
+    One failure of many positives is one evidence, and a model that knew less of the past less.
+    """
+    first, window = int(study.instances.end.min()), study.windows[number]
+    each = min(1.0, study.keep * study.recipe.step / study.recipe.horizon)
+    span = Nanoseconds(window.moment - study.recipe.horizon - first)
+    weights = []
+    for earlier in study.windows[:number]:
+        other = Nanoseconds(earlier.moment - study.recipe.horizon - first)
+        weights.append(np.full(len(earlier.tested), each * likeness(span, other)))
+    return np.concatenate(weights)
 
 
 @dataclass(frozen=True)
