@@ -14,6 +14,10 @@ from forewarn.features.prediction.inputs import InstanceValues
 from forewarn.models.prediction.log_odds import logit
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.config.settings import load_settings
+from forewarn.pipelines.prediction_job import open_job
+from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.training.train import trained_walk
 
 Fleet = Callable[[int, int], pd.DataFrame]
 Write = Callable[[pd.DataFrame, Path], Path]
@@ -57,6 +61,15 @@ def site(fleet_of: Fleet, write: Write, tmp_path_factory: pytest.TempPathFactory
 
 def _folder(site: list[str]) -> Path:
     return Path(site[1]).parent
+
+
+def test_the_newest_window_is_calibrated_on_but_not_compared(site: list[str]) -> None:
+    job = open_job(Path(site[1]), load_settings(Path(site[3])))
+    walk, predictor = trained_walk(job, parse_moment("2025-01-19"))
+    # At the 19th, labels of the window of the 16th are known of its first two days only.
+    days = ["2025-01-10T00:00:00Z", "2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
+    assert predictor.facts["calibrated_on"] == days
+    assert [iso(window.start) for window in walk.windows] == days[:2]
 
 
 def test_both_vote_for_as_much(site: list[str], tmp_path: Path) -> None:
