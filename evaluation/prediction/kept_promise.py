@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.risk_tests import (
-    longest_held,
     running_bounds,
     shortfall_evidence,
-    worst_stretch,
+    surplus_evidence,
 )
 
 __all__ = [
@@ -33,7 +32,8 @@ ENOUGH_JUDGED = 60
 _LEVEL = 0.05
 _TOLERANCE = 0.8  # a precision of less than so much of the promise breaks it
 _FORGIVEN = 0.5  # so much of the promise must be certain before flags come back
-_LENGTHS = (1 / 3, 2 / 3, 1.0)
+# How much of a list may come back, and its share of the level: most often all of it does.
+_LENGTHS = {1 / 3: 0.25, 2 / 3: 0.25, 1.0: 0.5}
 
 
 class PromiseState(StrEnum):
@@ -86,9 +86,7 @@ class JudgedAlerts:
     def __len__(self) -> int:
         return len(self.hit)
 
-    def between(self, start: int, end: int | None = None) -> JudgedAlerts:
-        """Return the alerts from a number on, up to another one."""
-        part = slice(start, end)
+    def __getitem__(self, part: slice | npt.NDArray[np.int64]) -> JudgedAlerts:
         return JudgedAlerts(
             self.promised[part], self.hit[part], self.position[part], self.weight[part]
         )
@@ -105,7 +103,8 @@ class PromiseChange:
     length : float
         How much of the list may call for action from then on: 0 is a break.
     alerts, hits : int
-        What it was decided by: the last alerts, and how many of their GPUs failed.
+        What it was decided by: the last alerts up to that length of the list, of a break all,
+        and how many of their GPUs failed.
     expected : float
         How many of them were to fail.
     """
@@ -179,10 +178,11 @@ def judge_promise(alerts: JudgedAlerts, *, length: float = 1.0) -> Promise:
 
     It breaks when the evidence is strong that the precision is below 0.8 of what was promised
     (`shortfall_evidence`, level 5 %), and not with fewer than 60 judged alerts. After that, what
-    the list would have flagged is judged on. The promise is forgiven when 60 alerts or a multiple
-    of it reach 0.8 of what they promise, and the precision of some length of the list is above
-    half of it for certain (`longest_held`; the level is shared among the attempts). Then the list
-    is no longer than that, and the watch begins anew.
+    the list would have flagged is judged on. The promise is forgiven, after 60 alerts at the
+    earliest, when the evidence is strong that the precision of some length of the list is above
+    half of what is promised (`surplus_evidence`; Learn-then-Test, arXiv 2110.01052, with the same
+    level shared among the lengths), and the alerts that show it reach 0.8 of it. Then the list is
+    no longer than that, and the watch begins anew.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def judge_promise(alerts: JudgedAlerts, *, length: float = 1.0) -> Promise:
     while (change := _break(rest) if length else _forgiveness(rest)) is not None:
         start, length = start + change.judged, change.length
         changes.append(replace(change, judged=start))
-        rest = alerts.between(start)
+        rest = alerts[start:]
     enough = len(rest) >= ENOUGH_JUDGED or bool(changes)
     state = PromiseState.HOLDS if enough else PromiseState.UNKNOWN
     return _promise(rest, state if length else PromiseState.BROKEN, length, changes)
@@ -208,31 +208,34 @@ def _tolerated(alerts: JudgedAlerts) -> Floats:
 def _break(alerts: JudgedAlerts) -> PromiseChange | None:
     """Return the break of the promise, decided by the stretch that is the strongest evidence."""
     evidence = shortfall_evidence(_tolerated(alerts), alerts.hit, alerts.weight)
-    strong = np.flatnonzero(evidence >= 1.0 / _LEVEL)
+    strong = np.flatnonzero(evidence.total >= 1.0 / _LEVEL)
     strong = strong[strong >= ENOUGH_JUDGED - 1]
     if not len(strong):
         return None
-    watched = alerts.between(0, int(strong[0]) + 1)
-    worst = worst_stretch(_tolerated(watched), watched.hit, watched.weight)
-    return PromiseChange.by(watched.between(worst), len(watched), 0.0)
+    last = int(strong[0])
+    return PromiseChange.by(alerts[evidence.begin[last] : last + 1], last + 1, 0.0)
 
 
 def _forgiveness(alerts: JudgedAlerts) -> PromiseChange | None:
-    """Return after how many alerts the promise is forgiven, and up to which length."""
-    for attempt in range(1, len(alerts) // ENOUGH_JUDGED + 1):
-        judged = alerts.between(0, attempt * ENOUGH_JUDGED)
-        held = longest_held(
-            judged.position,
-            judged.hit,
-            _FORGIVEN * judged.promised,
-            lengths=_LENGTHS,
-            level=_LEVEL / (attempt * (attempt + 1)),
-            weight=judged.weight,
-        )
-        hits = float((judged.weight * judged.hit).sum())
-        if held and hits >= float((judged.weight * _tolerated(judged)).sum()):
-            return PromiseChange.by(judged, len(judged), held)
-    return None
+    """Return the first return of flags; of two at once that of the longer list."""
+    ways = [_earned_back(alerts, length) for length in _LENGTHS]
+    known = [way for way in ways if way is not None]
+    return min(known, key=lambda way: (way.judged, -way.length), default=None)
+
+
+def _earned_back(alerts: JudgedAlerts, length: float) -> PromiseChange | None:
+    """Return when so much of the list has earned its flags back."""
+    numbers = np.flatnonzero(alerts.position <= length + 1e-9)
+    part = alerts[numbers]
+    evidence = surplus_evidence(_FORGIVEN * part.promised, part.hit, part.weight)
+    above = np.append(0.0, (part.weight * (part.hit - _tolerated(part))).cumsum())
+    earned = (evidence.total >= 1.0 / (_LEVEL * _LENGTHS[length])) & (numbers >= ENOUGH_JUDGED - 1)
+    earned &= above[1:] >= above[evidence.begin]
+    if not earned.any():
+        return None
+    last = int(earned.argmax())
+    decided_by = part[evidence.begin[last] : last + 1]
+    return PromiseChange.by(decided_by, int(numbers[last]) + 1, length)
 
 
 def _promise(

@@ -1,20 +1,13 @@
-"""Tests of a precision that hold in small samples and at any time: p-values, running evidence."""
+"""Tests of a precision that hold in small samples and at any time: running evidence, bounds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "hoeffding_bentkus",
-    "longest_held",
-    "running_bounds",
-    "shortfall_evidence",
-    "worst_stretch",
-]
+__all__ = ["Evidence", "running_bounds", "shortfall_evidence", "surplus_evidence"]
 
 Floats = npt.NDArray[np.float64]
 # Bets on how far off a mean is: small ones find small differences, large ones large ones.
@@ -22,99 +15,37 @@ _BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85])
 _PENALTY = -np.log1p(-_BETS) - _BETS
 # Each bets that so much of what was promised is missing.
 _MISSING = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+# Each bets that so much more than the least comes: below 1, so that no miss takes all.
+_MORE = np.array([0.6, 0.95])
 _STRETCH = 30  # a stretch to watch begins with every so many alerts
 
 
-def hoeffding_bentkus(risk: float, n: int, limit: float) -> float:
-    """Return the p-value of "the expected loss is above `limit`" for n losses in [0, 1].
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What bets against a statement have won.
 
-    The smaller of Hoeffding's bound in its tight form and Bentkus's (arXiv 2110.01052, section
-    3.1): exp(-n kl(risk, limit)) and e P(Bin(n, limit) <= ceil(n risk)).
-
-    Parameters
+    Attributes
     ----------
-    risk : float
-        Mean of the losses.
-    n : int
-        1 is returned for none.
-    limit : float
-        Between 0 and 1.
-
-    Examples
-    --------
-    >>> hoeffding_bentkus(0.5, 100, 0.5), round(hoeffding_bentkus(0.0, 10, 0.5), 6)
-    (1.0, 0.000977)
+    total : ndarray of shape (n,)
+        After each alert, 1 being staked. While the statement is true, it ever reaches 1 / level
+        with a chance of at most `level`, however often one looks.
+    begin : ndarray of shape (n,)
+        After each alert, where the stretch begins that has won most.
     """
-    if n == 0 or risk >= limit:
-        return 1.0
-    # Imported here: it takes a sixth of a second, and most daily lists judge no promise.
-    from scipy.special import bdtr
 
-    bentkus = math.e * float(bdtr(math.ceil(n * risk - 1e-9), n, limit))
-    return min(1.0, math.exp(-n * _kl(risk, limit)), bentkus)
-
-
-def _kl(a: float, b: float) -> float:
-    """Return the Kullback-Leibler divergence of two chances; b is above 0."""
-    if b >= 1.0:
-        return math.inf
-    parts = [0.0 if a <= 0.0 else a * math.log(a / b)]
-    parts.append(0.0 if a >= 1.0 else (1.0 - a) * math.log((1.0 - a) / (1.0 - b)))
-    return sum(parts)
-
-
-def longest_held(
-    position: Floats,
-    hit: npt.NDArray[np.bool_],
-    least: Floats,
-    *,
-    lengths: Sequence[float],
-    level: float,
-    weight: Floats | None = None,
-) -> float:
-    """Return the longest list whose precision is above what it has to be; 0 if none is.
-
-    Learn-then-Test (arXiv 2110.01052, section 3.2): the lengths are tested from the shortest on,
-    each at the whole level, up to the first that is not sure. So the chance that any length that
-    is returned falls short is at most `level`.
-
-    Parameters
-    ----------
-    position : ndarray of shape (n,)
-        Where each alert stood on its list, in (0, 1]; 1 is the end of the list.
-    hit : ndarray of shape (n,), bool
-    least : ndarray of shape (n,)
-        The precision that has to be surpassed, for each alert.
-    lengths : sequence of float
-        In (0, 1], ascending.
-    level : float
-    weight : ndarray of shape (n,), optional
-        In (0, 1]; for alerts that were left alone with different chances, the inverse of these.
-    """
-    weights = np.ones(len(hit)) if weight is None else weight
-    held = 0.0
-    for length in lengths:
-        rows = position <= length + 1e-9
-        n = int(rows.sum())
-        limit = float((weights * (1.0 - least))[rows].sum() / max(1, n))
-        if hoeffding_bentkus(0.0, n, limit) > level:
-            continue
-        risk = float((weights * ~hit)[rows].sum() / n)
-        if hoeffding_bentkus(risk, n, limit) > level:
-            break
-        held = length
-    return held
+    total: Floats
+    begin: npt.NDArray[np.int64]
 
 
 def shortfall_evidence(
     promised: Floats, hit: npt.NDArray[np.bool_], weight: Floats | None = None
-) -> Floats:
+) -> Evidence:
     """Return the evidence after each alert that the hits fall short of what was promised.
 
-    While each alert's chance is at least what was promised, the evidence ever reaches 1 / level
-    with a chance of at most `level`. The running risk is watched in stretches that begin with
-    every 30th alert, so that a long good past hides no bad present; the level is shared among
-    them (arXiv 2110.06177 for one stretch).
+    It speaks against "each alert's chance is at least what was promised". A bet b multiplies its
+    stake by 1 + b w (p - hit) / (1 - p): never below 0, and in the mean at most 1 while the chance
+    is at least p (Waudby-Smith and Ramdas, arXiv 2010.09686). With w = 1 that is the likelihood
+    ratio of a precision of 1 - b times the promise.
 
     Parameters
     ----------
@@ -123,45 +54,52 @@ def shortfall_evidence(
     hit : ndarray of shape (n,), bool
     weight : ndarray of shape (n,), optional
         In (0, 1].
+
+    Examples
+    --------
+    >>> shortfall_evidence(np.full(60, 0.3), np.zeros(60, bool)).total[-1] > 20
+    True
     """
-    weights = np.ones(len(hit)) if weight is None else weight
-    evidence, left = np.zeros(len(hit)), 1.0
-    for start, share in _stretches(len(hit)):
-        evidence[:start] += share
-        part = slice(start, None)
-        evidence[part] += share * _wealth(promised[part], hit[part], weights[part])
-        left -= share
-    return evidence + left
+    return _in_stretches((promised - hit) / (1.0 - promised), weight, _MISSING)
 
 
-def worst_stretch(
-    promised: Floats, hit: npt.NDArray[np.bool_], weight: Floats | None = None
-) -> int:
-    """Return where the stretch begins that is the strongest evidence after the last alert."""
-    weights = np.ones(len(hit)) if weight is None else weight
-    last = {
-        start: share * _wealth(promised[start:], hit[start:], weights[start:])[-1]
-        for start, share in _stretches(len(hit))
-    }
-    return max(last, key=lambda start: last[start])
+def surplus_evidence(
+    least: Floats, hit: npt.NDArray[np.bool_], weight: Floats | None = None
+) -> Evidence:
+    """Return the evidence after each alert that the hits surpass the least that is wanted.
 
+    It speaks against "each alert's chance is at most the least", by the same bets the other way
+    round: 1 + b w (hit - p) / (1 - p), the likelihood ratio of 1 + b times the least.
 
-def _stretches(n: int) -> list[tuple[int, float]]:
-    """Return the begin of each stretch to watch, and its share of the level."""
-    starts = range(0, n, _STRETCH)
-    return [(start, 1.0 / (number * (number + 1))) for number, start in enumerate(starts, 1)]
-
-
-def _wealth(promised: Floats, hit: npt.NDArray[np.bool_], weights: Floats) -> Floats:
-    """Return what bets against a promise have won after each alert, 1 being staked.
-
-    A bet b multiplies its stake by 1 + b w (p - hit) / (1 - p): never below 0, and in the mean at
-    most 1 while the chance is at least p (Waudby-Smith and Ramdas, arXiv 2010.09686). With w = 1
-    that is the likelihood ratio of a precision of 1 - b times the promise.
+    Parameters
+    ----------
+    least : ndarray of shape (n,)
+        Chance of a failure, at most 0.5, in the order in which the alerts were judged.
+    hit : ndarray of shape (n,), bool
+    weight : ndarray of shape (n,), optional
+        In (0, 1].
     """
-    odds = weights * (promised - hit) / (1.0 - promised)
-    won = np.log1p(_MISSING[:, None] * odds[None, :]).cumsum(axis=1)
-    return np.asarray(np.exp(np.minimum(won, 700.0)).mean(axis=0))
+    return _in_stretches((hit - least) / (1.0 - least), weight, _MORE)
+
+
+def _in_stretches(odds: Floats, weight: Floats | None, bets: Floats) -> Evidence:
+    """Bet in stretches that begin with every 30th alert, which share the stake.
+
+    So a long past of one kind hides no present of the other (for one stretch: tracking of a
+    running risk, arXiv 2110.06177). What stretches to come are to have is kept aside.
+    """
+    n = len(odds)
+    weighted = odds if weight is None else weight * odds
+    number = np.arange(n) // _STRETCH + 1
+    total, most, begin = 1.0 / (number + 1.0), np.zeros(n), np.zeros(n, dtype=np.int64)
+    for start in range(0, n, _STRETCH):
+        share = 1.0 / (number[start] * (number[start] + 1.0))
+        won = np.log1p(bets[:, None] * weighted[None, start:]).cumsum(axis=1)
+        wealth = share * np.exp(np.minimum(won, 700.0)).mean(axis=0)
+        total[start:] += wealth
+        begin[start:][wealth > most[start:]] = start
+        most[start:] = np.maximum(most[start:], wealth)
+    return Evidence(total, begin)
 
 
 def running_bounds(

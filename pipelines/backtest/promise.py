@@ -71,17 +71,19 @@ def promise_words(promise: Mapping[str, Any]) -> list[str]:
 def _change_words(change: Mapping[str, Any]) -> str:
     time = as_time(change["date"])
     date = change["date"] if time is None else day(time)
-    broke = not change["length"]
-    text = (
-        f"It broke on {date}: of the last {plural(change['alerts'], 'alert')}"
-        if broke
-        else f"It was forgiven on {date}: of {plural(change['alerts'], 'further alert')}"
-    )
-    text += f" {amount(change['expected'], 1)} were to fail, and {count(change['hits'])} did. "
-    if broke:
-        return f"{text}From then on no GPU would have been flagged, and the page asks for training."
     part = "all" if change["length"] == 1.0 else f"the first {per_hundred(change['length'])} %"
-    return f"{text}From then on {part} of the list would have been flagged again."
+    last = f"of the last {plural(change['alerts'], 'alert')}"
+    figures = f"{amount(change['expected'], 1)} were to fail, and {count(change['hits'])} did."
+    if not change["length"]:
+        return (
+            f"It broke on {date}: {last} {figures} From then on no GPU would have been flagged, "
+            "and the page asks for training."
+        )
+    among = "" if change["length"] == 1.0 else f" among {part} of the list"
+    return (
+        f"It was forgiven on {date}: {last}{among} {figures} From then on {part} of the list "
+        "would have been flagged again."
+    )
 
 
 def _stopped_words(days: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from forewarn.evaluation.prediction.kept_promise import (
@@ -8,6 +9,8 @@ from forewarn.evaluation.prediction.kept_promise import (
     PromiseState,
     judge_promise,
 )
+
+Floats = npt.NDArray[np.float64]
 
 
 def test_below_sixty_judged_alerts_nobody_can_tell() -> None:
@@ -49,12 +52,41 @@ def test_a_ranking_earns_its_way_back() -> None:
 
 
 def test_where_the_end_of_the_list_is_bad_only_its_head_comes_back() -> None:
-    # After the break 10 of 60 hit where 12 were promised, all of them in the first third.
-    position = np.concatenate([np.ones(60), np.tile([0.3, 0.3, 1, 1, 1, 1], 10)])
-    hit = np.concatenate([np.zeros(60), np.tile([1, 0, 0, 0, 0, 0], 10)]).astype(bool)
-    promised = np.repeat([0.9, 0.2], 60)
+    # After the break 20 of 120 hit where 24 were promised, all of them in the first third.
+    position = np.concatenate([np.ones(60), np.tile([0.3, 0.3, 1, 1, 1, 1], 20)])
+    hit = np.concatenate([np.zeros(60), np.tile([1, 0, 0, 0, 0, 0], 20)]).astype(bool)
+    promised = np.repeat([0.9, 0.2], [60, 120])
     promise = judge_promise(JudgedAlerts.of(promised, hit, position))
+    returned = promise.changes[-1]
     assert promise.length == pytest.approx(2 / 3)
+    # Decided by the first alert of the list after the 60th; alerts further down do not count.
+    assert (returned.judged, returned.alerts, returned.hits) == (121, 21, 11)
+    assert returned.expected == pytest.approx(4.2)
+
+
+def broken_and_then(ratio: Floats, seed: int) -> int | None:
+    """Return after how many alerts a broken promise is forgiven; chances are about 0.1."""
+    rng = np.random.default_rng(seed)
+    promised = rng.beta(1, 9, len(ratio))
+    hit = rng.random(len(ratio)) < ratio * promised
+    changes = judge_promise(JudgedAlerts.of(promised, hit), length=0.0).changes
+    return changes[0].judged if changes else None
+
+
+def test_at_half_of_what_it_promises_a_list_hardly_ever_comes_back() -> None:
+    returned = [broken_and_then(np.full(600, 0.5), seed) for seed in range(200)]
+    assert sum(judged is not None for judged in returned) <= 10  # 5 %
+
+
+def test_a_bad_time_after_the_break_delays_the_return_by_little_more_than_itself() -> None:
+    late = [broken_and_then(np.repeat([0.1, 1.0], [600, 900]), seed) for seed in range(20)]
+    assert None not in late
+    assert 600 < np.median([judged for judged in late if judged]) < 1000
+
+
+def test_a_list_that_keeps_its_promise_soon_comes_back() -> None:
+    returned = [broken_and_then(np.ones(400), seed) for seed in range(20)]
+    assert np.median([judged or 400 for judged in returned]) < 200
 
 
 def test_alerts_left_alone_more_often_weigh_less() -> None:

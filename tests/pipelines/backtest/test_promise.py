@@ -69,8 +69,14 @@ def test_what_came_back_is_said() -> None:
     back = change("2025-02-20", 180, 2 / 3, 60, 13)
     words = promise_words(promise("kept", 9, BREAK, back))
     assert words[2] == (
-        "It was forgiven on 20 February 2025: of 60 further alerts 12.3 were to fail, and 13 did. "
+        "It was forgiven on 20 February 2025: of the last 60 alerts among the first 67 % of the "
+        "list 12.3 were to fail, and 13 did. "
         "From then on the first 67 % of the list would have been flagged again."
+    )
+    whole = change("2025-02-20", 180, 1.0, 60, 13)
+    assert promise_words(promise("kept", 9, BREAK, whole))[2] == (
+        "It was forgiven on 20 February 2025: of the last 60 alerts 12.3 were to fail, and 13 did. "
+        "From then on all of the list would have been flagged again."
     )
 
 
