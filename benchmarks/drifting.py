@@ -3,12 +3,13 @@
     python -m benchmarks.drifting --seeds 901,902 --rows rows.jsonl [--drifts "none,false signs"]
 
 Simulates a fleet for each seed, lets it drift from a day in the middle on (`drifts.py`), and runs
-`forewarn backtest` on it: trees and the linear model beside them, trained anew every three days on
-all of the past. A line for each of them goes to `--rows`; those that are there are not run again.
+`forewarn backtest` on it: trees, trained anew every three days on all of the past. A line for each
+of them goes to `--rows`; those that are there are not run again, so it can be killed at any time.
 
-All is read from `report.json`. Beside the promise stands a trivial watcher: it stops flags while of
-the last days with 60 judged alerts or more fewer than 0.8 of those that were to fail did, and knows
-nothing of chance. Brackets resample fleets.
+All is read from `report.json`. A list fell short if fewer than 0.8 of those that were to fail after
+the drift did. Beside the promise stands a trivial watcher: it stops flags while of the last days
+with 60 judged alerts or more fewer than 0.8 of those that were to fail did, and knows nothing of
+chance. Brackets of shares of alerts resample fleets, those of shares of fleets are binomial.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from benchmarks.drifts import DRIFTS, Past, write_drifted
+from scipy.stats import binomtest
 
 from forewarn.evaluation.bootstrap import interval
 from forewarn.evaluation.simulation.fleet.simulator import FIRST_DAY
@@ -32,12 +34,15 @@ from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
 _COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"
 # An instance every six hours and few healthy ones for the trees: it is not the ranking that is
-# measured, and it takes a fifth of the time.
+# measured, and it takes a fifth of the time. With a length of six days the first lists come sooner;
+# the half-life is that of the defaults, 60 days.
 _CONFIG = """
 [windows]
 step = 36
 
 [training]
+lengths = ["6d"]
+half_life = 10.0
 tree_negatives = 10
 
 [list]
@@ -93,14 +98,18 @@ def _watched(days: Sequence[Row], flagged: Sequence[int], since: str) -> Row:
         "broke": bool(breaks),
         "days": breaks[0] - start if breaks else None,
         "alerts_until": sum(d["alerts"] for d in days[start : breaks[0]]) if breaks else None,
-        "came_back": bool(breaks) and not all(stopped[breaks[0] :]),
+        "away": _away(stopped[breaks[0] :]) if breaks else None,
         "flagged": sum(flagged[after]),
         "flagged_hits": sum(
             d["hits"] if n == d["alerts"] else d["flagged_hits"] for d, n in pairs if n
         ),
-        "alerts": sum(day["alerts"] for day in days[after]),
-        "expected": sum(day["expected"] for day in days[after]),
+        **{name: sum(day[name] for day in days[after]) for name in ("alerts", "expected", "hits")},
     }
+
+
+def _away(stopped: Sequence[bool]) -> int | None:
+    """Return after how many days flags come back; None if they do not."""
+    return stopped.index(False) if False in stopped else None
 
 
 def _watches(days: Sequence[Row], since: str) -> Row:
@@ -122,9 +131,9 @@ def _measure(seed: int, drifts: Sequence[str], asked: argparse.Namespace) -> Non
             folder = Path(name) / str(number)
             write_drifted(past, drift, folder / "records")
             promise = _backtest(folder / "records", folder, asked.share)
-            row = {"seed": seed, "drift": drift, "report": promise}
+            row = {"seed": seed, "drift": drift, "since": f"{day:%Y-%m-%d}", "report": promise}
             with asked.rows.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row | _watches(promise["days"], f"{day:%Y-%m-%d}")) + "\n")
+                file.write(json.dumps(row) + "\n")
 
 
 def _percent(rows: Sequence[Row], part: str, whole: str) -> str:
@@ -143,22 +152,43 @@ def _median(values: Sequence[float | None]) -> str:
     return f"{np.median(known):.0f}" if known else "-"
 
 
+def _count(flags: Sequence[bool]) -> str:
+    """Write how many fleets it is, and in brackets bounds of the share of all such fleets."""
+    low, high = binomtest(sum(flags), len(flags)).proportion_ci(method="wilson")
+    return f"{sum(flags)} [{100 * low:.0f} %, {100 * high:.0f} %]"
+
+
 def _print(rows: Sequence[Row]) -> None:
     """Print for each drift what its lists promised, and what each watch made of it."""
-    titles = ["drift", "fleets", "promised, %", "watch", "broke before", "broke after"]
-    titles += ["alerts until then", "days", "came back", "flagged, %", "precision of these, %"]
+    titles = ["drift", "fleets", "promised, %", "came true, %", "fell short", "watch"]
+    titles += ["stopped before", "stopped after", "days until then", "flags until then"]
+    titles += ["came back", "days until then", "flagged, %", "precision of these, %"]
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for drift in DRIFTS:
-        fleets = [row for row in rows if row["drift"] == drift]
+        fleets = [
+            _watches(row["report"]["days"], row["since"]) for row in rows if row["drift"] == drift
+        ]
         for watch in _WATCHES if fleets else ():
-            of_watch = [row[watch] for row in fleets]
-            texts = [drift, str(len(fleets)), _percent(of_watch, "expected", "alerts"), watch]
-            texts += [str(sum(r[name] for r in of_watch)) for name in ("broke_before", "broke")]
-            texts += [_median([r[name] for r in of_watch]) for name in ("alerts_until", "days")]
-            texts += [str(sum(r["came_back"] for r in of_watch))]
-            texts += [_percent(of_watch, "flagged", "alerts")]
-            texts += [_percent(of_watch, "flagged_hits", "flagged")]
-            print(f"| {' | '.join(texts)} |")
+            print(f"| {drift} | {' | '.join(_cells(watch, [fleet[watch] for fleet in fleets]))} |")
+
+
+def _cells(watch: str, fleets: Sequence[Row]) -> list[str]:
+    short = [fleet["hits"] < _TOLERANCE * fleet["expected"] for fleet in fleets]
+    broke = [fleet for fleet in fleets if fleet["broke"]]
+    return [
+        str(len(fleets)),
+        _percent(fleets, "expected", "alerts"),
+        _percent(fleets, "hits", "alerts"),
+        _count(short),
+        watch,
+        str(sum(fleet["broke_before"] for fleet in fleets)),
+        _count([fleet["broke"] for fleet in fleets]),
+        *(_median([fleet[name] for fleet in fleets]) for name in ("days", "alerts_until")),
+        f"{sum(fleet['away'] is not None for fleet in broke)} of {len(broke)}",
+        _median([fleet["away"] for fleet in fleets]),
+        _percent(fleets, "flagged", "alerts"),
+        _percent(fleets, "flagged_hits", "flagged"),
+    ]
 
 
 def main() -> None:
@@ -169,11 +199,11 @@ def main() -> None:
         "--rows", type=Path, required=True, help="JSON lines, one for each backtest"
     )
     parser.add_argument("--drifts", default=",".join(DRIFTS))
-    # Just below six million records, which a backtest reads at once; ten alerts a day.
-    parser.add_argument("--gpus", type=int, default=800)
-    parser.add_argument("--days", type=int, default=52)
-    parser.add_argument("--drift-day", type=int, default=26)
-    parser.add_argument("--share", type=float, default=0.0125, help="of the fleet listed a day")
+    # Thirty alerts a day, as 10,000 GPUs have by default, at half the cost.
+    parser.add_argument("--gpus", type=int, default=5000)
+    parser.add_argument("--days", type=int, default=40)
+    parser.add_argument("--drift-day", type=int, default=18)
+    parser.add_argument("--share", type=float, default=0.006, help="of the fleet listed a day")
     asked = parser.parse_args()
     for seed in map(int, asked.seeds.split(",")):
         done = {row["drift"] for row in _rows(asked.rows) if row["seed"] == seed}
