@@ -67,8 +67,8 @@ def _print(mean: float, what: str, ratio: float, good: int, rng: np.random.Gener
 
 def _returned(mean: float, ratio: Floats, rng: np.random.Generator) -> tuple[int, float] | None:
     """Return after how many alerts flags come back, and how much of the list; None if never."""
-    chance = rng.beta(8 * mean, 8 * (1 - mean), _AFTER).reshape(-1, _LIST)
-    chance = np.flip(np.sort(chance, axis=1), axis=1).ravel()
+    lists = rng.beta(8 * mean, 8 * (1 - mean), (_AFTER // _LIST, _LIST))
+    chance = np.flip(np.sort(lists, axis=1), axis=1).ravel()
     position = np.tile(np.arange(1, _LIST + 1) / _LIST, _AFTER // _LIST)
     alerts = JudgedAlerts.of(chance, rng.random(_AFTER) < ratio * chance, position)
     changes = judge_promise(alerts, length=0.0).changes
