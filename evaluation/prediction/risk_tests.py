@@ -91,9 +91,8 @@ def _in_stretches(odds: Floats, weight: Floats | None, bets: Floats) -> Evidence
     """
     n = len(odds)
     weighted = odds if weight is None else weight * odds
-    number = np.arange(n) // _STRETCH + 1
-    total: Floats = 1.0 / (number + 1.0)
-    most, begin = np.zeros(n), np.zeros(n, dtype=np.int64)
+    number = (np.arange(n) // _STRETCH + 1).astype(np.float64)
+    total, most, begin = 1.0 / (number + 1.0), np.zeros(n), np.zeros(n, dtype=np.int64)
     logs = np.zeros((len(bets), n + 1))
     logs[:, 1:] = np.log1p(bets[:, None] * weighted[None, :]).cumsum(axis=1)
     for start in range(0, n, _STRETCH):
