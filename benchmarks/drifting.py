@@ -137,10 +137,12 @@ def _measure(seed: int, drifts: Sequence[str], asked: argparse.Namespace) -> Non
 
 
 def _percent(rows: Sequence[Row], part: str, whole: str) -> str:
-    """Write a share of all alerts of some fleets in percent, with its interval."""
+    """Write a share of all alerts of some fleets in percent; of several with its interval."""
     pairs = np.array([[row[part], row[whole]] for row in rows], dtype=np.float64)
     if not pairs[:, 1].sum():
         return "-"
+    if len(rows) == 1:
+        return f"{100 * pairs[0, 0] / pairs[0, 1]:.1f}"
     draws = np.random.default_rng(0).integers(len(rows), size=(1000, len(rows)))
     sums = pairs[draws].sum(axis=1)
     low, high = interval(sums[:, 0] / np.maximum(sums[:, 1], 1)) or (np.nan, np.nan)
