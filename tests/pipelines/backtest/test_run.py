@@ -318,12 +318,20 @@ def test_a_clock_that_was_once_at_the_epoch_costs_no_retrainings_of_decades(
 
 
 @pytest.mark.parametrize(
-    "limits", [("--start", "2025-02-20"), ("--start", "2025-01-12", "--end", "2025-01-10")]
+    ("limits", "line"),
+    [
+        (("--start", "2025-02-20"), "--start 2025-02-20T00:00:00Z"),
+        (("--start", "2025-01-12", "--end", "2025-01-10"), "found `--start` 2025-01-12T00:00:00Z"),
+    ],
 )
 def test_limits_that_leave_no_retraining_are_named(
-    limits: tuple[str, ...], records: Path, config: Path, tmp_path: Path, capsys: Capture
+    limits: tuple[str, ...],
+    line: str,
+    records: Path,
+    config: Path,
+    tmp_path: Path,
+    capsys: Capture,
 ) -> None:
     assert _run(records, config, tmp_path / "out", *limits) == 2
-    text = f"{limits[0]} {limits[1]}T00:00:00Z"
-    assert f"error: {text}" in capsys.readouterr().err
+    assert f"error: {line}" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
