@@ -27,9 +27,8 @@ __all__ = ["ROWS", "STEP", "RunsTable", "runs_table"]
 
 ROWS, STEP = "forewarn.rows", "forewarn.step"
 _KEYS = (SERIAL, TIMESTAMP, FAILURE, ROWS, STEP)
-_GROUPS = (
-    "forewarn.runs"  # entry of the metadata: the first run of each row group, and their number
-)
+# In the metadata: the first run of each row group, and last their number.
+_GROUPS = "forewarn.runs"
 
 
 def runs_table(parts: Sequence[KeyRuns]) -> pa.Table:
