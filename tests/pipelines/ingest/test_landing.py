@@ -99,12 +99,12 @@ def test_a_late_event_changes_the_record_of_a_date_that_was_compacted(tmp_path: 
     landing.land(readings(*(reading(m, "S1", log_read=True) for m in (10, 70))), NO_EVENTS)
     compact_date(tmp_path, date)
     landing.land(NO_READINGS, events(xid(5, "1", 79)))
-    assert sorted(path.name for path in tmp_path.glob("date=*/*")) == [
+    assert sorted(path.name for path in tmp_path.glob("date=*/*.parquet")) == [
         "00-compacted.parquet",
         "collected-00.parquet",
     ]
     compact_date(tmp_path, date)
-    assert [path.name for path in tmp_path.glob("date=*/*")] == ["00-compacted.parquet"]
+    assert [path.name for path in tmp_path.glob("date=*/*.parquet")] == ["00-compacted.parquet"]
     assert [row["xid"] for row in records(tmp_path)] == [79, 0]
 
 
