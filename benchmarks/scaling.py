@@ -14,7 +14,8 @@ drawn. 1 to 18 million records:
 
 350 million, some 4 GB on disk, with the settings of the authors' four months:
 
-    python benchmarks/scaling.py --gpus 800,5000,20000 --days 122 --compact --plot docs/scale.png
+    python benchmarks/scaling.py --gpus 58,230,800,5000,20000 --days 122 --compact \
+        --plot docs/scale.png
 
 With `--gpus ""` nothing is measured, and what the file holds is drawn again.
 """
