@@ -54,11 +54,11 @@ def _cells(breaks: Sequence[int | None], good: int) -> str:
 
 
 def _print(mean: float, what: str, ratio: float, good: int, rng: np.random.Generator) -> None:
-    kept = np.arange(_ALERTS) < good
+    good_so_far = np.arange(_ALERTS) < good
     breaks: tuple[list[int | None], list[int | None]] = [], []
     for _ in range(_STREAMS):
         chance = rng.beta(8 * mean, 8 * (1 - mean), _ALERTS)
-        hit = rng.random(_ALERTS) < np.where(kept, 1.0, ratio) * chance
+        hit = rng.random(_ALERTS) < np.where(good_so_far, 1.0, ratio) * chance
         breaks[0].append(_promise_breaks(chance, hit))
         breaks[1].append(_trivially_breaks(chance, hit))
     name = f"{what}, after {good} good ones" if good else what

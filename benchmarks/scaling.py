@@ -1,7 +1,7 @@
 """Time and memory of a training set and of a daily list against the number of records.
 
     python benchmarks/scaling.py [--gpus LIST] [--days N] [--runs N] [--compact]
-                                 [--kept FOLDER] [--figures JSONL] [--plot PNG]
+                                 [--fleets FOLDER] [--figures JSONL] [--plot PNG]
 
 For each size a fleet is simulated, and each of these is done in fresh processes, in turn: pyarrow
 reads the columns of a training set into memory (the yardstick), the training set is built as
@@ -80,11 +80,11 @@ def commands(records: Path, out: Path) -> dict[str, list[str]]:
 
 
 def measure(
-    n_gpus: int, n_days: int, runs: int, kept: Path | None, *, compact: bool
+    n_gpus: int, n_days: int, runs: int, fleets: Path | None, *, compact: bool
 ) -> list[dict[str, Any]]:
-    """Simulate a fleet, unless it is kept already, and return the figures of each stage on it."""
+    """Simulate a fleet, unless it is there already, and return the figures of each stage on it."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = kept / f"{n_gpus}x{n_days}" if kept else Path(temporary)
+        folder = fleets / f"{n_gpus}x{n_days}" if fleets else Path(temporary)
         records, figures = folder / "records", []
         if not records.exists():
             simulate_fleet_to(folder, n_gpus=n_gpus, n_days=n_days, seed=0)
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=26, metavar="N", help="of each fleet (26)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each stage (3)")
     parser.add_argument("--compact", action="store_true", help="compact the records first")
-    parser.add_argument("--kept", type=Path, metavar="FOLDER", help="of fleets to simulate once")
+    parser.add_argument("--fleets", type=Path, metavar="FOLDER", help="where they are kept")
     parser.add_argument(
         "--figures", type=Path, default=HERE / "scaling.jsonl", metavar="JSONL", help="appended to"
     )
@@ -124,7 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     commit = _commit()
     for text in filter(None, options.gpus.split(",")):
-        fleet = int(text), options.days, options.runs, options.kept
+        fleet = int(text), options.days, options.runs, options.fleets
         for figure in measure(*fleet, compact=options.compact):
             load = round(os.getloadavg()[0], 2)
             line = {"commit": commit, "load": load, "runs": options.runs} | _rounded(figure)

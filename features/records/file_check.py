@@ -123,6 +123,19 @@ class Keys:
         keep = self.keep & np.append(inside, False)[self.serial.codes]
         return replace(self, keep=keep, n_rows=int(np.count_nonzero(keep)))
 
+    def at(self, rows: slice | IntArray) -> Keys:
+        """Return the keys of some rows, all of which are to be kept and none of which is odd."""
+        time = self.time[rows]
+        return Keys(
+            self.serial.at(rows),
+            time,
+            self.keep[rows],
+            self.failed[rows],
+            len(time),
+            self.naive_time,
+            self.odd[:0],
+        )
+
     def failed_serials(self) -> set[str]:
         """Return the serials of the GPUs with a failed record."""
         return {self.serial.texts[i] for i in np.unique(self.serial.codes[self.failed & self.keep])}

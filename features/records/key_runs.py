@@ -7,7 +7,7 @@ rows to read takes one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,11 @@ import pyarrow as pa
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Keys
 from forewarn.features.records.table import BoolArray, CodeArray, Column, IntArray
+from forewarn.features.records.text_columns import array_of
 
 __all__ = ["KeyRuns", "find_runs"]
 
 _WHOLE = -(2**63), 2**63 - 1
-_NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,10 @@ class KeyRuns:
 
     def part(self, begin: int, end: int) -> KeyRuns:
         """Return the runs [begin, end)."""
-        some, first = slice(begin, end), self.first
-        keys = Keys(
-            Column(first.serial.codes[some], first.serial.texts),
-            first.time[some],
-            first.keep[some],
-            first.failed[some],
-            end - begin,
-            first.naive_time,
-            _NONE,
-        )
+        some = slice(begin, end)
         step = None if self.step is None else self.step[some]
-        texts = {name: Column(c.codes[some], c.texts) for name, c in self.texts.items()}
-        return KeyRuns(keys, self.n_rows[some], step, texts)
+        texts = {name: column.at(some) for name, column in self.texts.items()}
+        return KeyRuns(self.first.at(some), self.n_rows[some], step, texts)
 
     def text(self, name: str) -> Column:
         """Return a column of texts, with those alone that occur."""
@@ -64,10 +55,7 @@ class KeyRuns:
 
     def table(self, name: str) -> pa.Table:
         """Return a column of texts as it is read from a file, a row for each run."""
-        codes, texts = self.text(name).codes, self.text(name).texts
-        indices = pa.array(codes, mask=codes < 0)
-        column = pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
-        return pa.table({name: column})
+        return pa.table({name: array_of(self.text(name))})
 
     def keys(self, start: int | None = None, end: int | None = None) -> Keys | None:
         """Return the keys of all rows, as `check_keys` does; None where times are uneven.
@@ -87,7 +75,7 @@ class KeyRuns:
         limits = _WHOLE[0] if start is None else start, _WHOLE[1] if end is None else end
         n_kept = _lay_keys(runs, limits, (codes, time, failed, keep))
         serial = Column(codes, serial.texts)
-        return Keys(serial, time, keep, failed, n_kept, first.naive_time, _NONE)
+        return Keys(serial, time, keep, failed, n_kept, first.naive_time, first.odd)
 
     def ends(self, end: int | None = None) -> Keys | None:
         """Return the keys of the first and the last row of each run before `end`.
@@ -102,11 +90,8 @@ class KeyRuns:
             steps = np.minimum(steps, (end - 1 - first) // np.maximum(step, 1))
         two = np.stack([np.full(len(runs), True), steps > 0], axis=1).reshape(-1)
         times = np.stack([first, first + steps * step], axis=1).reshape(-1)[two]
-        rows = np.repeat(runs, 2)[two]
-        serial = Column(self.first.serial.codes[rows], self.first.serial.texts)
-        keep, n_rows = np.full(len(rows), True), int((steps + 1).sum())
-        failed, naive = self.first.failed[rows], self.first.naive_time
-        return Keys(serial, times, keep, failed, n_rows, naive, _NONE)
+        keys = self.first.at(np.repeat(runs, 2)[two])
+        return replace(keys, time=times, n_rows=int((steps + 1).sum()))
 
 
 def _narrow(column: Column) -> Column:

@@ -92,19 +92,22 @@ class RunsBuilder:
 
     def add(self, values: CodeArray, gpu: CodeArray, first_row: int) -> None:
         """Take the rows from `first_row` on; those of GPU -1 are looked through."""
-        row, owner, value = (np.empty(len(values), dtype=np.int32) for _ in range(3))
-        n = _note_changes(values, gpu, self._last, row, owner, value)
-        rows = row[:n].astype(np.int64) + first_row
-        self._parts.append((rows, owner[:n].copy(), value[:n].copy()))
+        number, owner, value = self._changes(values, gpu)
+        self._parts.append((number.astype(np.int64) + first_row, owner, value))
 
     def add_at(self, values: CodeArray, gpu: CodeArray, row: IntArray) -> None:
         """Take the values at some rows, which rise for each GPU; in between they stay.
 
         Those of GPU -1 are looked through.
         """
+        number, owner, value = self._changes(values, gpu)
+        self._parts.append((row[number], owner, value))
+
+    def _changes(self, values: CodeArray, gpu: CodeArray) -> tuple[CodeArray, CodeArray, CodeArray]:
+        """Return number, GPU and value of those that differ from the GPU's one before."""
         number, owner, value = (np.empty(len(values), dtype=np.int32) for _ in range(3))
         n = _note_changes(values, gpu, self._last, number, owner, value)
-        self._parts.append((row[number[:n]], owner[:n].copy(), value[:n].copy()))
+        return number[:n], owner[:n].copy(), value[:n].copy()
 
     def runs(self) -> Runs:
         """Return the runs of all rows."""

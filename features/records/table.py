@@ -88,6 +88,10 @@ class Column:
     codes: CodeArray
     texts: tuple[str, ...]
 
+    def at(self, rows: slice | IntArray) -> Column:
+        """Return the column at some rows."""
+        return Column(self.codes[rows], self.texts)
+
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:

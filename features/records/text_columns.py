@@ -13,6 +13,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.table import BoolArray, CodeArray, Column
 
 __all__ = [
+    "array_of",
     "is_text",
     "name_into",
     "name_of",
@@ -87,6 +88,12 @@ def _digits(column: pa.ChunkedArray, *, name: bool = False) -> pa.ChunkedArray:
 def text_of(column: pa.ChunkedArray) -> Column:
     """Return a text column."""
     return text_into(np.empty(len(column), dtype=np.int32), column)
+
+
+def array_of(column: Column) -> pa.DictionaryArray:
+    """Return what is read as this text column."""
+    indices = pa.array(column.codes, mask=column.codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(column.texts, pa.string()))
 
 
 def name_of(column: pa.ChunkedArray) -> Column:

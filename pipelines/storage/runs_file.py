@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -140,15 +139,9 @@ class _Rows(NamedTuple):
             [keys.serial.codes, keys.failed, *(c.codes for c in self.texts.values())]
         )
         begin, step = find_runs(changes, keys.time, _most_runs(len(changes)))
-        first = replace(
-            keys,
-            serial=Column(keys.serial.codes[begin], keys.serial.texts),
-            time=keys.time[begin],
-            keep=keys.keep[begin],
-            failed=keys.failed[begin],
-        )
-        texts = {name: Column(c.codes[begin], c.texts) for name, c in self.texts.items()}
-        return KeyRuns(first, np.diff(np.append(begin, len(changes))), step, texts)
+        n_rows = np.diff(np.append(begin, len(changes)))
+        texts = {name: column.at(begin) for name, column in self.texts.items()}
+        return KeyRuns(keys.at(begin), n_rows, step, texts)
 
 
 def _most_runs(n_rows: int) -> int:

@@ -17,11 +17,10 @@ from forewarn.features.records.table import (
     FAILURE,
     SERIAL,
     TIMESTAMP,
-    Column,
     IntArray,
     RecordsError,
 )
-from forewarn.features.records.text_columns import text_of
+from forewarn.features.records.text_columns import array_of, text_of
 
 __all__ = ["ROWS", "STEP", "RunsTable", "runs_table"]
 
@@ -45,19 +44,14 @@ def _table(runs: KeyRuns) -> pa.Table:
     step = pa.nulls(n, pa.int64()) if runs.step is None else pa.array(runs.step)
     return pa.table(
         {
-            SERIAL: _texts(keys.serial),
+            SERIAL: array_of(keys.serial),
             TIMESTAMP: pa.array(keys.time, pa.timestamp("ns", zone)),
             FAILURE: pa.array(keys.failed.view(np.int8)),
             ROWS: pa.array(runs.n_rows.astype(np.int32)),
             STEP: step,
-            **{name: _texts(column) for name, column in runs.texts.items()},
+            **{name: array_of(column) for name, column in runs.texts.items()},
         }
     )
-
-
-def _texts(column: Column) -> pa.Array:
-    indices = pa.array(column.codes, mask=column.codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(column.texts, pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
