@@ -241,6 +241,10 @@ class ParquetSource:
         table = self._read_runs(with_texts=False) if self._runs is None else self._runs[0]
         return None if table is None else table.part(row_groups)
 
+    def forget_runs(self) -> None:
+        """Let go of the runs that were kept."""
+        self._runs = None
+
     def _read_runs(self, *, with_texts: bool) -> RunsTable | None:
         path = self.runs_path
         if path is None:

@@ -150,6 +150,8 @@ class StoredFleet:
         parts = [part for part in read_or_empty if isinstance(part, _Slice)]
         if not parts and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
+        for source in sources:  # columns of numbers alone are read from now on
+            source.forget_runs()
         spacings.check(query.name)
         in_threads(partial(check_numbers, query), sources)
         serials = tuple(sorted(serial for part in parts for serial in part.serials))
