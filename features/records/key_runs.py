@@ -17,7 +17,7 @@ from forewarn.features.records.file_check import Keys
 from forewarn.features.records.table import BoolArray, CodeArray, Column, IntArray
 from forewarn.features.records.text_columns import array_of
 
-__all__ = ["KeyRuns", "find_runs"]
+__all__ = ["KeyRuns", "find_runs", "times_of_runs"]
 
 _WHOLE = -(2**63), 2**63 - 1
 
@@ -139,6 +139,28 @@ def find_runs(changes: BoolArray, time: IntArray, most: int) -> tuple[IntArray, 
     if n_runs < 0:
         return np.flatnonzero(changes), None
     return begin[:n_runs].copy(), step[:n_runs].copy()
+
+
+def times_of_runs(first: IntArray, n_rows: IntArray, step: IntArray) -> IntArray:
+    """Return the time of each row of runs.
+
+    Examples
+    --------
+    >>> times_of_runs(np.array([0, 5]), np.array([3, 1]), np.array([10, 0])).tolist()
+    [0, 10, 20, 5]
+    """
+    time = np.empty(int(n_rows.sum()), dtype=np.int64)
+    _lay_times(first, n_rows, step, time)
+    return time
+
+
+@compiled
+def _lay_times(first: IntArray, n_rows: IntArray, step: IntArray, time: IntArray) -> None:
+    row = 0
+    for run in range(len(n_rows)):
+        for number in range(n_rows[run]):
+            time[row] = first[run] + step[run] * number
+            row += 1
 
 
 @compiled

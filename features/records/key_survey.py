@@ -147,6 +147,8 @@ class KeyTotals:
         gpu, time, machine : ndarrays of shape (n,)
             By GPU and time; time in nanoseconds; -1 is an unknown machine.
         """
+        if not len(gpu):  # they say nothing of a cadence
+            return
         same, spacing = gpu[1:] == gpu[:-1], np.diff(time)
         doubled = same & (spacing == 0)
         known = (machine[1:] >= 0) & (machine[:-1] >= 0)

@@ -47,7 +47,7 @@ class _Examination:
     columns: dict[str, ColumnSurvey] = field(default_factory=dict)
     by_day: Counter[dt.date] = field(default_factory=Counter)
     files_without: Counter[str] = field(default_factory=Counter)
-    rows: int = 0
+    rows_of_files: list[int] = field(default_factory=list)
     without_key: int = 0
     odd_states: int = 0
     misfiled: int = 0
@@ -59,7 +59,7 @@ class _Examination:
         for numbers, texts in ((self.gpus, file["serials"]), (self.machines, file["machines"])):
             for text in texts:
                 numbers.setdefault(text, len(numbers))
-        self.rows += file["rows"]
+        self.rows_of_files.append(file["rows"])
         if file["rows"]:
             moments = (*self.moments, file["first"], file["last"])
             self.moments = (min(moments), max(moments))
@@ -76,9 +76,9 @@ class _Examination:
         self.floats = self.floats.joined(float_survey(file["floats"], file["serials"]))
 
     def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
-        """Return the fleet in as many parts as its rows need."""
-        n_parts = -(-self.rows // ROWS_AT_ONCE)
-        return FleetParts([path for _, path in files], self.gpus, self.machines, n_parts)
+        """Return the fleet in parts."""
+        rows = zip((path for _, path in files), self.rows_of_files, strict=True)
+        return FleetParts(list(rows), self.gpus, self.machines, ROWS_AT_ONCE)
 
 
 class _FleetSurvey(NamedTuple):
@@ -112,7 +112,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         for file in _surveys(records, items, settings.executor.executor):
             examination.add(file)
             bar.update()
-    if not examination.rows:
+    if not any(examination.rows_of_files):
         raise RecordsError(f"{records}: there is no row with a serial and a timestamp.")
     first, last = examination.moments
     keys, failures, usable = _survey_fleet(examination.parts(files), store, settings, last)
@@ -161,11 +161,12 @@ def _survey_fleet(
     failures = Failures.none()
     serials, machines = list(parts.gpus), list(parts.machines)
     for part in parts:
-        totals.add(part.number.astype(np.int32)[part.gpu], part.time, part.machine)
-        own = Failures.of_rows(part.gpu, part.time, part.failed)
-        own = own.joined(store.reported([serials[n] for n in part.number.tolist()]))
+        rows, number = part.rows, part.number.astype(np.int32)
+        totals.add(number[rows.gpu], rows.time, rows.machine)
+        own = Failures.of_rows(rows.gpu, rows.time, rows.failed)
+        own = own.joined(store.reported([serials[n] for n in number.tolist()]))
         own = own.episodes()
-        failures = failures.joined(replace(own, gpu=part.number.astype(np.int32)[own.gpu]))
+        failures = failures.joined(replace(own, gpu=number[own.gpu]))
         if usable.fits(totals.cadence):
             usable.add(part, serials, machines)
     if totals.cadence != totals.median_step:

@@ -51,7 +51,7 @@ class UsableInstances:
 
     def add(self, part: FleetPart, serials: Sequence[str], machines: Sequence[str]) -> None:
         """Count the instances of some GPUs."""
-        if not len(part.time):
+        if not len(part.rows.time):
             return
         horizon = self.settings.horizon
         timeline = self._timeline(part, serials, machines)
@@ -74,13 +74,14 @@ class UsableInstances:
     def _timeline(
         self, part: FleetPart, serials: Sequence[str], machines: Sequence[str]
     ) -> Timeline:
-        interval, gpu = self.settings.records.interval, part.gpu.copy()
+        interval, rows = self.settings.records.interval, part.rows
+        gpu = rows.gpu.copy()
         # Not checked: the spacing of the whole fleet was judged before.
-        line = CleanRows.of(gpu, part.time, part.failed, interval, spacings=Spacings())
+        line = CleanRows.of(gpu, rows.time, rows.failed, interval, spacings=Spacings())
         texts = {}
         if machines:
             runs = RunsBuilder(len(part.number))
-            runs.add(part.machine, gpu, 0)
+            runs.add(rows.machine, gpu, 0)
             texts[MACHINE] = TextColumn(tuple(machines), runs.runs())
         records = Records(
             interval=interval,

@@ -1,0 +1,68 @@
+"""Which GPUs make a part of the fleet: those of some slices, as row groups hold them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
+
+__all__ = ["FleetPartition"]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPartition:
+    """The parts of a fleet.
+
+    Attributes
+    ----------
+    part : ndarray of shape (n_gpus,)
+        The part of each GPU.
+    position : ndarray of shape (n_gpus,), int32
+        Of each GPU among those of its part.
+    n_ranges, n_shares : int
+        Into how many ranges the slices are divided, and each range into how many parts.
+    """
+
+    part: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int32]
+    n_ranges: int
+    n_shares: int
+
+    @classmethod
+    def of(cls, serials: Sequence[str], n_parts: int) -> Self:
+        """Return at least so many parts; what is finer than a slice goes by number of GPU.
+
+        Examples
+        --------
+        >>> FleetPartition.of(["GPU-1", "GPU-2", "GPU-3"], 2).part.tolist()
+        [0, 0, 1]
+        """
+        n_ranges = 1
+        while n_ranges < min(n_parts, FINEST):  # a power of two, as row groups are divided
+            n_ranges *= 2
+        n_shares = max(1, -(-n_parts // n_ranges))
+        number = np.arange(len(serials))
+        part = slice_of(serials, n_ranges).astype(np.int64) * n_shares + number % n_shares
+        by_part = np.argsort(part, kind="stable")
+        begin = np.searchsorted(part[by_part], part[by_part])
+        position = np.empty(len(serials), dtype=np.int32)
+        position[by_part] = number - begin
+        return cls(part, position, n_ranges, n_shares)
+
+    @property
+    def n_parts(self) -> int:
+        """The number of parts; some may have no GPU."""
+        return self.n_ranges * self.n_shares
+
+    def gpus(self, part: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the GPUs of a part, in the order of their positions."""
+        return np.flatnonzero(self.part == part)
+
+    def slices(self, part: int) -> tuple[int, int]:
+        """Return the finest slices [first, last) that a part is of."""
+        return slice_ranges(self.n_ranges)[part // self.n_shares]
