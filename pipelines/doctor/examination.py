@@ -163,7 +163,8 @@ def _survey_fleet(
     for part in parts:
         rows, number = part.rows, part.number.astype(np.int32)
         totals.add(number[rows.gpu], rows.time, rows.machine)
-        own = Failures.of_rows(rows.gpu, rows.time, rows.failed)
+        states = rows.changes_of_state()
+        own = Failures.of_rows(states.gpu, states.time, states.failed)
         own = own.joined(store.reported([serials[n] for n in number.tolist()]))
         own = own.episodes()
         failures = failures.joined(replace(own, gpu=number[own.gpu]))

@@ -44,6 +44,15 @@ class KeyRows(NamedTuple):
         """Return some of the rows."""
         return KeyRows(self.gpu[rows], self.time[rows], self.machine[rows], self.failed[rows])
 
+    def changes_of_state(self) -> KeyRows:
+        """Return the first row of each GPU, and those whose state is not that of the row before.
+
+        Nothing begins or ends at the others, of rows by GPU and time.
+        """
+        change = np.full(len(self.gpu), True)
+        change[1:] = (self.gpu[1:] != self.gpu[:-1]) | (self.failed[1:] != self.failed[:-1])
+        return self.at(np.flatnonzero(change))
+
 
 class RunSteps(NamedTuple):
     """How many rows each run has, and how many nanoseconds lie between two."""
