@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.records.file_check import check_keys, numbers_of
+from forewarn.features.records.file_check import Keys, check_keys, numbers_of
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
 from forewarn.features.records.table import FAILURE
@@ -21,6 +23,8 @@ from forewarn.features.threads import in_threads
 from forewarn.pipelines.runtime.one_ahead import one_ahead
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
+from forewarn.pipelines.storage.divided_rows import DividedRows
+from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.merged_schema import MergedSchema
 from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
 from forewarn.pipelines.storage.parquet_files import ParquetSource
@@ -74,13 +78,14 @@ class _Gathering:
 
     def add(self, table: pa.Table, file: str) -> None:
         """Add the rows of these slices that a part of a file has."""
-        keys = check_keys(table.select([n for n in table.column_names if n != FAILURE]), file=file)
+        keys = _keys_of(table, file)
         codes = np.where(keys.keep, keys.serial.codes, -1)
         times = np.where(keys.keep, keys.time, 0)
         if (self.first, self.last) != _ALL:
-            slices = np.append(slice_of(keys.serial.texts), np.uint8(_KEYLESS))[codes]
+            slices = _slice_of_each(keys)
             within = (slices >= self.first) & (slices < self.last)
-            table, codes, times = table.filter(pa.array(within)), codes[within], times[within]
+            if not within.all():
+                table, codes, times = table.filter(pa.array(within)), codes[within], times[within]
         self.tables.append(self.schema.working(table, file))
         self.codes.append(codes)
         self.texts.append(keys.serial.texts)
@@ -112,6 +117,16 @@ class _Gathering:
         return _Rows(columns, slice_of_rank[rank[stays]], int(doubled.sum()))
 
 
+def _keys_of(table: pa.Table, file: str) -> Keys:
+    return check_keys(table.select([n for n in table.column_names if n != FAILURE]), file=file)
+
+
+def _slice_of_each(keys: Keys) -> npt.NDArray[np.uint8]:
+    """Return the finest slice of each row."""
+    codes = np.where(keys.keep, keys.serial.codes, -1)
+    return np.append(slice_of(keys.serial.texts), np.uint8(_KEYLESS))[codes]
+
+
 def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.int32]:
     numbers[-1] = number
     return numbers
@@ -120,7 +135,8 @@ def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.in
 def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     """Write all rows of the files of one date as one compacted file.
 
-    Where the rows are many they are read slice by slice, so that memory stays bounded.
+    Where the rows are many they are divided into ranges of slices on the disk of `out`, and each
+    is put in order by itself, so that memory stays bounded.
 
     Parameters
     ----------
@@ -139,8 +155,8 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     """
     schema = MergedSchema.of(sources)
     n_rows = sum(source.n_rows for source in sources)
-    n_passes = _power_of_two(-(-n_rows * len(schema.target) // _CELLS_AT_ONCE))
-    n_ranges = max(n_passes, _power_of_two(n_rows // _FEWEST_PER_GROUP, up=False))
+    n_parts = _power_of_two(-(-n_rows * len(schema.target) // _CELLS_AT_ONCE))
+    n_ranges = max(n_parts, _power_of_two(n_rows // _FEWEST_PER_GROUP, up=False))
     slices: list[tuple[int, int]] = []
     written = doubled = 0
     with pq.ParquetWriter(
@@ -150,8 +166,7 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
         store_schema=False,
         write_page_checksum=True,
     ) as writer:
-        for first, last in slice_ranges(n_passes):
-            rows = _gathered(sources, schema, first, last)
+        for (first, last), rows in _parts_of_date(sources, schema, n_parts, out.parent):
             doubled += rows.doubled
             written += len(rows.slices)
             ranges = [r for r in slice_ranges(n_ranges) if first <= r[0] < last]
@@ -178,37 +193,55 @@ def _power_of_two(n: int, *, up: bool = True) -> int:
     return power
 
 
+def _parts_of_date(
+    sources: Sequence[ParquetSource], schema: MergedSchema, n_parts: int, folder: Path
+) -> Iterator[tuple[tuple[int, int], _Rows]]:
+    """Yield the rows of equal ranges of slices, from all files.
+
+    What is compacted is read where those slices lie; other files are read once, and divided.
+    """
+    if n_parts == 1:
+        yield _ALL, _gathered(schema, _ALL, _files(sources)).rows()
+        return
+    compacted = list(takewhile(lambda source: source.form is not None, sources))
+    # It has no name: whatever ends this process, nothing of it stays.
+    with tempfile.TemporaryFile(dir=folder) as file:
+        divided = DividedRows(file, schema.working_schema)
+        for name, table in one_ahead(_batches(sources[len(compacted) :], _ALL)):
+            slices = _slice_of_each(_keys_of(table, name))
+            divided.add(schema.working(table, name), slices // (FINEST // n_parts))
+        for number, span in enumerate(slice_ranges(n_parts)):
+            gathering = _gathered(schema, span, _batches(compacted, span))
+            gathering.add(divided.rows(number), str(folder))
+            yield span, gathering.rows()
+
+
 def _gathered(
-    sources: Sequence[ParquetSource], schema: MergedSchema, first: int, last: int
-) -> _Rows:
-    """Read the rows of some slices from all files and order them."""
-    gathering = _Gathering(schema, first, last)
-    for name, table in one_ahead(_tables(sources, first, last)):
+    schema: MergedSchema, span: tuple[int, int], tables: Iterator[tuple[str, pa.Table]]
+) -> _Gathering:
+    """Gather the rows of some slices."""
+    gathering = _Gathering(schema, *span)
+    for name, table in one_ahead(tables):
         gathering.add(table, name)
-    return gathering.rows()
+    return gathering
 
 
-def _tables(
-    sources: Sequence[ParquetSource], first: int, last: int
-) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the files with their names, or their parts."""
+def _files(sources: Sequence[ParquetSource]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the files with their names."""
     for source in sources:
         with source.opened() as file:
-            for table in _parts(file, first, last):
-                yield source.name, table
+            yield source.name, file.read()
 
 
-def _parts(file: pq.ParquetFile, first: int, last: int) -> Iterator[pa.Table]:
-    """Read a file, at once or a part at a time where only some slices are asked for."""
-    if (first, last) == _ALL:
-        yield file.read()
-        return
-    form = CompactedForm.of(file.metadata.metadata)
-    groups = list(range(file.metadata.num_row_groups))
-    if form is not None and len(form.slices) == len(groups):
-        groups = form.row_groups(first, last)
-    for batch in file.iter_batches(_ROWS_PER_GROUP, row_groups=groups):
-        yield pa.Table.from_batches([batch])
+def _batches(
+    sources: Sequence[ParquetSource], span: tuple[int, int]
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield parts of what files can hold of some slices, with their names."""
+    for source in sources:
+        groups = FileSlice.of(source, span).groups
+        with source.opened() as file:
+            for batch in file.iter_batches(_ROWS_PER_GROUP, row_groups=groups):
+                yield source.name, pa.Table.from_batches([batch])
 
 
 def _row_groups(

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,9 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.storage import date_merge
 from forewarn.pipelines.storage.compacted_form import COMPACTED, CompactedForm, is_runs_name
 from forewarn.pipelines.storage.compaction import CompactedDate, compact_date
+from forewarn.pipelines.storage.divided_rows import DividedRows
 from forewarn.pipelines.storage.landing_lock import landing_locked
+from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_store import RecordStore
 
 DAY = dt.date(2025, 1, 1)
@@ -148,7 +152,99 @@ def test_rows_that_do_not_fit_into_memory_are_merged_slice_by_slice_to_the_same(
     assert len(slices) == parts.counts.row_groups > 15
 
 
-def test_every_column_keeps_its_type_and_its_nulls(tmp_path: Path) -> None:
+def moved(table: pa.Table, machines: list[str]) -> pa.Table:
+    """Return records of other machines, whose texts come in another order."""
+    names = pa.array([machines[row % len(machines)] for row in range(len(table))])
+    return table.set_column(3, "machine_id", names.dictionary_encode())
+
+
+def test_a_date_that_is_divided_on_disk_becomes_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(date_merge, "_FEWEST_PER_GROUP", 1)  # 64 ranges, however they are made
+    hours = enumerate((["m1", "m0"], ["m2"], ["m1", "m3"], ["m0"]))
+    tables = [moved(rows_of([hour % 3]), machines) for hour, machines in hours]
+    paths = [write(tmp_path, f"part-{n}.parquet", table) for n, table in enumerate(tables)]
+    sources, merged = [ParquetSource(path) for path in paths], set()
+    for cells in (10**6, 300, 100, 1):  # one part, four, sixteen, 64
+        monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", cells)
+        assert date_merge.merge_date(sources, tmp_path / "out").doubled == 40
+        merged.add((tmp_path / "out").read_bytes())
+    assert len(merged) == 1
+
+
+def test_late_files_are_divided_and_what_is_compacted_is_read_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(date_merge, "_FEWEST_PER_GROUP", 8)
+    compact_date(collected(tmp_path), DAY)
+    write(tmp_path, "late.parquet", rows_of([1, 4], xid=79))
+    paths = sorted((tmp_path / f"date={DAY}").glob("*.parquet"))
+    sources, divided = [ParquetSource(path) for path in paths], []
+    date_merge.merge_date(sources, tmp_path / "once")
+    add = DividedRows.add
+
+    def counting(self: DividedRows, table: pa.Table, number: Any) -> None:
+        divided.append(len(table))
+        add(self, table, number)
+
+    monkeypatch.setattr(DividedRows, "add", counting)
+    monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", 240)
+    assert date_merge.merge_date(sources, tmp_path / "parts").doubled == 40
+    assert divided == [80]
+    assert pq.read_table(tmp_path / "parts").equals(pq.read_table(tmp_path / "once"))
+
+
+# Kills itself when half of a date has been put in order.
+KILLED_HALF_WAY = """
+import datetime as dt, os, signal, sys
+from pathlib import Path
+from forewarn.pipelines.storage import date_merge
+from forewarn.pipelines.storage.compaction import compact_date
+
+class Killing(date_merge.DividedRows):
+    def rows(self, which):
+        if which == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().rows(which)
+
+date_merge.DividedRows, date_merge._CELLS_AT_ONCE = Killing, 240
+compact_date(Path(sys.argv[1]), dt.date(2025, 1, 1))
+"""
+
+
+def test_killed_while_it_is_divided_a_date_leaves_but_the_file_that_was_begun(
+    tmp_path: Path,
+) -> None:
+    before = names_in(collected(tmp_path))
+    done = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, str(tmp_path)], check=False)
+    assert done.returncode == -9
+    (begun,) = set(names_in(tmp_path)) - set(before)
+    assert begun.startswith(f".{COMPACTED}.")
+    compact_date(tmp_path, DAY)
+    assert names_in(tmp_path) == [COMPACTED]
+
+
+def test_a_disk_that_is_full_while_a_date_is_divided_is_said_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = names_in(collected(tmp_path))
+
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", 240)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
+    assert said(capsys, "--records", tmp_path, "--date", DAY)[0] == 2
+    assert names_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("cells", [10**6, 1], ids=["at once", "divided"])
+def test_every_column_keeps_its_type_and_its_nulls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int
+) -> None:
+    monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", cells)
     kinds: dict[str, tuple[list[Any], pa.DataType]] = {
         "gpu_serial": (["b", "a", None], pa.large_string()),
         "timestamp": ([MIDNIGHT, None, MIDNIGHT], pa.timestamp("us")),
