@@ -51,15 +51,12 @@ class ColumnSurvey:
 
     def joined(self, later: ColumnSurvey) -> ColumnSurvey:
         """Return the survey of both, of which the other one is of later values."""
-        across = sum(
-            value < self.last.get(serial, -np.inf) for serial, value in later.first.items()
-        )
         return ColumnSurvey(
             self.name,
             self.rows + later.rows,
             self.nulls + later.nulls,
             self.impossible + later.impossible,
-            self.resets + later.resets + int(across),
+            self.resets + later.resets + _falls(self.last, later.first),
             later.first | self.first,
             self.last | later.last,
         )
@@ -94,11 +91,17 @@ class ColumnSurvey:
         self.resets += int((same & (np.diff(values) < 0)).sum())
         first = np.flatnonzero(np.append(True, ~same)[: len(gpu)])
         final = np.flatnonzero(np.append(~same, True)[: len(gpu)])
-        for start, end in zip(first.tolist(), final.tolist(), strict=True):
-            serial = serials[gpu[start]]
-            self.resets += int(values[start] < self.last.get(serial, -np.inf))
-            self.first.setdefault(serial, float(values[start]))
-            self.last[serial] = float(values[end])
+        of_gpus = [serials[number] for number in gpu[first].tolist()]
+        starts = dict(zip(of_gpus, values[first].tolist(), strict=True))
+        self.resets += _falls(self.last, starts)
+        self.first = starts | self.first
+        self.last = self.last | dict(zip(of_gpus, values[final].tolist(), strict=True))
+
+
+def _falls(last: Mapping[str, float], first: Mapping[str, float]) -> int:
+    """Count the serials that begin lower than they had ended."""
+    known = last.keys() & first.keys() if last else ()
+    return sum(first[serial] < last[serial] for serial in known)
 
 
 @dataclass(slots=True)

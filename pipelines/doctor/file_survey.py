@@ -95,6 +95,7 @@ def _surveys(
     `rows` are those with keys, by GPU and time.
     """
     gpu, surveys, extremes = serial.codes[rows], [], {}
+    number = {text: position for position, text in enumerate(serial.texts)}
     starts = day_starts(gpu)
     numbers = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date, *kinds.counter)
     for name in numbers:
@@ -110,16 +111,16 @@ def _surveys(
             survey.add_resets(column, gpu, serial.texts)
         if name in kinds.float:
             extremes[name] = day_extremes(column, starts)
-        surveys.append(_plain_column(survey, serial.texts))
+        surveys.append(_plain_column(survey, number))
     floats = FloatSurvey()
     floats.add_days(extremes, [serial.texts[number] for number in gpu[starts].tolist()])
-    still = {name: _numbered(days, serial.texts) for name, days in floats.still.items()}
+    still = {name: _numbered(days, number) for name, days in floats.still.items()}
     return {"columns": surveys, "floats": {"days": floats.days, "still": still}}
 
 
-def _plain_column(survey: ColumnSurvey, serials: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a survey of a file with these serials."""
-    ends = {name: _numbered(getattr(survey, name), serials) for name in ("first", "last")}
+def _plain_column(survey: ColumnSurvey, number: Mapping[str, int]) -> dict[str, Any]:
+    """Return the fields of a survey of a file whose serials have these numbers."""
+    ends = {name: _numbered(getattr(survey, name), number) for name in ("first", "last")}
     return {field.name: getattr(survey, field.name) for field in fields(survey)} | ends
 
 
@@ -135,9 +136,9 @@ def float_survey(plain: Mapping[str, Any], serials: Sequence[str]) -> FloatSurve
     return FloatSurvey(plain["days"], still)
 
 
-def _numbered(values: Mapping[str, float], serials: Sequence[str]) -> _OfSerials:
-    numbers = np.array([i for i, serial in enumerate(serials) if serial in values], dtype=np.int64)
-    return numbers, np.array([values[serials[i]] for i in numbers.tolist()])
+def _numbered(values: Mapping[str, float], number: Mapping[str, int]) -> _OfSerials:
+    numbers = np.array([number[serial] for serial in values], dtype=np.int64)
+    return numbers, np.array(list(values.values()))
 
 
 def _named(of_serials: _OfSerials, serials: Sequence[str]) -> dict[str, Any]:
