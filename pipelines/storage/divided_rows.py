@@ -59,7 +59,7 @@ class DividedRows:
         return start, self._file.tell() - start
 
     def rows(self, which: int) -> pa.Table:
-        """Return the rows of a number, in the order in which they were added."""
+        """Return the rows of a number, in the order in which they were added; once."""
         batches = [self._read(start, n_bytes) for start, n_bytes in self._pieces.pop(which, ())]
         table = pa.Table.from_batches(batches, schema=self._stored)
         columns = [
