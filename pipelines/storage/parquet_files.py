@@ -167,14 +167,18 @@ class ParquetSource:
     Parameters
     ----------
     path : Path or RemotePath
+
+    Attributes
+    ----------
+    path : Path or RemotePath
     stays_open : bool
         Once its columns were read in peace, keep it open: they can be read on then, whatever takes
-        its name or removes it.
+        its name or removes it. False at first.
     """
 
-    def __init__(self, path: Location, *, stays_open: bool = False) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
-        self._stays_open = stays_open
+        self.stays_open = False
         self._known_head: _Head | None = None
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
@@ -258,6 +262,12 @@ class ParquetSource:
         except (pa.ArrowInvalid, OSError) as error:
             raise no_parquet(path, error) from None
 
+    def hold(self) -> None:
+        """Open the file now, and keep it open."""
+        self.stays_open = True
+        with self.opened():
+            pass
+
     def is_still(self) -> bool:
         """Tell whether the file whose head was read has this name now."""
         return FileStamp.of_name(self.path) == self.stamp
@@ -288,7 +298,7 @@ class ParquetSource:
         # A file that is held open stays what it was when another one takes its name.
         if stamp != head.stamp and (held is None or head.stamp.is_of_same_file(stamp)):
             raise ReplacedFileError(self.path)
-        if self._stays_open:
+        if self.stays_open:
             self._open = file
         else:
             file.close()

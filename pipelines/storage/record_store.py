@@ -9,9 +9,18 @@ from functools import partial
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble, read_past
+from forewarn.features.records.earlier_states import PastStates
 from forewarn.features.records.failures import Failures
+from forewarn.features.records.file_check import States
 from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.table import FAILURE, FeatureKinds, Records, RecordsError
+from forewarn.features.records.slices import FINEST
+from forewarn.features.records.table import (
+    FAILURE,
+    FeatureKinds,
+    NoRecordsError,
+    Records,
+    RecordsError,
+)
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.threads import in_threads
 from forewarn.features.time_units import Nanoseconds, date_of
@@ -20,7 +29,7 @@ from forewarn.pipelines.storage.failures_table import (
     INCIDENT_FAILURES,
     read_failures_table,
 )
-from forewarn.pipelines.storage.file_slice import number_of_slices
+from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
 from forewarn.pipelines.storage.labelled_files import check_labels
 from forewarn.pipelines.storage.out_of_service_table import (
     OUT_OF_SERVICE,
@@ -54,12 +63,15 @@ class RecordStore:
         Between two records of a GPU.
     groups : tuple of str
         Text columns to read beside the features; a file need not have them.
+    held_files : tuple of (date, ParquetSource), optional
+        The files to read, whatever the folder holds by now (`held`).
     """
 
     folder: Location
     kinds: FeatureKinds
     interval: Nanoseconds
     groups: tuple[str, ...] = ()
+    held_files: tuple[tuple[dt.date, ParquetSource], ...] = ()
 
     def files(self) -> list[tuple[dt.date, Location]]:
         """Return date and path of every file, in the order of their names.
@@ -69,14 +81,62 @@ class RecordStore:
         RecordsError
             If the folder is not there, holds no partition, or one that is no date.
         """
-        return list_records(self.folder)
+        held = [(date, source.path) for date, source in self.held_files]
+        return held or list_records(self.folder)
 
     def columns(self) -> set[str]:
         """Return the columns that every file has."""
         return read_until_still(self._columns)
 
     def _columns(self) -> set[str]:
-        return set.intersection(*(set(ParquetSource(p).column_names) for _, p in self.files()))
+        return set.intersection(*(set(source.column_names) for _, source in self._listed()))
+
+    def _listed(self) -> Sequence[tuple[dt.date, ParquetSource]]:
+        files = self.held_files
+        return files or [(date, ParquetSource(path)) for date, path in self.files()]
+
+    def held(self, start: int | None, end: int) -> RecordStore:
+        """Return the store as its files are now, to be read several times.
+
+        They stay open: what lands, is replaced or compacted meanwhile is not seen. Of more files
+        than a process may open, and of those of an object store, one that is replaced is refused
+        by the next reading.
+
+        Parameters
+        ----------
+        start, end : int
+            What will be read of them; `start` may be None.
+
+        Raises
+        ------
+        RecordsError
+            As `read`.
+        """
+
+        def hold() -> RecordStore:
+            listed = self._listed()
+            chosen = [source for _, source in self._chosen(listed, start, end)]
+            in_threads(ParquetSource.hold, _newest(chosen))
+            return replace(self, held_files=tuple(listed))
+
+        return read_until_still(hold)
+
+    def rows_by_date(self, start: int | None = None, end: int | None = None) -> dict[dt.date, int]:
+        """Return how many rows the files of each date claim that can hold records of [start, end).
+
+        Raises
+        ------
+        RecordsError
+            As `read`.
+        """
+
+        def count() -> dict[dt.date, int]:
+            rows: dict[dt.date, int] = {}
+            for date, source in self._chosen(self._listed(), start, end):
+                rows[date] = rows.get(date, 0) + source.n_rows
+            return rows
+
+        return read_until_still(count)
 
     def has_failures(self) -> bool:
         """Tell whether anything says which GPUs failed."""
@@ -112,6 +172,32 @@ class RecordStore:
 
         return self.served(read_until_still(read))
 
+    def read_part(self, start: int, end: int, most_rows: int) -> Records:
+        """Read the records of [start, end), of fewer GPUs where they are more than so many rows.
+
+        The hash of the serial chooses them.
+
+        Raises
+        ------
+        RecordsError
+            As `read`.
+        """
+
+        def read() -> Records:
+            sources, _, query = self._sources(start, end, with_older=False)
+            n_rows = sum(source.n_rows for source in sources)
+            last = min(FINEST, max(1, FINEST * most_rows // max(n_rows, 1)))
+            while True:
+                part = replace(query, slices=(0, last))
+                try:
+                    return assemble([FileSlice.of(of, part.slices) for of in sources], part)
+                except NoRecordsError:  # few GPUs: some slices have none
+                    if last == FINEST:
+                        raise
+                    last = min(FINEST, 2 * last)
+
+        return self.served(read_until_still(read))
+
     def read_known(
         self, start: int | None = None, end: int | None = None
     ) -> tuple[Records, Failures]:
@@ -144,12 +230,49 @@ class RecordStore:
         failures = Failures.of_records(records, past.of_gpus(records.serials))
         return self._known(records, failures, end=end)
 
+    def failures_known(
+        self, start: int | None, end: int | None
+    ) -> Callable[[Sequence[str], States], Failures]:
+        """Read what older records say; return what makes failures of the states in [start, end).
+
+        Returns
+        -------
+        callable
+            Takes serials and the states of their records, and returns what `read_known` does.
+
+        Raises
+        ------
+        RecordsError
+            As `read`.
+        """
+
+        def read() -> PastStates:
+            if start is None:
+                return read_past([], None)
+            last = date_of(start)
+            return read_past([of for date, of in self._listed() if date <= last], start)
+
+        past = read_until_still(read)
+
+        def failures(serials: Sequence[str], states: States) -> Failures:
+            older = past.of_gpus(serials)
+            rows = states if older is None else States.joined([older, states])
+            return self._reported_too(Failures.of_rows(*rows), serials, end)
+
+        return failures
+
+    def _reported_too(
+        self, failures: Failures, serials: Sequence[str], end: int | None
+    ) -> Failures:
+        """Add the failures of tables to those of records; of all, what was known at `end`."""
+        failures = failures.joined(self.reported(serials))
+        return failures if end is None else failures.known_before(end)
+
     def _known(
         self, records: Records, failures: Failures, *, end: int | None
     ) -> tuple[Records, Failures]:
         """Add to records and their failures what else was known of them at `end`."""
-        failures = failures.joined(self.reported(records.serials))
-        return self.served(records), failures if end is None else failures.known_before(end)
+        return self.served(records), self._reported_too(failures, records.serials, end)
 
     def read_fleet(
         self,
@@ -252,24 +375,24 @@ class RecordStore:
 
     def _sources(self, start: int | None, end: int | None, *, with_older: bool) -> _Files:
         """Return the files that can hold records of [start, end), those before, and the query."""
-        files = self.files()
-        chosen = [path for _, path in self._chosen(files, start, end)]
-        late = len(chosen) - _MOST_OPEN  # the newest are those that a collector writes anew
-        sources = [ParquetSource(path, stays_open=i >= late) for i, path in enumerate(chosen)]
+        listed = self._listed()
+        sources = [source for _, source in self._chosen(listed, start, end)]
+        for source in _newest(sources):
+            source.stays_open = True
         last = dt.date.min if start is None or not with_older else date_of(start)
-        older = [ParquetSource(path) for date, path in files if date <= last]
+        older = [source for date, source in listed if date <= last]
         in_threads(lambda source: source.n_rows, sources)  # reads the heads
         check_labels(sources)
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
         return sources, older, query
 
     def _chosen(
-        self, listed: Sequence[tuple[dt.date, Location]], start: int | None, end: int | None
-    ) -> list[tuple[dt.date, Location]]:
+        self, listed: Sequence[tuple[dt.date, ParquetSource]], start: int | None, end: int | None
+    ) -> list[tuple[dt.date, ParquetSource]]:
         """Return the files whose date can hold records of [start, end)."""
         low = dt.date.min if start is None else date_of(start)
         high = dt.date.max if end is None else date_of(end - 1)
-        files = [(date, path) for date, path in listed if low <= date <= high]
+        files = [(date, source) for date, source in listed if low <= date <= high]
         if not files:
             raise RecordsError(f"{self.folder}: no records from {low} to {high}.")
         return files
@@ -289,3 +412,8 @@ class RecordStore:
         if not absences:
             return records
         return replace(records, out_of_service=of_records(absences, records, path))
+
+
+def _newest(sources: Sequence[ParquetSource]) -> Sequence[ParquetSource]:
+    """Return as many as may stay open; the newest are those that a collector writes anew."""
+    return sources[max(0, len(sources) - _MOST_OPEN) :]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import FeatureKinds, Records, RecordsError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.storage.atomic_files import replacing
@@ -675,6 +676,48 @@ def test_a_file_that_is_not_held_open_and_replaced_is_named(
     collected(hourly, 2)
     with pytest.raises(RecordsError, match=r"collected-00.parquet: was replaced while it was read"):
         numbers(whole, "temp")
+
+
+def test_held_files_are_read_as_they_were_and_no_new_ones(hourly: Path, tmp_path: Path) -> None:
+    held = temp_store(tmp_path).held(None, at(24))
+    collected(hourly, 5)
+    collected(tmp_path / "date=2025-01-01" / "late.parquet", 9)
+    collected(tmp_path / "date=2025-01-02" / "collected-00.parquet", 3)
+    for _ in range(2):
+        assert numbers(held.read(None, at(24)), "temp").tolist() == [0.5, 1.5]
+    assert held.rows_by_date() == {dt.date(2025, 1, 1): 2}
+    assert [path for _, path in held.files()] == [hourly]
+    hourly.unlink()
+    assert held.columns() == {"gpu_serial", "timestamp", "temp"}
+    assert len(held.read_known(None, at(24))[0]) == 2
+
+
+def test_of_too_many_files_to_hold_one_that_is_replaced_is_refused(
+    hourly: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.storage.record_store._MOST_OPEN", 0)
+    held = temp_store(tmp_path).held(None, at(24))
+    assert len(held.read(None, at(24))) == 2
+    collected(hourly, 5)
+    assert "collected-00.parquet: was replaced at each reading" in refused(held, None, at(24))
+
+
+@pytest.mark.parametrize(("most_rows", "share"), [(720, 1.0), (360, 0.5), (90, 0.125), (1, 1 / 64)])
+def test_a_part_has_all_records_of_some_gpus(tmp_path: Path, most_rows: int, share: float) -> None:
+    serials = tuple(f"S{number:03}" for number in range(100))
+    store = store_of(write(frame_of(9, serials).head(720), tmp_path / "records"))
+    part = store.read_part(at(0), at(8), most_rows)
+    assert set(np.bincount(part.gpu)) <= {8}
+    hashed = slice_of([*part.serials])
+    assert hashed.max() < max(1, 64 * share)
+    assert len(part.serials) == (slice_of([*serials[:80]]) < 64 * share).sum()
+
+
+def test_a_part_of_few_gpus_is_never_empty(folder: Path) -> None:
+    part = store_of(folder).read_part(at(0), at(72), 1)
+    assert 1 <= len(part.serials) < len(SERIALS)
+    with pytest.raises(RecordsError, match="there is no row"):
+        store_of(folder).read_part(at(71.5), at(72), 1)
 
 
 def test_a_file_that_is_written_into_is_named(hourly: Path, tmp_path: Path) -> None:
