@@ -233,7 +233,7 @@ def survey_fleet(
     read: ReadSpan,
     spans: Sequence[Span],
     margin: Nanoseconds,
-    reported: Callable[[Sequence[str]], Failures],
+    failures: Callable[[Sequence[str], States], Failures],
 ) -> FleetSurvey:
     """Look at the keys of all records.
 
@@ -245,8 +245,8 @@ def survey_fleet(
         One after another; together everything. One at a time is in memory.
     margin : Nanoseconds
         How much earlier than a span reading begins (`margin_of`).
-    reported : callable
-        Returns the failures of some serials that tables beside the records tell of.
+    failures : callable
+        Returns the failures of some serials, of all sources, from the states of their records.
     """
     parts = [_sight(read, span, margin if number else 0) for number, span in enumerate(spans)]
     serials = tuple(sorted(set().union(*(part.serials for part in parts))))
@@ -258,7 +258,7 @@ def survey_fleet(
         machines=tuple(sorted(set().union(*named))) if named else None,
         first=min(part.first for part in parts),
         newest=_newest(serials, parts),
-        failures=Failures.of_rows(*states).joined(reported(serials)),
+        failures=failures(serials, states),
         seen=_together([part.seen for part in parts]),
     )
 

@@ -24,6 +24,7 @@ from forewarn.features.records.timeline import Fleet, Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
+from forewarn.models.prediction.training_set import known
 
 __all__ = ["Walk", "scorable"]
 
@@ -102,6 +103,11 @@ class Walk:
         self.records, self.instances, self.sliced = records, instances, sliced
 
     @property
+    def truth(self) -> Timeline:
+        """The records that are looked at, and all failures: labels are made from them."""
+        return lay_out(self.records, self.failures)
+
+    @property
     def last_tested(self) -> int:
         """The last end of an instance whose horizon the records hold whole."""
         last = self.records.last if self.extent is None else self.extent[1]
@@ -148,6 +154,18 @@ class Walk:
         names = (*settings.names, *settings.baselines)
         trainer = self.trainer.fading(settings.half_life)
         return trainer.train(fleet, moment, span, names, instances)
+
+    def train_on(self, moment: int, span: Nanoseconds) -> TrainedRecipe | None:
+        """Train on one span before `moment`, without baselines; None: too few fail."""
+        fleet, instances = self._past(moment, self.settings.reach)
+        return self.trainer.train(fleet, moment, span, self.settings.names, instances)
+
+    def known_labels(self, moment: int, span: Nanoseconds) -> npt.NDArray[np.int8]:
+        """Return the labels of a span that a training as of `moment` knows, positive or not."""
+        recipe = self.settings.recipe
+        fleet, instances = self._past(moment, self.settings.reach_of(span))
+        instances = recipe.instances(fleet) if instances is None else instances
+        return known(instances, moment, span, recipe.horizon).label
 
     def _past(
         self, moment: int, reach: Nanoseconds, timeline: Timeline | None = None
@@ -266,7 +284,7 @@ class Walk:
         scorers = {id(recipe): RowsOfRecipe(recipe, None) for recipe in used}
         for recipe in trained:
             scorers.setdefault(id(recipe), RowsOfRecipe(recipe, window.compared))
-        fleet, instances = self._future(window)
+        fleet, instances = self.measured(window)
         plan, stage = self.settings.recipe.plan, self.trainer.stage
         scores = score_window(plan, fleet, instances, list(scorers.values()), stage)
         return {
@@ -287,7 +305,7 @@ class Walk:
             machine = self.records.codes(MACHINE, instances.row).astype(np.int64)
         return WindowScores(moment, instances, hashes, tested, machine=machine)
 
-    def _future(self, window: WindowScores) -> tuple[Fleet, Instances]:
+    def measured(self, window: WindowScores) -> tuple[Fleet, Instances]:
         """Return what a test window is measured in; slices say in which machine each GPU was."""
         if self.sliced is None:
             return self.measured_in(window.start, window.instances)

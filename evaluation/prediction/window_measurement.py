@@ -15,13 +15,13 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.timeline import Fleet
 from forewarn.models.prediction.trained_recipe import Stage, TrainedRecipe
 
-__all__ = ["RowsOfRecipe", "score_window"]
+__all__ = ["MEASURED_AT_ONCE", "RowsOfRecipe", "score_window"]
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 # Instances: each takes some 3 KiB while it is measured. More of them read the fleet again.
-_MEASURED_AT_ONCE = 450_000
+MEASURED_AT_ONCE = 450_000
 
 
 class RowsOfRecipe(NamedTuple):
@@ -57,8 +57,8 @@ def score_window(
         The scores of each of the recipes, by name.
     """
     parts: list[list[tuple[Inputs, Floats]]] = [[] for _ in scorers]
-    for start in range(0, max(len(instances), 1), _MEASURED_AT_ONCE):
-        rows = np.arange(start, min(start + _MEASURED_AT_ONCE, len(instances)))
+    for start in range(0, max(len(instances), 1), MEASURED_AT_ONCE):
+        rows = np.arange(start, min(start + MEASURED_AT_ONCE, len(instances)))
         with stage("measure test windows"):
             reading = FleetReading.of(plan, fleet, instances.take(rows))
             for part, (recipe, chosen) in zip(parts, scorers, strict=True):

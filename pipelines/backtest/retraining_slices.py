@@ -36,11 +36,12 @@ class RetrainingSlices:
 
     def past(self, moment: int, reach: Nanoseconds) -> tuple[Fleet, Instances]:
         """Return the fleet as it stood at `moment`, `reach` back, and all instances of it."""
+        start = moment - reach
         fleet = self.store.read_span(
-            (moment - reach, moment),
+            (start, moment),
             lambda serials: self.fleet.failures_of(serials).known_before(moment),
             self.settings.recipe.instances,
-            margin=margin_of(self.store.interval),
+            margin=self._margin_before(start),
         )
         return fleet, fleet.instances
 
@@ -49,14 +50,19 @@ class RetrainingSlices:
     ) -> tuple[Fleet, Instances, npt.NDArray[np.int64] | None]:
         """Return a fleet that the instances of a test window can be measured in."""
         tested, settings = _Tested.of(self.fleet, instances), self.settings
+        start = moment - settings.recipe.plan.reach
         end = min(moment + settings.every, self.fleet.last + 1)
         fleet = self.store.read_span(
-            (moment - settings.recipe.plan.reach, end),
+            (start, end),
             lambda serials: self.fleet.failures_of(serials).as_seen(),
             tested.look,
-            margin=margin_of(self.store.interval),
+            margin=self._margin_before(start),
         )
         return fleet, fleet.instances, tested.machine
+
+    def _margin_before(self, start: int) -> Nanoseconds:
+        """Return how much earlier reading begins; what was not surveyed is not there."""
+        return Nanoseconds(max(0, min(margin_of(self.store.interval), start - self.fleet.first)))
 
 
 @dataclass(slots=True)

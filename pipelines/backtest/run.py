@@ -149,16 +149,11 @@ def _times(job: Job, fleet: FleetSurvey, start: int | None, end: int | None) -> 
 
 def _walk(records: WindowedRecords, progress: ProgressFolder, stages: Stages) -> Walk:
     """Return a walk that has seen no window yet."""
-    fleet, settings = records.fleet, records.job.walk_settings
-    return Walk(
-        settings,
-        RecipeTrainer(settings.recipe, KeptRecipes(progress, settings), stages),
-        fleet.newest,
-        fleet.failures,
-        records.survey.instances.between(0, 0),
-        extent=(fleet.first, fleet.last),
-        compared=ComparedRows(settings, fleet, records.survey.seen_before),
-    )
+    settings = records.job.walk_settings
+    trainer = RecipeTrainer(settings.recipe, KeptRecipes(progress, settings), stages)
+    walk = records.walk(settings, trainer)
+    walk.compared = ComparedRows(settings, records.fleet, records.survey.seen_before)
+    return walk
 
 
 def _walk_through(
@@ -182,7 +177,7 @@ def _walk_through(
             walk.forget(moment)
             bar.update()
             left.step(worked=not restored)
-    walk.move_to(records.fleet.newest, walk.instances)  # lets go of the last records
+    records.leave(walk)
     if not n_scored:
         raise JobError(
             f"{records.job.store.folder}: no retraining is left of {len(times)}. Each needs "
@@ -194,9 +189,7 @@ def _walk_through(
 def _retrain(walk: Walk, records: WindowedRecords, done: FinishedRetrainings, moment: int) -> bool:
     """Retrain, score and keep a test window; False if the retraining is skipped."""
     done.restore_fixed(walk)
-    walk.move_to(records.fleet.newest, walk.instances)  # lets go of those of the one before
-    with walk.trainer.stage("read records"):
-        walk.move_to(*records.at(moment))
+    records.move(walk, moment)
     window = walk.retrain(moment, done.strategies)
     frames = {}
     if window is not None:

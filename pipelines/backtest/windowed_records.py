@@ -1,10 +1,11 @@
-"""The records of a backtest, read one retraining at a time."""
+"""The records of a walk through time, read one retraining at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from forewarn.evaluation.prediction.fleet_survey import (
     FleetSurvey,
@@ -15,10 +16,13 @@ from forewarn.evaluation.prediction.fleet_survey import (
 )
 from forewarn.evaluation.prediction.instance_survey import InstanceSurvey, survey_instances
 from forewarn.evaluation.prediction.retraining_schedule import with_instances
+from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import DAY, midnight_of
+from forewarn.models.prediction.trained_recipe import RecipeTrainer
 from forewarn.pipelines.backtest.retraining_slices import RetrainingSlices
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.rendering.templates import plural
@@ -26,7 +30,6 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, INCIDENT_FAILURES
 from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE
-from forewarn.pipelines.storage.parquet_files import open_parquet
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.replaced_files import FileStamp
 
@@ -62,7 +65,13 @@ class WindowedRecords:
     read: ReadSpan
 
     @classmethod
-    def of(cls, job: Job, times: Callable[[FleetSurvey], Sequence[int]]) -> WindowedRecords:
+    def of(
+        cls,
+        job: Job,
+        times: Callable[[FleetSurvey], Sequence[int]],
+        start: int | None = None,
+        end: int | None = None,
+    ) -> WindowedRecords:
         """Survey the records of a job.
 
         Parameters
@@ -70,6 +79,8 @@ class WindowedRecords:
         job : Job
         times : callable
             Returns the retraining times of a fleet.
+        start, end : int, optional
+            Only records of [start, end), and what anybody could know of failures at `end`.
 
         Raises
         ------
@@ -77,16 +88,16 @@ class WindowedRecords:
             If a file cannot be read or breaks the contract, or no record is left.
         """
         store, margin = job.store, margin_of(job.store.interval)
-        spans = _spans(store)
+        spans = _spans(store, start, end)
         keys = replace(store, kinds=FeatureKinds(), groups=())
         spacings = Spacings()  # a span alone says nothing of the interval
-        once = lru_cache(lambda _: store.read())
+        once = lru_cache(lambda _: store.read(start, end))
 
         def in_spans(store: RecordStore) -> ReadSpan:
             return lambda span: store.read(span.start, span.end, spacings=spacings)
 
         read, look = (once, once) if len(spans) == 1 else (in_spans(store), in_spans(keys))
-        fleet = survey_fleet(look, spans, margin, store.reported)
+        fleet = survey_fleet(look, spans, margin, store.failures_known(start, end))
         spacings.check(str(store.folder))
         recipe = job.walk_settings.recipe
         survey = survey_instances(look, spans, margin, fleet, recipe, times(fleet))
@@ -97,10 +108,11 @@ class WindowedRecords:
         """The retraining times that have any instance to train on or to test."""
         settings = self.job.walk_settings
         spans = {"longest": settings.longest, "every": settings.every}
-        return with_instances(self._times, self.survey.instances.end, **spans)
+        return with_instances(self.surveyed_times, self.survey.instances.end, **spans)
 
     @property
-    def _times(self) -> list[int]:
+    def surveyed_times(self) -> list[int]:
+        """The moments that were surveyed for, in order."""
         return sorted(self.survey.seen_before)
 
     @property
@@ -109,7 +121,7 @@ class WindowedRecords:
         filled, gaps = self.survey.filled, self.survey.gaps
         nulls = self.read(self.spans[0]).seen.nulls if len(self.spans) == 1 else {}
         seen = replace(self.fleet.seen, filled=filled, gaps=gaps, nulls=nulls).notes()
-        idle = sorted(set(self._times) - set(self.retrainings))
+        idle = sorted(set(self.surveyed_times) - set(self.retrainings))
         if not idle:
             return seen
         return [
@@ -143,7 +155,23 @@ class WindowedRecords:
                 "read the records, expected the same to its end: run it again."
             )
 
-    def at(self, moment: int) -> tuple[Records, Instances, RetrainingSlices | None]:
+    def walk(self, settings: WalkSettings, trainer: RecipeTrainer) -> Walk:
+        """Return a walk through the records that has seen no window yet."""
+        fleet, none = self.fleet, self.survey.instances.between(0, 0)
+        extent = (fleet.first, fleet.last)
+        return Walk(settings, trainer, fleet.newest, fleet.failures, none, extent=extent)
+
+    def move(self, walk: Walk, moment: int) -> None:
+        """Let a walk look at the records of one retraining, and no longer at those before it."""
+        self.leave(walk)
+        with walk.trainer.stage("read records"):
+            walk.move_to(*self._at(moment))
+
+    def leave(self, walk: Walk) -> None:
+        """Let go of the records of the last retraining."""
+        walk.move_to(self.fleet.newest, walk.instances)
+
+    def _at(self, moment: int) -> tuple[Records, Instances, RetrainingSlices | None]:
         """Return what a retraining looks at, what is tested, and what reads the rest of records."""
         settings = self.job.walk_settings
         instances = self.survey.instances.between(moment, moment + settings.every)
@@ -162,17 +190,19 @@ def fingerprint(store: RecordStore) -> list[list[object]]:
     return [[name, stamp.size, stamp.modified] for name, stamp in stamps if stamp is not None]
 
 
-def _spans(store: RecordStore) -> tuple[Span, ...]:
+def _spans(store: RecordStore, start: int | None, end: int | None) -> tuple[Span, ...]:
     """Return spans of whole dates, none of many more rows than can be looked at together."""
-    rows: dict[int, int] = {}
-    for date, path in store.files():
-        begin = midnight_of(date)
-        rows[begin] = rows.get(begin, 0) + open_parquet(path).metadata.num_rows
-    days = sorted(rows)
-    starts, n = [days[0]], 0
-    for day in days:
+    by_date = store.rows_by_date(start, end)
+    rows = {int(midnight_of(date)): by_date[date] for date in sorted(by_date)}
+    edges, n = [min(rows)], 0
+    for day in rows:
         if n and n + rows[day] > _ROWS_AT_ONCE:
-            starts.append(day)
+            edges.append(day)
             n = 0
         n += rows[day]
-    return tuple(Span(*ends) for ends in zip(starts, [*starts[1:], days[-1] + DAY], strict=True))
+    edges.append(max(rows) + DAY)
+    if start is not None:
+        edges[0] = max(edges[0], start)
+    if end is not None:
+        edges[-1] = min(edges[-1], end)
+    return tuple(Span(*pair) for pair in pairwise(edges))

@@ -73,7 +73,7 @@ def test_every_set_that_spans_are_ever_compared_on_is_within_the_rows(
     failures = Failures(table[:, 0].astype(np.int32), failed, repaired, failed + table[:, 3] * HOUR)
     span, margin = [Span(START, START + N_HOURS * HOUR)], Nanoseconds(0)
     times = [START + hour * HOUR for hour in range(36, N_HOURS, EVERY)]
-    fleet = survey_fleet(lambda _: records, span, margin, lambda _: failures)
+    fleet = survey_fleet(lambda _: records, span, margin, lambda *_: failures)
     found = survey_instances(lambda _: records, span, margin, fleet, TERMS.recipe, times)
     rows_of = ComparedRows(TERMS, fleet, found.seen_before)
     for start in times[:4]:
@@ -93,7 +93,7 @@ def test_a_window_that_is_never_finished_is_not_compared_on() -> None:
     records = records_of([N_HOURS] * N_GPUS)
     span, margin = [Span(START, START + N_HOURS * HOUR)], Nanoseconds(0)
     failures = replace(Failures.none(), gpu=np.zeros(0, dtype=np.int32))
-    fleet = survey_fleet(lambda _: records, span, margin, lambda _: failures)
+    fleet = survey_fleet(lambda _: records, span, margin, lambda *_: failures)
     found = survey_instances(lambda _: records, span, margin, fleet, TERMS.recipe)
     start = START + 100 * HOUR
     instances = found.instances.between(start, start + TERMS.every)

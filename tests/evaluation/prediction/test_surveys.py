@@ -16,6 +16,7 @@ from forewarn.features.prediction.instances import Instances, find_instances, la
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.records.file_check import States
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.table import FeatureKinds, NoRecordsError, Records
 from forewarn.features.records.timeline import lay_out
@@ -70,6 +71,9 @@ class Fleet(NamedTuple):
         at = START + hours * HOUR
         return Failures(gpu, at[:, 0], np.where(hours[:, 1] > HOURS, NEVER, at[:, 1]), at[:, 2])
 
+    def failures(self, serials: Sequence[str], states: States) -> Failures:
+        return Failures.of_rows(*states).joined(self.reported(serials))
+
 
 def lists_of(most: int, *parts: st.SearchStrategy[int]) -> st.SearchStrategy[list[Any]]:
     return st.lists(st.tuples(st.integers(0, 59), *parts), max_size=most)
@@ -116,7 +120,7 @@ def spans_of(cuts: list[int], fleet: Fleet) -> list[Span]:
 def surveyed(
     fleet: Fleet, recipe: Recipe, spans: list[Span], moments: list[int]
 ) -> tuple[FleetSurvey, InstanceSurvey]:
-    survey = survey_fleet(fleet.read, spans, MARGIN, fleet.reported)
+    survey = survey_fleet(fleet.read, spans, MARGIN, fleet.failures)
     return survey, survey_instances(fleet.read, spans, MARGIN, survey, recipe, moments)
 
 

@@ -261,7 +261,7 @@ def test_spans_that_no_strategy_takes_are_scored_where_they_are_compared_only(
 ) -> None:
     walk = walk_of()
     everything, none = [Span(at(0), at(N_HOURS))], Nanoseconds(0)
-    fleet = survey_fleet(lambda _: walk.records, everything, none, lambda _: walk.failures)
+    fleet = survey_fleet(lambda _: walk.records, everything, none, lambda *_: walk.failures)
     moments = [at(hour) for hour in (*TIMES, NOW)]
     survey = survey_instances(lambda _: walk.records, everything, none, fleet, RECIPE, moments)
     walk.compared = ComparedRows(walk.settings, fleet, survey.seen_before)
