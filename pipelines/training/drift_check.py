@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +12,22 @@ import numpy.typing as npt
 
 from forewarn.evaluation.prediction.drift import Drift, drift_of
 from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.window_measurement import MEASURED_AT_ONCE
 from forewarn.features.prediction.instances import Instances, latest_instances
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.records.timeline import Fleet, Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.config.prediction_tables import GateTable
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.drift_report import write_drift
+from forewarn.pipelines.storage.record_store import RecordStore
 
-__all__ = ["SCORES", "ScoringDay", "drift_between", "moved_columns", "report_drift"]
+__all__ = ["SCORES", "ScoringDay", "blend_of", "drift_between", "moved_columns", "report_drift"]
 
 SCORES = "scores of the predictor"
+
+_COMPARED_ROWS = 6_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +36,53 @@ class ScoringDay:
 
     Attributes
     ----------
-    timeline : Timeline
+    fleet : Fleet
     instances : Instances
     moment : int
     scores : ndarray of shape (n_instances,)
         Blend of the new predictor.
     """
 
-    timeline: Timeline
+    fleet: Fleet
     instances: Instances
     moment: int
     scores: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, walk: Walk, timeline: Timeline, moment: int, predictor: Predictor) -> ScoringDay:
-        """Score the day before `moment`."""
+    def of(cls, store: RecordStore, walk: Walk, moment: int, predictor: Predictor) -> ScoringDay:
+        """Score the day before `moment`, from what is read for a list."""
         recipe = walk.settings.recipe
-        newest = latest_instances(
-            timeline, window_records=recipe.plan.window_records, since=moment - recipe.step
-        )
-        values = predictor.encoder.measures.values(timeline, newest)
-        return cls(timeline, newest, moment, predictor.scores(values)["blend"])
+        since, reach = moment - recipe.step, recipe.plan.reach
+        look = partial(latest_instances, window_records=recipe.plan.window_records, since=since)
+        fleet = store.read_recent(since - reach, moment, look)
+        newest = look(fleet) if isinstance(fleet, Timeline) else fleet.instances
+        return cls(fleet, newest, moment, blend_of(predictor, fleet, newest))
 
 
-def drift_between(walk: Walk, predictor: Predictor, day: ScoringDay) -> dict[str, Drift]:
+def blend_of(predictor: Predictor, fleet: Fleet, instances: Instances) -> npt.NDArray[np.float64]:
+    """Return how a predictor ranks the instances of a fleet, so many measured at a time."""
+    parts = []
+    for start in range(0, max(len(instances), 1), MEASURED_AT_ONCE):
+        rows = np.arange(start, min(start + MEASURED_AT_ONCE, len(instances)))
+        values = predictor.encoder.measures.values(fleet, instances.take(rows))
+        parts.append(predictor.scores(values)["blend"])
+    return np.concatenate(parts)
+
+
+def drift_between(
+    store: RecordStore, walk: Walk, predictor: Predictor, day: ScoringDay
+) -> dict[str, Drift]:
     """Return the drift of every column between the training span and the newest day.
 
-    Counters are compared by what they gained; event codes only by what is missing.
+    Counters are compared by what they gained; event codes only by what is missing. Of a large
+    fleet some of the GPUs are looked at.
     """
-    records, kinds = walk.records, walk.settings.recipe.plan.kinds
+    kinds = walk.settings.recipe.plan.kinds
     length = round(predictor.facts["train_length_days"] * DAY)
-    now = records.rows_between(day.moment - DAY, day.moment)
-    before = records.rows_between(day.moment - DAY - length, day.moment - DAY)
+    newest, oldest = day.moment - DAY, day.moment - DAY - length
+    # A counter gains from one record to the next: the first needs the one before.
+    records = store.read_part(oldest - DAY, day.moment, _COMPARED_ROWS)
+    now, before = (records.rows_between(*span) for span in ((newest, day.moment), (oldest, newest)))
     drifts = {
         name: drift_of(records.numbers(name, before), records.numbers(name, now))
         for name in (*kinds.float, *kinds.binary)

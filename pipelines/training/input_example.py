@@ -7,23 +7,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forewarn.evaluation.prediction.walk import Walk
 from forewarn.features.prediction.instances import latest_instances
+from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["input_example"]
 
+_ENOUGH_ROWS = 1_000_000
 
-def input_example(walk: Walk, predictor: Predictor) -> pd.DataFrame:
-    """Return the newest records of two GPUs, enough for a window, as an input example."""
+
+def input_example(store: RecordStore, last: int, predictor: Predictor) -> pd.DataFrame:
+    """Return the records of two GPUs up to the last of all, enough for a window, as an example."""
     plan = predictor.encoder.measures.plan
-    records = walk.records
+    since = last - DAY
+    records = store.read_part(since - plan.window_records * store.interval, last + 1, _ENOUGH_ROWS)
     newest = latest_instances(
-        lay_out(records, walk.failures),
-        window_records=plan.window_records,
-        since=records.last - DAY,
+        lay_out(records, Failures.none()), window_records=plan.window_records, since=since
     )
     rows = np.concatenate([np.arange(r - plan.window_records + 1, r + 1) for r in newest.row[:2]])
     columns: dict[str, Any] = {

@@ -34,6 +34,7 @@ from forewarn.pipelines.backtest.figures import (
     reliability_figure,
 )
 from forewarn.pipelines.backtest.score_frames import scores_frame, strategy_frame
+from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.runtime.timestamps import iso
@@ -159,14 +160,13 @@ def _attach(registry: Registry, run: str, figures: Mapping[str, Figure]) -> None
 def log_retraining(
     registry: Registry,
     run: str,
-    job: Job,
-    walk: Walk,
+    records: WindowedRecords,
     predictor: Predictor,
     decision: GateDecision,
     stages: Stages,
 ) -> None:
     """Log what was trained on what, by which code, and what the gate said of it."""
-    facts, comparison = predictor.facts, decision.comparison
+    facts, comparison, job = predictor.facts, decision.comparison, records.job
     params = {
         "at": facts["trained_at"],
         "train_length_days": facts["train_length_days"],
@@ -176,7 +176,7 @@ def log_retraining(
         "strategy": str(job.walk_settings.strategy),
         "seed": facts["seed"],
         "model_version": predictor.version,
-        **_fingerprint(job, walk),
+        **_fingerprint(records),
         **_code(),
     }
     metrics: dict[str, float | None] = {
@@ -201,16 +201,16 @@ def log_retraining(
     registry.tag(run, {"forewarn.gate": "; ".join(decision.reasons) or "passed"})
 
 
-def _fingerprint(job: Job, walk: Walk) -> dict[str, object]:
+def _fingerprint(records: WindowedRecords) -> dict[str, object]:
     """Return what the data were: files, rows, span, and a digest of the schema."""
-    files, records = job.store.files(), walk.records
-    columns = sorted(job.store.columns())
+    store, fleet = records.job.store, records.fleet
+    columns = sorted(store.columns())
     return {
-        "data_files": len(files),
-        "data_rows": len(records),
-        "data_first": iso(records.first),
-        "data_last": iso(records.last),
-        "data_gpus": len(records.serials),
+        "data_files": len(store.files()),
+        "data_rows": records.survey.n_records,
+        "data_first": iso(fleet.first),
+        "data_last": iso(fleet.last),
+        "data_gpus": len(fleet.serials),
         "data_schema": hashlib.blake2b(",".join(columns).encode(), digest_size=8).hexdigest(),
     }
 
@@ -231,7 +231,7 @@ def _code() -> dict[str, object]:
 def log_reasons(registry: Registry, run: str, predictor: Predictor, day: ScoringDay) -> None:
     """Draw what speaks for a failure among the GPUs that the next list would have first."""
     first = np.argsort(-day.scores, kind="stable")[: max(_LISTED, len(day.scores) // 100)]
-    listed = predictor.encoder.measures.values(day.timeline, day.instances.take(np.sort(first)))
+    listed = predictor.encoder.measures.values(day.fleet, day.instances.take(np.sort(first)))
     columns = set(predictor.encoder.measures.plan.kinds.names)
     totals: dict[str, float] = {}
     speaks = contributions_of(predictor, listed)

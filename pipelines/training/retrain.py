@@ -14,10 +14,11 @@ from forewarn.evaluation.prediction.promotion_gate import GateDecision, decide
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import WindowScores
-from forewarn.features.records.timeline import Timeline, lay_out
+from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.backtest.score_frames import scores_frame
+from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.progress import Stages, note
@@ -27,6 +28,7 @@ from forewarn.pipelines.storage.model_registry import CHALLENGER, Registry, Regi
 from forewarn.pipelines.storage.registered_version import Version
 from forewarn.pipelines.training.drift_check import (
     ScoringDay,
+    blend_of,
     drift_between,
     moved_columns,
     report_drift,
@@ -136,21 +138,22 @@ def _still_valid(registry: Registry, decision: Decision) -> Decision:
 def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
     stages, champion = Stages(), registry.champion()
     cache, span = RecipeCache(registry, job, run), _span_in_use(job, champion)
-    walk, predictor = trained_walk(job, moment, cache=cache, span_in_use=span, stages=stages)
-    timeline = lay_out(walk.records, walk.failures)
+    trained = trained_walk(job, moment, cache=cache, span_in_use=span, stages=stages)
+    walk, predictor, records = trained
+    truth, store = walk.truth, records.job.store
     with stages("compare with the champion"):
-        comparison = _compare(walk, timeline, registry, job)
-        day = ScoringDay.of(walk, timeline, moment, predictor)
-        drift = drift_between(walk, predictor, day)
+        comparison = _compare(walk, truth, registry, job)
+        day = ScoringDay.of(store, walk, moment, predictor)
+        drift = drift_between(store, walk, predictor, day)
         report_drift(job, moment, drift)
         decision = _decide(job, predictor, day, registry, champion, comparison, drift)
         decision = _not_older(decision, champion, moment)
     with stages("log"):
-        log_windows(registry, run, walk, timeline, job)
-        log_retraining(registry, run, job, walk, predictor, decision, stages)
+        log_windows(registry, run, walk, truth, job)
+        log_retraining(registry, run, records, predictor, decision, stages)
         log_drift(registry, run, drift)
         log_reasons(registry, run, predictor, day)
-    number = _register(registry, run, predictor, walk, cache.digest)
+    number = _register(registry, run, predictor, records, cache.digest)
     over = None if champion is None else champion.number
     outcome = Retrained(
         version=number,
@@ -215,8 +218,7 @@ def _paired(
     kinds = champion.encoder.measures.plan.kinds
     if kinds != walk.settings.recipe.plan.kinds:
         return None
-    future = walk.measured_in(window.start, window.instances)
-    theirs = champion.scores(champion.encoder.measures.values(*future))["blend"]
+    theirs = blend_of(champion, *walk.measured(window))
     length, scores = window.by_strategy[walk.settings.strategy]
     pair = {"challenger": scores["blend"], "champion": theirs}
     return scores_frame(walk, timeline, window, length, pair)
@@ -234,8 +236,7 @@ def _decide(
     other, theirs = _loaded(registry, champion), None
     kinds = predictor.encoder.measures.plan.kinds
     if other is not None and other.encoder.measures.plan.kinds == kinds:
-        measured = other.encoder.measures.values(day.timeline, day.instances)
-        theirs = other.calibration.apply(other.scores(measured)["blend"])
+        theirs = other.calibration.apply(blend_of(other, day.fleet, day.instances))
     return decide(
         comparison,
         margin=job.settings.gate.margin,
@@ -246,7 +247,9 @@ def _decide(
     )
 
 
-def _register(registry: Registry, run: str, predictor: Predictor, walk: Walk, recipe: str) -> str:
+def _register(
+    registry: Registry, run: str, predictor: Predictor, records: WindowedRecords, recipe: str
+) -> str:
     """Register a predictor, unless a process that was killed has registered this very one."""
     facts = predictor.facts
     tags = {
@@ -258,7 +261,7 @@ def _register(registry: Registry, run: str, predictor: Predictor, walk: Walk, re
     for version in registry.versions():
         if tags.items() <= dict(version.tags).items() and _loaded(registry, version):
             return version.number
-    example = input_example(walk, predictor)
+    example = input_example(records.job.store, records.fleet.last, predictor)
     return registry.register(run, predictor, example, Served(predictor).predict(example), tags)
 
 

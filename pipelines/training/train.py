@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
 from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.evaluation.prediction.walk import Walk, scorable
+from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
@@ -22,7 +23,7 @@ from forewarn.models.prediction.trained_recipe import (
     TrainedRecipe,
     TrainingCache,
 )
-from forewarn.models.prediction.training_set import known
+from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
@@ -30,7 +31,7 @@ from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.predictor_folder import save_predictor
 
-__all__ = ["train_predictor", "trained_walk"]
+__all__ = ["TrainedWalk", "train_predictor", "trained_walk"]
 
 # Probabilities are fitted to so many finished test windows and newer ones: one holds too few
 # failures.
@@ -57,9 +58,26 @@ def train_predictor(
         If the records break the contract or hold too few known failures, or the predictor to
         start from measures something else or was trained later.
     """
-    _, predictor = trained_walk(job, moment, start_from=start_from)
+    predictor = trained_walk(job, moment, start_from=start_from).predictor
     save_predictor(predictor, folder)
     return predictor
+
+
+class TrainedWalk(NamedTuple):
+    """What a training leaves.
+
+    Attributes
+    ----------
+    walk : Walk
+        With the finished windows.
+    predictor : Predictor
+    records : WindowedRecords
+        As they were at the moment of the training.
+    """
+
+    walk: Walk
+    predictor: Predictor
+    records: WindowedRecords
 
 
 def trained_walk(
@@ -70,13 +88,13 @@ def trained_walk(
     span_in_use: Nanoseconds | None = None,
     stages: Stages | None = None,
     start_from: Predictor | None = None,
-) -> tuple[Walk, Predictor]:
+) -> TrainedWalk:
     """Walk through the last finished windows, and train the whole predictor as of `moment`.
 
     The training spans are compared on test windows that were finished at `moment`, with recipes
     trained as of their starts, and the probabilities calibrated on these and on what is known of
-    newer ones; then the winner is fitted to what is known at `moment`. The walk that is returned
-    has the finished windows.
+    newer ones; then the winner is fitted to what is known at `moment`. Of many records one
+    retraining is read at a time, slice by slice of GPUs.
 
     Parameters
     ----------
@@ -100,29 +118,43 @@ def trained_walk(
     if begin is not None:
         committee = replace(settings.committee, start=tuple(begin.models))
         settings = replace(settings, committee=committee)
-    n_windows = max(_FINISHED_WINDOWS, settings.most_compared)
-    past = settings.every * (n_windows + 1) + settings.recipe.horizon
     with stages("read records"):
-        records, failures = job.store.read_known(settings.reads_from(moment - past), moment)
-    trainer = RecipeTrainer(settings.recipe, cache, stages, begin)
-    instances = scorable(records, failures, settings)
-    walk = Walk(settings, trainer, records, failures, instances, span_in_use=span_in_use)
-    starts = _window_starts(settings, moment, records.first, n_windows)
+        records = _read(job, settings, moment)
+    starts = [start for start in records.surveyed_times if start < moment]
     if start_from is not None:
         starts = [start for start in starts if start >= _trained_at(start_from)]
+    trainer = RecipeTrainer(settings.recipe, cache, stages, begin)
+    walk = records.walk(settings, trainer)
+    walk.span_in_use = span_in_use
     newest = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
     compared = [start for start in starts if start <= newest][-settings.select_over :]
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
+            records.move(walk, start)
             walk.retrain(start, (_strategy_at(settings, start in compared),))
             bar.update()
         bar.set_postfix_str(iso(moment)[:10])
-        predictor = _fit(walk, job, moment, span_in_use or walk.span_in_use)
+        records.move(walk, moment)
+        predictor = _fit(walk, records, moment, span_in_use or walk.span_in_use)
         bar.update()
     # Whoever compares models does so on whole windows; the newest was for the calibration alone.
     walk.windows[:] = [window for window in walk.windows if window.start <= newest]
-    return walk, predictor
+    walk.instances = records.survey.instances
+    return TrainedWalk(walk, predictor, records)
+
+
+def _read(job: Job, settings: WalkSettings, moment: int) -> WindowedRecords:
+    """Survey what a training as of `moment` reads, and hold its files as they are."""
+    n_windows = max(_FINISHED_WINDOWS, settings.most_compared)
+    past = settings.every * (n_windows + 1) + settings.recipe.horizon
+    start = settings.reads_from(moment - past)
+
+    def times(fleet: FleetSurvey) -> list[int]:
+        return [*_window_starts(settings, moment, fleet.first, n_windows), moment]
+
+    held = replace(job, store=job.store.held(start, moment))
+    return WindowedRecords.of(held, times, start, moment)
 
 
 def _trained_at(predictor: Predictor) -> int:
@@ -160,16 +192,20 @@ def _window_starts(settings: WalkSettings, moment: int, first: int, n_finished: 
     return [start for start in range(oldest, newest + 1, every) if start >= earliest]
 
 
-def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> Predictor:
+def _fit(
+    walk: Walk, records: WindowedRecords, moment: int, span_in_use: Nanoseconds | None
+) -> Predictor:
     """Fit the chosen training span as of `moment`, with the calibration of the windows."""
     settings = walk.settings
     timeline = as_of(walk.records, walk.failures, moment, settings.reach)
     finished = walk.finished_at(moment, timeline)
     if settings.strategy is Strategy.EXPANDING:
-        trained = _or_refused(walk.train_on_all(moment), job, walk, moment)
+        trained = walk.train_on_all(moment)
     else:
         chosen = finished.choices(span_in_use) | {Strategy.SLIDING: settings.longest}
-        trained = _train(job, walk, timeline, moment, chosen[settings.strategy])
+        trained = _train(walk, moment, chosen[settings.strategy])
+    if trained is None:
+        raise _refusal(walk, records, moment)
     if not walk.windows:
         note(
             "the records end before the first test window does: the longest length is taken, and "
@@ -181,49 +217,43 @@ def _fit(walk: Walk, job: Job, moment: int, span_in_use: Nanoseconds | None) -> 
         committee=settings.committee,
         calibration=finished.calibrate(settings.strategy, trained.prior, trained.training_span),
         cascade_model=settings.recipe.cascade_model,
-        facts=_facts(walk, job, trained, timeline, moment),
+        facts=_facts(records, walk, trained, timeline, moment),
     )
 
 
-def _train(
-    job: Job, walk: Walk, timeline: Timeline, moment: int, training_span: Nanoseconds
-) -> TrainedRecipe:
+def _train(walk: Walk, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
     """Train on a span, or on the longest where too few failures are known in it."""
-    settings, span = walk.settings, training_span
-    trained = walk.trainer.train(timeline, moment, span, settings.names)
-    if trained is None and span != settings.longest:
-        span = settings.longest
-        trained = walk.trainer.train(timeline, moment, span, settings.names)
-    return _or_refused(trained, job, walk, moment)
+    trained, longest = walk.train_on(moment, training_span), walk.settings.longest
+    if trained is None and training_span != longest:
+        return walk.train_on(moment, longest)
+    return trained
 
 
-def _or_refused(trained: TrainedRecipe | None, job: Job, walk: Walk, moment: int) -> TrainedRecipe:
-    """Return what was trained; refuse a past with too few failures, and say how many it has."""
-    if trained is not None:
-        return trained
-    settings, first = walk.settings, walk.records.first
+def _refusal(walk: Walk, records: WindowedRecords, moment: int) -> JobError:
+    """Say how many failures a past has that are too few."""
+    settings, first = walk.settings, records.fleet.first
     expands = settings.strategy is Strategy.EXPANDING
     span = settings.whole_past(moment, first) if expands else settings.longest
-    timeline = as_of(walk.records, walk.failures, moment, settings.reach_of(span))
-    instances = known(settings.recipe.instances(timeline), moment, span, settings.recipe.horizon)
-    n = int((instances.label == 1).sum())
+    labels = walk.known_labels(moment, span)
+    n = int((labels == 1).sum())
     days = min(span, moment - first) / DAY
-    raise JobError(
-        f"{job.store.folder}: found {plural(n, 'positive')} (instances that a failure follows "
-        f"within the horizon) and {plural(len(instances) - n, 'negative')} in the {days:.3g} days "
-        f"of records before {iso(moment)}, expected at least {FEWEST_POSITIVES} and 1: wait for "
-        "more, or use `--model builtin:rules`."
+    return JobError(
+        f"{records.job.store.folder}: found {plural(n, 'positive')} (instances that a failure "
+        f"follows within the horizon) and {plural(len(labels) - n, 'negative')} in the "
+        f"{days:.3g} days of records before {iso(moment)}, expected at least {FEWEST_POSITIVES} "
+        "and 1: wait for more, or use `--model builtin:rules`."
     )
 
 
 def _facts(
-    walk: Walk, job: Job, trained: TrainedRecipe, timeline: Timeline, moment: int
+    records: WindowedRecords, walk: Walk, trained: TrainedRecipe, timeline: Timeline, moment: int
 ) -> dict[str, Any]:
-    settings, costs = job.settings, job.settings.list.costs
+    settings = records.job.settings
+    costs = settings.list.costs
     return {
         "trained_at": iso(moment),
         "train_length_days": trained.training_span / DAY,
-        "days_of_records": round((moment - walk.records.first) / DAY, 2),
+        "days_of_records": round((moment - records.fleet.first) / DAY, 2),
         "calibrated_on": [iso(window.start) for window in walk.windows],
         "prevalence": trained.prevalence,
         "failures_known": len(timeline.failures),

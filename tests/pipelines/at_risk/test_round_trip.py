@@ -194,8 +194,8 @@ def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path:
     registry = Registry(table, create=True)
     with registry.run("retraining", {"forewarn.kind": "retraining"}) as run:
         kept, recalled = (RecipeCache(registry, job, run) for _ in range(2))
-        walk, undisturbed = trained_walk(job, moment, cache=kept)
-        again, resumed = trained_walk(job, moment, cache=recalled)
+        walk, undisturbed, _ = trained_walk(job, moment, cache=kept)
+        again, resumed, _ = trained_walk(job, moment, cache=recalled)
     assert (kept.recalled, recalled.trained) == (0, 0)
     assert kept.trained == recalled.recalled > 1
     assert walk.windows

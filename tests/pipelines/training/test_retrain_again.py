@@ -429,6 +429,30 @@ def test_a_length_trained_ahead_by_slices_is_what_a_retraining_trains(
     assert (ahead.balance, ahead.prevalence) == (expected.balance, expected.prevalence)
 
 
+def metrics_of(site: Site, day: str) -> dict[str, float]:
+    """Return the figures of a retraining, but for what it cost."""
+    tags = {"forewarn.kind": "retraining", "forewarn.at": str(parse_moment(day))}
+    (run,) = site.registry.find(tags)
+    costs = ("seconds", "peak_rss")
+    return {name: value for name, value in run.data.metrics.items() if not name.startswith(costs)}
+
+
+def test_a_retraining_of_more_records_than_are_read_at_once_ends_the_same(
+    undisturbed: tuple[Site, Retrained, Retrained],
+    records: Path,
+    config_text: str,
+    empty_store: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.backtest.windowed_records._ROWS_AT_ONCE", 9000)
+    site = site_in(tmp_path, records, config_text, empty_store)
+    for day, expected in zip((FIRST, SECOND), undisturbed[1:], strict=True):
+        outcome = site.retrain(day)
+        assert without_run(outcome) == without_run(expected)
+        assert metrics_of(site, day) == metrics_of(undisturbed[0], day)
+
+
 def test_damaged_recipes_and_a_damaged_champion_do_not_stop_a_retraining(site: Site) -> None:
     for path in (site.config.parent / "mlflow" / "artifacts").rglob("predictor.json"):
         path.write_text(path.read_text()[:40])

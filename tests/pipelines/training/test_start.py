@@ -65,7 +65,7 @@ def _folder(site: list[str]) -> Path:
 
 def test_the_newest_window_is_calibrated_on_but_not_compared(site: list[str]) -> None:
     job = open_job(Path(site[1]), load_settings(Path(site[3])))
-    walk, predictor = trained_walk(job, parse_moment("2025-01-19"))
+    walk, predictor, _ = trained_walk(job, parse_moment("2025-01-19"))
     # At the 19th, labels of the window of the 16th are known of its first two days only.
     days = ["2025-01-10T00:00:00Z", "2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
     assert predictor.facts["calibrated_on"] == days
