@@ -23,14 +23,14 @@ from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.training_set import Recipe, build_training_set, known
 from forewarn.pipelines.prediction_job import Job
 
-__all__ = ["Floats", "Ints", "Labels", "Study", "Window"]
+__all__ = ["ARRAYS", "Floats", "Ints", "Labels", "Study", "Window"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int8]
+ARRAYS = ("sequence", "context")
 _AT_ONCE, _SEED = 60_000, 17
 _EPOCH = 719_163  # ordinal of 1970-01-01
-_ARRAYS = ("sequence", "context")
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,13 @@ class Study:
     windows: list[Window]
 
     @classmethod
-    def of(cls, job: Job, keep: int, first: int, every: int) -> Study:
-        """Measure what is kept of a job's records, by what the first retraining knew of them."""
+    def of(
+        cls, job: Job, keep: int, first: int, every: int, measures: Measures | None = None
+    ) -> Study:
+        """Measure what is kept of a job's records.
+
+        Without `measures` they are fitted to what the first retraining knew.
+        """
         recipe = job.walk_settings.recipe
         days = [date.toordinal() - _EPOCH for date, *_ in job.store.files()]
         records, failures = job.store.read_known(min(days) * DAY, (max(days) + 2) * DAY)
@@ -74,7 +79,7 @@ class Study:
         kept = hashes % np.uint64(keep) == 0
         instances, hashes = instances.take(kept), hashes[kept]
         begin, last = (min(days) + first) * DAY, records.last - recipe.horizon
-        measures = _measures(recipe, records, failures, begin)
+        measures = measures or _measures(recipe, records, failures, begin)
         values, rules = _measured(recipe, measures, records, failures, instances)
         windows = [
             _window(recipe, records, failures, instances, (moment, moment + every * DAY))
@@ -121,7 +126,7 @@ def _measured(
         mean = np.where(seen, np.nansum(values.sequence, axis=1) / np.maximum(seen, 1), np.nan)
         window = np.stack([first, mean, last], axis=1).astype(np.float32)
         parts.append(replace(values, sequence=window))
-    sequence, context = (np.concatenate([getattr(p, n) for p in parts]) for n in _ARRAYS)
+    sequence, context = (np.concatenate([getattr(p, n) for p in parts]) for n in ARRAYS)
     return replace(parts[0], sequence=sequence, context=context), np.concatenate(rules)
 
 

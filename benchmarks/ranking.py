@@ -1,6 +1,6 @@
 """How well a list is ranked by what it is trained with: what `docs/quality.md` compares.
 
-    python -m benchmarks.ranking --seeds 211,212 [--gpus 1000] [--days 60]
+    python -m benchmarks.ranking --seeds 211,212 [--gpus 1000] [--days 60] [--others 11,12]
     python -m benchmarks.ranking --records RECORDS --config tests/real_data/drives.toml \
         --every 120 --first 300 --keep 1
 
@@ -12,6 +12,9 @@ Average precision is that of each test window, weighed by its failing instances,
 a list is the configured share of the newest instances of a day (of a step, if that is longer).
 Slopes of calibration are those of all windows but the first, for probabilities fitted to what was
 known of earlier ones. Brackets resample machines; differences are paired, to the first row.
+
+With `--others` trees that have learned from all of some other fleets stand beside: what could be
+known. Of the gap to them each row closes a part, from trees of 15 days and ten healthy instances.
 """
 
 from __future__ import annotations
@@ -19,23 +22,27 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from benchmarks.measured_fleet import Floats, Ints, Labels, Study, Window
+from benchmarks.measured_fleet import ARRAYS, Floats, Ints, Labels, Study, Window
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
 from forewarn.evaluation.prediction.finished_windows import likeness
 from forewarn.evaluation.prediction.ranking import average_precision_draws
+from forewarn.features.prediction.buckets import Buckets
+from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import UNKNOWN
+from forewarn.features.prediction.measurement import Measures
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.calibration import fit_calibration, prior_correction
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.log_odds import logit, sigmoid
+from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.reliability import calibration_slope
-from forewarn.pipelines.config.settings import load_settings
+from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
@@ -57,12 +64,57 @@ VARIANTS = {
     "trees": Variant(),
     "trees: 15 days, 10 healthy": Variant(negatives=10, sliding=True),
     "trees and rules": Variant(points=0.25),
+    "trees and a quarter linear": Variant(linear=0.25),
     "trees and linear": Variant(linear=0.5),
     "trees, linear and rules": Variant(linear=0.5, points=0.25),
     "linear": Variant("linear"),
     "logistic regression": Variant("logistic"),
     "rules": Variant("rules"),
 }
+
+
+_BEFORE, _OTHERS = "trees: 15 days, 10 healthy", "trees of other fleets"
+
+
+@dataclass(frozen=True)
+class OtherFleets:
+    """Trees that have learned from all of some fleets."""
+
+    encoder: Encoder
+    model: FailureModel
+
+    @classmethod
+    def of(cls, studies: Sequence[Study]) -> OtherFleets:
+        """Train on all failing instances, and on 50 healthy ones for each."""
+        values, labels = [], []
+        for study in studies:
+            label = study.instances.label
+            healthy = np.flatnonzero(label == 0)
+            rarest = np.argsort(study.hashes[healthy])[: 50 * int((label == 1).sum())]
+            rows = np.sort(np.append(np.flatnonzero(label == 1), healthy[rarest]))
+            values.append(study.values.take(rows))
+            labels.append(label[rows])
+        sequence, context = (np.concatenate([getattr(v, n) for v in values]) for n in ARRAYS)
+        whole, label = (
+            replace(values[0], sequence=sequence, context=context),
+            np.concatenate(labels),
+        )
+        buckets = Buckets.fit(whole.sequence), Buckets.fit(whole.context)
+        encoder = Encoder(studies[0].measures, *buckets, whole.columns)
+        weights = np.where(label == 1, (label == 0).sum() / (label == 1).sum(), 1.0)
+        recipe = studies[0].recipe
+        model = make_model("gbdt", seed=recipe.seed, purge=recipe.horizon)
+        ends = np.zeros(len(label), dtype=np.int64)  # trees do not look at them
+        model.fit(encoder.encode(whole), label, weights.astype(np.float32), ends)
+        return cls(encoder, model)
+
+    def figures(self, study: Study) -> Figures:
+        """Judge them on a fleet that was measured as theirs were."""
+        scores = [
+            logit(self.model.score(self.encoder.encode(study.values.take(window.tested))))
+            for window in study.windows
+        ]
+        return Figures.of(study, scores, chances=False)
 
 
 @dataclass
@@ -218,11 +270,19 @@ def _print(title: str, table: Mapping[str, Figures]) -> None:
         print(f"| {name} | {' | '.join(texts)} | {row.slope:.2f} |", flush=True)
 
 
-def _compare(title: str, study: Study) -> dict[str, Figures]:
+def _print_gap(table: Mapping[str, Figures]) -> None:
+    """Print the part of the gap to trees of other fleets that each row closes."""
+    before, others = table[_BEFORE].average, table[_OTHERS].average
+    for name, row in table.items():
+        print(f"{name}: {_text((row.average - before) / (others - before), 100)} % of the gap")
+
+
+def _compare(title: str, study: Study, others: Figures | None = None) -> dict[str, Figures]:
     table, retrainings = {}, [Retraining(study, window) for window in study.windows]
     for name, variant in VARIANTS.items():
         scores = [retraining.log_odds(variant) for retraining in retrainings]
         table[name] = Figures.of(study, scores, chances=variant.name != "rules")
+    table |= {} if others is None else {_OTHERS: others}
     _print(title, table)
     return table
 
@@ -231,6 +291,7 @@ def main() -> None:
     """Print a table for each fleet, and one for all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="", help="of the fleets to simulate")
+    parser.add_argument("--others", default="", help="seeds of fleets that others learned from")
     parser.add_argument("--gpus", type=int, default=1000)
     parser.add_argument("--days", type=int, default=60)
     parser.add_argument("--records", type=Path, help="of a fleet that is there already")
@@ -240,17 +301,40 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=9, help="days between retrainings")
     asked = parser.parse_args()
     settings, schedule = load_settings(asked.config), (asked.keep, asked.first, asked.every)
-    tables = []
+    fleet = asked.gpus, asked.days, settings
+    tables, others = [], None
     if asked.records:
         job = open_job(asked.records, settings, ["gbdt"])
         _compare(str(asked.records), Study.of(job, *schedule))
-    for seed in filter(None, asked.seeds.split(",")):
-        with tempfile.TemporaryDirectory() as folder:
-            simulate_fleet_to(Path(folder), n_gpus=asked.gpus, n_days=asked.days, seed=int(seed))
-            job = open_job(Path(folder) / "records", settings, ["gbdt"])
-            tables.append(_compare(f"seed {seed}", Study.of(job, *schedule)))
+    if asked.others:
+        first, *rest = map(int, asked.others.split(","))
+        studies = [_simulated(fleet, first, schedule)]
+        studies += [_simulated(fleet, seed, schedule, studies[0].measures) for seed in rest]
+        others = OtherFleets.of(studies)
+    for seed in map(int, filter(None, asked.seeds.split(","))):
+        theirs = None
+        if others:
+            theirs = others.figures(_simulated(fleet, seed, schedule, others.encoder.measures))
+        tables.append(_compare(f"seed {seed}", _simulated(fleet, seed, schedule), theirs))
     if len(tables) > 1:
-        _print("all", {name: _mean([table[name] for table in tables]) for name in VARIANTS})
+        pooled = {name: _mean([table[name] for table in tables]) for name in tables[0]}
+        _print("all", pooled)
+        if others:
+            _print_gap(pooled)
+
+
+def _simulated(
+    fleet: tuple[int, int, Settings],
+    seed: int,
+    schedule: tuple[int, int, int],
+    measures: Measures | None = None,
+) -> Study:
+    """Simulate a fleet (GPUs, days) and measure it."""
+    n_gpus, n_days, settings = fleet
+    with tempfile.TemporaryDirectory() as folder:
+        simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=seed)
+        job = open_job(Path(folder) / "records", settings, ["gbdt"])
+        return Study.of(job, *schedule, measures)
 
 
 if __name__ == "__main__":
