@@ -11,7 +11,8 @@
 
 Average precision is that of each test window at true prevalence, weighed by its failing instances;
 a list is the configured share of a day. Figures of several folders are means of theirs, failures
-are added up. Brackets resample machines; differences are paired, to the committee without `linear`.
+are added up. Brackets resample machines; differences are paired, to the committee of the
+configuration. Where `benchmarks.plain_lightgbm` has been, its scores stand beside.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from benchmarks.plain_lightgbm import PLAIN
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
 from forewarn.evaluation.prediction.backtest_figures import report_strategy
@@ -49,6 +51,7 @@ _ROWS = {
     "cascade": "cascade (CNN, MLP)",
     "logistic": "logistic regression",
     "window_gbdt": "LightGBM on window statistics",
+    PLAIN: "LightGBM on statistics of long spans",
     "rules": "built-in rules, no training",
     "random": "random",
 }
@@ -79,6 +82,9 @@ def _table(folder: Path, settings: Settings) -> ScoreTable:
         frame[f"score_linear {share:g}"] = voters.blend(table.scores)
     trees = replace(protocol.committee, parallel=("gbdt",), linear=0.5)
     frame["score_gbdt and linear"] = trees.blend(table.scores)
+    plain = folder / f"backtest/{PLAIN}.parquet"
+    if plain.exists():
+        frame[f"score_{PLAIN}"] = pd.read_parquet(plain)["score"].to_numpy()
     return replace(table, frame=frame)
 
 
@@ -117,6 +123,7 @@ def _judge(table: ScoreTable, seed: int) -> dict[str, Figures]:
             report["methods"][method]["precision_at_k"],
         )
         for method in _ROWS
+        if method in report["methods"]
     }
 
 
@@ -137,13 +144,13 @@ def _text(draws: Floats, digits: int) -> str:
     return f"{draws[0]:.{digits}f} [{bounds[0]:.{digits}f}, {bounds[1]:.{digits}f}]"
 
 
-def _print(title: str, figures: Mapping[str, Figures]) -> None:
-    before = figures["linear 0"]
+def _print(title: str, figures: Mapping[str, Figures], used: str) -> None:
+    before = figures[used]
     print(f"\n{title}: failures caught of {before.failures}\n")
     print("| | list precision, % | difference | caught | average precision | difference | @K |")
     print("|---|---|---|---|---|---|---|")
-    for method, name in _ROWS.items():
-        row = figures[method]
+    for method, row in figures.items():
+        name = _ROWS[method]
         listed = _text(row.precision * 100, 1), _text((row.precision - before.precision) * 100, 1)
         average = _text(row.average, 4), _text(row.average - before.average, 4)
         texts = (name, *listed, str(row.caught), *average, f"{row.at_k:.2f}")
@@ -157,11 +164,14 @@ def main() -> None:
     parser.add_argument("--config", type=Path, help="of the backtests")
     asked = parser.parse_args()
     settings, judged = load_settings(asked.config), []
+    used = f"linear {settings.ensembles.linear:g}"
     for seed, folder in enumerate(asked.folders):
         judged.append(_judge(_table(folder, settings), seed))
-        _print(folder.name, judged[-1])
+        _print(folder.name, judged[-1], used)
     if len(judged) > 1:
-        _print("all", {method: _mean([figures[method] for figures in judged]) for method in _ROWS})
+        methods = set.intersection(*map(set, judged))
+        means = {name: _mean([of[name] for of in judged]) for name in _ROWS if name in methods}
+        _print("all", means, used)
 
 
 if __name__ == "__main__":
