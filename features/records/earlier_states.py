@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -90,9 +91,9 @@ class EarlierStates:
         changes = States.joined(self._parts)
         ever = np.zeros(len(self._state), dtype=bool)
         ever[changes.gpu[changes.failed]] = True
-        rows = ever[changes.gpu]
-        states = States(changes.gpu[rows], changes.time[rows], changes.failed[rows])
-        return PastStates(tuple(self._number), states)
+        rows, number = ever[changes.gpu], np.cumsum(ever, dtype=np.int32) - 1
+        states = States(number[changes.gpu[rows]], changes.time[rows], changes.failed[rows])
+        return PastStates(tuple(compress(self._number, ever)), states)
 
 
 @compiled

@@ -43,6 +43,14 @@ def test_changes_tell_of_the_same_failures_as_all_rows(
             assert np.array_equal(getattr(short, name), getattr(whole, name))
 
 
+def test_a_gpu_that_never_failed_takes_no_place(rows: Rows, table: Any) -> None:
+    changes = EarlierStates()
+    assert changes.add(_keys([("A", 0, False), ("B", 0, True), ("B", 10, False)], rows, table))
+    past = changes.past()
+    assert past.serials == ("B",)
+    assert past.states.gpu.tolist() == [0, 0]
+
+
 def test_rows_that_come_too_late_or_twice_are_said(rows: Rows, table: Any) -> None:
     for late in (0, 10):
         changes = EarlierStates()
