@@ -101,6 +101,7 @@ class StoredFleet:
     first: int
     instances: Instances
     _slices: tuple[_Slice, ...]
+    _numbers: tuple[npt.NDArray[np.int64], ...]
     since: int | None = None
 
     @classmethod
@@ -155,15 +156,17 @@ class StoredFleet:
         spacings.check(query.name)
         in_threads(partial(check_numbers, query), sources)
         serials = tuple(sorted(serial for part in parts for serial in part.serials))
+        numbers = _numbers(parts, serials)
         return cls(
             sources,
             query,
             serials,
-            failures=_failures_of(parts, serials),
+            failures=_failures_of(parts, numbers),
             hours=Hours.joined(part.hours for part in parts),
             first=min(part.first for part in parts),
-            instances=_instances_of(parts, serials),
+            instances=_instances_of(parts, numbers),
             _slices=tuple(_with_fleet_texts(parts)),
+            _numbers=tuple(numbers),
             since=since,
         )
 
@@ -180,9 +183,9 @@ class StoredFleet:
         RecordsError
             If another file has taken the name of one that was not held open.
         """
-        return one_ahead(map(self._slice, self._slices))
+        return one_ahead(map(self._slice, self._slices, self._numbers))
 
-    def _slice(self, part: _Slice) -> FleetSlice:
+    def _slice(self, part: _Slice, numbers: npt.NDArray[np.int64]) -> FleetSlice:
         files = [FileSlice.of(source, part.slices) for source in self.sources]
         records = replace(
             _begun(part.keys.records(files, self.query.kinds.numbers), self.since),
@@ -191,7 +194,7 @@ class StoredFleet:
             out_of_service=part.out_of_service,
         )
         timeline = replace(lay_out(records, part.failures), hours=self.hours)
-        return FleetSlice(timeline, _numbers(part.serials, self.serials))
+        return FleetSlice(timeline, numbers)
 
 
 def _texts_of(query: RecordsQuery) -> dict[str, tuple[str, ...]]:
@@ -258,25 +261,27 @@ def _with_fleet_texts(parts: Sequence[_Slice]) -> list[_Slice]:
     ]
 
 
-def _failures_of(parts: Sequence[_Slice], serials: Sequence[str]) -> Failures:
+def _failures_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64]]) -> Failures:
     """Return the failures of all slices by GPU of the fleet and time."""
     failures = Failures.none()
-    for part in parts:
-        gpu = _numbers(part.serials, serials).astype(np.int32)[part.episodes.gpu]
+    for part, in_fleet in zip(parts, numbers, strict=True):
+        gpu = in_fleet.astype(np.int32)[part.episodes.gpu]
         failures = failures.joined(replace(part.episodes, gpu=gpu))
     return failures.take(np.lexsort((failures.failed_at, failures.gpu)))
 
 
-def _instances_of(parts: Sequence[_Slice], serials: Sequence[str]) -> Instances:
+def _instances_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64]]) -> Instances:
     """Return the instances of all slices by GPU of the fleet and time."""
     numbered = []
-    for part in parts:
-        gpu = _numbers(part.serials, serials).astype(np.int32)[part.instances.gpu]
+    for part, in_fleet in zip(parts, numbers, strict=True):
+        gpu = in_fleet.astype(np.int32)[part.instances.gpu]
         numbered.append(replace(part.instances, gpu=gpu))
     return Instances.joined(numbered)
 
 
-def _numbers(some: Sequence[str], serials: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the number that each of some serials has in the fleet."""
+def _numbers(parts: Sequence[_Slice], serials: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+    """Return the number that each GPU of each slice has in the fleet."""
     position = {serial: number for number, serial in enumerate(serials)}
-    return np.array([position[serial] for serial in some], dtype=np.int64)
+    return [
+        np.array([position[serial] for serial in part.serials], dtype=np.int64) for part in parts
+    ]
