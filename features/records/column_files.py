@@ -109,6 +109,8 @@ class ColumnFiles:
     keys : KeysAsRead
     nulls : dict of int
         Filled in: how many values of a column are null, once all of it was read.
+    once : bool
+        Each column is asked for once, so that not even few are kept.
     """
 
     def __init__(
@@ -117,11 +119,13 @@ class ColumnFiles:
         kinds: FeatureKinds,
         keys: KeysAsRead,
         nulls: dict[str, int],
+        *,
+        once: bool = False,
     ) -> None:
         self.names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
         self._sources, self._kinds, self.keys, self._nulls = sources, kinds, keys, nulls
         self._starts = np.cumsum([0, *(source.n_rows for source in sources)])
-        keeps = 4 * self.n_rows * len(self.names) <= _KEPT_BYTES
+        keeps = not once and 4 * self.n_rows * len(self.names) <= _KEPT_BYTES
         self._kept: dict[str, FloatArray] | None = {} if keeps else None
         self._locks = {name: Lock() for name in self.names}
 

@@ -94,7 +94,7 @@ class PackedKeys:
         _number_rows(self.bounds, as_read, gpu, gpu_as_read, counted)
         nulls: dict[str, int] = {}
         keys = KeysAsRead(gpu_as_read, counted, sorted_rows, len(self.serials))
-        columns = ColumnFiles(sources, kinds, keys, nulls)
+        columns = ColumnFiles(sources, kinds, keys, nulls, once=True)
         return Records(
             interval=self.interval,
             serials=self.serials,
