@@ -145,7 +145,7 @@ class EnsemblesTable(StrictTable):
         ("mlp", 0.02),
     )
     rules: Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)] = 0.0
-    linear: Annotated[float, Field(ge=0.0, le=1.0, strict=True)] = 0.0
+    linear: Annotated[float, Field(ge=0.0, le=1.0, strict=True)] = 0.25
 
 
 class EvaluationTable(StrictTable):

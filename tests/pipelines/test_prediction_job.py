@@ -9,7 +9,7 @@ from forewarn.pipelines.prediction_job import open_job
 
 
 @pytest.mark.parametrize(
-    ("share", "votes"), [("", False), ("linear = 0.0\n", False), ("linear = 0.1\n", True)]
+    ("share", "votes"), [("", True), ("linear = 0.0\n", False), ("linear = 0.1\n", True)]
 )
 def test_the_linear_model_is_trained_only_where_it_votes(
     records: Path, config: Path, tmp_path: Path, share: str, votes: bool
