@@ -130,7 +130,8 @@ def test_schedules_are_compared_on_the_same_test_sets(study: dict[str, Any]) -> 
     assert [figure["precision"] for figure in rules] == [rules[0]["precision"]] * 5
     assert len({figure["windows"] for figure in rules}) == 1
     assert len(study["by_day"]["gbdt"]) == 6
-    assert set(study["strategies"]["all days"]["hindsight"]) == {"gbdt", "linear", "rules", *ENSEMBLES}
+    methods = {"gbdt", "linear", "rules", *ENSEMBLES}
+    assert set(study["strategies"]["all days"]["hindsight"]) == methods
 
 
 def test_all_tables_are_written_and_printed(study: dict[str, Any], written: Path) -> None:
