@@ -29,8 +29,8 @@ HIGHEST_LOAD = 3.0
 # scaling takes an hour, and draws; ranking (of a measured_fleet), committee,
 # drifting (by drifts), promise_streams and training_budget are about precision, and take minutes
 NO_BENCHMARKS = (
-    *("committee", "drifting", "drifts", "history", "measured_fleet", "promise_streams"),
-    *("ranking", "scaling", "training_budget"),
+    *("committee", "drifting", "drifts", "history", "measured_fleet", "plain_lightgbm"),
+    *("promise_streams", "ranking", "scaling", "training_budget"),
 )
 
 
