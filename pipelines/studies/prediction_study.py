@@ -15,7 +15,7 @@ from forewarn.evaluation.prediction.backtest_figures import paper_protocol, prec
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.runtime.progress import TimeLeft, progress_bar
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
 from forewarn.pipelines.studies.prediction_walks import (
@@ -60,11 +60,17 @@ def prediction_figures(
         If the fleets are too small or too short.
     """
     parts, total = [], len(seeds) * count_retrainings(settings, n_days)
+    left = TimeLeft(total, "retrainings")
     with progress_bar(total, "study", "retraining") as bar:
+
+        def done() -> None:
+            bar.update()
+            left.step()
+
         for number, seed in enumerate(seeds):
             bar.set_postfix_str(f"seed {seed}")
             fleet = (n_gpus, n_days, seed)
-            part, job = walk_fleet(settings, models, fleet, number, bar.update)
+            part, job = walk_fleet(settings, models, fleet, number, done)
             parts.append(part)
     protocol, every = job.protocol, job.walk_settings.every
     names = [name for name in parts[0].strategies if all(name in p.strategies for p in parts)]

@@ -27,7 +27,7 @@ from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.runtime.progress import Stages, note, progress_bar
+from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.predictor_folder import save_predictor
 
@@ -128,12 +128,14 @@ def trained_walk(
     walk.span_in_use = span_in_use
     newest = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
     compared = [start for start in starts if start <= newest][-settings.select_over :]
+    left = TimeLeft(len(starts) + 1, "trainings")
     with progress_bar(len(starts) + 1, "train", "training") as bar:
         for start in starts:
             bar.set_postfix_str(iso(start)[:10])
             records.move(walk, start)
             walk.retrain(start, (_strategy_at(settings, start in compared),))
             bar.update()
+            left.step()
         bar.set_postfix_str(iso(moment)[:10])
         records.move(walk, moment)
         predictor = _fit(walk, records, moment, span_in_use or walk.span_in_use)
