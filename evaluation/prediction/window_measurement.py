@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +15,13 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.timeline import Fleet
 from forewarn.models.prediction.trained_recipe import Stage, TrainedRecipe
 
-__all__ = ["MEASURED_AT_ONCE", "RowsOfRecipe", "score_window"]
+__all__ = ["RowsOfRecipe", "measured_parts", "score_window"]
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 # Instances: each takes some 3 KiB while it is measured. More of them read the fleet again.
-MEASURED_AT_ONCE = 450_000
+_MEASURED_AT_ONCE = 450_000
 
 
 class RowsOfRecipe(NamedTuple):
@@ -29,6 +29,12 @@ class RowsOfRecipe(NamedTuple):
 
     recipe: TrainedRecipe
     rows: Rows | None
+
+
+def measured_parts(instances: Instances) -> Iterator[Instances]:
+    """Yield as many instances as are measured at once; an empty part where there is none."""
+    for start in range(0, max(len(instances), 1), _MEASURED_AT_ONCE):
+        yield instances.take(np.arange(start, min(start + _MEASURED_AT_ONCE, len(instances))))
 
 
 def score_window(
@@ -57,12 +63,13 @@ def score_window(
         The scores of each of the recipes, by name.
     """
     parts: list[list[tuple[Inputs, Floats]]] = [[] for _ in scorers]
-    for start in range(0, max(len(instances), 1), MEASURED_AT_ONCE):
-        rows = np.arange(start, min(start + MEASURED_AT_ONCE, len(instances)))
+    start = 0
+    for some in measured_parts(instances):
         with stage("measure test windows"):
-            reading = FleetReading.of(plan, fleet, instances.take(rows))
+            reading = FleetReading.of(plan, fleet, some)
             for part, (recipe, chosen) in zip(parts, scorers, strict=True):
                 part.append(_inputs(recipe, reading, start, chosen))
+        start += len(some)
     with stage("score"):
         return [of.recipe.scores_of(part) for of, part in zip(scorers, parts, strict=True)]
 

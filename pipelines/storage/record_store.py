@@ -9,7 +9,6 @@ from functools import partial
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble, read_past
-from forewarn.features.records.earlier_states import PastStates
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
 from forewarn.features.records.row_cleaning import Spacings
@@ -245,14 +244,7 @@ class RecordStore:
         RecordsError
             As `read`.
         """
-
-        def read() -> PastStates:
-            if start is None:
-                return read_past([], None)
-            last = date_of(start)
-            return read_past([of for date, of in self._listed() if date <= last], start)
-
-        past = read_until_still(read)
+        past = read_until_still(lambda: read_past(_before(self._listed(), start), start))
 
         def failures(serials: Sequence[str], states: States) -> Failures:
             older = past.of_gpus(serials)
@@ -379,8 +371,7 @@ class RecordStore:
         sources = [source for _, source in self._chosen(listed, start, end)]
         for source in _newest(sources):
             source.stays_open = True
-        last = dt.date.min if start is None or not with_older else date_of(start)
-        older = [source for date, source in listed if date <= last]
+        older = _before(listed, start) if with_older else []
         in_threads(lambda source: source.n_rows, sources)  # reads the heads
         check_labels(sources)
         query = RecordsQuery(str(self.folder), self.kinds, self.interval, self.groups, start, end)
@@ -412,6 +403,14 @@ class RecordStore:
         if not absences:
             return records
         return replace(records, out_of_service=of_records(absences, records, path))
+
+
+def _before(
+    listed: Sequence[tuple[dt.date, ParquetSource]], start: int | None
+) -> list[ParquetSource]:
+    """Return the files whose date can hold records before `start`."""
+    last = dt.date.min if start is None else date_of(start)
+    return [source for date, source in listed if date <= last]
 
 
 def _newest(sources: Sequence[ParquetSource]) -> Sequence[ParquetSource]:

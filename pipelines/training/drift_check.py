@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from forewarn.evaluation.prediction.drift import Drift, drift_of
 from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.window_measurement import MEASURED_AT_ONCE
+from forewarn.evaluation.prediction.window_measurement import measured_parts
 from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.records.timeline import Fleet, Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
@@ -61,12 +61,9 @@ class ScoringDay:
 
 def blend_of(predictor: Predictor, fleet: Fleet, instances: Instances) -> npt.NDArray[np.float64]:
     """Return how a predictor ranks the instances of a fleet, so many measured at a time."""
-    parts = []
-    for start in range(0, max(len(instances), 1), MEASURED_AT_ONCE):
-        rows = np.arange(start, min(start + MEASURED_AT_ONCE, len(instances)))
-        values = predictor.encoder.measures.values(fleet, instances.take(rows))
-        parts.append(predictor.scores(values)["blend"])
-    return np.concatenate(parts)
+    measures = predictor.encoder.measures
+    parts = (measures.values(fleet, some) for some in measured_parts(instances))
+    return np.concatenate([predictor.scores(values)["blend"] for values in parts])
 
 
 def drift_between(

@@ -12,7 +12,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.evaluation.prediction.sliced_records import SlicedRecords
 from forewarn.evaluation.prediction.walk import Walk
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.pipelines.backtest import windowed_records
 from forewarn.pipelines.config.settings import load_settings
@@ -61,7 +64,7 @@ def in_small_slices(patched: pytest.MonkeyPatch) -> list[int]:
     patched.setattr("forewarn.pipelines.storage.date_merge._FEWEST_PER_GROUP", 256)
     patched.setattr("forewarn.pipelines.storage.file_slice._ROWS_PER_SLICE", 6000)
     patched.setattr(windowed_records, "_ROWS_AT_ONCE", 9000)
-    patched.setattr("forewarn.evaluation.prediction.window_measurement.MEASURED_AT_ONCE", 500)
+    patched.setattr("forewarn.evaluation.prediction.window_measurement._MEASURED_AT_ONCE", 500)
     slices, numbers = StoredFleet.slices, []
 
     def counted(self: StoredFleet) -> Iterator[FleetSlice]:
@@ -133,13 +136,18 @@ def test_what_comes_goes_or_is_compacted_while_it_trains_is_not_seen(
     first, second, *_, last = sorted(folder.glob("date=2025-01-[12]*"))
     moved: list[Path] = []
 
-    def disturbing(self: Walk, *given: object) -> None:
+    def disturbing(
+        self: Walk,
+        records: Records,
+        instances: Instances,
+        sliced: SlicedRecords | None = None,
+    ) -> None:
         if not moved:
             compact_date(folder, dt.date.fromisoformat(first.name[5:]))
             shutil.rmtree(second)
             shutil.copy(last / "part-0.parquet", last / "part-1.parquet")
         moved.append(folder)
-        move_to(self, *given)  # type: ignore[arg-type]
+        move_to(self, records, instances, sliced)
 
     move_to = Walk.move_to
     monkeypatch.setattr(Walk, "move_to", disturbing)
