@@ -89,6 +89,12 @@ def no_pictures() -> Any:
         yield
 
 
+@pytest.fixture
+def empty_site(records: Path, config_text: str, empty_store: bytes, tmp_path: Path) -> Site:
+    """Return a site whose registry holds nothing."""
+    return site_in(tmp_path, records, config_text, empty_store)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(
     records: Path,
@@ -194,14 +200,11 @@ KILLED = (
 
 def test_a_retraining_killed_at_any_step_is_retried_with_the_same_result(
     undisturbed: tuple[Site, Retrained, Retrained],
-    records: Path,
-    config_text: str,
-    empty_store: bytes,
-    tmp_path: Path,
+    empty_site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every retry is killed a step later, until one comes to the end."""
-    site = site_in(tmp_path, records, config_text, empty_store)
+    site = empty_site
     assert without_run(site.retrain(FIRST)) == without_run(undisturbed[1])
     process = Process(monkeypatch)
     for deadline in KILLED:
@@ -405,14 +408,10 @@ def test_a_damaged_recipe_is_trained_anew(
 
 
 def test_a_length_trained_ahead_by_slices_is_what_a_retraining_trains(
-    undisturbed: tuple[Site, Retrained, Retrained],
-    records: Path,
-    config_text: str,
-    empty_store: bytes,
-    tmp_path: Path,
+    undisturbed: tuple[Site, Retrained, Retrained], empty_site: Site
 ) -> None:
-    site = site_in(tmp_path, records, config_text, empty_store)
-    job, moment = open_job(records, load_settings(site.config)), parse_moment(SECOND)
+    site = empty_site
+    job, moment = open_job(site.records, load_settings(site.config)), parse_moment(SECOND)
     walk = job.walk_settings
     start = last_finished(moment, every=walk.every, horizon=walk.recipe.horizon)
     recipes_module.train_recipe(job, moment, walk.longest, site.registry)
@@ -439,18 +438,14 @@ def metrics_of(site: Site, day: str) -> dict[str, float]:
 
 def test_a_retraining_of_more_records_than_are_read_at_once_ends_the_same(
     undisturbed: tuple[Site, Retrained, Retrained],
-    records: Path,
-    config_text: str,
-    empty_store: bytes,
-    tmp_path: Path,
+    empty_site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("forewarn.pipelines.backtest.windowed_records._ROWS_AT_ONCE", 9000)
-    site = site_in(tmp_path, records, config_text, empty_store)
     for day, expected in zip((FIRST, SECOND), undisturbed[1:], strict=True):
-        outcome = site.retrain(day)
+        outcome = empty_site.retrain(day)
         assert without_run(outcome) == without_run(expected)
-        assert metrics_of(site, day) == metrics_of(undisturbed[0], day)
+        assert metrics_of(empty_site, day) == metrics_of(undisturbed[0], day)
 
 
 def test_damaged_recipes_and_a_damaged_champion_do_not_stop_a_retraining(site: Site) -> None:
@@ -511,13 +506,10 @@ def test_a_list_of_an_earlier_day_is_made_by_the_champion_of_that_time(
     assert model_of(scheduled, "2025-01-26") == first.name
 
 
-def test_a_site_without_a_predictor_has_lists_of_the_builtin_rules(
-    records: Path, config_text: str, empty_store: bytes, tmp_path: Path
-) -> None:
-    site = site_in(tmp_path, records, config_text, empty_store)
-    with site.config.open("a") as file:
-        file.write(f'[site]\nrecords = "{records}"\n')
-    assert model_of(site, "2025-01-06") == "builtin:rules"
+def test_a_site_without_a_predictor_has_lists_of_the_builtin_rules(empty_site: Site) -> None:
+    with empty_site.config.open("a") as file:
+        file.write(f'[site]\nrecords = "{empty_site.records}"\n')
+    assert model_of(empty_site, "2025-01-06") == "builtin:rules"
 
 
 def test_a_list_that_is_made_again_is_the_same_and_leaves_nothing_unfinished(
