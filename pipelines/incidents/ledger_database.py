@@ -156,7 +156,7 @@ def _engine(address: URL) -> Engine:
         except ModuleNotFoundError:
             raise LedgerError(
                 "[respond] ledger: PostgreSQL needs psycopg, expected "
-                "`pip install forewarn[postgresql]`"
+                "`pip install 'psycopg[binary]'`"
             ) from None
     engine = create_engine(address, connect_args={"timeout": PATIENCE_SECONDS})
     event.listen(engine, "connect", _prepare_sqlite)

@@ -53,7 +53,7 @@ def dask_slices(n_workers: int, address: str) -> Iterator[SliceMap]:
         from distributed import Client, LocalCluster
     except ImportError:
         raise JobError(
-            '`executor.kind` is "dask", which is not installed: pip install "forewarn[dask]".'
+            '`executor.kind` is "dask", which is not installed: pip install dask distributed.'
         ) from None
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(_PATIENT | _QUIET))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -205,3 +206,9 @@ def test_a_server_that_is_gone_is_one_line_and_used_again_when_it_is_back(
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         assert ledger.last_beat("loop") == NOW
+
+
+def test_without_psycopg_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    message = message_of("postgresql+psycopg://ann@db/ledger")
+    assert message.endswith("needs psycopg, expected `pip install 'psycopg[binary]'`")
