@@ -13,6 +13,8 @@ Column = npt.NDArray[np.floating]
 _BINS = 10
 # A share of nothing has no logarithm: so little stands for it.
 _LEAST = 1e-4
+# Where a value has had so much of the past, to have all of a day is no news.
+_USUAL = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +73,7 @@ def _state(before: Column, now: Column) -> str:
     if len(before) and not len(now):
         return "empty"
     moved = len(before) > 1 and np.ptp(before) > 0
-    return "constant" if moved and len(now) > 1 and np.ptp(now) == 0 else ""
+    if not moved or len(now) < 2 or np.ptp(now) > 0:
+        return ""
+    # A link that seldom runs at less than its full width is not broken by a day at full width.
+    return "constant" if np.mean(before == now[0]) < _USUAL else ""
