@@ -9,6 +9,7 @@ from typing import Any
 from forewarn.features.duration import duration_in_words
 from forewarn.features.errors import InputError
 from forewarn.models.detection.detector_file import StoredDetector
+from forewarn.pipelines.rendering.templates import plural
 
 __all__ = ["OrderError", "fit_words", "metric_lines", "reordered", "verdict_words"]
 
@@ -52,7 +53,7 @@ def _short(jitters: Sequence[Mapping[str, Any]]) -> str:
         f"{jitter['machine']} did for {duration_in_words(jitter['seconds'])}"
         for jitter in jitters[:3]
     ]
-    more = f" and {len(jitters) - 3} others" if len(jitters) > 3 else ""
+    more = f" and {plural(len(jitters) - 3, 'other')}" if len(jitters) > 3 else ""
     return f" for long enough ({', '.join(sentences)}{more})" if sentences else ""
 
 
