@@ -42,11 +42,26 @@ _OUTCOMES = ("confirmed", "not_confirmed", "unknown")
 _MODES = ("finish", "deadline", "now")
 
 
-@contextmanager
-def _opened(args: argparse.Namespace) -> Iterator[tuple[ResponseSite, Ledger]]:
+def _site(args: argparse.Namespace) -> ResponseSite:
+    """Return the site that is meant.
+
+    Whoever forgets --config in a folder without a ledger would speak to a new one, which no loop
+    reads, and believe that acting is off.
+    """
+    from forewarn.pipelines.incidents.ledger_database import LedgerError
     from forewarn.pipelines.incidents.response_site import ResponseSite
 
     site = ResponseSite.of(args.config)
+    if args.config is None and not (site.folder / "ledger.db").is_file():
+        raise LedgerError(
+            f"{site.folder}: holds no ledger.db, expected the `--config` of `forewarn respond`."
+        )
+    return site
+
+
+@contextmanager
+def _opened(args: argparse.Namespace) -> Iterator[tuple[ResponseSite, Ledger]]:
+    site = _site(args)
     with site.ledger() as ledger:
         yield site, ledger
 
@@ -104,7 +119,8 @@ def add_incidents(commands: Commands) -> None:
         "incidents",
         _incidents,
         "list what was noticed about machines, and what is done about it",
-        "forewarn incidents --config my.toml\n  forewarn incidents --machine node-17 --all --json",
+        "forewarn incidents --config my.toml\n"
+        "  forewarn incidents --config my.toml --machine node-17 --all --json",
     )
     add_config(command)
     command.add_argument("--machine", metavar="NAME", help="only those of one machine")
@@ -148,7 +164,7 @@ def add_approve(commands: Commands) -> None:
         "approve",
         _approve,
         "let forewarn do what it proposes about an incident",
-        "forewarn approve 17 --why 'seen it too'",
+        "forewarn approve 17 --config my.toml --why 'seen it too'",
     )
     _add_number(command)
 
@@ -165,7 +181,7 @@ def add_drain(commands: Commands) -> None:
         "drain",
         _drain,
         "ask for a machine to be taken out of service; the limits hold for people, too",
-        "forewarn drain node-17 --mode finish --why 'fan is loud'",
+        "forewarn drain node-17 --config my.toml --mode finish --why 'fan is loud'",
     )
     command.add_argument("machine", metavar="MACHINE", help="its name, as the scheduler knows it")
     command.add_argument(
@@ -192,7 +208,7 @@ def add_undo(commands: Commands) -> None:
         "undo",
         _undo,
         "take back what was done about an incident; its cause does not act there for a week",
-        "forewarn undo 17 --why 'the board is fine'",
+        "forewarn undo 17 --config my.toml --why 'the board is fine'",
     )
     _add_number(command)
 
@@ -204,7 +220,9 @@ def _undo(args: argparse.Namespace) -> int:
 
 def add_ack(commands: Commands) -> None:
     """Add `forewarn ack`."""
-    command = _add_person(commands, "ack", _ack, "say that an incident is yours", "forewarn ack 17")
+    command = _add_person(
+        commands, "ack", _ack, "say that an incident is yours", "forewarn ack 17 --config my.toml"
+    )
     _add_number(command)
 
 
@@ -219,7 +237,8 @@ def add_outcome(commands: Commands) -> None:
         "outcome",
         _outcome,
         "say what came of an incident; a confirmed one is a failure that retraining learns from",
-        "forewarn outcome 17 confirmed --failed-at 2025-03-01T04:00:00Z --why 'ticket 4711'",
+        "forewarn outcome 17 confirmed --config my.toml --failed-at 2025-03-01T04:00:00Z "
+        "--why 'ticket 4711'",
     )
     _add_number(command)
     command.add_argument("outcome", choices=_OUTCOMES, help="what came of it")
@@ -248,7 +267,7 @@ def add_switch(commands: Commands) -> None:
         "switch",
         _switch,
         "stop forewarn from taking machines out of service (off), or let it act again (on)",
-        "forewarn switch off --why 'maintenance'",
+        "forewarn switch off --config my.toml --why 'maintenance'",
     )
     command.add_argument("acting", choices=("off", "on"), help="off works without the database")
     add_config(command)
@@ -256,9 +275,7 @@ def add_switch(commands: Commands) -> None:
 
 
 def _switch(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.incidents.response_site import ResponseSite
-
-    site, who, now = ResponseSite.of(args.config), getpass.getuser(), _now()
+    site, who, now = _site(args), getpass.getuser(), _now()
     if args.acting == "off":
         switch = site.switch(None)
         switch.mark(who, args.why)  # before the ledger, which may be away

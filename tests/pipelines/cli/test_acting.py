@@ -106,6 +106,27 @@ def test_the_switch_works_while_the_ledger_is_no_ledger(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["switch", "off"], ["drain", "node-17"], ["incidents"]])
+def test_nobody_speaks_to_a_ledger_that_no_loop_reads(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without --config, in a folder without a ledger, nothing is made and the call is refused."""
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    assert "holds no ledger.db, expected the `--config` of" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_configuration_the_ledger_of_the_folder_is_meant(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(config).parent)
+    assert main(["ack", "1"]) == 0
+
+
 def test_a_token_is_shown_once_and_its_digest_is_what_the_server_needs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
