@@ -6,8 +6,7 @@ import argparse
 import getpass
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from forewarn.features.time_units import Nanoseconds
@@ -43,7 +42,7 @@ _MODES = ("finish", "deadline", "now")
 
 
 def _site(args: argparse.Namespace) -> ResponseSite:
-    """Return the site that is meant.
+    """Return the site that a person means to change.
 
     Whoever forgets --config in a folder without a ledger would speak to a new one, which no loop
     reads, and believe that acting is off.
@@ -57,13 +56,6 @@ def _site(args: argparse.Namespace) -> ResponseSite:
             f"{site.folder}: holds no ledger.db, expected the `--config` of `forewarn respond`."
         )
     return site
-
-
-@contextmanager
-def _opened(args: argparse.Namespace) -> Iterator[tuple[ResponseSite, Ledger]]:
-    site = _site(args)
-    with site.ledger() as ledger:
-        yield site, ledger
 
 
 def _now() -> Nanoseconds:
@@ -104,7 +96,7 @@ def _report(args: argparse.Namespace, incident: int, changed: bool, done: str, s
 
 def _act(args: argparse.Namespace, act: Callable[[Person], bool], done: str, same: str) -> int:
     """Let the user do something about an incident, and say what came of it."""
-    with _opened(args) as (_, ledger):
+    with _site(args).ledger() as ledger:
         changed = act(_person(ledger, args))
     return _report(args, args.incident, changed, done, same)
 
@@ -133,11 +125,13 @@ def add_incidents(commands: Commands) -> None:
 
 def _incidents(args: argparse.Namespace) -> int:
     from forewarn.pipelines.incidents.lines import incident_line, incident_text
+    from forewarn.pipelines.incidents.response_site import ResponseSite
     from forewarn.pipelines.runtime.progress import note
     from forewarn.response.incident import IncidentState
 
     state = None if args.all else IncidentState.OPEN
-    with _opened(args) as (site, ledger):
+    site = ResponseSite.of(args.config)
+    with site.ledger() as ledger:
         incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
         off = site.switch(ledger).off()
     for incident in incidents:
@@ -195,7 +189,7 @@ def add_drain(commands: Commands) -> None:
 def _drain(args: argparse.Namespace) -> int:
     from forewarn.response.step import DrainMode
 
-    with _opened(args) as (_, ledger):
+    with _site(args).ledger() as ledger:
         number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
     done = f"the next `forewarn respond` asks to drain {args.machine}, if the limits let it"
     return _report(args, number, new, done, "asked for already")

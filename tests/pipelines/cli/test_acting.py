@@ -106,7 +106,7 @@ def test_the_switch_works_while_the_ledger_is_no_ledger(
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [["switch", "off"], ["drain", "node-17"], ["incidents"]])
+@pytest.mark.parametrize("command", [["switch", "off"], ["drain", "node-17"], ["ack", "1"]])
 def test_nobody_speaks_to_a_ledger_that_no_loop_reads(
     command: list[str],
     tmp_path: Path,
@@ -125,6 +125,14 @@ def test_without_a_configuration_the_ledger_of_the_folder_is_meant(
 ) -> None:
     monkeypatch.chdir(Path(config).parent)
     assert main(["ack", "1"]) == 0
+
+
+def test_incidents_need_no_configuration_and_no_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["incidents"]) == 0
+    assert capsys.readouterr().out == "no open incidents\n"
 
 
 def test_a_token_is_shown_once_and_its_digest_is_what_the_server_needs(
