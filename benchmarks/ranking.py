@@ -41,7 +41,7 @@ from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.log_odds import logit, sigmoid
 from forewarn.models.prediction.protocol import FailureModel
-from forewarn.models.prediction.reliability import calibration_slope
+from forewarn.models.prediction.reliability import JudgedRows, calibration_slope
 from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
@@ -188,7 +188,7 @@ def _listed(study: Study, window: Window, scores: Floats) -> Ints:
 
 def _slope(study: Study, scores: Sequence[Floats]) -> float:
     """Return the calibration slope of probabilities fitted to earlier windows."""
-    probabilities, outcomes = [], []
+    judged = []
     for number, window in enumerate(study.windows[1:], start=1):
         known_rows, known_labels = window.known, window.labels
         truth = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
@@ -199,9 +199,11 @@ def _slope(study: Study, scores: Sequence[Floats]) -> float:
         prior = prior_correction(0.5, float((known_labels == 1).mean()))
         weights = _evidence(study, number)[known]
         calibration = fit_calibration(past, truth[rows][known], start=prior, weights=weights)
-        probabilities.append(calibration.apply(sigmoid(scores[number])))
-        outcomes.append(study.instances.label[window.tested])
-    return calibration_slope(list(zip(probabilities, outcomes, strict=True)))[0]
+        probabilities, tested = calibration.apply(sigmoid(scores[number])), window.tested
+        judged.append(
+            JudgedRows(probabilities, study.instances.label[tested], study.machine[tested])
+        )
+    return calibration_slope(judged)[0]
 
 
 def _evidence(study: Study, number: int) -> Floats:

@@ -234,5 +234,5 @@ def report_strategy(
         methods[method] = paper_protocol(table, method)
         fleet[method] = _fleet_protocol(table, method, averages[method].figures)
         progress(method)
-    calibration = calibration_figures(table.judged if judged is None else judged)
+    calibration = calibration_figures(table.judged if judged is None else judged, table.draws)
     return {"methods": methods, "fleet": fleet, "calibration": calibration}

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from forewarn.models.prediction.reliability import Judged, calibration_slope, reliability
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.evaluation.bootstrap import interval
+from forewarn.models.prediction.reliability import (
+    Judged,
+    calibration_slope,
+    reliability,
+    slope_draws,
+)
 
 __all__ = ["calibration_figures"]
 
 
-def calibration_figures(judged: Judged) -> dict[str, Any]:
+def calibration_figures(judged: Judged, draws: npt.NDArray[np.float64]) -> dict[str, Any]:
     """Return groups of like probabilities with what became of them, and slope and intercept.
 
     Parameters
     ----------
-    judged : iterable of (probabilities, labels), each ndarray of shape (n,)
+    judged : iterable of JudgedRows
         Iterated several times.
+    draws : ndarray of shape (n_draws, n_machines)
+        Draws of machines, for the interval of the slope.
     """
     groups = reliability(judged)
     bins = [
@@ -31,6 +42,7 @@ def calibration_figures(judged: Judged) -> dict[str, Any]:
         sum(getattr(group, name) for group in groups) for name in ("count", "positives")
     )
     if not 0 < positives < n or groups[0].low == groups[-1].high:
-        return {"slope": None, "intercept": None, "bins": bins}
+        return {"slope": None, "slope_interval": None, "intercept": None, "bins": bins}
     slope, intercept = calibration_slope(judged)
-    return {"slope": slope, "intercept": intercept, "bins": bins}
+    bounds = interval(slope_draws(judged, (slope, intercept), draws))
+    return {"slope": slope, "slope_interval": bounds, "intercept": intercept, "bins": bins}

@@ -14,7 +14,7 @@ from forewarn.evaluation.bootstrap import machine_draws
 from forewarn.evaluation.prediction.daily_list import DayRows
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.ensembles import Committee, top_k_count
-from forewarn.models.prediction.reliability import Judged
+from forewarn.models.prediction.reliability import Judged, JudgedRows
 
 __all__ = ["ENSEMBLES", "Protocol", "ScoreTable"]
 
@@ -160,7 +160,7 @@ class ScoreTable:
 
     @property
     def judged(self) -> Judged:
-        """Probabilities and labels of the rows whose probabilities are fitted.
+        """Probabilities, labels and machines of the rows whose probabilities are fitted.
 
         Those of windows before which another was finished; empty without probabilities.
         """
@@ -169,7 +169,8 @@ class ScoreTable:
         fitted = np.ones(len(self.frame), dtype=bool)
         if "calibrated" in self.frame:
             fitted = self.frame["calibrated"].to_numpy(bool)
-        return [(self.frame["probability"].to_numpy(float)[fitted], self.labels[fitted])]
+        probabilities = self.frame["probability"].to_numpy(float)
+        return [JudgedRows(probabilities[fitted], self.labels[fitted], self.machine[fitted])]
 
     @property
     def asked_about(self) -> Ints:

@@ -4,21 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.models.prediction.log_odds import logit
+from forewarn.models.prediction.log_odds import logit, sigmoid
 from forewarn.models.prediction.logistic_maximum import Evidence, maximum
 from forewarn.models.prediction.order_statistics import order_statistics
 
-__all__ = ["Judged", "ReliabilityBin", "calibration_slope", "reliability"]
+__all__ = [
+    "Judged",
+    "JudgedRows",
+    "ReliabilityBin",
+    "calibration_slope",
+    "reliability",
+    "slope_draws",
+]
 
 _NO_PRIOR_SD = 1e3
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
-Judged = Iterable[tuple[Floats, Labels]]
+
+
+class JudgedRows(NamedTuple):
+    """A part of what is judged.
+
+    Attributes
+    ----------
+    probabilities, labels : ndarray of shape (n,)
+    machine : ndarray of shape (n,)
+        Number of the machine of each, the same in all parts.
+    """
+
+    probabilities: Floats
+    labels: Labels
+    machine: npt.NDArray[np.int64]
+
+
+Judged = Iterable[JudgedRows]
 """Probabilities and labels, part by part. Iterated several times, so it is no generator."""
 
 
@@ -30,19 +55,55 @@ def calibration_slope(judged: Judged) -> tuple[float, float]:
 
     Parameters
     ----------
-    judged : iterable of (probabilities, labels), each ndarray of shape (n,)
+    judged : iterable of JudgedRows
 
     Raises
     ------
     ValueError
         If there is one label only, or all probabilities are equal.
     """
-    for number, name in ((1, "labels"), (0, "probabilities")):
-        if len({extreme for part in judged for extreme in _extremes(part[number])}) < 2:
+    for name in ("labels", "probabilities"):
+        if len({extreme for part in judged for extreme in _extremes(getattr(part, name))}) < 2:
             raise ValueError(f"`{name}` must hold at least two values, got one.")
     # So wide a prior says nothing, but keeps the slope of perfectly separated classes finite.
     slope, intercept = maximum(_LogOdds(judged), np.array([1.0, 0.0]), np.full(2, _NO_PRIOR_SD))
     return float(slope), float(intercept)
+
+
+def slope_draws(judged: Judged, line: tuple[float, float], draws: Floats) -> Floats:
+    """Return the calibration slope of each draw of machines.
+
+    One step of Newton's method from the slope of the whole: what a draw changes is small beside
+    how straight the regression's likelihood is, and each draw costs a 2 x 2 system only.
+
+    Parameters
+    ----------
+    judged : iterable of JudgedRows
+    line : (float, float)
+        What `calibration_slope` returned for them.
+    draws : ndarray of shape (n_draws, n_machines)
+        How often each machine is drawn.
+
+    Returns
+    -------
+    ndarray of shape (n_draws,)
+        NaN for a draw that determines no slope.
+    """
+    n, coefficients = draws.shape[1], np.array(line)
+    ascent, curvature = np.zeros((n, 2)), np.zeros((n, 3))
+    for probabilities, labels, machine in judged:
+        log_odds = logit(probabilities)
+        expected = sigmoid(coefficients[1] + coefficients[0] * log_odds)
+        for power in range(2):
+            missing = (labels - expected) * log_odds ** (1 - power)
+            ascent[:, power] += np.bincount(machine, missing, minlength=n)
+        for power in range(3):
+            weight = expected * (1.0 - expected) * log_odds ** (2 - power)
+            curvature[:, power] += np.bincount(machine, weight, minlength=n)
+    (up, up_both), (bent, mixed, flat) = (draws @ ascent).T, (draws @ curvature).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        step = (flat * up - mixed * up_both) / (bent * flat - mixed**2)
+    return np.asarray(np.where(np.isfinite(step), coefficients[0] + step, np.nan))
 
 
 def _extremes(values: Floats | Labels) -> tuple[float, ...]:
@@ -56,7 +117,7 @@ class _LogOdds:
     judged: Judged
 
     def __iter__(self) -> Iterator[Evidence]:
-        for probabilities, labels in self.judged:
+        for probabilities, labels, _ in self.judged:
             log_odds = logit(probabilities)
             same = np.ones_like(log_odds)
             yield Evidence(np.stack([log_odds, same], axis=1), labels.astype(np.float64), same)
@@ -94,23 +155,23 @@ def reliability(judged: Judged, n_bins: int = 10) -> tuple[ReliabilityBin, ...]:
 
     Parameters
     ----------
-    judged : iterable of (probabilities, labels), each ndarray of shape (n,)
+    judged : iterable of JudgedRows
     n_bins : int
 
     >>> labels = np.array([0, 0, 0, 0, 0, 1, 1, 1], np.int8)
-    >>> bins = reliability([(np.arange(8) / 10, labels)], 3)
+    >>> bins = reliability([JudgedRows(np.arange(8) / 10, labels, np.arange(8))], 3)
     >>> [(b.low, b.high, b.count, b.positives) for b in bins]
     [(0.0, 0.3, 4, 0), (0.4, 0.5, 2, 1), (0.6, 0.7, 2, 2)]
     """
     if n_bins < 1:
         raise ValueError(f"`n_bins` must be at least 1, got {n_bins}.")
-    n = sum(len(probabilities) for probabilities, _ in judged)
+    n = sum(len(part.probabilities) for part in judged)
     if not n:
         return ()
     ranks = np.ceil((n - 1) * (1.0 - 0.5 ** np.arange(1, n_bins))).astype(np.int64)
     edges = order_statistics(_Probabilities(judged), ranks)
     heaps = [_Heap() for _ in range(n_bins)]
-    for probabilities, labels in judged:
+    for probabilities, labels, _ in judged:
         members = np.searchsorted(edges, probabilities, side="right")
         for member in np.unique(members).tolist():
             heaps[member].add(probabilities[members == member], labels[members == member])
@@ -122,7 +183,7 @@ class _Probabilities:
     judged: Judged
 
     def __iter__(self) -> Iterator[Floats]:
-        return (probabilities for probabilities, _ in self.judged)
+        return (part.probabilities for part in self.judged)
 
 
 @dataclass(slots=True)

@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.window_averages import WindowAverages, window_averages
 from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.reliability import JudgedRows
 from forewarn.pipelines.runtime.slice_map import SliceMap
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 
 __all__ = ["JudgedScores", "judge_window"]
 
 _NAMES = ("gpu_serial", "machine_id")
-_PROBABILITIES = ("probability", "calibrated", "label")
+_JUDGED = ("probability", "label")
 
 Names = dict[str, list[str]]
 _Window = tuple[Path, Names, dict[str, Any]]
@@ -41,7 +42,7 @@ class JudgedScores:
         The rows of the test sets and of the daily lists.
     averages : dict of str to WindowAverages
         By method, of all rows.
-    judged : iterable of (probabilities, labels)
+    judged : iterable of JudgedRows
         Of all rows whose probabilities are fitted; read anew each time.
     """
 
@@ -75,7 +76,7 @@ class JudgedScores:
             method: WindowAverages.joined([of_window[method] for of_window in averages])
             for method in averages[0]
         }
-        return cls(table, joined, _Probabilities(paths))
+        return cls(table, joined, _Probabilities(paths, names))
 
 
 def judge_window(
@@ -119,9 +120,16 @@ class _Probabilities:
     """The probabilities in some files, of which one is in memory at a time."""
 
     paths: Sequence[Path]
+    names: Names
 
-    def __iter__(self) -> Iterator[tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]]:
+    def __iter__(self) -> Iterator[JudgedRows]:
+        # Numbered as `ScoreTable.machine` numbers them.
+        machine = "machine_id" if "machine_id" in self.names else "gpu_serial"
+        kind = pd.CategoricalDtype(self.names[machine], ordered=True)
+        columns = [*_JUDGED, "calibrated", machine]
         for path in self.paths:
-            table = pq.read_table(arrow_path(path), columns=list(_PROBABILITIES))
+            table = pq.read_table(arrow_path(path), columns=columns, read_dictionary=[machine])
             fitted = table["calibrated"].to_numpy()
-            yield table["probability"].to_numpy()[fitted], table["label"].to_numpy()[fitted]
+            numbers = table[machine].to_pandas().astype(kind).cat.codes.to_numpy()
+            probabilities, labels = (table[name].to_numpy()[fitted] for name in _JUDGED)
+            yield JudgedRows(probabilities, labels, numbers[fitted].astype(np.int64))

@@ -15,6 +15,7 @@ __all__ = [
     "Method",
     "Result",
     "best",
+    "estimate",
     "lead_strategy",
     "ranked",
     "read_results",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from forewarn.pipelines.backtest.report_results import Estimate, Result, best, ranked
+from forewarn.pipelines.backtest.report_results import Estimate, Result, best, estimate, ranked
 from forewarn.pipelines.rendering.templates import (
     amount,
     count,
@@ -254,12 +254,17 @@ def _and(names: Sequence[str]) -> str:
 
 def calibration_words(figures: Mapping[str, Any]) -> str:
     """Say whether a probability of the list can be taken at its word."""
-    slope = number(figures.get("slope"))
-    if slope is None:
+    slope = estimate(figures, "slope")
+    if slope.value is None:
         return "No slope could be fitted: too few positives, or no out-of-time scores."
-    text = f"Slope {slope:.2f} (1 is perfect, {_GOOD_SLOPE[0]} to {_GOOD_SLOPE[1]} is good): "
-    if slope < _GOOD_SLOPE[0]:
-        return text + "the probabilities are too extreme; high ones promise too much."
-    if slope > _GOOD_SLOPE[1]:
-        return text + "the probabilities are too timid; high ones promise too little."
-    return text + "differences between probabilities can be taken at their word."
+    low, high = _GOOD_SLOPE
+    ends = slope.low, slope.high
+    known = [end for end in ends if end is not None]
+    between = f"{' to '.join(amount(end, 2) for end in known)}; " if len(known) == 2 else ""
+    text = f"Slope {slope.value:.2f} ({between}1 is perfect, {low} to {high} is good): "
+    if low <= slope.value <= high:
+        return text + "differences between probabilities can be taken at their word."
+    wrong, promise = ("extreme", "much") if slope.value < low else ("timid", "little")
+    if between and min(known) <= high and low <= max(known):
+        return text + f"whether the probabilities are too {wrong} cannot be told."
+    return text + f"the probabilities are too {wrong}; high ones promise too {promise}."

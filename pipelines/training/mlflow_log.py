@@ -145,7 +145,7 @@ def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
-    bins: list[dict[str, Any]] = calibration_figures(table.judged)["bins"]
+    bins: list[dict[str, Any]] = calibration_figures(table.judged, table.draws)["bins"]
     return bins
 
 

@@ -335,7 +335,8 @@ def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration
             "test_window": days.repeat(2),
         }
     )
-    found = calibration_figures(ScoreTable(frame, protocol()).judged)
+    table = ScoreTable(frame.assign(gpu_serial=list("abab")), protocol())
+    found = calibration_figures(table.judged, table.draws)
     assert sum(one["count"] for one in found["bins"]) == 2
     assert found["slope"] > 0
 

@@ -11,14 +11,23 @@ from hypothesis import strategies as st
 
 from forewarn.models.prediction.log_odds import sigmoid
 from forewarn.models.prediction.order_statistics import order_statistics
-from forewarn.models.prediction.reliability import calibration_slope, reliability
+from forewarn.models.prediction.reliability import (
+    JudgedRows,
+    calibration_slope,
+    reliability,
+    slope_draws,
+)
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
 
 
-def judged(probabilities: Sequence[float], labels: Sequence[int]) -> list[tuple[Floats, Labels]]:
-    return [(np.array(probabilities), np.array(labels, dtype=np.int8))]
+def judged(
+    probabilities: Sequence[float] | Floats, labels: Sequence[int] | Labels
+) -> list[JudgedRows]:
+    """One part, each row of a machine of its own."""
+    machine = np.arange(len(labels))
+    return [JudgedRows(np.array(probabilities), np.array(labels, dtype=np.int8), machine)]
 
 
 @pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.5, -1.0), (2.0, 1.0)])
@@ -26,7 +35,7 @@ def test_calibration_slope_finds_what_is_wrong(slope: float, intercept: float) -
     rng = np.random.default_rng(0)
     log_odds = rng.normal(0.0, 1.5, 40_000)
     labels = (rng.random(40_000) < sigmoid(intercept + slope * log_odds)).astype(np.int8)
-    found = calibration_slope([(sigmoid(log_odds), labels)])
+    found = calibration_slope(judged(sigmoid(log_odds), labels))
     assert found == pytest.approx((slope, intercept), abs=0.08)
 
 
@@ -35,7 +44,7 @@ def test_calibration_slope_of_two_groups_by_hand() -> None:
     # became -log 3 and log 3.
     probabilities = np.array([0.5] * 4 + [0.9] * 4)
     labels = np.array([1, 0, 0, 0, 1, 1, 1, 0], dtype=np.int8)
-    slope, intercept = calibration_slope([(probabilities, labels)])
+    slope, intercept = calibration_slope(judged(probabilities, labels))
     assert slope == pytest.approx(1.0, abs=1e-5)
     assert intercept == pytest.approx(-np.log(3.0), abs=1e-5)
 
@@ -55,7 +64,7 @@ def test_calibration_slope_needs_both_classes_and_two_probabilities() -> None:
 def test_reliability_halves_towards_the_top() -> None:
     probabilities = np.arange(16) / 20
     labels = np.array([0] * 12 + [0, 1, 1, 1], dtype=np.int8)
-    bins = reliability([(probabilities, labels)], 4)
+    bins = reliability(judged(probabilities, labels), 4)
     assert [part.count for part in bins] == [8, 4, 2, 2]
     assert [part.positives for part in bins] == [0, 0, 1, 2]
     assert [part.observed for part in bins] == [0.0, 0.0, 0.5, 1.0]
@@ -83,7 +92,7 @@ def test_reliability_refuses_no_bins() -> None:
 def test_reliability_counts_every_instance_once(values: list[float], n_bins: int) -> None:
     probabilities = np.array(values)
     labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
-    bins = reliability([(probabilities, labels)], n_bins)
+    bins = reliability(judged(probabilities, labels), n_bins)
     assert sum(part.count for part in bins) == len(values)
     assert sum(part.positives for part in bins) == labels.sum()
     assert len(bins) <= n_bins
@@ -102,8 +111,8 @@ def test_values_by_rank_are_those_of_the_sorted_whole(values: list[float], n_par
 def test_parts_say_what_the_whole_says(values: list[float]) -> None:
     probabilities = np.array(values)
     labels = (np.arange(len(values)) % 3 == 0).astype(np.int8)
-    whole = [(probabilities, labels)]
-    parts = [(probabilities[low::3], labels[low::3]) for low in range(3)]
+    whole = judged(probabilities, labels)
+    parts = [judged(probabilities[low::3], labels[low::3])[0] for low in range(3)]
     in_parts, at_once = reliability(parts), reliability(whole)
     for one, other in zip(in_parts, at_once, strict=True):
         assert (one.low, one.high, one.count) == (other.low, other.high, other.count)
@@ -114,6 +123,27 @@ def test_parts_say_what_the_whole_says(values: list[float]) -> None:
 def test_the_slope_of_parts_is_that_of_the_whole() -> None:
     rng = np.random.default_rng(1)
     probabilities, labels = rng.random(500), rng.integers(0, 2, 500).astype(np.int8)
-    parts = [(probabilities[low::3], labels[low::3]) for low in range(3)]
-    whole = calibration_slope([(probabilities, labels)])
+    parts = [judged(probabilities[low::3], labels[low::3])[0] for low in range(3)]
+    whole = calibration_slope(judged(probabilities, labels))
     assert calibration_slope(parts) == pytest.approx(whole, abs=1e-7)
+
+
+def test_a_draw_of_machines_has_the_slope_of_its_machines() -> None:
+    rng = np.random.default_rng(2)
+    log_odds, machine = rng.normal(-1.0, 1.5, 6_000), rng.integers(0, 300, 6_000)
+    labels = (rng.random(6_000) < sigmoid(0.7 * log_odds)).astype(np.int8)
+    rows = JudgedRows(sigmoid(log_odds), labels, machine)
+    thirds = [np.s_[low::3] for low in range(3)]
+    parts = [JudgedRows(rows.probabilities[i], labels[i], machine[i]) for i in thirds]
+    draws = np.vstack([np.ones(300), rng.multinomial(300, np.full(300, 1 / 300), size=20)])
+    found = slope_draws(parts, calibration_slope([rows]), draws)
+    for drawn, slope in zip(draws, found, strict=True):
+        again = np.repeat(np.arange(6_000), drawn[machine].astype(np.int64))
+        anew = calibration_slope(judged(rows.probabilities[again], labels[again]))[0]
+        assert slope == pytest.approx(anew, abs=0.005)
+
+
+def test_a_draw_that_says_nothing_has_no_slope() -> None:
+    rows = judged([0.1, 0.4, 0.5, 0.9], [0, 1, 0, 1])
+    found = slope_draws(rows, calibration_slope(rows), np.array([[0.0, 4.0, 0.0, 0.0]]))
+    assert np.isnan(found).all()

@@ -112,8 +112,18 @@ def test_strategies_are_compared_method_by_method() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slope", "words"),
-    [(0.5, "too extreme"), (1.0, "at their word"), (1.6, "too timid"), (None, "No slope")],
+    ("slope", "interval", "words"),
+    [
+        (0.5, None, "the probabilities are too extreme; high ones promise too much"),
+        (0.5, (0.4, 0.7), "Slope 0.50 (0.40 to 0.70; 1 is perfect, 0.8 to 1.25 is good): the prob"),
+        (0.7, (0.4, 0.9), "whether the probabilities are too extreme cannot be told"),
+        (1.0, (0.4, 1.9), "at their word"),
+        (1.6, (1.3, 1.9), "the probabilities are too timid; high ones promise too little"),
+        (1.6, (1.1, 2.4), "whether the probabilities are too timid cannot be told"),
+        (None, None, "No slope"),
+    ],
 )
-def test_calibration_is_judged_by_its_slope(slope: float | None, words: str) -> None:
-    assert words in calibration_words({"slope": slope})
+def test_calibration_is_judged_by_its_slope(
+    slope: float | None, interval: tuple[float, float] | None, words: str
+) -> None:
+    assert words in calibration_words({"slope": slope, "slope_interval": interval})
