@@ -123,8 +123,8 @@ def _ingest(args: argparse.Namespace) -> int:
     _notes(landed)
     say(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
-        f"there; wrote {landed.records} records to {args.out}; {landed.failures} failures are "
-        "known there"
+        f"there; wrote {landed.records} records to {args.out}; failures known there: "
+        f"{landed.failures}"
     )
     return 0
 

@@ -104,8 +104,9 @@ class TimeLeft:
         if not worked:
             self._started = self._noted = now
         elif now - self._noted >= _NOTE_EVERY and not sys.stderr.isatty():
-            minutes = (now - self._started) / self.worked * (self.total - self.done) / 60
-            note(f"{self.done} of {self.total} {self.what} are done, {minutes:.0f} minutes left")
+            minutes = round((now - self._started) / self.worked * (self.total - self.done) / 60)
+            left = "1 minute" if minutes == 1 else f"{minutes} minutes"
+            note(f"{self.done} of {self.total} {self.what} are done, {left} left")
             self._noted = now
 
 

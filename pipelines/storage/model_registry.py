@@ -188,7 +188,10 @@ class Registry(Experiment):
                 return Predictor.load(Path(downloaded) / "data" / "predictor")
         except (mlflow.MlflowException, SQLAlchemyError) as error:
             detail = " ".join(str(error).replace(self.table.store, self.address).split())[:160]
-            raise RegistryError(f"{uri}: {detail} (`registry.store` {self.address}).") from None
+            raise RegistryError(
+                f"{uri}: {detail} (`registry.store` {self.address}; `forewarn models list` shows "
+                "what is there)."
+            ) from None
         except (ValueError, OSError) as error:
             raise RegistryError(f"{uri}: {' '.join(str(error).split())}") from None
 

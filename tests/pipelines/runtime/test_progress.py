@@ -90,7 +90,15 @@ def test_a_long_job_says_in_a_log_how_many_minutes_are_left(
         now[0] += seconds
         left.step(worked=worked)
     # Two steps of a minute on average, those that were done before not counted; six are left.
-    assert capsys.readouterr().err == ("note: 4 of 10 retrainings are done, 6 minutes left\n")
+    assert capsys.readouterr().err == "note: 4 of 10 retrainings are done, 6 minutes left\n"
+
+
+def test_one_minute_is_one_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    left = TimeLeft(2, "retrainings", lambda: now[0])
+    now[0] = 61.0
+    left.step()
+    assert capsys.readouterr().err == "note: 1 of 2 retrainings are done, 1 minute left\n"
 
 
 def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
