@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,6 +56,7 @@ class Study:
     keep: int
     half_life: int | None
     longest: int
+    serials: Sequence[str]  # by the number of a GPU
     instances: Instances
     measures: Measures
     values: InstanceValues
@@ -91,7 +93,8 @@ class Study:
             machine = records.codes(MACHINE, instances.row)
         settings, share = job.walk_settings, job.settings.list.share
         arrays = instances, measures, values, rules, machine.astype(np.int64), hashes
-        return cls(recipe, share, keep, settings.half_life, settings.longest, *arrays, windows)
+        serials, half_life, longest = records.serials, settings.half_life, settings.longest
+        return cls(recipe, share, keep, half_life, longest, serials, *arrays, windows)
 
     def encoder(self, rows: Ints) -> Encoder:
         """Return buckets fitted to some rows, as each training fits its own."""

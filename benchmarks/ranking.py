@@ -8,45 +8,34 @@ A quick study with the functions of the product: an instance in `--keep` (drawn 
 prevalence stays), of a window the first record, the mean and the last, no networks. Each retraining
 knows what was known then: a label counts only when its horizon has passed.
 
-Average precision is that of each test window, weighed by its failing instances, at true prevalence;
-a list is the configured share of the newest instances of a day (of a step, if that is longer).
-Slopes of calibration are those of all windows but the first, for probabilities fitted to what was
-known of earlier ones. Brackets resample machines; differences are paired, to the first row.
+Figures, and what brackets mean: `ranking_figures`. Slopes are of chances fitted to what was known
+of earlier windows (`slope_draws`).
 
 With `--others` trees that have learned from all of some other fleets stand beside: what could be
 known. Of the gap to them each row closes a part, from trees of 15 days and ten healthy instances.
+And rankings by the hidden truth of the simulation stand below (`oracle`): what any could reach.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import Self
 
 import numpy as np
-from benchmarks.measured_fleet import ARRAYS, Floats, Ints, Labels, Study, Window
+from benchmarks.measured_fleet import ARRAYS, Floats, Study, Window
+from benchmarks.oracle import DefectChances, oracle_figures, shown_defects
+from benchmarks.ranking_figures import Figures, bracketed, mean_tables, print_table
+from benchmarks.studied_fleets import StudiedFleets, seeds_of
+from benchmarks.training_rows import TrainingRows
 
-from forewarn.evaluation.bootstrap import interval, machine_draws
-from forewarn.evaluation.prediction.finished_windows import likeness
-from forewarn.evaluation.prediction.ranking import average_precision_draws
 from forewarn.features.prediction.buckets import Buckets
 from forewarn.features.prediction.encoder import Encoder
-from forewarn.features.prediction.instances import UNKNOWN
-from forewarn.features.prediction.measurement import Measures
-from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.models.prediction.calibration import fit_calibration, prior_correction
 from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import Committee
-from forewarn.models.prediction.log_odds import logit, sigmoid
+from forewarn.models.prediction.log_odds import logit
 from forewarn.models.prediction.protocol import FailureModel
-from forewarn.models.prediction.reliability import JudgedRows, calibration_slope
-from forewarn.pipelines.config.settings import Settings, load_settings
-from forewarn.pipelines.prediction_job import open_job
-from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
-
-_JUDGED = ("average", "precision")
 
 
 @dataclass(frozen=True)
@@ -144,199 +133,83 @@ class Retraining:
         return self._scores[key]
 
     def _trained(self, name: str, variant: Variant) -> Floats:
-        study, tested = self.study, self.window.tested
-        rows, labels, weights = _training(study, self.window, variant)
-        encoder = study.encoder(rows)
-        model = make_model(name, seed=study.recipe.seed, purge=study.recipe.horizon)
-        ends = study.instances.end[rows]
-        inputs = encoder.encode(study.values.take(rows))
-        model.fit(inputs, labels, weights.astype(np.float32), ends)
-        return model.score(encoder.encode(study.values.take(tested)))
-
-
-def _training(study: Study, window: Window, variant: Variant) -> tuple[Ints, Labels, Floats]:
-    """Return the rows that a variant trains on, their labels and weights."""
-    rows, labels = window.known, window.labels
-    ends, weights = study.instances.end[rows], np.ones(len(rows))
-    if variant.sliding:
-        recent = ends >= window.moment - study.longest - study.recipe.horizon
-        rows, labels, weights = rows[recent], labels[recent], weights[recent]
-    elif study.half_life is not None:
-        weights = 0.5 ** ((ends.max() - ends) / study.half_life)
-    positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
-    rarest = np.argsort(study.hashes[rows[negative]])[: variant.negatives * len(positive)]
-    chosen = np.sort(np.append(positive, negative[rarest]))
-    rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
-    weights[labels == 1] *= weights[labels == 0].sum() / weights[labels == 1].sum()
-    return rows, labels, weights
-
-
-def _listed(study: Study, window: Window, scores: Floats) -> Ints:
-    """Return the rows that are on the lists of a window, the newest of each GPU ranked."""
-    gpu, end = study.instances.gpu[window.tested], study.instances.end[window.tested]
-    day = (end - window.moment) // max(DAY, study.recipe.step)
-    listed = []
-    for number in np.unique(day):
-        rows = np.flatnonzero(day == number)
-        rows = rows[np.lexsort((end[rows], gpu[rows]))]
-        rows = rows[np.append(np.diff(gpu[rows]) != 0, True)]
-        best = np.argsort(-scores[rows], kind="stable")
-        listed.append(rows[best[: max(1, round(study.share * len(rows)))]])
-    rows_listed: Ints = window.tested[np.concatenate(listed)]
-    return rows_listed
-
-
-def _slope(study: Study, scores: Sequence[Floats]) -> float:
-    """Return the calibration slope of probabilities fitted to earlier windows."""
-    judged = []
-    for number, window in enumerate(study.windows[1:], start=1):
-        known_rows, known_labels = window.known, window.labels
-        truth = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
-        truth[known_rows] = known_labels
-        rows = np.concatenate([w.tested for w in study.windows[:number]])
-        known = truth[rows] >= 0
-        past = sigmoid(np.concatenate(scores[:number]))[known]
-        prior = prior_correction(0.5, float((known_labels == 1).mean()))
-        weights = _evidence(study, number)[known]
-        calibration = fit_calibration(past, truth[rows][known], start=prior, weights=weights)
-        probabilities, tested = calibration.apply(sigmoid(scores[number])), window.tested
-        judged.append(
-            JudgedRows(probabilities, study.instances.label[tested], study.machine[tested])
+        study, rows, labels = self.study, self.window.known, self.window.labels
+        half_life: float | None = study.half_life
+        if variant.sliding:
+            oldest = self.window.moment - study.longest - study.recipe.horizon
+            recent = study.instances.end[rows] >= oldest
+            rows, labels, half_life = rows[recent], labels[recent], None
+        chosen = TrainingRows.of(
+            study, rows, labels, half_life=half_life, negatives=variant.negatives
         )
-    return calibration_slope(judged)[0]
-
-
-def _evidence(study: Study, number: int) -> Floats:
-    """Return what the test rows before a retraining count for its calibration, as in the product.
-
-    One failure of many positives is one evidence, and a model that knew less of the past less.
-    """
-    first, window = int(study.instances.end.min()), study.windows[number]
-    each = min(1.0, study.keep * study.recipe.step / study.recipe.horizon)
-    span = Nanoseconds(window.moment - study.recipe.horizon - first)
-    weights = []
-    for earlier in study.windows[:number]:
-        other = Nanoseconds(earlier.moment - study.recipe.horizon - first)
-        weights.append(np.full(len(earlier.tested), each * likeness(span, other)))
-    return np.concatenate(weights)
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Average precision and list precision of every draw of machines, the first being the whole."""
-
-    average: Floats
-    precision: Floats
-    slope: float
-
-    @classmethod
-    def of(cls, study: Study, scores: Sequence[Floats], *, chances: bool) -> Figures:
-        """Judge the scores of every window; with `chances` they are log odds."""
-        n_machines = int(study.machine.max()) + 1
-        draws = np.vstack([np.ones(n_machines), machine_draws(n_machines, seed=5)])
-        labels, machine = study.instances.label, study.machine
-        averages, failing, listed = [], [], []
-        for window, of_window in zip(study.windows, scores, strict=True):
-            rows = window.tested
-            averages.append(average_precision_draws(labels[rows], of_window, machine[rows], draws))
-            failing.append(draws[:, machine[rows[labels[rows] == 1]]].sum(axis=1))
-            listed.append(_listed(study, window, of_window))
-        weights, rows = np.array(failing), np.concatenate(listed)
-        with np.errstate(invalid="ignore"):  # a draw without a failing machine
-            average = np.nansum(np.array(averages) * weights, axis=0) / weights.sum(axis=0)
-        drawn = draws[:, machine[rows]]
-        precision = drawn @ (labels[rows] == 1) / np.maximum(drawn.sum(axis=1), 1.0)
-        slope = _slope(study, scores) if chances else float("nan")
-        return cls(average, precision, slope)
-
-
-def _mean(figures: Sequence[Figures]) -> Figures:
-    average, precision = (np.mean([getattr(f, n) for f in figures], axis=0) for n in _JUDGED)
-    return Figures(average, precision, float(np.mean([f.slope for f in figures])))
-
-
-def _text(draws: Floats, factor: float = 1.0) -> str:
-    low, high = interval(draws[1:] * factor) or (np.nan, np.nan)
-    digits = 1 if factor > 1 else 3
-    return f"{draws[0] * factor:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def _print(title: str, table: Mapping[str, Figures]) -> None:
-    print(f"\n{title}\n| | average precision | list precision, % | against the first | | slope |")
-    print("|---|---|---|---|---|---|")
-    before = next(iter(table.values()))
-    for name, row in table.items():
-        gain = row.average - before.average, row.precision - before.precision
-        values = row.average, row.precision, *gain
-        texts = [_text(v, f) for v, f in zip(values, (1, 100, 1, 100), strict=True)]
-        print(f"| {name} | {' | '.join(texts)} | {row.slope:.2f} |", flush=True)
+        return chosen.scores(study, name, self.window.tested)
 
 
 def _print_gap(table: Mapping[str, Figures]) -> None:
     """Print the part of the gap to trees of other fleets that each row closes."""
     before, others = table[_BEFORE].average, table[_OTHERS].average
     for name, row in table.items():
-        print(f"{name}: {_text((row.average - before) / (others - before), 100)} % of the gap")
+        closed = bracketed((row.average - before) / (others - before), 100, 1)
+        print(f"{name}: {closed} % of the gap")
 
 
-def _compare(title: str, study: Study, others: Figures | None = None) -> dict[str, Figures]:
-    table, retrainings = {}, [Retraining(study, window) for window in study.windows]
-    for name, variant in VARIANTS.items():
-        scores = [retraining.log_odds(variant) for retraining in retrainings]
-        table[name] = Figures.of(study, scores, chances=variant.name != "rules")
-    table |= {} if others is None else {_OTHERS: others}
-    _print(title, table)
-    return table
+def _figures(study: Study) -> dict[str, Figures]:
+    retrainings = [Retraining(study, window) for window in study.windows]
+    return {
+        name: Figures.of(
+            study,
+            [retraining.log_odds(variant) for retraining in retrainings],
+            chances=variant.name != "rules",
+        )
+        for name, variant in VARIANTS.items()
+    }
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What stands below the table of a simulated fleet: what more knowledge could reach."""
+
+    fleets: StudiedFleets
+    others: OtherFleets
+    chances: DefectChances
+
+    @classmethod
+    def of(cls, fleets: StudiedFleets, seeds: Sequence[int]) -> Self:
+        """Train on some other fleets."""
+        studies = [fleets.simulated(seeds[0])]
+        studies += [fleets.simulated(seed, studies[0].measures) for seed in seeds[1:]]
+        recipe = studies[0].recipe
+        chances = DefectChances.counted(recipe.horizon // recipe.plan.interval)
+        return cls(fleets, OtherFleets.of(studies), chances)
+
+    def figures(self, study: Study, seed: int) -> dict[str, Figures]:
+        """Judge them on the fleet of a seed, measured before."""
+        theirs = self.fleets.simulated(seed, self.others.encoder.measures)
+        asked = self.fleets.asked
+        defects = shown_defects(n_gpus=asked.gpus, n_days=asked.days, seed=seed)
+        oracle = oracle_figures(study, defects, self.chances)
+        return {_OTHERS: self.others.figures(theirs)} | oracle
 
 
 def main() -> None:
     """Print a table for each fleet, and one for all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", default="", help="of the fleets to simulate")
+    StudiedFleets.add_options(parser)
     parser.add_argument("--others", default="", help="seeds of fleets that others learned from")
-    parser.add_argument("--gpus", type=int, default=1000)
-    parser.add_argument("--days", type=int, default=60)
-    parser.add_argument("--records", type=Path, help="of a fleet that is there already")
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--keep", type=int, default=3, help="one instance in so many")
-    parser.add_argument("--first", type=int, default=24, help="days before the first retraining")
-    parser.add_argument("--every", type=int, default=9, help="days between retrainings")
     asked = parser.parse_args()
-    settings, schedule = load_settings(asked.config), (asked.keep, asked.first, asked.every)
-    fleet = asked.gpus, asked.days, settings
-    tables, others = [], None
-    if asked.records:
-        job = open_job(asked.records, settings, ["gbdt"])
-        _compare(str(asked.records), Study.of(job, *schedule))
-    if asked.others:
-        first, *rest = map(int, asked.others.split(","))
-        studies = [_simulated(fleet, first, schedule)]
-        studies += [_simulated(fleet, seed, schedule, studies[0].measures) for seed in rest]
-        others = OtherFleets.of(studies)
-    for seed in map(int, filter(None, asked.seeds.split(","))):
-        theirs = None
-        if others:
-            theirs = others.figures(_simulated(fleet, seed, schedule, others.encoder.measures))
-        tables.append(_compare(f"seed {seed}", _simulated(fleet, seed, schedule), theirs))
+    if asked.others and asked.records:
+        parser.error("--others needs --seeds: only a simulated fleet has others like it")
+    fleets, tables = StudiedFleets(asked), []
+    bounds = Bounds.of(fleets, seeds_of(asked.others)) if asked.others else None
+    for name, study in fleets:
+        tables.append(_figures(study))
+        if bounds:
+            tables[-1] |= bounds.figures(study, int(name))
+        print_table(name, tables[-1])
     if len(tables) > 1:
-        pooled = {name: _mean([table[name] for table in tables]) for name in tables[0]}
-        _print("all", pooled)
-        if others:
-            _print_gap(pooled)
-
-
-def _simulated(
-    fleet: tuple[int, int, Settings],
-    seed: int,
-    schedule: tuple[int, int, int],
-    measures: Measures | None = None,
-) -> Study:
-    """Simulate a fleet (GPUs, days) and measure it."""
-    n_gpus, n_days, settings = fleet
-    with tempfile.TemporaryDirectory() as folder:
-        simulate_fleet_to(Path(folder), n_gpus=n_gpus, n_days=n_days, seed=seed)
-        job = open_job(Path(folder) / "records", settings, ["gbdt"])
-        return Study.of(job, *schedule, measures)
+        print_table("all", mean_tables(tables))
+        if bounds:
+            _print_gap(mean_tables(tables))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,202 @@
+"""What could be known of a simulated fleet: rankings by the defects that the simulator hides.
+
+    python -m benchmarks.oracle --seeds 301,302
+
+The simulated failures are lived through once more (`FaultProcess` alone, without records), and the
+defects noted: mechanism, GPU, the records from the first to the last at which it has any level,
+and whether a failure ended it. `sudden` failures have none. Three rankings take them, each of an
+instance by what is there at its last record, so that a sign counts as soon as it begins, however
+small it is beside the noise:
+
+- *the day of each failure with a sign*: 1 if a defect is there that will end in a failure within
+  the horizon, else 0. It knows the future, and is wrong about nothing but failures whose sign has
+  not begun: no ranking that sees signs alone can have a greater average precision, except for what
+  the rest owes to bad slots and machines, which it does not know.
+- *which signs will kill, not when*: a defect that will end in a failure has the chance that one of
+  its mechanism and age ends within the horizon; several together 1 - product of (1 - chance).
+- *all signs, not which kill*: the same of all defects, half of which go away by themselves.
+
+Neither of the two knows of levels; chances are counted in another, larger fleet. Nothing is trained
+and `Figures` are those of all other rows; the slope is left out, since scores are no chances.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from benchmarks.measured_fleet import Floats, Ints, Study
+from benchmarks.ranking_figures import Figures, mean_tables, print_table
+from benchmarks.studied_fleets import StudiedFleets, seeds_of
+
+from forewarn.evaluation.simulation.fleet.defects import VISIBLE, Symptoms
+from forewarn.evaluation.simulation.fleet.faults import FaultProcess
+from forewarn.evaluation.simulation.fleet.hardware import Devices, make_layout
+from forewarn.evaluation.simulation.fleet.random_streams import RECORDS_PER_DAY
+from forewarn.evaluation.simulation.fleet.record_table import INTERVAL
+from forewarn.evaluation.simulation.fleet.simulator import FIRST_DAY
+
+__all__ = ["Defect", "DefectChances", "oracle_figures", "shown_defects"]
+
+_ROWS = (
+    "oracle: the day of each failure with a sign",
+    "oracle: which signs will kill, not when",
+    "oracle: all signs, not which kill",
+)
+_AGES = np.array([6, 18, 36, 72, 144, 288, 576, 1152, 2304])  # edges, in records
+_REFERENCE = {"n_gpus": 10_000, "n_days": 60, "seed": 0}
+_REFERENCE_FROM = 24 * RECORDS_PER_DAY  # ages of defects from before the first record are unknown
+
+
+class Defect(NamedTuple):
+    """A sign that a GPU shows.
+
+    Attributes
+    ----------
+    serial : str
+    mechanism : int
+        Number in `VISIBLE`.
+    first, end : int
+        Records since the first one of the fleet, [first, end).
+    kills : bool
+        The GPU fails at `end`.
+    """
+
+    serial: str
+    mechanism: int
+    first: int
+    end: int
+    kills: bool
+
+
+def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
+    """Live through the failures of a simulated fleet, and return what showed at any time.
+
+    >>> [defect.mechanism for defect in shown_defects(n_gpus=8, n_days=2, seed=3)]
+    []
+    """
+    layout = make_layout(n_gpus, seed)
+    devices = Devices(layout, seed, FIRST_DAY)
+    faults = FaultProcess(layout, devices, seed)
+    spans: dict[tuple[int, int], list[_Span]] = {}
+    failures = set()
+    for day in range(n_days):
+        boards = devices.current.copy()  # a board put in today shows nothing today
+        today = faults.advance(day)
+        failures |= {(f.mechanism, f.position, f.at) for f in today.failures}
+        for mechanism, name in enumerate(VISIBLE):
+            for position, first, end in _shown(today.symptoms[name], day):
+                known = spans.setdefault((mechanism, position), [])
+                if known and known[-1].end == first:
+                    known[-1].end = end
+                else:
+                    known.append(_Span(int(boards[position]), first, end))
+    return [
+        Defect(devices.serials[s.board], key[0], s.first, s.end, (*key, s.end) in failures)
+        for key, of_position in spans.items()
+        for s in of_position
+    ]
+
+
+@dataclass(slots=True)
+class _Span:
+    board: int
+    first: int
+    end: int
+
+
+def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, int]]:
+    """Yield position, first record and end of each defect that has any level on a day."""
+    for position, level in zip(symptoms.positions.tolist(), symptoms.level, strict=True):
+        records = day * RECORDS_PER_DAY + np.flatnonzero(level > 0)
+        if len(records):
+            yield position, int(records[0]), int(records[-1]) + 1
+
+
+@dataclass(frozen=True)
+class DefectChances:
+    """How often a defect of a mechanism and age kills within the horizon.
+
+    Attributes
+    ----------
+    of_all, of_fatal : ndarray of shape (n_mechanisms, n_ages)
+        Of all defects, and of those that will kill at some time.
+    horizon : int
+        Records.
+    """
+
+    of_all: Floats
+    of_fatal: Floats
+    horizon: int
+
+    @classmethod
+    def counted(cls, horizon: int) -> Self:
+        """Count them in a fleet that nothing is measured on."""
+        defects = shown_defects(**_REFERENCE)
+        last = _REFERENCE["n_days"] * RECORDS_PER_DAY - horizon
+        shape = len(VISIBLE), len(_AGES) + 1
+        seen, fatal, due = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        for defect in defects:
+            record = np.arange(max(defect.first, _REFERENCE_FROM), min(defect.end, last))
+            line, ages = defect.mechanism, _age_group(record - defect.first)
+            np.add.at(seen[line], ages, 1)
+            np.add.at(fatal[line], ages, defect.kills)
+            np.add.at(due[line], ages, defect.kills & (defect.end - record <= horizon))
+        return cls(due / np.maximum(seen, 1), due / np.maximum(fatal, 1), horizon)
+
+    def of(self, defect: Defect, record: Ints) -> dict[str, Floats]:
+        """Return what each ranking takes for the chance of death, at some records of a defect."""
+        ages = _age_group(record - defect.first)
+        due = defect.kills & (defect.end - record <= self.horizon)
+        chances = (
+            due.astype(np.float64),
+            defect.kills * self.of_fatal[defect.mechanism, ages],
+            self.of_all[defect.mechanism, ages],
+        )
+        return dict(zip(_ROWS, chances, strict=True))
+
+
+def _age_group(age: Ints) -> npt.NDArray[np.intp]:
+    return np.searchsorted(_AGES, age, side="right")
+
+
+def oracle_figures(
+    study: Study, defects: Sequence[Defect], chances: DefectChances
+) -> dict[str, Figures]:
+    """Judge the three rankings on a simulated fleet, from its first day on."""
+    instances = study.instances
+    record = (instances.end - FIRST_DAY.astype(np.int64)) // int(INTERVAL / np.timedelta64(1, "ns"))
+    number = {serial: gpu for gpu, serial in enumerate(study.serials)}
+    healthy = {name: np.ones(len(instances)) for name in _ROWS}
+    for defect in defects:
+        of_gpu = np.flatnonzero(instances.gpu == number.get(defect.serial, -1))
+        rows = of_gpu[(record[of_gpu] >= defect.first) & (record[of_gpu] < defect.end)]
+        for name, chance in chances.of(defect, record[rows]).items():
+            healthy[name][rows] *= 1.0 - chance
+    return {
+        name: Figures.of(study, [1.0 - alive[w.tested] for w in study.windows], chances=False)
+        for name, alive in healthy.items()
+    }
+
+
+def main() -> None:
+    """Print a table for each fleet, and one for all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    StudiedFleets.add_options(parser)
+    asked, tables = parser.parse_args(), []
+    for seed in seeds_of(asked.seeds):
+        study = StudiedFleets(asked).simulated(seed)
+        chances = DefectChances.counted(study.recipe.horizon // study.recipe.plan.interval)
+        defects = shown_defects(n_gpus=asked.gpus, n_days=asked.days, seed=seed)
+        tables.append(oracle_figures(study, defects, chances))
+        print_table(f"seed {seed}", tables[-1])
+    if len(tables) > 1:
+        print_table("all", mean_tables(tables))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The fleets that a study of the ranking is asked for: simulated by seed, or there already."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measured_fleet import Study
+
+from forewarn.features.prediction.measurement import Measures
+from forewarn.pipelines.config.settings import load_settings
+from forewarn.pipelines.prediction_job import open_job
+from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+
+__all__ = ["StudiedFleets", "seeds_of"]
+
+
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds that are named, separated by commas."""
+    return [int(seed) for seed in text.split(",") if seed]
+
+
+@dataclass(frozen=True)
+class StudiedFleets:
+    """Options that all studies have; one fleet after another is measured when it is asked for."""
+
+    asked: argparse.Namespace
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        """Add what says which fleets, and how they are studied."""
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("--seeds", default="", help="of the fleets to simulate")
+        which.add_argument("--records", type=Path, help="of a fleet that is there already")
+        parser.add_argument("--gpus", type=int, default=1000)
+        parser.add_argument("--days", type=int, default=60)
+        parser.add_argument("--config", type=Path)
+        parser.add_argument("--keep", type=int, default=3, help="one instance in so many")
+        parser.add_argument(
+            "--first", type=int, default=24, help="days before the first retraining"
+        )
+        parser.add_argument("--every", type=int, default=9, help="days between retrainings")
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of those that are simulated."""
+        return seeds_of(self.asked.seeds)
+
+    def __iter__(self) -> Iterator[tuple[str, Study]]:
+        """Yield the seed or the folder of each fleet, and what was measured of it."""
+        if self.asked.records:
+            yield str(self.asked.records), self._measured(self.asked.records)
+        for seed in self.seeds:
+            yield str(seed), self.simulated(seed)
+
+    def simulated(self, seed: int, measures: Measures | None = None) -> Study:
+        """Simulate a fleet and measure it, by other ones' measures if there are any."""
+        size = {"n_gpus": self.asked.gpus, "n_days": self.asked.days}
+        with tempfile.TemporaryDirectory() as folder:
+            simulate_fleet_to(Path(folder), **size, seed=seed)
+            return self._measured(Path(folder) / "records", measures)
+
+    def _measured(self, records: Path, measures: Measures | None = None) -> Study:
+        job = open_job(records, load_settings(self.asked.config), ["gbdt"])
+        schedule = self.asked.keep, self.asked.first, self.asked.every
+        return Study.of(job, *schedule, measures)

@@ -1,0 +1,59 @@
+"""The instances that a model of a study learns from, and what it then says of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from benchmarks.measured_fleet import Floats, Ints, Labels, Study
+
+from forewarn.models.prediction.catalogue import make_model
+
+__all__ = ["TrainingRows"]
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows of a study that a model is trained on.
+
+    Attributes
+    ----------
+    rows, labels : ndarray of shape (n,)
+    weights : ndarray of shape (n,)
+        Failing ones weigh as much as healthy ones do, all together.
+    """
+
+    rows: Ints
+    labels: Labels
+    weights: Floats
+
+    @classmethod
+    def of(
+        cls, study: Study, rows: Ints, labels: Labels, *, half_life: float | None, negatives: int
+    ) -> Self:
+        """Choose all failing rows, and so many healthy ones for each; None: all weigh the same."""
+        weights = fading(study, rows, half_life)
+        positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+        rarest = np.argsort(study.hashes[rows[negative]])[: negatives * len(positive)]
+        chosen = np.sort(np.append(positive, negative[rarest]))
+        rows, labels, weights = rows[chosen], labels[chosen], weights[chosen]
+        weights[labels == 1] *= weights[labels == 0].sum() / weights[labels == 1].sum()
+        return cls(rows, labels, weights)
+
+    def scores(self, study: Study, name: str, tested: Ints) -> Floats:
+        """Train a model of the catalogue, and return its scores of the tested rows."""
+        encoder = study.encoder(self.rows)
+        model = make_model(name, seed=study.recipe.seed, purge=study.recipe.horizon)
+        inputs = encoder.encode(study.values.take(self.rows))
+        ends = study.instances.end[self.rows]
+        model.fit(inputs, self.labels, self.weights.astype(np.float32), ends)
+        return model.score(encoder.encode(study.values.take(tested)))
+
+
+def fading(study: Study, rows: Ints, half_life: float | None) -> Floats:
+    """Return what rows weigh by their age; nanoseconds, None: all the same."""
+    if half_life is None:
+        return np.ones(len(rows))
+    ends = study.instances.end[rows]
+    return np.asarray(0.5 ** ((ends.max() - ends) / half_life))
