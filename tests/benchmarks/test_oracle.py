@@ -1,0 +1,63 @@
+"""What the oracle knows is what the simulator hid: defects end when the truth says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forewarn.evaluation.simulation.fleet.defects import VISIBLE
+from forewarn.evaluation.simulation.fleet.simulator import FIRST_DAY, simulate_fleet
+
+SIZE: dict[str, int] = {"n_gpus": 160, "n_days": 12, "seed": 5}
+INTERVAL = np.timedelta64(10, "m")
+
+
+@pytest.fixture(scope="module")
+def oracle(benchmark_module: Callable[[str], ModuleType]) -> Any:
+    return benchmark_module("oracle")
+
+
+def test_killing_defects_end_at_the_failures_of_the_truth(oracle: Any) -> None:
+    fleet = simulate_fleet(**SIZE)
+    for _ in fleet:
+        pass
+    truth = fleet.truth()
+    failures = {
+        (row.gpu_serial, row.mechanism, row.failed_at.to_datetime64())
+        for row in truth.itertuples()
+        if row.mechanism != "sudden"
+    }
+    defects = oracle.shown_defects(**SIZE)
+    ends = {
+        (d.serial, VISIBLE[d.mechanism], FIRST_DAY + d.end * INTERVAL) for d in defects if d.kills
+    }
+    assert failures
+    assert ends <= failures
+    # What is left ended before it had shown anything at the start of a day.
+    assert len(failures - ends) <= 1
+    assert any(not d.kills for d in defects)
+    assert all(d.first < d.end for d in defects)
+
+
+def test_a_killing_defect_is_certain_within_the_horizon_only(oracle: Any) -> None:
+    share = np.full((len(VISIBLE), 10), 0.25)
+    chances = oracle.DefectChances(share / 2, share, horizon=144)
+    record = np.array([100, 355, 356])
+    killing = oracle.Defect("a", 1, 90, 500, kills=True)
+    day, which, every = chances.of(killing, record).values()
+    assert day.tolist() == [0.0, 0.0, 1.0]
+    assert which.tolist() == [0.25] * 3
+    assert every.tolist() == [0.125] * 3
+    harmless = chances.of(killing._replace(kills=False), record)
+    assert [values.tolist() for values in harmless.values()] == [[0] * 3, [0] * 3, [0.125] * 3]
+
+
+def test_chances_do_not_look_at_what_the_reference_cannot_know(oracle: Any) -> None:
+    chances = oracle.DefectChances.counted(144)
+    assert (chances.of_all <= chances.of_fatal).all()
+    assert (chances.of_fatal <= 1).all()
+    assert (chances.of_fatal[:, 0] > 0.05).all()
