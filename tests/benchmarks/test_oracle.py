@@ -22,18 +22,18 @@ def oracle(benchmark_module: Callable[[str], ModuleType]) -> Any:
 
 
 def test_killing_defects_end_at_the_failures_of_the_truth(oracle: Any) -> None:
-    fleet = simulate_fleet(**SIZE)
+    fleet = simulate_fleet(n_gpus=SIZE["n_gpus"], n_days=SIZE["n_days"], seed=SIZE["seed"])
     for _ in fleet:
         pass
     truth = fleet.truth()
-    failures = {
-        (row.gpu_serial, row.mechanism, row.failed_at.to_datetime64())
-        for row in truth.itertuples()
-        if row.mechanism != "sudden"
-    }
+    seen = truth[truth["mechanism"] != "sudden"]
+    times = seen["failed_at"].dt.tz_localize(None).to_numpy("datetime64[ns]").tolist()
+    failures = set(zip(seen["gpu_serial"], seen["mechanism"], times, strict=True))
     defects = oracle.shown_defects(**SIZE)
     ends = {
-        (d.serial, VISIBLE[d.mechanism], FIRST_DAY + d.end * INTERVAL) for d in defects if d.kills
+        (d.serial, VISIBLE[d.mechanism], int((FIRST_DAY + d.end * INTERVAL).astype(np.int64)))
+        for d in defects
+        if d.kills
     }
     assert failures
     assert ends <= failures
