@@ -101,6 +101,7 @@ class Pooling:
     """What a retraining says with each way of pooling, of one model of the catalogue."""
 
     study: Study
+    hidden: Study  # without the names of types
     types: Types
     window: Window
     name: str
@@ -108,9 +109,9 @@ class Pooling:
     def log_odds(self) -> dict[str, Floats]:
         """Return the log odds of the test rows by way of pooling."""
         window, number = self.window, self.types.number[self.window.tested]
-        pooled = self._trained(self.study, np.ones(len(window.known), dtype=bool), window.tested)
-        hidden = self.types.hidden(self.study)
-        without = self._trained(hidden, np.ones(len(window.known), dtype=bool), window.tested)
+        everybody = np.ones(len(window.known), dtype=bool)
+        pooled = self._trained(self.study, everybody, window.tested)
+        without = self._trained(self.hidden, everybody, window.tested)
         own, partly = pooled.copy(), pooled.copy()
         for type_number in range(len(self.types.names)):
             of_type = self.types.number[window.known] == type_number
@@ -141,9 +142,10 @@ class Pooling:
 def _scores(study: Study, types: Types) -> dict[str, list[Floats]]:
     """Return the log odds of each row of the tables, window by window."""
     scores: dict[str, list[Floats]] = {}
+    hidden = types.hidden(study)
     for window in study.windows:
         trees, linear = (
-            Pooling(study, types, window, name).log_odds() for name in ("gbdt", "linear")
+            Pooling(study, hidden, types, window, name).log_odds() for name in ("gbdt", "linear")
         )
         for way in _ROWS:
             both = (1 - _LINEAR) * trees[way] + _LINEAR * linear[way]
