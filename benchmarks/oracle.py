@@ -13,18 +13,20 @@ small it is beside the noise:
   not begun: no ranking that sees signs alone can have a greater average precision, except for what
   the rest owes to bad slots and machines, which it does not know.
 - *which signs will kill, not when*: a defect that will end in a failure has the chance that one of
-  its mechanism and age ends within the horizon; several together 1 - product of (1 - chance).
+  its mechanism, age and level, free of noise, ends within the horizon; several together
+  1 - product of (1 - chance).
 - *all signs, not which kill*: the same of all defects, half of which go away by themselves.
 
-Neither of the two knows of levels; chances are counted in another, larger fleet. Nothing is trained
-and `Figures` are those of all other rows; the slope is left out, since scores are no chances.
+Chances of the two are counted in another, larger fleet, in groups of age and level: what the course
+of a level tells beyond that they do not know, so they are no bounds, but what seeing everything
+would be worth. Nothing is trained. Figures are as in all other tables, without a slope.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -47,8 +49,10 @@ _ROWS = (
     "oracle: which signs will kill, not when",
     "oracle: all signs, not which kill",
 )
-_AGES = np.array([6, 18, 36, 72, 144, 288, 576, 1152, 2304])  # edges, in records
-_REFERENCE = {"n_gpus": 10_000, "n_days": 60, "seed": 0}
+_AGES = np.array([18, 72, 144, 288, 576, 1152])  # edges, in records
+_LEVELS = np.array([0.05, 0.15, 0.3, 0.5, 0.8])
+N_GROUPS = len(VISIBLE) * (len(_AGES) + 1) * (len(_LEVELS) + 1)
+_REFERENCE_GPUS, _REFERENCE_DAYS, _REFERENCE_SEED = 100_000, 60, 0
 _REFERENCE_FROM = 24 * RECORDS_PER_DAY  # ages of defects from before the first record are unknown
 
 
@@ -64,6 +68,8 @@ class Defect(NamedTuple):
         Records since the first one of the fleet, [first, end).
     kills : bool
         The GPU fails at `end`.
+    levels : ndarray of shape (end - first,)
+        Severity times strength; about 0 to 2.
     """
 
     serial: str
@@ -71,6 +77,7 @@ class Defect(NamedTuple):
     first: int
     end: int
     kills: bool
+    levels: npt.NDArray[np.float32]
 
 
 def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
@@ -89,16 +96,23 @@ def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
         today = faults.advance(day)
         failures |= {(f.mechanism, f.position, f.at) for f in today.failures}
         for mechanism, name in enumerate(VISIBLE):
-            for position, first, end in _shown(today.symptoms[name], day):
+            for position, first, levels in _shown(today.symptoms[name], day):
                 known = spans.setdefault((mechanism, position), [])
-                if known and known[-1].end == first:
-                    known[-1].end = end
-                else:
-                    known.append(_Span(int(boards[position]), first, end))
+                if not known or known[-1].end != first:
+                    known.append(_Span(int(boards[position]), first, first))
+                known[-1].end += len(levels)
+                known[-1].levels.append(levels)
     return [
-        Defect(devices.serials[s.board], key[0], s.first, s.end, (*key, s.end) in failures)
-        for key, of_position in spans.items()
-        for s in of_position
+        Defect(
+            devices.serials[span.board],
+            mechanism,
+            span.first,
+            span.end,
+            (mechanism, position, span.end) in failures,
+            np.concatenate(span.levels),
+        )
+        for (mechanism, position), of_position in spans.items()
+        for span in of_position
     ]
 
 
@@ -107,23 +121,25 @@ class _Span:
     board: int
     first: int
     end: int
+    levels: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
 
-def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, int]]:
-    """Yield position, first record and end of each defect that has any level on a day."""
+def _shown(symptoms: Symptoms, day: int) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+    """Yield position, first record and levels of each defect that has any level on a day."""
     for position, level in zip(symptoms.positions.tolist(), symptoms.level, strict=True):
-        records = day * RECORDS_PER_DAY + np.flatnonzero(level > 0)
+        records = np.flatnonzero(level > 0)
         if len(records):
-            yield position, int(records[0]), int(records[-1]) + 1
+            first, last = int(records[0]), int(records[-1])
+            yield position, day * RECORDS_PER_DAY + first, level[first : last + 1]
 
 
 @dataclass(frozen=True)
 class DefectChances:
-    """How often a defect of a mechanism and age kills within the horizon.
+    """How often a defect of a mechanism, age and level kills within the horizon.
 
     Attributes
     ----------
-    of_all, of_fatal : ndarray of shape (n_mechanisms, n_ages)
+    of_all, of_fatal : ndarray of shape (n_groups,)
         Of all defects, and of those that will kill at some time.
     horizon : int
         Records.
@@ -134,34 +150,39 @@ class DefectChances:
     horizon: int
 
     @classmethod
-    def counted(cls, horizon: int) -> Self:
+    def counted(cls, horizon: int, n_gpus: int = _REFERENCE_GPUS) -> Self:
         """Count them in a fleet that nothing is measured on."""
-        defects = shown_defects(**_REFERENCE)
-        last = _REFERENCE["n_days"] * RECORDS_PER_DAY - horizon
-        shape = len(VISIBLE), len(_AGES) + 1
-        seen, fatal, due = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        defects = shown_defects(n_gpus=n_gpus, n_days=_REFERENCE_DAYS, seed=_REFERENCE_SEED)
+        last = _REFERENCE_DAYS * RECORDS_PER_DAY - horizon
+        seen, fatal, due = np.zeros((3, N_GROUPS))
         for defect in defects:
             record = np.arange(max(defect.first, _REFERENCE_FROM), min(defect.end, last))
-            line, ages = defect.mechanism, _age_group(record - defect.first)
-            np.add.at(seen[line], ages, 1)
-            np.add.at(fatal[line], ages, defect.kills)
-            np.add.at(due[line], ages, defect.kills & (defect.end - record <= horizon))
+            group = _group(defect, record)
+            counts = np.bincount(group, minlength=N_GROUPS)
+            seen += counts
+            fatal += counts * defect.kills
+            soon = group[defect.end - record <= horizon]
+            due += np.bincount(soon, minlength=N_GROUPS) * defect.kills
         return cls(due / np.maximum(seen, 1), due / np.maximum(fatal, 1), horizon)
 
     def of(self, defect: Defect, record: Ints) -> dict[str, Floats]:
         """Return what each ranking takes for the chance of death, at some records of a defect."""
-        ages = _age_group(record - defect.first)
+        group = _group(defect, record)
         due = defect.kills & (defect.end - record <= self.horizon)
         chances = (
             due.astype(np.float64),
-            defect.kills * self.of_fatal[defect.mechanism, ages],
-            self.of_all[defect.mechanism, ages],
+            defect.kills * self.of_fatal[group],
+            self.of_all[group],
         )
         return dict(zip(_ROWS, chances, strict=True))
 
 
-def _age_group(age: Ints) -> npt.NDArray[np.intp]:
-    return np.searchsorted(_AGES, age, side="right")
+def _group(defect: Defect, record: Ints) -> npt.NDArray[np.intp]:
+    """Return the number of the group of mechanism, age and level at some records."""
+    age = record - defect.first
+    level = np.searchsorted(_LEVELS, defect.levels[age], side="right")
+    of_mechanism = defect.mechanism * (len(_AGES) + 1) + np.searchsorted(_AGES, age, side="right")
+    return of_mechanism * (len(_LEVELS) + 1) + level
 
 
 def oracle_figures(
