@@ -26,12 +26,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 HIGHEST_LOAD = 3.0
-# scaling takes an hour, and draws; ranking, half_lives, pooled_types and oracle (of a
-# measured_fleet), committee, drifting (by drifts), promise_streams and training_budget are about
-# precision, and take minutes
+# scaling takes an hour, and draws; ranking and oracle (of a measured_fleet), committee,
+# drifting (by drifts), promise_streams and training_budget are about precision, and take minutes
 NO_BENCHMARKS = (
-    *("committee", "drifting", "drifts", "half_lives", "history", "measured_fleet", "oracle"),
-    *("plain_lightgbm", "pooled_types", "promise_streams", "ranking", "ranking_figures"),
+    *("committee", "drifting", "drifts", "history", "measured_fleet", "oracle"),
+    *("plain_lightgbm", "promise_streams", "ranking", "ranking_figures"),
     *("scaling", "slope_draws", "studied_fleets", "training_budget", "training_rows"),
 )
 

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from benchmarks.measured_fleet import Floats, Ints, Study
 from benchmarks.ranking_figures import Figures, mean_tables, print_table
-from benchmarks.studied_fleets import StudiedFleets, seeds_of
+from benchmarks.studied_fleets import StudiedFleets
 
 from forewarn.evaluation.simulation.fleet.defects import VISIBLE, Symptoms
 from forewarn.evaluation.simulation.fleet.faults import FaultProcess
@@ -209,8 +209,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     StudiedFleets.add_options(parser)
     asked, tables = parser.parse_args(), []
-    for seed in seeds_of(asked.seeds):
-        study = StudiedFleets(asked).simulated(seed)
+    fleets = StudiedFleets(asked)
+    if asked.records:
+        parser.error("only a simulated fleet has a truth: --seeds")
+    for seed in fleets.seeds:
+        study = fleets.simulated(seed)
         chances = DefectChances.counted(study.recipe.horizon // study.recipe.plan.interval)
         defects = shown_defects(n_gpus=asked.gpus, n_days=asked.days, seed=seed)
         tables.append(oracle_figures(study, defects, chances))

@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.measured_fleet import Floats, Ints, Labels, Study, Window
+from benchmarks.measured_fleet import Floats, Ints, Study, Window
 from benchmarks.slope_draws import slope_draws
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
 from forewarn.evaluation.prediction.ranking import average_precision_draws
-from forewarn.features.prediction.instances import UNKNOWN
 from forewarn.features.time_units import DAY
 
-__all__ = ["Figures", "average_draws", "bracketed", "draws_of", "mean_tables", "print_table"]
+__all__ = ["Figures", "bracketed", "mean_tables", "print_table"]
 
 _ARRAYS = ("average", "precision", "slope")
 
@@ -43,37 +42,19 @@ def _listed(study: Study, window: Window, scores: Floats) -> Ints:
     return rows_listed
 
 
-def draws_of(study: Study) -> Floats:
+def _machine_draws(study: Study) -> Floats:
     """Return how often each machine is drawn; the first draw holds each of them once."""
     n_machines = int(study.machine.max()) + 1
     return np.vstack([np.ones(n_machines), machine_draws(n_machines, seed=5)])
 
 
-def average_draws(
-    study: Study, scores: Sequence[Floats], draws: Floats, labels: Labels | None = None
-) -> Floats:
-    """Return the average precision of the test windows, weighed by failing instances.
-
-    Parameters
-    ----------
-    study : Study
-    scores : sequence of ndarray
-        Of the test rows of each window; there may be fewer of them than windows.
-    draws : ndarray of shape (n_draws, n_machines)
-    labels : ndarray of shape (n_instances,), optional
-        Of all instances; those of unknown label are not looked at. Default: the truth.
-
-    Returns
-    -------
-    ndarray of shape (n_draws,)
-        NaN for a draw without a failing instance.
-    """
-    labels, machine = study.instances.label if labels is None else labels, study.machine
+def _average_draws(study: Study, scores: Sequence[Floats], draws: Floats) -> Floats:
+    """Return the average precision of the test windows, weighed by failing instances."""
+    labels, machine = study.instances.label, study.machine
     averages, failing = [], []
-    for window, of_window in zip(study.windows, scores, strict=False):
-        judged = labels[window.tested] != UNKNOWN
-        rows, ranked = window.tested[judged], of_window[judged]
-        averages.append(average_precision_draws(labels[rows], ranked, machine[rows], draws))
+    for window, of_window in zip(study.windows, scores, strict=True):
+        rows = window.tested
+        averages.append(average_precision_draws(labels[rows], of_window, machine[rows], draws))
         failing.append(draws[:, machine[rows[labels[rows] == 1]]].sum(axis=1))
     weights = np.array(failing)
     with np.errstate(invalid="ignore"):  # a draw without a failing machine
@@ -92,14 +73,14 @@ class Figures:
     @classmethod
     def of(cls, study: Study, scores: Sequence[Floats], *, chances: bool) -> Figures:
         """Judge the scores of every window; with `chances` they are log odds."""
-        draws, machine = draws_of(study), study.machine
+        draws, machine = _machine_draws(study), study.machine
         pairs = zip(study.windows, scores, strict=True)
         rows = np.concatenate([_listed(study, window, of_window) for window, of_window in pairs])
         drawn = draws[:, machine[rows]]
         hits = drawn @ (study.instances.label[rows] == 1)
         precision = hits / np.maximum(drawn.sum(axis=1), 1.0)
         slope = slope_draws(study, scores, draws) if chances else np.full(len(draws), np.nan)
-        return cls(average_draws(study, scores, draws), precision, slope)
+        return cls(_average_draws(study, scores, draws), precision, slope)
 
 
 def mean_tables(tables: Sequence[Mapping[str, Figures]]) -> dict[str, Figures]:

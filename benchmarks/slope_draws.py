@@ -18,10 +18,17 @@ from forewarn.models.prediction.calibration import fit_calibration, prior_correc
 from forewarn.models.prediction.log_odds import logit, sigmoid
 from forewarn.models.prediction.logistic_maximum import Evidence, maximum
 
-__all__ = ["known_labels", "slope_draws", "slopes_of"]
+__all__ = ["slope_draws", "slopes_of"]
 
 _BINS = 400
 _NO_PRIOR_SD = 1e3  # as in `calibration_slope`
+
+
+def _known_labels(study: Study, number: int) -> Labels:
+    """Return the label of each instance as the retraining of a window knew it, or `UNKNOWN`."""
+    labels = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
+    labels[study.windows[number].known] = study.windows[number].labels
+    return labels
 
 
 def slope_draws(study: Study, scores: Sequence[Floats], draws: Floats) -> Floats:
@@ -42,16 +49,9 @@ def slope_draws(study: Study, scores: Sequence[Floats], draws: Floats) -> Floats
     return slopes_of(logit(np.concatenate(chances)), labels, machine, draws)
 
 
-def known_labels(study: Study, number: int) -> Labels:
-    """Return the label of each instance as the retraining of a window knew it, or `UNKNOWN`."""
-    labels = np.full(len(study.instances), UNKNOWN, dtype=np.int8)
-    labels[study.windows[number].known] = study.windows[number].labels
-    return labels
-
-
 def _chances(study: Study, scores: Sequence[Floats], number: int) -> Floats:
     """Return the chances of a window, fitted to what was known of those before it."""
-    known = known_labels(study, number)
+    known = _known_labels(study, number)
     labels = known[np.concatenate([window.tested for window in study.windows[:number]])]
     past = sigmoid(np.concatenate(scores[:number]))[labels >= 0]
     prior = prior_correction(0.5, float((study.windows[number].labels == 1).mean()))

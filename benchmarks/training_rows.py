@@ -32,8 +32,14 @@ class TrainingRows:
     def of(
         cls, study: Study, rows: Ints, labels: Labels, *, half_life: float | None, negatives: int
     ) -> Self:
-        """Choose all failing rows, and so many healthy ones for each; None: all weigh the same."""
-        weights = fading(study, rows, half_life)
+        """Choose all failing rows, and so many healthy ones for each.
+
+        An instance weighs half for each half-life, in nanoseconds, that it is old; None: all the
+        same.
+        """
+        weights, ends = np.ones(len(rows)), study.instances.end[rows]
+        if half_life is not None:
+            weights = 0.5 ** ((ends.max() - ends) / half_life)
         positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
         rarest = np.argsort(study.hashes[rows[negative]])[: negatives * len(positive)]
         chosen = np.sort(np.append(positive, negative[rarest]))
@@ -49,11 +55,3 @@ class TrainingRows:
         ends = study.instances.end[self.rows]
         model.fit(inputs, self.labels, self.weights.astype(np.float32), ends)
         return model.score(encoder.encode(study.values.take(tested)))
-
-
-def fading(study: Study, rows: Ints, half_life: float | None) -> Floats:
-    """Return what rows weigh by their age; nanoseconds, None: all the same."""
-    if half_life is None:
-        return np.ones(len(rows))
-    ends = study.instances.end[rows]
-    return np.asarray(0.5 ** ((ends.max() - ends) / half_life))
