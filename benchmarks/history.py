@@ -29,9 +29,9 @@ HIGHEST_LOAD = 3.0
 # scaling takes an hour, and draws; ranking and oracle (of a measured_fleet), committee,
 # drifting (by drifts), promise_streams and training_budget are about precision, and take minutes
 NO_BENCHMARKS = (
-    *("committee", "drifting", "drifts", "history", "measured_fleet", "oracle"),
-    *("plain_lightgbm", "promise_streams", "ranking", "ranking_figures"),
-    *("scaling", "slope_draws", "studied_fleets", "training_budget", "training_rows"),
+    *("committee", "drifting", "drifts", "fitted_chances", "history", "measured_fleet"),
+    *("oracle", "plain_lightgbm", "promise_streams", "ranking", "ranking_figures"),
+    *("scaling", "studied_fleets", "training_budget", "training_rows"),
 )
 
 

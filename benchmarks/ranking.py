@@ -9,7 +9,7 @@ prevalence stays), of a window the first record, the mean and the last, no netwo
 knows what was known then: a label counts only when its horizon has passed.
 
 Figures, and what brackets mean: `ranking_figures`. Slopes are of chances fitted to what was known
-of earlier windows (`slope_draws`).
+of earlier windows (`fitted_chances`).
 
 With `--others` trees that have learned from all of some other fleets stand beside: what could be
 known. Of the gap to them each row closes a part, from trees of 15 days and ten healthy instances.

@@ -2,7 +2,7 @@
 
 Average precision is that of each test window, weighed by its failing instances, at true prevalence;
 a list is the configured share of the newest instances of a day (of a step, if that is longer).
-Slopes of calibration are those of all windows but the first (`slope_draws`). Brackets resample
+Slopes of calibration are those of all windows but the first (`fitted_chances`). Brackets resample
 machines; differences are paired, to the first row.
 """
 
@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from benchmarks.fitted_chances import fitted_chances
 from benchmarks.measured_fleet import Floats, Ints, Study, Window
-from benchmarks.slope_draws import slope_draws
 
 from forewarn.evaluation.bootstrap import interval, machine_draws
 from forewarn.evaluation.prediction.ranking import average_precision_draws
 from forewarn.features.time_units import DAY
+from forewarn.models.prediction.reliability import calibration_slope, slope_draws
 
 __all__ = ["Figures", "bracketed", "mean_tables", "print_table"]
 
@@ -62,6 +63,11 @@ def _average_draws(study: Study, scores: Sequence[Floats], draws: Floats) -> Flo
     return averaged
 
 
+def _slope(study: Study, scores: Sequence[Floats], draws: Floats) -> Floats:
+    judged = fitted_chances(study, scores)
+    return slope_draws(judged, calibration_slope(judged), draws)
+
+
 @dataclass(frozen=True)
 class Figures:
     """Average precision, list precision and slope of every draw of machines, the whole first."""
@@ -79,7 +85,7 @@ class Figures:
         drawn = draws[:, machine[rows]]
         hits = drawn @ (study.instances.label[rows] == 1)
         precision = hits / np.maximum(drawn.sum(axis=1), 1.0)
-        slope = slope_draws(study, scores, draws) if chances else np.full(len(draws), np.nan)
+        slope = _slope(study, scores, draws) if chances else np.full(len(draws), np.nan)
         return cls(_average_draws(study, scores, draws), precision, slope)
 
 
