@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forewarn.pipelines.rendering.templates import plural
+
 __all__ = ["prediction_text"]
 
 _WIDE = 21
@@ -17,7 +19,7 @@ def prediction_text(study: Mapping[str, Any]) -> str:
     failures = sum(fleet["failures"] for fleet in fleets)
     positives = sum(fleet["positives"] for fleet in fleets)
     lines = [
-        f"{len(fleets)} simulated fleets of {study['gpus']} GPUs and {study['days']} days, "
+        f"{plural(len(fleets), 'simulated fleet')} of {study['gpus']} GPUs and {study['days']} days, "
         f"{failures} failures, {positives} positive instances",
         f"precision@K of the top {k:g} % of test sets with 1 positive to "
         f"{study['negatives_per_positive']:g} negatives: mean over windows, and "
