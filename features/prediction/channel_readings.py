@@ -17,7 +17,7 @@ from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.few_hours import FewHours
-from forewarn.features.records.table import Stretch
+from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
 
@@ -200,10 +200,10 @@ class _SliceReader:
                     self._read_channel(self.history, channel, stretch)
         if name in fleet.with_codes:
             grid = self._timeline.grid
-            fleet.codes[name].append(codes_shown(grid, self._in_hours(stretch)))
+            fleet.codes[name].append(codes_shown(grid, stretch))
 
     def _read_channel(self, history: InstanceHistory, channel: Channel, stretch: Stretch) -> None:
-        fleet, sums = self._fleet, history.grid.added(self._in_hours(stretch), channel.work)
+        fleet, sums = self._fleet, history.grid.added(stretch, channel.work)
         part = history.of_channel(channel, sums)
         fleet.gathered.put(channel.name, self._rows, part)
         fleet.peers.add(channel.name, self._rows, history, part)
@@ -217,11 +217,6 @@ class _SliceReader:
         if self._last:
             own = fleet.gathered.pop(channel.name)
             fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
-
-    def _in_hours(self, stretch: Stretch) -> FloatArray:
-        """Return what of a stretch the hourly grid is about."""
-        grid = self._timeline.grid
-        return stretch.values[grid.low - stretch.low : grid.high - stretch.low]
 
 
 def _few_hours(part: ChannelHistory, row_count: npt.NDArray[np.int32]) -> tuple[FewHours, FewHours]:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 
-__all__ = ["add_up", "lie_together", "place_rows"]
+__all__ = ["add_runs_up", "add_up", "lie_together", "place_rows"]
 
 DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -72,3 +72,63 @@ def add_up(
             if len(added) == 2:
                 added[1, cell] += value * value
     return all_read
+
+
+@compiled
+def add_runs_up(
+    runs: tuple[IntArray, npt.NDArray[np.float32], int],
+    block: IntArray,
+    cell_of_block: IntArray,
+    added: DoubleArray,
+    missing: CountArray,
+) -> bool:
+    """Do the same with runs of values, to the same bits.
+
+    Parameters
+    ----------
+    runs : tuple
+        First row of each, value of each, and one more than the last row.
+    block : ndarray of shape (n + 1,)
+        First row of each block of rows of one cell, and one more than the last row.
+    cell_of_block : ndarray of shape (n,)
+    added, missing : ndarray
+        As of `add_up`.
+    """
+    begin, values, end = runs
+    all_read, number = True, 0
+    for run in range(len(begin)):
+        value = np.float64(values[run])
+        if value == 0:
+            continue
+        row = begin[run]
+        last = begin[run + 1] if run + 1 < len(begin) else end
+        if block[number + 1] <= row:
+            number += np.searchsorted(block[number:], row, side="right") - 1
+        while row < last:
+            n_rows = min(last, block[number + 1]) - row
+            cell = cell_of_block[number]
+            row += n_rows
+            number += row == block[number + 1]
+            if cell < 0:
+                continue
+            if np.isnan(value):
+                missing[cell] += n_rows
+                all_read = False
+            else:
+                added[0, cell] = _added(added[0, cell], value, n_rows)
+                if len(added) == 2:
+                    added[1, cell] = _added(added[1, cell], value * value, n_rows)
+    return all_read
+
+
+@compiled
+def _added(total: float, value: float, n: int) -> float:
+    """Add a value n times, rounding as often.
+
+    A float32 and its square have 48 digits at most: 32 times as much is exact.
+    """
+    if total == 0 and n <= 32:
+        return value * n
+    for _ in range(n):
+        total += value
+    return total

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from threading import Lock
 from typing import Protocol
 
@@ -16,7 +17,9 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Columns, put_numbers
 from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.number_columns import leave_out_no_codes
+from forewarn.features.records.number_runs import KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
+from forewarn.features.records.stretches import RunStretch
 from forewarn.features.records.table import BoolArray, CodeArray, FeatureKinds, FloatArray, IntArray
 from forewarn.features.threads import in_threads, in_turn, n_threads
 
@@ -52,6 +55,10 @@ class RecordSource(Protocol):
 
     def runs(self, *, with_texts: bool = True) -> KeyRuns | None:
         """Return the runs of its rows, if they are known; without texts they are not kept."""
+        ...
+
+    def number_runs(self) -> Mapping[str, NumberRuns]:
+        """Return the columns of numbers whose runs are known."""
         ...
 
 
@@ -128,6 +135,8 @@ class ColumnFiles:
         keeps = not once and 4 * self.n_rows * len(self.names) <= _KEPT_BYTES
         self._kept: dict[str, FloatArray] | None = {} if keeps else None
         self._locks = {name: Lock() for name in self.names}
+        self._of_runs = Lock()
+        self._known_runs: list[Mapping[str, NumberRuns]] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -171,6 +180,61 @@ class ColumnFiles:
         values = np.empty(int(self._starts[last]) - start, dtype=np.float32)
         self._put(name, range(first, last), values)
         return values[low - start : high - start]
+
+    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
+        """Return the rows [low, high) of a column run after run (`NumberColumns.runs`).
+
+        That pays where the runs of most rows are known; those of the other files are looked for.
+        """
+        if self._kept is not None or self.keys.order is not None or low >= high:
+            return None
+        runs = self._runs_of_files
+        known = sum(s.n_rows for s, has in zip(self._sources, runs, strict=True) if name in has)
+        if 2 * known < self.n_rows:
+            return None
+        is_counter = name in self._kinds.counter
+        first = 0 if is_counter else int(np.searchsorted(self._starts, low, side="right")) - 1
+        stretch = self._read_runs(
+            name, range(first, int(np.searchsorted(self._starts, high))), is_counter=is_counter
+        )
+        return stretch.between(low, high)
+
+    def _read_runs(self, name: str, files: range, *, is_counter: bool) -> RunStretch:
+        """Return the runs of some files, of a counter of the first ones; as `_put_file`."""
+        runs = NumberRuns.joined(in_threads(partial(self._runs_in, name), files, _threads()))
+        if not is_counter:
+            runs = runs.single()
+        if name in self._kinds.code:
+            leave_out_no_codes(runs.value)
+        if len(files) == len(self._sources):
+            self._nulls[name] = runs.missing(self.keys.counted)
+        if name in self._kinds.code:
+            runs.value[np.isnan(runs.value)] = 0
+        if is_counter:
+            return runs.gains(self._segments)
+        return runs.stretch(int(self._starts[files.start]))
+
+    @property
+    def _runs_of_files(self) -> list[Mapping[str, NumberRuns]]:
+        """The runs that are known of each file, read once."""
+        with self._of_runs:
+            if self._known_runs is None:
+                self._known_runs = in_threads(lambda s: s.number_runs(), self._sources)
+            return self._known_runs
+
+    def _runs_in(self, name: str, file: int) -> NumberRuns:
+        """Return the runs of a column of one file."""
+        known, source = self._runs_of_files[file], self._sources[file]
+        if name in known:
+            return known[name]
+        values = np.empty(source.n_rows, dtype=np.float64)
+        with source.columns() as columns:
+            put_numbers(columns, name, source.name, values)
+        return NumberRuns.of(values)
+
+    @cached_property
+    def _segments(self) -> KeySegments:
+        return KeySegments.of(self.keys.gpu, self.keys.counted, self.keys.n_gpus)
 
     def _put(self, name: str, files: range, room: npt.NDArray[np.floating]) -> None:
         """Put the values of some files one after another into `room`, file beside file."""

@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.cells import add_up, lie_together, place_rows
+from forewarn.features.records.cells import add_runs_up, add_up, lie_together, place_rows
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
 from forewarn.features.records.hours import Hours, bucket_length, extent
+from forewarn.features.records.number_runs import run_begins
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
+from forewarn.features.records.stretches import RunStretch, Stretch
 from forewarn.features.records.table import CheckReport, NoNumbers, Records
 from forewarn.features.threads import in_threads, n_threads
 from forewarn.features.time_units import Nanoseconds
@@ -146,15 +148,20 @@ class HourlyGrid:
         """
         if channel in self._sums_of:
             return self._sums_of[channel]
-        return self.added(self.columns_as_read(name), work)
+        return self.added(self.records.stretch(name, self.low, self.high), work)
 
-    def added(self, values: npt.NDArray[np.float32], work: Work | None = None) -> HourlySums:
-        """Add up the stretch of a column that `cell_as_read` is about, or what `work` counts."""
-        counted = work(values) if work else values
+    def added(self, stretch: Stretch, work: Work | None = None) -> HourlySums:
+        """Add up a column that holds the rows that the grid is about, or what `work` counts."""
+        values = stretch.between(self.low, self.high)
+        counted = values.mapped(work) if work else values
         # Together, for the sake of huge pages: small ones cost more than the sums.
         added = np.full((1 if work else 2, self.size), 0.0)
         missing = np.full((1, self.size), 0, dtype=np.int32)
-        all_read = add_up(counted, self.cell_as_read, added, missing[0])
+        if isinstance(counted, RunStretch):
+            runs = counted.begin, counted.value, counted.end
+            all_read = add_runs_up(runs, *self._blocks, added, missing[0])
+        else:
+            all_read = add_up(counted.values, self.cell_as_read, added, missing[0])
         sums = self._by_gpu(added)
         count = self.row_count if all_read else self.row_count - self._by_gpu(missing)[0]
         return HourlySums(sums[0], _NONE if work else sums[1], count)
@@ -181,9 +188,14 @@ class HourlyGrid:
         """One more than the last row, of the columns as read, that belongs to the records."""
         return self.low + len(self.cell_as_read)
 
-    def columns_as_read(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the stretch of a column that `cell_as_read` is about."""
-        return self.records.stretch(name, self.low, self.high).values
+    @cached_property
+    def _blocks(self) -> tuple[IntArray, IntArray]:
+        """Where rows of one cell begin that were read one after another, and the cell of each.
+
+        One more at the end begins after the last row.
+        """
+        begin = run_begins(self.cell_as_read)
+        return np.append(begin, len(self.cell_as_read)) + self.low, self.cell_as_read[begin]
 
     def group_of(self, name: str) -> CountArray:
         """Return the number of the text that each cell's first row has, shape (n_gpus, n_hours).

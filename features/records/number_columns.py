@@ -10,7 +10,14 @@ import pyarrow.compute as pc
 from forewarn.features.compiled import compiled
 from forewarn.features.records.text_columns import is_text, text_of, without_dictionary
 
-__all__ = ["dates_into", "leave_out_no_codes", "numbers_into", "numbers_of_column", "odd_states"]
+__all__ = [
+    "as_single",
+    "dates_into",
+    "leave_out_no_codes",
+    "numbers_into",
+    "numbers_of_column",
+    "odd_states",
+]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
 # near them, and one such reading would swallow the digits of all that is added up with it.
@@ -50,6 +57,13 @@ def numbers_into(room: Number, column: pa.ChunkedArray) -> int:
         nulls += _put(values, bits, chunk.offset, _BLANK[room.dtype], part)
         start += len(chunk)
     return nulls
+
+
+def as_single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """Return what `numbers_into` would have put into a room of float32."""
+    single = values.astype(np.float32)
+    single[~(np.abs(single) < _BLANK[single.dtype])] = np.nan
+    return single
 
 
 @compiled

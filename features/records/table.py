@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from forewarn.features.errors import InputError
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.runs import Runs
+from forewarn.features.records.stretches import RowStretch, RunStretch, Stretch
 from forewarn.features.time_units import DAY, HOUR
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "NumberColumns",
     "Records",
     "RecordsError",
-    "Stretch",
     "TextColumn",
 ]
 
@@ -109,13 +109,6 @@ class TextColumn:
     runs: Runs
 
 
-class Stretch(NamedTuple):
-    """The values of a column in rows as read, from `low` on; shape (n,), float32."""
-
-    low: int
-    values: FloatArray
-
-
 class NumberColumns(Protocol):
     """Columns of numbers, each of which is read when it is asked for."""
 
@@ -136,6 +129,10 @@ class NumberColumns(Protocol):
         """
         ...
 
+    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
+        """Return the same run after run; None where it is better read row by row."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoNumbers:
@@ -145,6 +142,10 @@ class NoNumbers:
     at_once: int = 1
 
     def read(self, name: str, low: int, high: int) -> FloatArray:
+        """Refuse whatever is asked for."""
+        raise KeyError(f"{name}: rows {low} to {high}")
+
+    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
         """Refuse whatever is asked for."""
         raise KeyError(f"{name}: rows {low} to {high}")
 
@@ -272,19 +273,20 @@ class Records:
 
         What a counter gained where a life begins is not known: NaN.
         """
-        values = self.columns.read(name, low, high)
+        stretch: Stretch | None = self.columns.runs(name, low, high)
+        if stretch is None:
+            stretch = RowStretch(low, self.columns.read(name, low, high))
         first, last = np.searchsorted(self.reborn, [low, high])
         if name in self.counters and first < last:
-            values = values if values.flags.writeable else values.copy()
-            values[self.reborn[first:last] - low] = np.nan
-        return Stretch(low, values)
+            stretch = stretch.without(self.reborn[first:last])
+        return stretch
 
     def taken(self, name: str, stretch: Stretch, rows: IntArray, as_read: IntArray) -> FloatArray:
         """Return the numbers of a column at `rows` from a stretch that holds them.
 
         `as_read` is `order[rows]`, for those who ask for many columns at the same rows.
         """
-        values = stretch.values[as_read - stretch.low if stretch.low else as_read]
+        values = stretch.at(as_read)
         if name in self.counters or name in self.events:
             values[self.filled[rows]] = 0
         return values

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import HOUR, Nanoseconds
@@ -56,8 +57,8 @@ class CodeEvents:
     ) -> CodeEvents:
         """Find the events of the last `span` of each GPU's life before its instance ends."""
         records = timeline.records
-        low, codes = records.stretch(name, *records.extent)
-        happened = _rows_with_code(records, codes, low)
+        codes = records.stretch(name, *records.extent)
+        happened = _rows_with_code(records, codes)
         happened = happened[timeline.alive[happened] & ~records.filled[happened]]
         instance_of = np.full(len(records.serials), -1, dtype=np.int64)
         instance_of[instances.gpu] = np.arange(len(instances))
@@ -66,7 +67,7 @@ class CodeEvents:
         time = records.time[happened]
         begin = np.maximum(timeline.life_start(instances.row), instances.end - span)
         near = (time > begin[row]) & (time <= instances.end[row])
-        code = codes[records.order[happened[near]] - low]
+        code = codes.at(records.order[happened[near]])
         return cls(len(instances), row[near], code, time[near], instances.end)
 
     @classmethod
@@ -115,12 +116,10 @@ class CodeEvents:
         return sorted((time, int(code)) for time, code in pairs)
 
 
-def _rows_with_code(
-    records: Records, codes: npt.NDArray[np.float32], low: int
-) -> npt.NDArray[np.int64]:
-    """Return the rows whose code, in rows as read from `low` on, is not 0; part after part."""
+def _rows_with_code(records: Records, codes: Stretch) -> npt.NDArray[np.int64]:
+    """Return the rows whose code is not 0, part after part."""
     parts = [np.zeros(0, dtype=np.int64)]
     for first in range(0, len(records), _ROWS_AT_ONCE):
-        as_read = records.order[first : first + _ROWS_AT_ONCE] - low
-        parts.append(first + np.flatnonzero(codes[as_read] > 0))
+        as_read = records.order[first : first + _ROWS_AT_ONCE]
+        parts.append(first + np.flatnonzero(codes.at(as_read) > 0))
     return np.concatenate(parts)

@@ -11,6 +11,8 @@ from forewarn.features.records.slices import FINEST
 
 __all__ = [
     "COMPACTED",
+    "NUMBERS",
+    "RUNS",
     "CompactedForm",
     "SourceStamp",
     "compacted_name",
@@ -24,7 +26,9 @@ __all__ = [
 COMPACTED = "00-compacted.parquet"
 _KEY = b"forewarn.compacted"
 _VERSION = 1
-_RUNS = f"_{COMPACTED.removesuffix('.parquet')}-"  # no reader takes it for a file of records
+RUNS, NUMBERS = ".runs", ".numbers"
+"""The ends of the names of what lies beside a compacted file."""
+_BESIDE = f"_{COMPACTED.removesuffix('.parquet')}-"  # no reader takes it for a file of records
 
 
 def is_compacted_name(name: str) -> bool:
@@ -103,17 +107,17 @@ class CompactedForm:
         return [number for number, (low, high) in pairs if low < last and first < high]
 
 
-def runs_name(sources: Sequence[SourceStamp], n_bytes: int) -> str:
+def runs_name(sources: Sequence[SourceStamp], n_bytes: int, suffix: str = RUNS) -> str:
     """Return the name of the runs of a compacted file, made of these sources and of that size.
 
     It is no other file's: what is beside a file that has taken its place is not read.
     """
-    return f"{_RUNS}{_digest([*map(astuple, sources), n_bytes])}.runs"
+    return f"{_BESIDE}{_digest([*map(astuple, sources), n_bytes])}{suffix}"
 
 
 def is_runs_name(name: str) -> bool:
     """Tell whether a file holds the runs of a compacted one."""
-    return name.startswith(_RUNS) and name.endswith(".runs")
+    return name.startswith(_BESIDE) and name.endswith((RUNS, NUMBERS))
 
 
 def compacted_name(sources: Sequence[SourceStamp]) -> str:

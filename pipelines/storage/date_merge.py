@@ -26,6 +26,7 @@ from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
 from forewarn.pipelines.storage.divided_rows import DividedRows
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.merged_schema import MergedSchema
+from forewarn.pipelines.storage.numbers_builder import NumbersBuilder
 from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 
@@ -132,7 +133,9 @@ def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.in
     return numbers
 
 
-def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
+def merge_date(
+    sources: Sequence[ParquetSource], out: Path, numbers: NumbersBuilder | None = None
+) -> MergeCounts:
     """Write all rows of the files of one date as one compacted file.
 
     Where the rows are many they are divided into ranges of slices on the disk of `out`, and each
@@ -143,6 +146,8 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     sources : sequence of ParquetSource
         In the order of their names: of two rows of one GPU and time the later one stays.
     out : Path
+    numbers : NumbersBuilder, optional
+        Filled in.
 
     Raises
     ------
@@ -170,7 +175,7 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
             doubled += rows.doubled
             written += len(rows.slices)
             ranges = [r for r in slice_ranges(n_ranges) if first <= r[0] < last]
-            for span, table in one_ahead(_row_groups(rows, ranges, schema)):
+            for span, table in one_ahead(_row_groups(rows, ranges, schema, numbers)):
                 writer.write_table(table, row_group_size=len(table))
                 slices.append(span)
         form = CompactedForm(tuple(slices), tuple(map(stamp_of_source, sources)))
@@ -245,7 +250,10 @@ def _batches(
 
 
 def _row_groups(
-    rows: _Rows, ranges: Sequence[tuple[int, int]], schema: MergedSchema
+    rows: _Rows,
+    ranges: Sequence[tuple[int, int]],
+    schema: MergedSchema,
+    numbers: NumbersBuilder | None,
 ) -> Iterator[tuple[tuple[int, int], pa.Table]]:
     """Yield the rows of each range of slices; many of them in several parts."""
     for low, high in ranges:
@@ -253,4 +261,7 @@ def _row_groups(
         for part in range(start, end, _ROWS_PER_GROUP):
             n = min(_ROWS_PER_GROUP, end - part)
             arrays = [with_fewest_texts(column.slice(part, n)) for column in rows.columns]
-            yield (low, high), pa.Table.from_arrays(arrays, schema=schema.working_schema)
+            table = pa.Table.from_arrays(arrays, schema=schema.working_schema)
+            if numbers is not None:
+                numbers.add(table, table.schema)
+            yield (low, high), table

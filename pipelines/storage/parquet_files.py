@@ -15,15 +15,19 @@ import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.key_runs import KeyRuns
+from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import (
+    NUMBERS,
+    RUNS,
     CompactedForm,
     is_compacted_name,
     runs_name,
 )
 from forewarn.pipelines.storage.file_columns import FileColumns, no_parquet, rows_of_each_group
+from forewarn.pipelines.storage.numbers_index import NumbersIndex
 from forewarn.pipelines.storage.regular_files import require_regular
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import (
@@ -183,6 +187,7 @@ class ParquetSource:
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
         self._runs: tuple[RunsTable | None] | None = None
+        self._numbers: NumbersIndex | None = None
 
     @property
     def _head(self) -> _Head:
@@ -226,12 +231,11 @@ class ParquetSource:
         """What a compacted file says of itself."""
         return self._head.form
 
-    @property
-    def runs_path(self) -> Location | None:
-        """Where the runs of a compacted file are, if there are any."""
+    def beside(self, suffix: str) -> Location | None:
+        """Return where the runs of a compacted file are, if there are any."""
         if self.form is None:
             return None
-        return self.path.parent / runs_name(self.form.sources, self.stamp.size)
+        return self.path.parent / runs_name(self.form.sources, self.stamp.size, suffix)
 
     def runs(
         self, row_groups: Sequence[int] | None = None, *, with_texts: bool = True
@@ -250,17 +254,27 @@ class ParquetSource:
         self._runs = None
 
     def _read_runs(self, *, with_texts: bool) -> RunsTable | None:
-        path = self.runs_path
-        if path is None:
-            return None
-        try:
-            with pq.ParquetFile(_content(path)) as file:
-                rows = rows_of_each_group(self.metadata)
-                return RunsTable.of(file, str(path), rows, with_texts=with_texts)
-        except FileNotFoundError:
-            return None
-        except (pa.ArrowInvalid, OSError) as error:
-            raise no_parquet(path, error) from None
+        path = self.beside(RUNS)
+
+        def read(file: pq.ParquetFile) -> RunsTable | None:
+            rows = rows_of_each_group(self.metadata)
+            return RunsTable.of(file, str(path), rows, with_texts=with_texts)
+
+        return _work_if_there(path, read)
+
+    def number_runs(self, row_groups: Sequence[int] | None = None) -> dict[str, NumberRuns]:
+        """Return the runs of some row groups of the columns of numbers that hardly change.
+
+        They are read anew each time.
+        """
+        path, index = self.beside(NUMBERS), self._numbers
+
+        def read(file: pq.ParquetFile) -> dict[str, NumberRuns]:
+            rows = rows_of_each_group(self.metadata)
+            self._numbers = index or NumbersIndex.of(str(path), file.metadata, rows)
+            return self._numbers.read(file, row_groups)
+
+        return _work_if_there(path, read, index and index.metadata) or {}
 
     def hold(self) -> None:
         """Open the file now, and keep it open."""
@@ -314,6 +328,23 @@ class ParquetSource:
         """Open the columns, of some row groups or of all; as `opened`."""
         with self.opened() as file:
             yield FileColumns(self.path, file, self.schema, row_groups, self._lock)
+
+
+def _work_if_there(
+    path: Location | None,
+    work: Callable[[pq.ParquetFile], _Result],
+    metadata: pq.FileMetaData | None = None,
+) -> _Result | None:
+    """Return what `work` makes of a file whose metadata may be known; None where there is none."""
+    if path is None:
+        return None
+    try:
+        with pq.ParquetFile(_content(path), metadata=metadata) as file:
+            return work(file)
+    except FileNotFoundError:
+        return None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise no_parquet(path, error) from None
 
 
 def work_on_columns(path: Location, work: Callable[[Columns], _Result]) -> _Result:

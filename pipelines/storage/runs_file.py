@@ -26,24 +26,29 @@ from forewarn.features.records.table import (
 from forewarn.features.records.text_columns import is_text
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.compacted_form import is_runs_name
+from forewarn.pipelines.storage.compacted_form import NUMBERS, RUNS, is_runs_name
 from forewarn.pipelines.storage.leftovers import scratch_folder
+from forewarn.pipelines.storage.numbers_builder import NumbersBuilder
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError
-from forewarn.pipelines.storage.runs_table import ROWS, STEP, runs_table
+from forewarn.pipelines.storage.runs_table import FEWEST_PER_RUN, ROWS, STEP, runs_table
 
 __all__ = ["keep_runs"]
 
-_FEWEST_PER_RUN = 8  # rows on average: else reading runs spares nothing
 
-
-def keep_runs(path: Location) -> None:
+def keep_runs(path: Location, made: tuple[str, NumbersBuilder] | None = None) -> None:
     """See to it that the runs of a compacted file lie beside it, and those of no other one.
 
     Where runs cannot stand for its rows the file is empty: a row without serial or time, a state
     that is neither 0 nor 1, or values that change too often.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+    made : tuple of (str, NumbersBuilder), optional
+        Runs of numbers, and their name if the file is still the one that they are of.
 
     Raises
     ------
@@ -51,32 +56,47 @@ def keep_runs(path: Location) -> None:
         If the compacted file cannot be read.
     """
     source = ParquetSource(path)
-    runs = source.runs_path
-    if runs is None:
+    runs, numbers = source.beside(RUNS), source.beside(NUMBERS)
+    if runs is None or numbers is None:
         return
     if not runs.exists():
-        _write(runs_table(_parts(source)), runs)
+        _write([runs_table(_parts(source))], runs)
+    if not numbers.exists():
+        gathered = made[1] if made and made[0] == numbers.name else _numbers(source)
+        _write(gathered.tables(), numbers)
     for other in _runs_in(runs.parent):
-        if other.name != runs.name:
+        if other.name not in (runs.name, numbers.name):
             other.unlink(missing_ok=True)
 
 
-def _write(runs: pa.Table, path: Location) -> None:
+def _numbers(source: ParquetSource) -> NumbersBuilder:
+    builder = NumbersBuilder()
+    for group in range(source.metadata.num_row_groups):
+        with source.columns([group]) as columns:
+            builder.add(columns, source.schema)
+    return builder
+
+
+def _write(groups: Sequence[pa.Table], path: Location) -> None:
+    """Write each table as a row group."""
     if isinstance(path, RemotePath):
         with scratch_folder() as scratch:
-            _write(runs, scratch / path.name)
+            _write(groups, scratch / path.name)
             path.put(scratch / path.name)
         return
-    with replacing(path) as out:
-        n_rows = max(1, len(runs))
-        pq.write_table(runs, arrow_path(out), compression="zstd", row_group_size=n_rows)
+    with (
+        replacing(path) as out,
+        pq.ParquetWriter(arrow_path(out), groups[0].schema, compression="zstd") as writer,
+    ):
+        for group in groups:
+            writer.write_table(group, row_group_size=max(1, len(group)))
 
 
 def _runs_in(partition: Location) -> list[Location]:
     if isinstance(partition, RemotePath):
         paths: list[Location] = [*partition.children()]
     else:
-        paths = [*paths_like(partition, "*.runs")]
+        paths = [*paths_like(partition, "_*")]
     return [path for path in paths if is_runs_name(path.name)]
 
 
@@ -145,7 +165,7 @@ class _Rows(NamedTuple):
 
 
 def _most_runs(n_rows: int) -> int:
-    return -(-n_rows // _FEWEST_PER_RUN)
+    return -(-n_rows // FEWEST_PER_RUN)
 
 
 def _changes(columns: Sequence[npt.NDArray[np.generic]]) -> BoolArray:

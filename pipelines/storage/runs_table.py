@@ -22,12 +22,23 @@ from forewarn.features.records.table import (
 )
 from forewarn.features.records.text_columns import array_of, text_of
 
-__all__ = ["ROWS", "STEP", "RunsTable", "runs_table"]
+__all__ = ["FEWEST_PER_RUN", "ROWS", "STEP", "RunsTable", "other_runs", "runs_table"]
+
+FEWEST_PER_RUN = 8
+"""Rows on average: else reading runs spares nothing."""
 
 ROWS, STEP = "forewarn.rows", "forewarn.step"
 _KEYS = (SERIAL, TIMESTAMP, FAILURE, ROWS, STEP)
 # In the metadata: the first run of each row group, and last their number.
 _GROUPS = "forewarn.runs"
+
+
+def other_runs(file: str) -> RecordsError:
+    """Return the line that says which file of runs does not fit its records."""
+    return RecordsError(
+        f"{file}: holds other runs than those of the records beside it, expected what "
+        "`forewarn compact` writes. Delete it: it is made anew."
+    )
 
 
 def runs_table(parts: Sequence[KeyRuns]) -> pa.Table:
@@ -94,10 +105,7 @@ class RunsTable:
                 return cls(runs, begin)
         except (KeyError, IndexError, TypeError, ValueError):
             pass
-        raise RecordsError(
-            f"{name}: holds other runs than those of the records beside it, expected what "
-            "`forewarn compact` writes. Delete it: it is made anew."
-        )
+        raise other_runs(name)
 
     def part(self, groups: Sequence[int] | None) -> KeyRuns:
         """Return the runs of some row groups that follow one another; None stands for all."""

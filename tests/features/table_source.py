@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
+from forewarn.features.records.number_runs import NumberRuns
 
 __all__ = ["TableSource"]
 
@@ -32,3 +33,6 @@ class TableSource:
 
     def runs(self, **_: bool) -> None:
         return None
+
+    def number_runs(self) -> dict[str, NumberRuns]:
+        return {}

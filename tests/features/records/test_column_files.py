@@ -23,6 +23,8 @@ from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import Columns
+from forewarn.features.records.number_columns import numbers_into
+from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.table import FeatureKinds, FloatArray, NumberColumns, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -104,6 +106,9 @@ class _Watched:
         self.most = max(self.most, self.alive)
         weakref.finalize(values, self._gone)
         return values
+
+    def runs(self, *_: Any) -> None:
+        return None
 
     def _gone(self) -> None:
         self.alive -= 1
@@ -188,6 +193,75 @@ def test_a_stretch_is_that_of_the_whole_column(
     for name in columns.names:
         whole = columns.read(name, 0, len(listed))
         assert columns.read(name, low, high).tobytes() == whole[low:high].tobytes()
+
+
+@dataclass(frozen=True)
+class _WithRuns(TableSource):
+    """A table whose runs of numbers are known, of columns that change often, too."""
+
+    def number_runs(self) -> dict[str, NumberRuns]:
+        runs = {}
+        for name in (*KINDS.float, *KINDS.counter, *KINDS.binary, *KINDS.code):
+            values = np.empty(len(self.table))
+            numbers_into(values, self.table[name])
+            runs[name] = NumberRuns.of(values)
+        return runs
+
+
+def _with_runs(table: Any, parts: list[list[dict[str, Any]]], known: list[bool]) -> Records:
+    """Return records of files of which the runs of some are known."""
+    kinds = [_WithRuns if runs else TableSource for runs in known]
+    sources = [
+        kind(str(number), table(part))
+        for number, (kind, part) in enumerate(zip(kinds, parts, strict=True))
+    ]
+    query = RecordsQuery("t", KINDS, Nanoseconds(10 * MINUTE), ("machine_id", "slot"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_files, "_KEPT_BYTES", 0)
+        return assemble(sources, query)
+
+
+KNOWN = st.lists(st.booleans(), min_size=3, max_size=3).filter(lambda known: sum(known) > 1)
+
+
+@settings(max_examples=30)
+@given(ends=st.tuples(st.integers(0, 400), st.integers(0, 400)), known=KNOWN)
+def test_runs_of_a_stretch_hold_what_its_rows_hold(
+    rows: Rows, table: Any, ends: tuple[int, int], known: list[bool]
+) -> None:
+    listed = fleet_rows(rows)
+    columns = _with_runs(table, [listed[:130], listed[130:280], listed[280:]], known).columns
+    low, high = sorted(ends)
+    for name in columns.names:
+        runs = columns.runs(name, low, high)
+        assert (runs is None) == (low == high)
+        if runs is not None:
+            values = columns.read(name, low, high)
+            assert runs.at(np.arange(low, high)).tobytes() == values.tobytes()
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**16), known=KNOWN, late=st.booleans())
+def test_what_is_measured_of_runs_has_the_same_bytes(
+    assembled: Make, rows: Rows, table: Any, seed: int, known: list[bool], late: bool
+) -> None:
+    listed = fleet_rows(rows, seed % 3)
+    parts = [listed[:150], listed[150:300], listed[300:]]
+    kept = assembled(*parts, kinds=KINDS, texts=("machine_id", "slot"))
+    if late:  # then rows do not come by time
+        parts = [listed[::2], listed[1::4], listed[3::4]]
+    read = _with_runs(table, parts, known)
+    assert (read.columns.runs("xid", 0, 9) is None) == late
+    assert _measured(read) == _measured(kept)
+
+
+def test_a_column_is_read_row_by_row_where_the_runs_of_few_rows_are_known(
+    rows: Rows, table: Any
+) -> None:
+    listed = fleet_rows(rows)
+    parts = [listed[:100], listed[100:]]
+    assert _with_runs(table, parts, [True, False]).columns.runs("xid", 0, 9) is None
+    assert _with_runs(table, parts, [False, True]).columns.runs("xid", 0, 9) is not None
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,9 @@ def write(folder: Path, name: str, rows: list[Row], date: dt.date = FIRST) -> No
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def runs_in(folder: Path, date: dt.date = FIRST) -> list[Path]:
-    return [path for path in (folder / f"date={date}").iterdir() if is_runs_name(path.name)]
+def runs_in(folder: Path, suffix: str = ".runs") -> list[Path]:
+    paths = (folder / f"date={FIRST}").iterdir()
+    return [path for path in paths if is_runs_name(path.name) and path.suffix == suffix]
 
 
 def runs_of(folder: Path) -> KeyRuns | None:
@@ -182,8 +183,9 @@ def test_a_late_batch_has_its_runs_after_the_next_compacting(tmp_path: Path) -> 
     assert cells(known(tmp_path)) == without_runs(tmp_path)
 
 
-def test_runs_that_are_missing_are_made_by_the_next_compacting(tmp_path: Path) -> None:
-    (path,) = runs_in(steady(tmp_path))
+@pytest.mark.parametrize("suffix", [".runs", ".numbers"])
+def test_runs_that_are_missing_are_made_by_the_next_compacting(tmp_path: Path, suffix: str) -> None:
+    (path,) = runs_in(steady(tmp_path), suffix)
     before = path.read_bytes()
     path.unlink()
     assert compact_date(tmp_path, FIRST).state == "compact"

@@ -18,6 +18,7 @@ from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.slices import FINEST, slice_of
+from forewarn.features.records.stretches import RunStretch
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Fleet, FleetSlice
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
@@ -42,9 +43,9 @@ N_GPUS, N_HOURS = 30, 96
 SERIALS = [f"S{number:02d}" for number in range(N_GPUS)]
 KINDS = FeatureKinds(
     categorical=("gpu_type",),
-    float=("temperature", "power"),
-    counter=("errors",),
-    code=("xid",),
+    float=("temperature", "power", "limit"),
+    counter=("errors", "replays"),
+    code=("xid", "seldom"),
     date=("expires",),
 )
 PLAN = Plan(
@@ -91,6 +92,9 @@ def fleet_rows() -> pd.DataFrame:
             "errors": rng.poisson(0.5, n).cumsum(),
             "rows_remapped": ((gpu % 6 == 1) & (hour > 45)).cumsum(),
             "xid": rng.choice([0, 0, 0, 13, 48, 79], n),
+            "limit": np.where(hour < 60, 0.1 * (gpu % 3), np.where(gpu % 4, 0.7, np.nan)),
+            "replays": (3 * (hour >= 30) + (hour >= 62)) * (gpu % 3),
+            "seldom": pd.array(np.where((gpu % 7 == 1) & (hour == 55), 31, 0), "Int16"),
             "expires": np.where(gpu % 2 == 0, "2026-03-01", "2027-01-01"),
         }
     )
@@ -170,6 +174,20 @@ def test_a_training_set_has_the_same_bytes_in_any_number_of_slices(
     # 30 GPUs do not lie in each of 64 slices.
     assert fleet.n_slices == len(set(slice_of(SERIALS, n_slices).tolist()))
     assert bytes_of(*trained_on(fleet, fleet.instances)) == as_a_whole
+
+
+@pytest.mark.parametrize("form", ["landed", "compacted"])
+def test_columns_that_hardly_change_are_read_as_runs_of_compacted_dates(
+    folders: dict[str, Path], form: str
+) -> None:
+    runs: dict[str, bool] = {}
+    for part in fleet_of(folders[form], 5).slices():
+        records = part.timeline.records
+        for name in ("limit", "replays", "seldom", "temperature", "xid"):
+            runs[name] = isinstance(records.stretch(name, *records.extent), RunStretch)
+    assert {name for name, is_run in runs.items() if is_run} == (
+        {"limit", "replays", "seldom"} if form == "compacted" else set()
+    )
 
 
 def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_alone(

@@ -1,0 +1,169 @@
+"""Columns of numbers that hardly change, as runs: rows one after another that hold one value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.features.records.number_columns import as_single
+from forewarn.features.records.stretches import RunStretch
+
+__all__ = ["KeySegments", "NumberRuns", "run_begins"]
+
+IntArray = npt.NDArray[np.int64]
+CodeArray = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+DoubleArray = npt.NDArray[np.float64]
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+
+def run_begins(values: npt.NDArray[_Kind]) -> IntArray:
+    """Return the first row of each run of equal integers, bools or texts of bits.
+
+    Examples
+    --------
+    >>> run_begins(np.array([5, 5, 7, 5])).tolist()
+    [0, 2, 3]
+    """
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.concatenate([np.zeros(min(1, len(values)), dtype=np.int64), changes])
+
+
+class NumberRuns(NamedTuple):
+    """A column of some rows that follow one another; NaN is null.
+
+    Attributes
+    ----------
+    value : ndarray of shape (n_runs,), float64
+    n_rows : ndarray of shape (n_runs,), int32
+        At least 1.
+    """
+
+    value: DoubleArray
+    n_rows: CodeArray
+
+    @classmethod
+    def of(cls, values: DoubleArray) -> NumberRuns:
+        """Find the runs of values that are the same to the last bit.
+
+        Examples
+        --------
+        >>> runs = NumberRuns.of(np.array([1.0, 1.0, 0.0, -0.0]))
+        >>> runs.value.tolist(), runs.n_rows.tolist()
+        ([1.0, 0.0, -0.0], [2, 1, 1])
+        """
+        begin = run_begins(values.view(np.int64))
+        return cls(values[begin], np.diff(np.append(begin, len(values))).astype(np.int32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[NumberRuns]) -> NumberRuns:
+        """Return the runs of all parts, one part after another."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def single(self) -> NumberRuns:
+        """Return the values as if they had been read as float32."""
+        return self._replace(value=as_single(self.value).astype(np.float64))
+
+    def missing(self, counted: BoolArray) -> int:
+        """Count the values that are missing in rows that count, shape (n_rows,)."""
+        return _count_missing(self.value, self.n_rows, counted)
+
+    def stretch(self, low: int) -> RunStretch:
+        """Return them as those of rows as read from `low` on."""
+        begin, end = self._begin(low)
+        return RunStretch(begin, self.value.astype(np.float32), end)
+
+    def gains(self, segments: KeySegments) -> RunStretch:
+        """Return what a counter gained since the record before (`add_increases`).
+
+        They are those of all rows from 0 on.
+        """
+        begin, end = self._begin(0)
+        most = 2 * (len(begin) + len(segments.begin))
+        gained_at, gained = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.float32)
+        before = np.full(segments.n_gpus, np.nan)
+        runs = begin, self.value, end
+        n = _find_gains(runs, segments.begin, segments.gpu, before, gained_at, gained)
+        return RunStretch(gained_at[:n].copy(), gained[:n].copy(), end)
+
+    def _begin(self, low: int) -> tuple[IntArray, int]:
+        """Return the first row of each run, and one more than the last row."""
+        ends = low + np.cumsum(self.n_rows, dtype=np.int64)
+        return ends - self.n_rows, int(ends[-1]) if len(ends) else low
+
+
+class KeySegments(NamedTuple):
+    """Rows one after another that are of one GPU and all count, or do not.
+
+    Attributes
+    ----------
+    begin : ndarray of shape (n,), int64
+        First row of each.
+    gpu : ndarray of shape (n,), int32
+        -1 where the rows do not count.
+    n_gpus : int
+    """
+
+    begin: IntArray
+    gpu: CodeArray
+    n_gpus: int
+
+    @classmethod
+    def of(cls, gpu: CodeArray, counted: BoolArray, n_gpus: int) -> KeySegments:
+        """Find them among rows as read, shape (n,)."""
+        owner = np.where(counted, gpu, np.int32(-1))
+        begin = run_begins(owner)
+        return cls(begin, owner[begin], n_gpus)
+
+
+@compiled
+def _count_missing(value: DoubleArray, n_rows: CodeArray, counted: BoolArray) -> int:
+    missing = end = 0
+    for run in range(len(value)):
+        begin, end = end, end + n_rows[run]
+        if np.isnan(value[run]):
+            for row in range(begin, end):
+                missing += counted[row]
+    return missing
+
+
+@compiled
+def _find_gains(
+    runs: tuple[IntArray, DoubleArray, int],
+    segment: IntArray,
+    gpu: CodeArray,
+    before: DoubleArray,
+    begin: IntArray,
+    gained: FloatArray,
+) -> int:
+    """Go along runs and segments together; put what begins where into two arrays, count it.
+
+    Within a run a counter gains nothing: only its first row of each segment can have.
+    """
+    first, value, end = runs
+    n = run = number = 0
+    row = 0
+    while row < end:
+        run_end = first[run + 1] if run + 1 < len(first) else end
+        segment_end = segment[number + 1] if number + 1 < len(segment) else end
+        owner = gpu[number]
+        more, rest = np.nan, np.nan
+        if owner >= 0:
+            more, rest = value[run] - before[owner], value[run] - value[run]
+            more = value[run] if more < 0 else more
+            before[owner] = value[run]
+        begin[n], gained[n] = row, more
+        n += 1
+        stop = min(run_end, segment_end)
+        if row + 1 < stop:
+            begin[n], gained[n] = row + 1, rest
+            n += 1
+        run += stop == run_end
+        number += stop == segment_end
+        row = stop
+    return n

@@ -1,0 +1,127 @@
+"""The values of a column of numbers in a stretch of rows as read: row by row, or run by run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+
+__all__ = ["RowStretch", "RunStretch", "Stretch"]
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class RowStretch:
+    """The values of rows as read from `low` on, shape (n,), float32."""
+
+    low: int
+    values: FloatArray
+
+    def between(self, low: int, high: int) -> RowStretch:
+        """Return the rows [low, high)."""
+        return RowStretch(low, self.values[low - self.low : high - self.low])
+
+    def mapped(self, work: Callable[[FloatArray], FloatArray]) -> RowStretch:
+        """Return what `work` makes of each value by itself."""
+        return replace(self, values=work(self.values))
+
+    def at(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+        """Return the values of rows as read, of any shape."""
+        values: FloatArray = self.values[rows - self.low if self.low else rows]
+        return values
+
+    def rows_not_zero(self) -> IntArray:
+        """Return the rows as read whose value is not 0."""
+        return np.flatnonzero(self.values != 0) + self.low
+
+    def without(self, rows: IntArray) -> RowStretch:
+        """Return the same with NaN at some rows as read; a copy if it may not be written to."""
+        values = self.values if self.values.flags.writeable else self.values.copy()
+        values[rows - self.low] = np.nan
+        return replace(self, values=values)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStretch:
+    """The values of a column in rows as read, run after run.
+
+    Attributes
+    ----------
+    begin : ndarray of shape (n_runs,), int64
+        First row of each.
+    value : ndarray of shape (n_runs,), float32
+    end : int
+        One more than the last row.
+    """
+
+    begin: IntArray
+    value: FloatArray
+    end: int
+
+    def between(self, low: int, high: int) -> RunStretch:
+        """Return the rows [low, high)."""
+        if low >= high:
+            return RunStretch(self.begin[:0], self.value[:0], low)
+        first = int(np.searchsorted(self.begin, low, side="right")) - 1
+        last = int(np.searchsorted(self.begin, high))
+        return RunStretch(np.maximum(self.begin[first:last], low), self.value[first:last], high)
+
+    def mapped(self, work: Callable[[FloatArray], FloatArray]) -> RunStretch:
+        """Return what `work` makes of each value by itself."""
+        return replace(self, value=work(self.value))
+
+    def at(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+        """Return the values of rows as read, of any shape; it is quick where they rise."""
+        values = np.empty(rows.shape, dtype=np.float32)
+        _look_up(self.begin, self.value, self.end, rows.reshape(-1), values.reshape(-1))
+        return values
+
+    def rows_not_zero(self) -> IntArray:
+        """Return the rows as read whose value is not 0."""
+        runs = np.flatnonzero(self.value != 0)
+        begin, n_rows = self.begin[runs], np.diff(np.append(self.begin, self.end))[runs]
+        before = np.cumsum(n_rows) - n_rows
+        return np.repeat(begin - before, n_rows) + np.arange(n_rows.sum())
+
+    def without(self, rows: IntArray) -> RunStretch:
+        """Return the same with NaN at some rows as read, which rise."""
+        row = np.unique(np.concatenate([rows, (rows + 1)[rows + 1 < self.end]]))
+        new = np.where(np.isin(row, rows), np.float32(np.nan), self.at(row))
+        run = np.searchsorted(self.begin, row)
+        begins = np.append(self.begin, self.end)[run] == row
+        value = self.value.copy()
+        value[run[begins]] = new[begins]
+        more = run[~begins], row[~begins], new[~begins]
+        begin, value = np.insert(self.begin, *more[:2]), np.insert(value, more[0], more[2])
+        return RunStretch(begin, value, self.end)
+
+
+Stretch = RowStretch | RunStretch
+
+
+@compiled
+def _look_up(
+    begin: IntArray,
+    value: FloatArray,
+    end: int,
+    rows: npt.NDArray[np.integer],
+    values: FloatArray,
+) -> None:
+    low, high, run = 0, -1, 0  # no row lies in there
+    for i in range(len(rows)):
+        row = rows[i]
+        if not low <= row < high:
+            if row == high and run + 1 < len(begin):
+                run += 1
+            else:
+                run = np.searchsorted(begin, row, side="right") - 1
+            low = begin[run]
+            high = begin[run + 1] if run + 1 < len(begin) else end
+        values[i] = value[run]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.records.cells import add_runs_up, add_up
+from forewarn.features.records.number_runs import run_begins
+
+VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.1, 1e7, 16777213.0, 1e-3, np.nan])
+LENGTHS = st.one_of(st.integers(1, 5), st.integers(30, 70))
+RUNS = st.lists(st.tuples(VALUES, LENGTHS), min_size=1, max_size=12)
+CELLS = st.lists(st.tuples(st.integers(-1, 3), LENGTHS), min_size=1, max_size=12)
+
+
+@given(RUNS, CELLS, st.sampled_from([1, 2]))
+def test_runs_add_up_to_the_same_bits_as_rows(
+    runs: list[tuple[float, int]], cells: list[tuple[int, int]], n_sums: int
+) -> None:
+    cell = np.repeat([c[0] for c in cells], [c[1] for c in cells]).astype(np.int64)
+    n_rows = np.array([r[1] for r in runs])
+    value = np.array([r[0] for r in runs], dtype=np.float32)
+    ends = np.minimum(np.cumsum(n_rows), len(cell))
+    ends[-1] = len(cell)
+    begin = np.append(0, ends[:-1])
+    begin, value = begin[begin < ends], value[begin < ends]
+    rows = np.repeat(value, np.diff(np.append(begin, len(cell))))
+    by_row, by_run = np.zeros((n_sums, 4)), np.zeros((n_sums, 4))
+    missing_rows, missing_runs = np.zeros(4, dtype=np.int32), np.zeros(4, dtype=np.int32)
+    low, block = 100, run_begins(cell)
+    all_read = add_runs_up(
+        (begin + low, value, len(cell) + low),
+        np.append(block, len(cell)) + low,
+        cell[block],
+        by_run,
+        missing_runs,
+    )
+    assert all_read == add_up(rows, cell, by_row, missing_rows)
+    assert by_run.tobytes() == by_row.tobytes()
+    assert missing_runs.tolist() == missing_rows.tolist()
+
+
+def test_a_run_over_two_cells_counts_in_both() -> None:
+    added, missing = np.zeros((2, 2)), np.zeros(2, dtype=np.int32)
+    runs = np.array([0, 5]), np.array([3.0, np.nan], dtype=np.float32), 6
+    block, cell = np.array([0, 2, 3, 6]), np.array([0, -1, 1])
+    assert not add_runs_up(runs, block, cell, added, missing)
+    assert added.tolist() == [[6, 6], [18, 18]]
+    assert missing.tolist() == [0, 1]
+
+
+def test_a_value_that_is_no_sum_of_powers_of_two_is_added_as_often_as_it_occurs() -> None:
+    added = np.array([[0.3, 0.0]])
+    value = np.array([0.1], dtype=np.float32)
+    add_runs_up(
+        (np.array([0]), value, 50),
+        np.array([0, 10, 50]),
+        np.array([0, 1]),
+        added,
+        np.zeros(2, dtype=np.int32),
+    )
+    expected = [0.3, 0.0]
+    for cell, n in ((0, 10), (1, 40)):
+        for _ in range(n):
+            expected[cell] += float(value[0])
+    assert added[0].tolist() == pytest.approx(expected, abs=0)
