@@ -19,8 +19,8 @@ def prediction_text(study: Mapping[str, Any]) -> str:
     failures = sum(fleet["failures"] for fleet in fleets)
     positives = sum(fleet["positives"] for fleet in fleets)
     lines = [
-        f"{plural(len(fleets), 'simulated fleet')} of {study['gpus']} GPUs and {study['days']} days, "
-        f"{failures} failures, {positives} positive instances",
+        f"{plural(len(fleets), 'simulated fleet')} of {study['gpus']} GPUs and {study['days']} "
+        f"days, {failures} failures, {positives} positive instances",
         f"precision@K of the top {k:g} % of test sets with 1 positive to "
         f"{study['negatives_per_positive']:g} negatives: mean over windows, and "
         f"{100 * study['interval_level']:g} % interval of machines drawn anew; a guess has "
