@@ -28,12 +28,13 @@ class NumbersBuilder:
         self._n_rows = 0
 
     def add(self, rows: Columns, schema: pa.Schema) -> None:
-        """Add a row group. What has changed too often by its end is not looked at again."""
+        """Add a row group. What has changed too often by its end is let go of."""
         names = _number_names(schema) if self._names is None else self._names
         runs = {name: _runs_of(rows, name) for name in names}
         self._groups.append(runs)
         self._n_rows += len(rows)
         self._names = [name for name in names if self._is_worth_it(name)]
+        self._groups = [{name: group[name] for name in self._names} for group in self._groups]
 
     def tables(self) -> list[pa.Table]:
         """Return a table for each row group; without any where no column is worth it."""
