@@ -105,7 +105,8 @@ class TimeLeft:
             self._started = self._noted = now
         elif now - self._noted >= _NOTE_EVERY and not sys.stderr.isatty():
             minutes = round((now - self._started) / self.worked * (self.total - self.done) / 60)
-            left = "1 minute" if minutes == 1 else f"{minutes} minutes"
+            few = {0: "less than a minute", 1: "1 minute"}
+            left = few.get(minutes, f"{minutes} minutes")
             note(f"{self.done} of {self.total} {self.what} are done, {left} left")
             self._noted = now
 

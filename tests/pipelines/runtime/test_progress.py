@@ -93,12 +93,13 @@ def test_a_long_job_says_in_a_log_how_many_minutes_are_left(
     assert capsys.readouterr().err == "note: 4 of 10 retrainings are done, 6 minutes left\n"
 
 
-def test_one_minute_is_one_minute(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("total", "words"), [(1, "less than a minute"), (2, "1 minute")])
+def test_few_minutes_are_words(total: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
-    left = TimeLeft(2, "retrainings", lambda: now[0])
+    left = TimeLeft(total, "retrainings", lambda: now[0])
     now[0] = 61.0
     left.step()
-    assert capsys.readouterr().err == "note: 1 of 2 retrainings are done, 1 minute left\n"
+    assert capsys.readouterr().err == f"note: 1 of {total} retrainings are done, {words} left\n"
 
 
 def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
