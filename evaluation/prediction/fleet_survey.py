@@ -18,6 +18,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States, numbers_of
+from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.runs import Runs
 from forewarn.features.records.table import (
@@ -109,15 +110,8 @@ class FleetSurvey:
         records, texts = self.newest, {}
         if self.machines is not None:
             texts[MACHINE] = TextColumn(self.machines, Runs.without_values(len(self.serials)))
-        return replace(
-            records,
-            gpu=records.gpu[seen],
-            time=time[seen],
-            filled=records.filled[seen],
-            failed=records.failed[seen],
-            order=records.order[seen],
-            texts=texts,
-        )
+        line = records.line.take(seen)._replace(time=time[seen])
+        return replace(records, line=line, texts=texts)
 
     def numbers_of(self, serials: Sequence[str]) -> Ints:
         """Return the numbers of some of the GPUs."""
@@ -153,9 +147,8 @@ class FleetSurvey:
             for name, column in records.texts.items()
         }
         dates = {name: runs.of_gpus(number, n_gpus) for name, runs in records.dates.items()}
-        return replace(
-            records, serials=self.serials, gpu=number[records.gpu], texts=texts, dates=dates
-        )
+        line = records.line.of_gpus(number)
+        return replace(records, serials=self.serials, line=line, texts=texts, dates=dates)
 
     def rows_in(self, records: Records, instances: Instances) -> Instances:
         """Return instances with the rows of their ends in records that have them."""
@@ -201,16 +194,12 @@ class _Sighting:
     @classmethod
     def of(cls, records: Records, seen: CheckReport) -> _Sighting:
         bounds, machine = records.gpu_bounds(), records.texts.get(MACHINE)
-        # Between two changes nothing begins or ends, and most GPUs never fail.
-        changes = np.append(True, np.diff(records.failed))[: len(records)]
-        changes[bounds[:-1]] = True
-        rows = np.flatnonzero(changes)
         return cls(
             interval=records.interval,
             serials=records.serials,
             machines=None if machine is None else machine.texts,
-            states=States(records.gpu[rows], records.time[rows], records.failed[rows]),
-            last=records.time[bounds[1:] - 1],
+            states=States.of_line(records.line),
+            last=records.line.time_at(bounds[1:] - 1),
             first=records.first,
             absent=records.out_of_service,
             seen=seen,
@@ -297,13 +286,11 @@ def _newest(serials: tuple[str, ...], parts: Sequence[_Sighting]) -> Records:
     columns = [[getattr(span, name) for span in spans] for name in ("gpu", "start", "end")]
     table = np.column_stack([np.concatenate(column) for column in columns]).astype(np.int64)
     gpu, start, end = np.unique(table, axis=0).T  # spans overlap, so that some come twice
+    time, number = np.max([part.last for part in parts], axis=0), np.arange(n)
+    no, one = np.zeros(n, dtype=bool), np.ones(n, dtype=np.int64)
     return Records(
         interval=parts[0].interval,
         serials=serials,
-        gpu=np.arange(n, dtype=np.int32),
-        time=np.max([part.last for part in parts], axis=0),
-        filled=np.zeros(n, dtype=bool),
-        failed=np.zeros(n, dtype=bool),
-        order=np.arange(n, dtype=np.int32),
+        line=Line.of_runs(number.astype(np.int32), time, 0 * one, number, no, no, one),
         out_of_service=OutOfService(gpu.astype(np.int32), start, end),
     )

@@ -103,10 +103,11 @@ class _Surveyor:
     def look_at(self, records: Records) -> None:
         """Go on with the records of the next span, and of some time before it."""
         timeline = lay_out(records, self.failures)
-        fresh = records.time > self.last[records.gpu]
+        gpu, time = records.gpu, records.time
+        fresh = time > self.last[gpu]
         position = self._positions(timeline)
         rows = np.flatnonzero(fresh & self._ends(timeline, position))
-        self.ends.append((records.gpu[rows], records.time[rows]))
+        self.ends.append((gpu[rows], time[rows]))
         self._count(records, fresh)
         self._move_on(records, timeline.bounds, position)
 
@@ -115,36 +116,38 @@ class _Surveyor:
         records = timeline.records
         position = timeline.position.astype(np.int64)
         begins = np.arange(len(records)) - position
-        known = np.flatnonzero((records.time == self.last[records.gpu]) & ~records.filled)
-        gpu = records.gpu[known]
+        of_row = records.gpu
+        known = np.flatnonzero((records.time == self.last[of_row]) & ~records.filled)
+        gpu = of_row[known]
         earlier, series = np.zeros_like(self.last), np.full_like(self.last, -1)
         earlier[gpu] = self.position[gpu] - position[known]
         series[gpu] = begins[known]
-        return position + np.where(begins == series[records.gpu], earlier[records.gpu], 0)
+        return position + np.where(begins == series[of_row], earlier[of_row], 0)
 
     def _ends(self, timeline: Timeline, position: Ints) -> npt.NDArray[np.bool_]:
         """Tell at which rows an instance ends (`find_instances`, by place in the whole series)."""
-        filled = timeline.records.filled
+        filled, alive = timeline.records.filled, timeline.alive
         length, step = self.recipe.plan.window_records, self.recipe.step_records
-        due = timeline.alive & (position >= length - 1) & ((position - length + 1) % step == 0)
+        due = alive & (position >= length - 1) & ((position - length + 1) % step == 0)
         late = np.append(False, (due & filled)[:-1])[: len(due)] & (position >= length)
         ends: npt.NDArray[np.bool_] = (due & ~filled) | late
         return ends
 
     def _count(self, records: Records, fresh: npt.NDArray[np.bool_]) -> None:
-        before = np.roll(records.time, 1)
-        first = np.append(True, np.diff(records.gpu) != 0)[: len(records)]
-        before[first] = self.last[records.gpu[first]]
-        apart = 2 * (records.time - before) >= 5 * records.interval
+        gpu, time, filled = records.gpu, records.time, records.filled
+        before = np.roll(time, 1)
+        first = np.append(True, np.diff(gpu) != 0)[: len(records)]
+        before[first] = self.last[gpu[first]]
+        apart = 2 * (time - before) >= 5 * records.interval
         self.gaps += int(np.count_nonzero(apart & fresh & (before != _NEVER_SEEN)))
-        self.filled += int(np.count_nonzero(fresh & records.filled))
-        self.n_records += int(np.count_nonzero(fresh & ~records.filled))
+        self.filled += int(np.count_nonzero(fresh & filled))
+        self.n_records += int(np.count_nonzero(fresh & ~filled))
 
     def _move_on(self, records: Records, bounds: Ints, position: Ints) -> None:
         present = np.flatnonzero(np.diff(bounds))
-        first = bounds[present]
+        first, time, filled = bounds[present], records.time, records.filled
         for moment, seen in self.seen_before.items():
-            before = np.where((records.time < moment) & ~records.filled, records.time, _NEVER_SEEN)
+            before = np.where((time < moment) & ~filled, time, _NEVER_SEEN)
             seen[present] = np.maximum(seen[present], np.maximum.reduceat(before, first))
         newest = bounds[present + 1] - 1
-        self.last[present], self.position[present] = records.time[newest], position[newest]
+        self.last[present], self.position[present] = time[newest], position[newest]

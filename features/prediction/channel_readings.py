@@ -171,8 +171,10 @@ class _SliceReader:
             self.history = InstanceHistory.of(plan, timeline, instances)
         self.means: dict[str, Hourly] = {}
         self._with_means = {name for pair in plan.residuals for name in pair}
-        self._windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
-        self._as_read = timeline.records.order[self._windows]
+        windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
+        line = timeline.records.line
+        self._as_read = line.order_at(windows)
+        self._filled = line.filled[line.run_at(windows)]
 
     @cached_property
     def _extent(self) -> tuple[int, int]:
@@ -192,7 +194,7 @@ class _SliceReader:
         fleet, records = self._fleet, self._timeline.records
         name = fleet.names[number]
         stretch = records.stretch(name, *self._extent)
-        values = records.taken(name, stretch, self._windows, self._as_read)
+        values = records.taken(name, stretch, self._as_read, self._filled)
         fleet.windows[number, self._rows] = values
         if self.history is not None:
             for channel in self.history.channels():

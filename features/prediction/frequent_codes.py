@@ -25,7 +25,7 @@ def codes_shown(grid: HourlyGrid, codes: Stretch) -> npt.NDArray[np.int64]:
         Of a column that holds the rows that the grid is about.
     """
     rows = codes.between(grid.low, grid.high).rows_not_zero()
-    cells = grid.cell_as_read[rows - grid.low]
+    cells = grid.cells.at(rows)
     rows, cells = rows[cells >= 0], cells[cells >= 0]
     gpu = grid.gpu_of_cells(cells)
     # Each pair of code and GPU as one number: sorting those is far faster than sorting pairs.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -118,10 +117,9 @@ def label(
         1 if the GPU fails in (end, end + horizon]; 0 if it does not, has a record at or after the
         end of that span, and was in service throughout; else -1.
     """
-    time, bounds = timeline.records.time, timeline.bounds
+    line, bounds = timeline.records.line, timeline.bounds
     last = np.full(len(bounds) - 1, np.iinfo(np.int64).min)
-    seen = np.flatnonzero(np.diff(bounds))
-    last[seen] = time[bounds[seen + 1] - 1]
+    last[line.gpu] = line.last_time  # by time: that of the last run of each stays
     labels = np.where(end + horizon <= last[gpu], 0, UNKNOWN).astype(np.int8)
     labels[timeline.records.out_of_service.within(gpu, end, horizon)] = UNKNOWN
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
@@ -201,32 +199,6 @@ def untouched(
     return clean
 
 
-def _ends(
-    timeline: Timeline, window_records: RecordCount, step_records: RecordCount
-) -> npt.NDArray[np.bool_]:
-    """Mark the rows at which an instance ends; one due at a filled row may end at the next."""
-    filled = timeline.records.filled
-    position = timeline.position
-    due = _due(position, timeline.alive, window_records, step_records)
-    late = np.append(False, (due & filled)[:-1]) & (position >= window_records)
-    return np.asarray((due & ~filled) | late[: len(due)])
-
-
-@compiled
-def _due(
-    position: npt.NDArray[np.int32], alive: npt.NDArray[np.bool_], length: int, step: int
-) -> npt.NDArray[np.bool_]:
-    """Mark the first row of each series with `length` records, and every step-th from it on."""
-    due, left = np.zeros(len(position), dtype=np.bool_), 0
-    for row in range(len(position)):
-        if position[row] == length - 1:
-            left = 0
-        if position[row] >= length - 1:
-            due[row] = left == 0 and alive[row]
-            left = step - 1 if left == 0 else left - 1
-    return due
-
-
 def find_instances(
     fleet: Fleet,
     *,
@@ -255,8 +227,8 @@ def find_instances(
     """
     parts = []
     for timeline, numbers in fleet.slices():
-        rows = np.flatnonzero(_ends(timeline, window_records, step_records))
-        gpu, end = timeline.records.gpu[rows], timeline.records.time[rows]
+        rows, line = timeline.ends(window_records, step_records), timeline.records.line
+        gpu, end = line.gpu[line.run_at(rows)], line.time_at(rows)
         labels = label(timeline, gpu, end, horizon)
         parts.append(Instances(rows, numbers[gpu].astype(np.int32), end, labels))
     return Instances.joined(parts)
@@ -279,10 +251,9 @@ def latest_instances(timeline: Timeline, *, window_records: RecordCount, since: 
 
     Labels are unknown: these are the instances of a daily list.
     """
-    records = timeline.records
-    recent = _ends(timeline, window_records, RecordCount(1)) & (records.time >= since)
-    rows = np.flatnonzero(recent)
-    newest = np.append(np.diff(records.gpu[rows]) != 0, True)[: len(rows)]
-    rows = rows[newest]
+    rows, line = timeline.ends(window_records, 1, since), timeline.records.line
+    gpu = line.gpu[line.run_at(rows)]
+    newest = np.append(np.diff(gpu) != 0, True)[: len(rows)]
+    rows, gpu = rows[newest], gpu[newest]
     unknown = np.full(len(rows), UNKNOWN, dtype=np.int8)
-    return Instances(rows, records.gpu[rows], records.time[rows], unknown)
+    return Instances(rows, gpu, line.time_at(rows), unknown)

@@ -143,7 +143,7 @@ def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
 
 def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBuilder) -> Records:
     """Read texts and dates, and leave the numbers to be read when they are asked for."""
-    kinds, line, names = query.kinds, keys.line, query.texts_in(sources)
+    kinds, names = query.kinds, query.texts_in(sources)
     in_threads(partial(check_numbers, query), sources)
     texts = SeldomChanging(keys.as_read, keys.keep, names, kinds.date)
     # One column after another: the texts of a whole file take more memory than those of a GPU's
@@ -157,11 +157,7 @@ def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBui
     return Records(
         interval=query.interval,
         serials=keys.serials,
-        gpu=line.gpu,
-        time=line.time,
-        filled=line.filled,
-        failed=line.failed,
-        order=line.order,
+        line=keys.line,
         columns=columns,
         dates=texts.dates(),
         texts=texts.texts(),

@@ -1,13 +1,28 @@
-"""Loops that find the cell of each row, GPU by hour, and add a column up by cell."""
+"""The cell of each row, GPU by hour, and loops that add a column up by cell."""
 
 from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.line import Line
+from forewarn.features.records.number_runs import run_begins
+from forewarn.features.threads import in_threads, n_threads
 
-__all__ = ["add_runs_up", "add_up", "lie_together", "place_rows"]
+__all__ = [
+    "BlockCells",
+    "CellShape",
+    "PlacedRows",
+    "RowCells",
+    "add_blocks_up",
+    "add_runs_up",
+    "add_up",
+    "lie_together",
+]
 
 DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -15,36 +30,236 @@ BoolArray = npt.NDArray[np.bool_]
 CountArray = npt.NDArray[np.int32]
 
 
-def lie_together(order: IntArray) -> bool:
+class CellShape(NamedTuple):
+    """How hours of GPUs are numbered as cells.
+
+    Attributes
+    ----------
+    n_gpus, n_hours : int
+    bucket : int
+        Nanoseconds of an hour.
+    first : int
+        Number of the first hour since 1970.
+    gpu_after_gpu : bool
+        Or else hour after hour: what is added one after another is to lie together.
+    """
+
+    n_gpus: int
+    n_hours: int
+    bucket: int
+    first: int
+    gpu_after_gpu: bool
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return self.n_gpus * self.n_hours
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """How far it is from a cell to that of the next GPU, and to that of the next hour."""
+        return (self.n_hours, 1) if self.gpu_after_gpu else (1, self.n_gpus)
+
+
+class RowCells(NamedTuple):
+    """The cell of each row as read, where rows are scattered.
+
+    Attributes
+    ----------
+    low : int
+        First of the rows.
+    cell : ndarray of shape (n,), int32 or int64
+        -1 for rows that do not count.
+    """
+
+    low: int
+    cell: IntArray
+
+    @property
+    def high(self) -> int:
+        """One more than the last row."""
+        return self.low + len(self.cell)
+
+    def at(self, rows: npt.NDArray[np.integer]) -> IntArray:
+        """Return the cells of some rows as read."""
+        return np.asarray(self.cell[rows - self.low])
+
+    def blocks(self) -> BlockCells:
+        """Return the blocks of rows of one cell."""
+        begin = run_begins(self.cell)
+        return BlockCells(np.append(begin, len(self.cell)) + self.low, self.cell[begin])
+
+
+class BlockCells(NamedTuple):
+    """The cell of each block of rows as read: rows of one cell, one after another.
+
+    Attributes
+    ----------
+    begin : ndarray of shape (n + 1,), int64
+        First row of each, and one more than the last row.
+    cell : ndarray of shape (n,), int32 or int64
+        -1 for rows that do not count.
+    """
+
+    begin: IntArray
+    cell: IntArray
+
+    @property
+    def low(self) -> int:
+        """First of the rows."""
+        return int(self.begin[0])
+
+    @property
+    def high(self) -> int:
+        """One more than the last row."""
+        return int(self.begin[-1])
+
+    def at(self, rows: npt.NDArray[np.integer]) -> IntArray:
+        """Return the cells of some rows as read."""
+        return np.asarray(self.cell[np.searchsorted(self.begin, rows, side="right") - 1])
+
+    def blocks(self) -> BlockCells:
+        """Return itself."""
+        return self
+
+
+class PlacedRows(NamedTuple):
+    """The rows of records that count, placed in cells.
+
+    Attributes
+    ----------
+    cells : RowCells or BlockCells
+    first_row : ndarray of shape (n_gpus, n_hours)
+        First row of each cell in the columns as read, -1 if it has none.
+    row_count : ndarray of shape (n_gpus, n_hours), int32
+    """
+
+    cells: RowCells | BlockCells
+    first_row: IntArray
+    row_count: CountArray
+
+    @classmethod
+    def of(cls, line: Line, shape: CellShape) -> PlacedRows:
+        """Place the runs that count."""
+        kind = np.int32 if shape.size < 2**31 else np.int64
+        low, high = line.extent_of(line.counted)
+        first_row = np.full(shape[:2], -1, dtype=np.int32 if high < 2**31 else np.int64)
+        count = np.full(shape[:2], 0, dtype=np.int32)
+        if not len(line.rows):
+            return cls(_blocks_of(line, shape, kind, first_row, count), first_row, count)
+        cell: IntArray = np.full(high - low, -1, kind)
+
+        def place(runs: tuple[int, int]) -> None:
+            _place_rows(line, runs, shape, shape.steps, low, (cell, first_row, count))
+
+        # Each thread has GPUs of its own, and so cells of its own.
+        cuts = line.run_bounds(shape.n_gpus)[
+            np.arange(n_threads() + 1) * shape.n_gpus // n_threads()
+        ]
+        in_threads(place, pairwise(cuts.tolist()))
+        return cls(RowCells(low, cell), first_row, count)
+
+
+def _blocks_of(
+    line: Line, shape: CellShape, kind: type, first_row: IntArray, count: CountArray
+) -> BlockCells:
+    """Return the blocks of the runs that count, in the order in which they were read."""
+    runs = np.flatnonzero(line.counted)
+    runs = runs[np.argsort(line.order[runs], kind="stable")]
+    n_hours = line.last_time[runs] // shape.bucket - line.time[runs] // shape.bucket + 1
+    most = int(np.minimum(n_hours, line.n_rows[runs]).sum()) + len(runs)  # and what lies between
+    begin = np.empty(most + 1, dtype=np.int64)
+    cell: IntArray = np.empty(most, dtype=kind)
+    n = _place_runs(line, runs, shape, shape.steps, (begin, cell, first_row, count))
+    return BlockCells(begin[: n + 1].copy(), cell[:n].copy())
+
+
+def lie_together(line: Line) -> bool:
     """Tell whether most of the first records of a GPU were read one after another."""
-    some = order[: 1 << 12]
+    some = line.order_at(np.arange(min(line.n, 1 << 12)))
     return bool(2 * np.count_nonzero(np.diff(some) == 1) > len(some))
 
 
 @compiled
-def place_rows(
-    records: tuple[IntArray, npt.NDArray[np.int32], IntArray, BoolArray],
-    rows: tuple[int, int],
-    grid: tuple[int, int, int, int, int],
-    cell_as_read: IntArray,
-    first_row: IntArray,
-    count: CountArray,
+def _place_rows(
+    line: Line,
+    runs: tuple[int, int],
+    shape: CellShape,
+    steps: tuple[int, int],
+    low: int,
+    room: tuple[IntArray, IntArray, CountArray],
 ) -> None:
     """Fill in the cell of each row as read, and the first row and the number of rows of each."""
-    order, gpu, time, counted = records
-    bucket, first, low, per_gpu, per_hour = grid
-    hour, begin = -1, (first - 1) * bucket
-    for row in range(rows[0], rows[1]):
-        if not counted[row]:
+    cell, first_row, count = room
+    hour, begin = -1, (shape.first - 1) * shape.bucket
+    for run in range(runs[0], runs[1]):
+        if line.filled[run] or not line.alive[run]:
             continue
-        number = gpu[row]
-        if not begin <= time[row] < begin + bucket:  # a division takes longer than all the rest
-            hour = time[row] // bucket - first
-            begin = (first + hour) * bucket
-        cell_as_read[order[row] - low] = number * per_gpu + hour * per_hour
-        if first_row[number, hour] < 0:
-            first_row[number, hour] = order[row]
-        count[number, hour] += 1
+        gpu, time = line.gpu[run], line.time[run]
+        for row in range(line.start[run], line.start[run + 1]):
+            if len(line.times):
+                time = line.times[row]
+            if not begin <= time < begin + shape.bucket:  # a division takes longer than the rest
+                hour = time // shape.bucket - shape.first
+                begin = (shape.first + hour) * shape.bucket
+            as_read = line.rows[row]
+            cell[as_read - low] = gpu * steps[0] + hour * steps[1]
+            if first_row[gpu, hour] < 0:
+                first_row[gpu, hour] = as_read
+            count[gpu, hour] += 1
+            time += line.step[run]
+
+
+@compiled
+def _place_runs(
+    line: Line,
+    runs: IntArray,
+    shape: CellShape,
+    steps: tuple[int, int],
+    room: tuple[IntArray, IntArray, IntArray, CountArray],
+) -> int:
+    """Put first row and cell of each block into two arrays and return how many there are."""
+    begin, cell, first_row, count = room
+    n, end = 0, line.order[runs[0]] if len(runs) else 0
+    for run in runs:
+        as_read = line.order[run]
+        if as_read != end:
+            begin[n], cell[n] = end, -1
+            n += 1
+        gpu, row = line.gpu[run], line.start[run]
+        while row < line.start[run + 1]:
+            n_rows = _rows_of_hour(line, run, row, shape)
+            hour = _hour_of(line, run, row, shape)
+            begin[n], cell[n] = as_read, gpu * steps[0] + hour * steps[1]
+            if first_row[gpu, hour] < 0:
+                first_row[gpu, hour] = as_read
+            count[gpu, hour] += n_rows
+            row, as_read, n = row + n_rows, as_read + n_rows, n + 1
+        end = as_read
+    begin[n] = end
+    return n
+
+
+@compiled
+def _hour_of(line: Line, run: int, row: int, shape: CellShape) -> int:
+    if len(line.times):
+        return int(line.times[row] // shape.bucket - shape.first)
+    time = line.time[run] + line.step[run] * (row - line.start[run])
+    return int(time // shape.bucket - shape.first)
+
+
+@compiled
+def _rows_of_hour(line: Line, run: int, row: int, shape: CellShape) -> int:
+    """Return how many rows of a run, from one on, lie in its hour."""
+    end = (_hour_of(line, run, row, shape) + shape.first + 1) * shape.bucket
+    left = line.start[run + 1] - row
+    if len(line.times):
+        n_rows = 1
+        while n_rows < left and line.times[row + n_rows] < end:
+            n_rows += 1
+        return n_rows
+    time = line.time[run] + line.step[run] * (row - line.start[run])
+    return int(min(left, -((time - end) // max(1, line.step[run]))))
 
 
 @compiled
@@ -71,6 +286,39 @@ def add_up(
             added[0, cell] += value
             if len(added) == 2:
                 added[1, cell] += value * value
+    return all_read
+
+
+@compiled
+def add_blocks_up(
+    values: npt.NDArray[np.float32],
+    begin: IntArray,
+    cell_of_block: IntArray,
+    added: DoubleArray,
+    missing: CountArray,
+) -> bool:
+    """Do the same with rows that lie in blocks (`BlockCells`), to the same bits.
+
+    `values` are those from the first block on.
+    """
+    all_read, low = True, begin[0]
+    for number in range(len(cell_of_block)):
+        cell = cell_of_block[number]
+        if cell < 0:
+            continue
+        total, squares, lost = added[0, cell], added[-1, cell], 0
+        for row in range(begin[number] - low, begin[number + 1] - low):
+            value = np.float64(values[row])
+            if np.isnan(value):
+                lost += 1
+            else:
+                total += value
+                squares += value * value
+        if len(added) == 2:
+            added[1, cell] = squares
+        added[0, cell] = total
+        missing[cell] += lost
+        all_read &= lost == 0
     return all_read
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
 from typing import Protocol
@@ -16,14 +15,15 @@ import pyarrow as pa
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Columns, put_numbers
 from forewarn.features.records.key_runs import KeyRuns
+from forewarn.features.records.keys_as_read import KeysAsRead
 from forewarn.features.records.number_columns import leave_out_no_codes
 from forewarn.features.records.number_runs import KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
 from forewarn.features.records.stretches import RunStretch
-from forewarn.features.records.table import BoolArray, CodeArray, FeatureKinds, FloatArray, IntArray
+from forewarn.features.records.table import BoolArray, FeatureKinds, FloatArray, IntArray
 from forewarn.features.threads import in_threads, in_turn, n_threads
 
-__all__ = ["COLUMNS_AT_ONCE", "ColumnFiles", "KeysAsRead", "NullCounts", "RecordSource"]
+__all__ = ["COLUMNS_AT_ONCE", "ColumnFiles", "NullCounts", "RecordSource"]
 
 COLUMNS_AT_ONCE = 2
 """Columns of numbers that may be in memory at a time, where not all of them are kept."""
@@ -60,32 +60,6 @@ class RecordSource(Protocol):
     def number_runs(self) -> Mapping[str, NumberRuns]:
         """Return the columns of numbers whose runs are known."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class KeysAsRead:
-    """What the keys say of each row of the files.
-
-    Attributes
-    ----------
-    gpu : ndarray of shape (n,), int32
-        Position in the serials; -1 for a row to leave out.
-    counted : ndarray of shape (n,), bool
-        The row is one of the records.
-    order : ndarray of shape (n_sorted,), or None
-        Rows of the files in the order in which columns lie; None if that is how they come.
-    n_gpus : int
-    """
-
-    gpu: CodeArray
-    counted: BoolArray
-    order: IntArray | None
-    n_gpus: int
-
-    @property
-    def gpu_in_order(self) -> CodeArray:
-        """The GPU of each row in the order in which columns lie."""
-        return self.gpu if self.order is None else self.gpu[self.order]
 
 
 class NullCounts(Mapping[str, int]):
@@ -207,7 +181,7 @@ class ColumnFiles:
         if name in self._kinds.code:
             leave_out_no_codes(runs.value)
         if len(files) == len(self._sources):
-            self._nulls[name] = runs.missing(self.keys.counted)
+            self._nulls[name] = runs.missing(self.keys.counted_of(slice(0, self.n_rows)))
         if name in self._kinds.code:
             runs.value[np.isnan(runs.value)] = 0
         if is_counter:
@@ -234,7 +208,7 @@ class ColumnFiles:
 
     @cached_property
     def _segments(self) -> KeySegments:
-        return KeySegments.of(self.keys.gpu, self.keys.counted, self.keys.n_gpus)
+        return self.keys.segments()
 
     def _put(self, name: str, files: range, room: npt.NDArray[np.floating]) -> None:
         """Put the values of some files one after another into `room`, file beside file."""
@@ -255,7 +229,7 @@ class ColumnFiles:
             nulls += leave_out_no_codes(room)
         if nulls:
             rows = slice(int(self._starts[file]), int(self._starts[file + 1]))
-            nulls -= _missing_left_out(room, self.keys.counted[rows])
+            nulls -= _missing_left_out(room, self.keys.counted_of(rows))
             if name in self._kinds.code:
                 room[np.isnan(room)] = 0
         return nulls
@@ -273,7 +247,8 @@ class ColumnFiles:
             if inside:
                 more = gained[start - low : end - low]
             rows = slice(start, end)
-            add_increases(values, self.keys.gpu[rows], self.keys.counted[rows], before, more)
+            gpu, counted = self.keys.gpu_of(rows), self.keys.counted_of(rows)
+            add_increases(values, gpu, counted, before, more)
             if not inside and end > low:
                 first, last = max(start, low), min(end, high)
                 gained[first - low : last - low] = more[first - start : last - start]
@@ -304,7 +279,8 @@ class ColumnFiles:
         self._put(name, files, counts)
         counts = counts[order]
         gained, before = np.empty(len(counts), np.float32), np.full(keys.n_gpus, np.nan)
-        add_increases(counts, keys.gpu_in_order, keys.counted[order], before, gained)
+        counted = keys.counted_of(slice(0, n))[order]
+        add_increases(counts, keys.gpu_in_order, counted, before, gained)
         return gained
 
     def _note_nulls(self, name: str, nulls: Sequence[int]) -> None:

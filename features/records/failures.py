@@ -104,12 +104,7 @@ class Failures:
             Of all rows before them, at least those of GPUs that were failed: a failure at the
             edge of a span would lose its beginning.
         """
-        # Between two changes nothing begins or ends, and most GPUs never fail.
-        changes = np.append(True, np.diff(records.failed))[: len(records)]
-        bounds = records.gpu_bounds()
-        changes[bounds[bounds < len(records)]] = True
-        rows = np.flatnonzero(changes)
-        states = States(records.gpu[rows], records.time[rows], records.failed[rows])
+        states = States.of_line(records.line)
         return cls.of_rows(*(states if older is None else States.joined([older, states])))
 
     @classmethod

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.records.hourly_sums import HourlyGrid
+from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.runs import Runs
 from forewarn.features.records.table import CheckReport, NoNumbers, TextColumn
@@ -48,34 +49,21 @@ def joined_slices(fleet: Fleet, parts: Sequence[FleetSlice]) -> tuple[Timeline, 
     parts : sequence of FleetSlice
         A few rows of each slice of the fleet.
     """
-    gpu = np.concatenate([gpu[part.records.gpu] for part, gpu in parts]).astype(np.int32)
-    order = np.argsort(gpu, kind="stable")  # a GPU is in one slice alone, by time
-    row = np.empty(len(order), dtype=np.int64)
-    row[order] = np.arange(len(order))
-    rows = np.split(row, np.cumsum([len(part.records) for part, _ in parts])[:-1])
     timelines = [part for part, _ in parts]
-
-    def column(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([getattr(part.records, name) for part in timelines])[order]
-
+    line, rows = Line.joined([part.records.line.of_gpus(gpu) for part, gpu in parts])
     records = replace(
         timelines[0].records,
         serials=tuple(fleet.serials),
-        gpu=gpu[order],
-        time=column("time"),
-        filled=column("filled"),
-        failed=column("failed"),
-        order=column("order"),
+        line=line,
         texts=_texts(parts, len(fleet.serials)),
         dates=_dates(parts, len(fleet.serials)),
         reborn=np.zeros(0, dtype=np.int64),
         out_of_service=OutOfService.none(),
     )
-    alive = np.concatenate([part.alive for part in timelines])[order]
     breaks = np.concatenate([r[part.breaks] for part, r in zip(timelines, rows, strict=True)])
     lives = _lives(timelines, rows)
     bounds = records.gpu_bounds()
-    whole = Timeline(records, fleet.failures, bounds, alive, np.sort(breaks), lives)
+    whole = Timeline(records, fleet.failures, bounds, np.sort(breaks), lives)
     whole.__dict__["grid"] = _grid(parts, whole)
     return whole, rows
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.records.line import Line
 from forewarn.features.records.number_columns import (
     dates_into,
     numbers_into,
@@ -75,6 +76,16 @@ class States(NamedTuple):
     def joined(cls, parts: Sequence[States]) -> States:
         """Return the rows of all parts, one part after another."""
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    @classmethod
+    def of_line(cls, line: Line) -> States:
+        """Return the records at which the state of a GPU changes, and the first one of each GPU.
+
+        Between two changes nothing begins or ends, and most GPUs never fail.
+        """
+        changes = (np.diff(line.gpu) != 0) | np.diff(line.failed)
+        runs = np.flatnonzero(np.append(True, changes)[: len(line.gpu)])
+        return cls(line.gpu[runs], line.time[runs], line.failed[runs])
 
 
 def numbers_of(texts: Sequence[str], number: Mapping[str, int]) -> CodeArray:

@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.cells import add_runs_up, add_up, lie_together, place_rows
+from forewarn.features.records.cells import (
+    BlockCells,
+    CellShape,
+    PlacedRows,
+    RowCells,
+    add_blocks_up,
+    add_runs_up,
+    add_up,
+    lie_together,
+)
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
-from forewarn.features.records.hours import Hours, bucket_length, extent
-from forewarn.features.records.number_runs import run_begins
+from forewarn.features.records.hours import Hours, bucket_length
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.stretches import RunStretch, Stretch
 from forewarn.features.records.table import CheckReport, NoNumbers, Records
-from forewarn.features.threads import in_threads, n_threads
+from forewarn.features.threads import in_threads
 from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["HourlyGrid", "HourlySums", "Work"]
@@ -71,13 +78,10 @@ class HourlyGrid:
         Number of the first hour since 1970.
     shape : tuple of int
         Number of GPUs and of hours.
-    low : int
-        First row, of the columns as read, that belongs to the records.
-    cell_as_read : ndarray of shape (m,)
-        Cell of each row of the columns as read, from `low` on; -1 for rows that do not count.
     gpu_after_gpu : bool
-        How cells are numbered: GPU after GPU, where most rows as read lie like that; else hour
-        after hour. So what is added one after another lies together.
+        How cells are numbered (`CellShape`).
+    cells : RowCells or BlockCells
+        Cell of each row of the columns as read.
     first_row : ndarray of shape (n_gpus, n_hours)
         First row of each cell in the columns as read, -1 if it has none.
     row_count : ndarray of shape (n_gpus, n_hours)
@@ -88,46 +92,24 @@ class HourlyGrid:
     bucket: Nanoseconds
     first: int
     shape: tuple[int, int]
-    low: int
-    cell_as_read: IntArray
     gpu_after_gpu: bool
+    cells: RowCells | BlockCells
     first_row: IntArray
     row_count: CountArray
     _sums_of: dict[str, HourlySums] = field(default_factory=dict)
     _group_of: dict[str, CountArray] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, records: Records, rows: IntArray | BoolArray, hours: Hours | None = None
-    ) -> HourlyGrid:
-        """Return the grid of the rows that count: their numbers, or one truth for each row.
+    def of(cls, records: Records, hours: Hours | None = None) -> HourlyGrid:
+        """Return the grid of the runs that count.
 
         `hours` are those of all slices of a fleet, if the records are those of one.
         """
-        counted = np.full(len(records), False)
-        counted[rows] = True
-        bucket = bucket_length(records.interval)
-        low, high = extent(records.order, counted)
-        first, n_hours = hours or Hours.of(records, counted)
-        shape = (len(records.serials), n_hours)
-        size = shape[0] * shape[1]
-        cell_as_read: IntArray = np.full(high - low, -1, np.int32 if size < 2**31 else np.int64)
-        first_row = np.full(shape, -1, dtype=records.order.dtype)
-        count = np.full(shape, 0, dtype=np.int32)
-        where = cell_as_read, first_row, count
-        gpu_after_gpu = lie_together(records.order)
-        steps = (n_hours, 1) if gpu_after_gpu else (1, shape[0])
-
-        def fill_cells(part: tuple[int, int]) -> None:
-            keys = records.order, records.gpu, records.time, counted
-            place_rows(keys, part, (bucket, first, low, *steps), *where)
-
-        # Each thread has GPUs of its own, and so cells of its own.
-        cuts = records.gpu_bounds()[np.arange(n_threads() + 1) * shape[0] // n_threads()]
-        in_threads(fill_cells, pairwise(cuts.tolist()))
-        return cls(
-            records, bucket, first, shape, low, cell_as_read, gpu_after_gpu, first_row, count
-        )
+        line, bucket = records.line, bucket_length(records.interval)
+        first, n_hours = hours or Hours.of(line, records.interval)
+        n_gpus, together = len(records.serials), lie_together(line)
+        placed = PlacedRows.of(line, CellShape(n_gpus, n_hours, bucket, first, together))
+        return cls(records, bucket, first, (n_gpus, n_hours), together, *placed)
 
     @property
     def size(self) -> int:
@@ -160,8 +142,10 @@ class HourlyGrid:
         if isinstance(counted, RunStretch):
             runs = counted.begin, counted.value, counted.end
             all_read = add_runs_up(runs, *self._blocks, added, missing[0])
+        elif isinstance(self.cells, BlockCells):
+            all_read = add_blocks_up(counted.values, *self.cells, added, missing[0])
         else:
-            all_read = add_up(counted.values, self.cell_as_read, added, missing[0])
+            all_read = add_up(counted.values, self.cells.cell, added, missing[0])
         sums = self._by_gpu(added)
         count = self.row_count if all_read else self.row_count - self._by_gpu(missing)[0]
         return HourlySums(sums[0], _NONE if work else sums[1], count)
@@ -184,18 +168,18 @@ class HourlyGrid:
         return cells // n_hours if self.gpu_after_gpu else cells % n_gpus
 
     @property
+    def low(self) -> int:
+        """The first row, of the columns as read, that counts."""
+        return self.cells.low
+
+    @property
     def high(self) -> int:
-        """One more than the last row, of the columns as read, that belongs to the records."""
-        return self.low + len(self.cell_as_read)
+        """One more than the last row that counts."""
+        return self.cells.high
 
     @cached_property
-    def _blocks(self) -> tuple[IntArray, IntArray]:
-        """Where rows of one cell begin that were read one after another, and the cell of each.
-
-        One more at the end begins after the last row.
-        """
-        begin = run_begins(self.cell_as_read)
-        return np.append(begin, len(self.cell_as_read)) + self.low, self.cell_as_read[begin]
+    def _blocks(self) -> BlockCells:
+        return self.cells.blocks()
 
     def group_of(self, name: str) -> CountArray:
         """Return the number of the text that each cell's first row has, shape (n_gpus, n_hours).
@@ -226,7 +210,7 @@ class HourlyGrid:
         return replace(
             self,
             records=_without_rows(self.records),
-            cell_as_read=self.cell_as_read[:0].copy(),
+            cells=RowCells(0, np.zeros(0, dtype=np.int64)),
             first_row=self.first_row[:0].copy(),
         )
 
@@ -256,10 +240,9 @@ class HourlyGrid:
 
 def _without_rows(records: Records) -> Records:
     """Return serials and texts alone."""
-    names = ("gpu", "time", "filled", "failed", "order")
-    none: dict[str, Any] = {name: getattr(records, name)[:0].copy() for name in names}
+    line = records.line.pieces(*np.zeros((3, 0), dtype=np.int64))
     # What was seen counts nulls as they are asked for, and so holds on to the columns.
-    return replace(records, columns=NoNumbers(), seen=CheckReport(), **none)
+    return replace(records, columns=NoNumbers(), seen=CheckReport(), line=line)
 
 
 @compiled

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from forewarn.features.compiled import compiled
-from forewarn.features.records.table import Records
+from forewarn.features.records.line import Line
 from forewarn.features.time_units import HOUR, Nanoseconds
 
-__all__ = ["Hours", "bucket_length", "extent"]
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+__all__ = ["Hours", "bucket_length"]
 
 
 def bucket_length(interval: int) -> Nanoseconds:
@@ -36,14 +29,21 @@ class Hours(NamedTuple):
     number: int
 
     @classmethod
-    def of(cls, records: Records, counted: BoolArray) -> Hours:
-        """Return the hours that hold the rows that count, and one more."""
-        start, end = extent(records.time, counted)
-        if start == end:
+    def of(cls, line: Line, interval: int) -> Hours:
+        """Return the hours that hold the runs that count, and one more.
+
+        Parameters
+        ----------
+        line : Line
+        interval : int
+            Nanoseconds between two records of a GPU.
+        """
+        counted = line.counted
+        if not counted.any():
             return cls(0, 1)
-        bucket = bucket_length(records.interval)
-        first = start // bucket
-        return cls(first, (end - 1) // bucket - first + 2)
+        bucket = bucket_length(interval)
+        first = int(line.time[counted].min()) // bucket
+        return cls(first, int(line.last_time[counted].max()) // bucket - first + 2)
 
     @classmethod
     def joined(cls, parts: Iterable[Hours]) -> Hours:
@@ -57,13 +57,3 @@ class Hours(NamedTuple):
         held = [hours for hours in parts if hours.number > 1] or [cls(0, 1)]
         first = min(hours.first for hours in held)
         return cls(first, max(hours.first + hours.number for hours in held) - first)
-
-
-@compiled
-def extent(values: IntArray, counted: BoolArray) -> tuple[int, int]:
-    """Return the least of the values that count, and one more than the greatest; 0, 0 of none."""
-    low, high = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    for row in range(len(values)):
-        if counted[row]:
-            low, high = min(low, values[row]), max(high, values[row])
-    return (low, high + 1) if low <= high else (0, 0)

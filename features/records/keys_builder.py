@@ -11,8 +11,9 @@ from functools import cache
 import numpy as np
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.column_files import KeysAsRead
 from forewarn.features.records.file_check import Keys, numbers_of
+from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
+from forewarn.features.records.line import Line
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.row_cleaning import CleanRows, Spacings, goes_back
 from forewarn.features.records.table import (
@@ -72,13 +73,13 @@ class KeysBuilder:
     keep : ndarray of shape (n,), bool
         Rows that have a serial and a timestamp, within the limits asked for.
     as_read : KeysAsRead
-    line : CleanRows
+    line : Line
     seen : CheckReport
     """
 
     serials: tuple[str, ...]
     as_read: KeysAsRead
-    line: CleanRows
+    line: Line
     seen: CheckReport
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -152,8 +153,8 @@ class KeysBuilder:
         if order is not None:
             counted = np.full(len(self._gpu), False)
             counted[order], self._gpu[order] = line.counted, gpu
-        self.as_read = KeysAsRead(self._gpu, counted, order, len(self.serials))
-        self.line, self.seen = line, self._seen(line)
+        self.as_read = RowKeys(self._gpu, counted, order, len(self.serials))
+        self.line, self.seen = line.line(), self._seen(line)
         # Whoever reads the columns has no need of them.
         del self._time, self._failed, self._gpu
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.duration import duration_in_words
+from forewarn.features.records.line import Line
 from forewarn.features.records.table import BoolArray, CodeArray, FloatArray, IntArray, RecordsError
 
 TimeArray = npt.NDArray[np.int32] | IntArray
@@ -44,10 +45,10 @@ class CleanRows(NamedTuple):
     too_close: int
     gaps: int
 
-    @property
-    def gpu(self) -> CodeArray:
-        """The GPU of each row, shape (n,), made anew each time."""
-        return np.repeat(np.arange(len(self.n_rows), dtype=np.int32), self.n_rows)
+    def line(self) -> Line:
+        """Return the runs of the rows."""
+        gpu = np.repeat(np.arange(len(self.n_rows), dtype=np.int32), self.n_rows)
+        return Line.of_rows(gpu, self.time, self.order, self.failed, self.filled)
 
     @classmethod
     def of(

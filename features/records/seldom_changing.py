@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.column_files import KeysAsRead
 from forewarn.features.records.file_check import Values, numbers_of
+from forewarn.features.records.keys_as_read import KeysAsRead
 from forewarn.features.records.keys_builder import occurring_texts, renumber
 from forewarn.features.records.runs import Runs, RunsBuilder
 from forewarn.features.records.table import (
@@ -67,7 +67,7 @@ class SeldomChanging:
         runs = None if of_rows is None else self._runs_of(rows, of_rows)
         if name in self.nulls:
             days = values.numbers[name]
-            counted = self._keys.counted[rows] if runs is None else runs.counted
+            counted = self._keys.counted_of(rows) if runs is None else runs.counted
             self.nulls[name] += int(counted[np.isnan(days)].sum())
             self._columns[name].add(_bits(days), rows, runs)
         elif name in values.texts:
@@ -81,8 +81,8 @@ class SeldomChanging:
     def _runs_of(self, rows: slice, n_rows: IntArray) -> _RowsOfRuns:
         """Return what keys say of the runs of a file: the same for all of its columns."""
         if rows.start not in self._of_file:
-            gpu, counted, keep = self._keys.gpu[rows], self._keys.counted[rows], self._keep[rows]
-            self._of_file[rows.start] = _RowsOfRuns.of(n_rows, gpu, counted, keep)
+            gpu, counted = self._keys.gpu_of(rows), self._keys.counted_of(rows)
+            self._of_file[rows.start] = _RowsOfRuns.of(n_rows, gpu, counted, self._keep[rows])
         return self._of_file[rows.start]
 
     def texts(self) -> dict[str, TextColumn]:
@@ -176,7 +176,7 @@ class _OrderedRuns:
         if self._keys.order is not None:
             self._unsorted.append(values if runs is None else np.repeat(values, runs.n_rows))
         elif runs is None:
-            self._builder.add(values, self._keys.gpu[rows], rows.start)
+            self._builder.add(values, self._keys.gpu_of(rows), rows.start)
         else:
             self._builder.add_at(values, runs.gpu, runs.row + rows.start)
 

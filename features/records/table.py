@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.errors import InputError
+from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.runs import Runs
 from forewarn.features.records.stretches import RowStretch, RunStretch, Stretch
@@ -187,7 +188,7 @@ class Records:
     """Records of many GPUs, sorted by (serial, time), lone missing ones filled in.
 
     Only the keys lie in memory, sorted. A column of numbers is read when it is asked for, all files
-    of it at once, and lies as it was read, `order` says where: most rows of most columns are never
+    of it at once, and lies as it was read, `line` says where: most rows of most columns are never
     looked at one by one, and sorting them would cost more than reading.
 
     Attributes
@@ -195,15 +196,9 @@ class Records:
     interval : int
         Nanoseconds between two records of a GPU.
     serials : tuple of str
-        Sorted; `gpu` holds positions in it.
-    gpu : ndarray of shape (n,), int32
-    time : ndarray of shape (n,), int64
-    filled : ndarray of shape (n,), bool
-        True where the record was missing and stands for the one before.
-    failed : ndarray of shape (n,), bool
-        The record itself says that the GPU is failed.
-    order : ndarray of shape (n,), int32, or int64 where that is too small
-        Row of each record in the columns as read.
+        Sorted; GPUs are numbered by their positions in it.
+    line : Line
+        GPU, time, state and row as read of each of the n records.
     columns : NumberColumns
         Floats, binaries, event codes (0 = none), and of counters what they gained since the GPU's
         record before (NaN where unknown), as read.
@@ -221,11 +216,7 @@ class Records:
 
     interval: int
     serials: tuple[str, ...]
-    gpu: CodeArray
-    time: IntArray
-    filled: BoolArray
-    failed: BoolArray
-    order: IntArray
+    line: Line
     columns: NumberColumns = NoNumbers()
     dates: dict[str, Runs] = field(default_factory=dict)
     texts: dict[str, TextColumn] = field(default_factory=dict)
@@ -236,37 +227,51 @@ class Records:
     out_of_service: OutOfService = field(default_factory=OutOfService.none)
 
     def __len__(self) -> int:
-        return len(self.time)
+        return self.line.n
+
+    @property
+    def gpu(self) -> CodeArray:
+        """The GPU of each record, shape (n,); it is made anew each time, as those that follow."""
+        gpu: CodeArray = self.line.of_each(self.line.gpu)
+        return gpu
+
+    @property
+    def time(self) -> IntArray:
+        """The time of each record, shape (n,)."""
+        return self.line.time_of_each()
+
+    @property
+    def filled(self) -> BoolArray:
+        """Which records were missing and stand for the one before, shape (n,)."""
+        return self.line.of_each(self.line.filled)
+
+    @property
+    def failed(self) -> BoolArray:
+        """Which records say themselves that the GPU is failed, shape (n,)."""
+        return self.line.of_each(self.line.failed)
 
     @property
     def first(self) -> int:
         """The first moment of which there is a record."""
-        bounds = self.gpu_bounds()
-        return int(self.time[bounds[:-1][np.diff(bounds) > 0]].min())
+        return int(self.line.time.min())
 
     @property
     def last(self) -> int:
         """The last moment of which there is a record."""
-        bounds = self.gpu_bounds()
-        return int(self.time[bounds[1:][np.diff(bounds) > 0] - 1].max())
+        return int(self.line.last_time.max())
 
     def numbers(self, name: str, rows: IntArray) -> FloatArray:
         """Return a column of numbers or dates at `rows`, of any shape, in its unit; NaN is null.
 
         Of a column of numbers the files that hold these rows are read: ask once for many rows.
         """
-        as_read = self.order[rows]
+        run, as_read = self.line.run_at(rows), self.line.order_at(rows)
         if name in self.dates:
-            return self.dates[name].at(self.gpu[rows], as_read).view(np.float32)
+            return self.dates[name].at(self.line.gpu[run], as_read).view(np.float32)
         if not as_read.size:
             return np.empty(as_read.shape, dtype=np.float32)
         stretch = self.stretch(name, int(as_read.min()), int(as_read.max()) + 1)
-        return self.taken(name, stretch, rows, as_read)
-
-    @property
-    def extent(self) -> tuple[int, int]:
-        """The stretch of rows as read that holds all records."""
-        return (int(self.order.min()), int(self.order.max()) + 1) if len(self) else (0, 0)
+        return self.taken(name, stretch, as_read, self.line.filled[run])
 
     def stretch(self, name: str, low: int, high: int) -> Stretch:
         """Read the rows as read [low, high) of a column of numbers; nobody keeps them.
@@ -281,19 +286,26 @@ class Records:
             stretch = stretch.without(self.reborn[first:last])
         return stretch
 
-    def taken(self, name: str, stretch: Stretch, rows: IntArray, as_read: IntArray) -> FloatArray:
-        """Return the numbers of a column at `rows` from a stretch that holds them.
+    def taken(
+        self,
+        name: str,
+        stretch: Stretch,
+        as_read: IntArray,
+        filled: BoolArray,
+    ) -> FloatArray:
+        """Return the numbers of a column at rows as read from a stretch that holds them.
 
-        `as_read` is `order[rows]`, for those who ask for many columns at the same rows.
+        `filled` tells which of them stand for a missing record.
         """
         values = stretch.at(as_read)
         if name in self.counters or name in self.events:
-            values[self.filled[rows]] = 0
+            values[filled] = 0
         return values
 
     def codes(self, name: str, rows: IntArray) -> CodeArray:
         """Return the numbers of a text column at `rows`, of any shape."""
-        return self.texts[name].runs.at(self.gpu[rows], self.order[rows])
+        gpu = self.line.gpu[self.line.run_at(rows)]
+        return self.texts[name].runs.at(gpu, self.line.order_at(rows))
 
     def rows_between(self, start: int, end: int) -> IntArray:
         """Return the numbers of the rows of [start, end).
@@ -301,26 +313,17 @@ class Records:
         A filled row whose next record lies outside is left out: that a record was only missing
         is known when the next one has come.
         """
-        within = (self.time >= start) & (self.time < end)
-        within[:-1] &= ~self.filled[:-1] | within[1:]
+        time, filled = self.time, self.filled
+        within = (time >= start) & (time < end)
+        within[:-1] &= ~filled[:-1] | within[1:]
         return np.flatnonzero(within)
 
     def between(self, start: int, end: int) -> Records:
-        """Return the records of [start, end)."""
+        """Return the records of [start, end), those that `rows_between` numbers."""
         if len(self) and start <= self.first and self.last < end:
             return self
-        rows = self.rows_between(start, end)
-        return replace(
-            self,
-            gpu=self.gpu[rows],
-            time=self.time[rows],
-            filled=self.filled[rows],
-            failed=self.failed[rows],
-            order=self.order[rows],
-        )
+        return replace(self, line=self.line.between(start, end))
 
     def gpu_bounds(self) -> IntArray:
         """Return the first row of every GPU and, last, the number of rows: shape (n_gpus + 1,)."""
-        # Numbers of the same width: others make it copy all rows first.
-        numbers = np.arange(len(self.serials) + 1, dtype=self.gpu.dtype)
-        return np.searchsorted(self.gpu, numbers).astype(np.int64)
+        return self.line.start[self.line.run_bounds(len(self.serials))]

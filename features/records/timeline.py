@@ -14,6 +14,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.hourly_sums import HourlyGrid
 from forewarn.features.records.hours import Hours
+from forewarn.features.records.line import Line
 from forewarn.features.records.table import Records
 
 __all__ = ["Fleet", "FleetSlice", "Timeline", "lay_out"]
@@ -74,12 +75,11 @@ class Timeline:
     Attributes
     ----------
     records : Records
+        Cut where a failure or a repair breaks a series; while a GPU is failed it is not alive.
     failures : Failures
         One row per failure, by GPU and time.
     bounds : ndarray of shape (n_gpus + 1,)
         First row of every GPU.
-    alive : ndarray of shape (n,), bool
-        False while the GPU is failed.
     breaks : ndarray, int64
         Sorted rows at which a failure or a repair breaks a series.
     lives : Lives
@@ -90,7 +90,6 @@ class Timeline:
     records: Records
     failures: Failures
     bounds: npt.NDArray[np.int64]
-    alive: npt.NDArray[np.bool_]
     breaks: npt.NDArray[np.int64]
     lives: Lives
     hours: Hours | None = None
@@ -109,13 +108,37 @@ class Timeline:
         """Yield itself."""
         yield FleetSlice(self, np.arange(len(self.serials)))
 
+    def ends(
+        self, window_records: int, step_records: int, since: int = -(2**63)
+    ) -> npt.NDArray[np.int64]:
+        """Return the rows at which an instance ends; one due at a filled row may end at the next.
+
+        Parameters
+        ----------
+        window_records : int
+            Records in an instance, of one unbroken series.
+        step_records : int
+            Records between two ends.
+        since : int
+            Only those at or after it.
+        """
+        line, interval = self.records.line, self.records.interval
+        rows = np.empty(line.n, dtype=np.int64)  # memory that is not touched is not taken
+        length_and_step = window_records, step_records
+        n = _find_ends(line, self.breaks, interval, length_and_step, since, rows)
+        return rows[:n].copy()
+
+    @property
+    def alive(self) -> npt.NDArray[np.bool_]:
+        """Which rows are not those of a failed GPU, made anew each time."""
+        return self.records.line.of_each(self.records.line.alive)
+
     @property
     def position(self) -> npt.NDArray[np.int32]:
         """Number of records before each in its unbroken series, counted anew each time."""
-        records = self.records
-        position = np.full(len(records), 0, dtype=np.int32)
-        keys = records.gpu, records.time, self.alive
-        _count_up(keys, self.breaks, records.interval, position)
+        line = self.records.line
+        position = np.full(line.n, 0, dtype=np.int32)
+        _count_up(line, self.breaks, self.records.interval, position)
         return position
 
     def life_start(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -125,23 +148,20 @@ class Timeline:
         ----------
         rows : ndarray of shape (n,)
         """
-        gpu, time = self.records.gpu, self.records.time
-        start = time[self.bounds[gpu[rows]]]
+        line = self.records.line
+        gpu = line.gpu[line.run_at(rows)]
+        start = line.time[line.run_bounds(len(self.serials))[gpu]]
         latest = np.searchsorted(self.lives.row, rows, side="right") - 1
         later = np.flatnonzero(latest >= 0)
-        later = later[gpu[self.lives.row[latest[later]]] == gpu[rows[later]]]
+        of_life = line.gpu[line.run_at(self.lives.row[latest[later]])]
+        later = later[of_life == gpu[later]]
         start[later] = np.maximum(start[later], self.lives.repaired[latest[later]])
         return start
 
     @cached_property
     def grid(self) -> HourlyGrid:
         """The hourly sums of the rows that count: alive and not filled in."""
-        return HourlyGrid.of(self.records, self.counted, self.hours)
-
-    @property
-    def counted(self) -> npt.NDArray[np.bool_]:
-        """Which rows count: alive and not filled in; made anew each time."""
-        return self.alive & ~self.records.filled
+        return HourlyGrid.of(self.records, self.hours)
 
     def narrowed(self, rows: npt.NDArray[np.int64]) -> tuple[Timeline, npt.NDArray[np.int64]]:
         """Return a timeline of a few rows only, with the hours of all, and which rows those are.
@@ -162,58 +182,41 @@ class Timeline:
         for some in (rows.ravel(), *ends):
             stays[some[some >= 0]] = True
         left = np.flatnonzero(stays)
-        few = replace(
-            records,
-            gpu=records.gpu[left],
-            time=records.time[left],
-            filled=records.filled[left],
-            failed=records.failed[left],
-            order=records.order[left],
-        )
+        few = replace(records, line=records.line.take(left))
         lives = Lives(np.searchsorted(left, self.lives.row), self.lives.repaired)
         breaks = np.searchsorted(left, self.breaks)
-        narrow = Timeline(few, self.failures, few.gpu_bounds(), self.alive[left], breaks, lives)
+        narrow = Timeline(few, self.failures, few.gpu_bounds(), breaks, lives)
         narrow.__dict__["grid"] = replace(self.grid, records=few)
         return narrow, left
 
     def rows_before_failures(self) -> npt.NDArray[np.int64]:
         """Return the last row of each failure's GPU before it failed, -1 where there is none."""
-        failures, bounds = self.failures, self.bounds
-        rows = np.full(len(failures), -1, dtype=np.int64)
-        for i, (gpu, failed) in enumerate(
-            zip(failures.gpu.tolist(), failures.failed_at.tolist(), strict=True)
-        ):
-            low = int(bounds[gpu])
-            row = _rows_from(self.records, bounds, gpu, failed)
-            rows[i] = row - 1 if row > low else -1
-        return rows
+        failures = self.failures
+        rows = _rows_from(self.records, failures.gpu, failures.failed_at)
+        return np.where(rows > self.bounds[failures.gpu], rows - 1, -1)
 
 
-def _rows_from(records: Records, bounds: npt.NDArray[np.int64], gpu: int, moment: int) -> int:
-    """Return the GPU's first row at or after `moment` (its end if there is none)."""
-    low, high = int(bounds[gpu]), int(bounds[gpu + 1])
-    return low + int(np.searchsorted(records.time[low:high], moment))
+def _rows_from(
+    records: Records, gpu: npt.NDArray[np.int32], moment: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the first row of each GPU at or after a moment (the GPU's end if there is none)."""
+    return records.line.rows_from(gpu, moment, len(records.serials))
 
 
-def _mark_failures(
+def _cut_at_failures(
     records: Records, failures: Failures, bounds: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], Lives]:
-    """Return what is alive, where a series breaks, and the lives that begin with a repair."""
-    alive, breaks = ~records.failed, []
-    lives: list[tuple[int, int]] = []
-    for gpu, failed, repaired in zip(
-        failures.gpu.tolist(),
-        failures.failed_at.tolist(),
-        failures.repaired_at.tolist(),
-        strict=True,
-    ):
-        down = _rows_from(records, bounds, gpu, failed)
-        up = _rows_from(records, bounds, gpu, repaired)
-        alive[down:up] = False
-        breaks += [row for row in (down, up) if row < bounds[gpu + 1]]
-        lives += [(up, repaired)] if up < bounds[gpu + 1] else []
-    table = np.array(lives, dtype=np.int64).reshape(-1, 2)
-    return alive, np.unique(np.array(breaks, dtype=np.int64)), Lives(table[:, 0], table[:, 1])
+) -> tuple[Line, npt.NDArray[np.int64], Lives]:
+    """Return the line with what is alive, where a series breaks, and the lives after a repair."""
+    down = _rows_from(records, failures.gpu, failures.failed_at)
+    up = _rows_from(records, failures.gpu, failures.repaired_at)
+    end = bounds[failures.gpu + 1]
+    breaks = np.unique(np.concatenate([down[down < end], up[up < end]]))
+    line = records.line.cut(breaks)
+    alive = ~line.failed
+    for first, last in np.searchsorted(line.start, np.stack([down, up], axis=1)).tolist():
+        alive[first:last] = False
+    lives = Lives(up[up < end], failures.repaired_at[up < end])
+    return line._replace(alive=alive), breaks, lives
 
 
 def lay_out(records: Records, failures: Failures) -> Timeline:
@@ -231,27 +234,93 @@ def lay_out(records: Records, failures: Failures) -> Timeline:
     After a repair counters start anew: the first increase of a life is missing.
     """
     failures, bounds = failures.episodes(), records.gpu_bounds()
-    alive, breaks, lives = _mark_failures(records, failures, bounds)
-    reborn = breaks[alive[breaks]]
+    line, breaks, lives = _cut_at_failures(records, failures, bounds)
+    run = line.run_at(breaks)
+    reborn = breaks[line.alive[run]]
     # A filled record has gained nothing; what was gained unseen stands at the one after it.
-    reborn = np.sort(records.order[reborn + records.filled[reborn]])
-    return Timeline(replace(records, reborn=reborn), failures, bounds, alive, breaks, lives)
+    reborn = np.sort(line.order_at(reborn + line.filled[run[line.alive[run]]]))
+    records = replace(records, line=line, reborn=reborn.astype(np.int64))
+    return Timeline(records, failures, bounds, breaks, lives)
 
 
 @compiled
 def _count_up(
-    keys: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.bool_]],
-    breaks: npt.NDArray[np.int64],
-    interval: int,
-    position: npt.NDArray[np.int32],
+    line: Line, breaks: npt.NDArray[np.int64], interval: int, position: npt.NDArray[np.int32]
 ) -> None:
     """Count the records before each one in its unbroken series."""
-    gpu, time, alive = keys
     passed = 0  # of the breaks
-    for row in range(1, len(gpu)):
-        while passed < len(breaks) and breaks[passed] < row:
-            passed += 1
-        broken = passed < len(breaks) and breaks[passed] == row
-        joined = gpu[row] == gpu[row - 1] and not broken and alive[row] and alive[row - 1]
-        if joined and (time[row] - time[row - 1]) * 2 < 3 * interval:
-            position[row] = position[row - 1] + 1
+    for run in range(len(line.gpu)):
+        for row in range(line.start[run], line.start[run + 1]):
+            while passed < len(breaks) and breaks[passed] < row:
+                passed += 1
+            broken = passed < len(breaks) and breaks[passed] == row
+            if not broken and _goes_on(line, run, row, interval):
+                position[row] = position[row - 1] + 1
+
+
+@compiled
+def _goes_on(line: Line, run: int, row: int, interval: int) -> bool:
+    """Tell whether a record, of a run, belongs to the series of the one before it."""
+    if row == line.start[run]:
+        if run == 0 or line.gpu[run] != line.gpu[run - 1] or not line.alive[run - 1]:
+            return False
+        if len(line.times):
+            before = line.times[row - 1]
+        else:
+            before = line.time[run - 1] + line.step[run - 1] * (row - 1 - line.start[run - 1])
+        apart = line.time[run] - before
+    elif len(line.times):
+        apart = line.times[row] - line.times[row - 1]
+    else:
+        apart = line.step[run]
+    return bool(line.alive[run] and apart * 2 < 3 * interval)
+
+
+@compiled
+def _find_ends(
+    line: Line,
+    breaks: npt.NDArray[np.int64],
+    interval: int,
+    length_and_step: tuple[int, int],
+    since: int,
+    rows: npt.NDArray[np.int64],
+) -> int:
+    """Put the rows at which instances end into an array; return how many.
+
+    One is due at the first record of a series with `length` records before or at it, and at every
+    step-th from it on.
+    """
+    length, step = length_and_step
+    n = position = left = passed = 0
+    owed = False  # by a filled record
+    for run in range(len(line.gpu)):
+        row, end = line.start[run], line.start[run + 1]
+        even = len(line.times) == 0 and line.step[run] * 2 < 3 * interval
+        even = even and not line.filled[run]
+        while row < end:
+            while passed < len(breaks) and breaks[passed] < row:
+                passed += 1
+            broken = passed < len(breaks) and breaks[passed] == row
+            goes_on = not broken and _goes_on(line, run, row, interval)
+            position = position + 1 if goes_on else 0
+            time = line.times[row] if len(line.times) else line.time[run]
+            if len(line.times) == 0:
+                time += line.step[run] * (row - line.start[run])
+            late = owed and position >= length
+            left = 0 if position == length - 1 else left
+            due = position >= length - 1 and left == 0 and line.alive[run]
+            owed = due and line.filled[run]
+            if ((due and not owed) or late) and time >= since:
+                rows[n] = row
+                n += 1
+            if position >= length - 1:
+                left = step - 1 if left == 0 else left - 1
+            row += 1
+            # Up to where the next one is due nothing happens within an even run.
+            if even and row < end and line.alive[run]:
+                idle = left if position >= length - 1 else length - 2 - position
+                idle = max(0, min(idle, end - row))
+                position += idle
+                left -= idle if position >= length - 1 and left >= idle else 0
+                row += idle
+    return n

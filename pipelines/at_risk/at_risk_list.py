@@ -236,16 +236,18 @@ def _unscored(day: DayRecords, plan: Plan, *, since: int) -> pd.DataFrame:
     left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), day.instances.gpu)
     machine = records.texts.get(MACHINE)
     lasts = bounds[left + 1] - 1
-    ages = records.time[lasts] - timeline.life_start(lasts)
+    ends, run = records.line.time_at(lasts), records.line.run_at(lasts)
+    ages = ends - timeline.life_start(lasts)
     rows: list[dict[str, Any]] = []
-    for gpu, last, age in zip(left.tolist(), lasts.tolist(), ages.tolist(), strict=True):
+    columns = left, lasts, ages, ends, records.line.alive[run]
+    for gpu, last, age, end, alive in zip(*(c.tolist() for c in columns), strict=True):
         row: dict[str, Any] = {"gpu_serial": records.serials[gpu]}
         if machine is not None:
             code = records.codes(MACHINE, np.array([last]))[0]
             row["machine_id"] = machine.texts[code] if code >= 0 else ""
-        if not timeline.alive[last]:
+        if not alive:
             row["reason"] = "failed"
-        elif records.time[last] < since:
+        elif end < since:
             row["reason"] = "stale"
         else:
             row["reason"] = "too new" if age < plan.window else "gap"

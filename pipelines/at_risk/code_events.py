@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.line import Line
 from forewarn.features.records.stretches import Stretch
-from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import HOUR, Nanoseconds
 
@@ -57,17 +57,19 @@ class CodeEvents:
     ) -> CodeEvents:
         """Find the events of the last `span` of each GPU's life before its instance ends."""
         records = timeline.records
-        codes = records.stretch(name, *records.extent)
-        happened = _rows_with_code(records, codes)
-        happened = happened[timeline.alive[happened] & ~records.filled[happened]]
+        line = records.line
+        codes = records.stretch(name, *line.extent)
+        happened = _rows_with_code(line, codes)
+        run = line.run_at(happened)
+        happened, run = happened[line.counted[run]], run[line.counted[run]]
         instance_of = np.full(len(records.serials), -1, dtype=np.int64)
         instance_of[instances.gpu] = np.arange(len(instances))
-        row = instance_of[records.gpu[happened]]
+        row = instance_of[line.gpu[run]]
         happened, row = happened[row >= 0], row[row >= 0]
-        time = records.time[happened]
+        time = line.time_at(happened)
         begin = np.maximum(timeline.life_start(instances.row), instances.end - span)
         near = (time > begin[row]) & (time <= instances.end[row])
-        code = codes.at(records.order[happened[near]])
+        code = codes.at(line.order_at(happened[near]))
         return cls(len(instances), row[near], code, time[near], instances.end)
 
     @classmethod
@@ -116,10 +118,14 @@ class CodeEvents:
         return sorted((time, int(code)) for time, code in pairs)
 
 
-def _rows_with_code(records: Records, codes: Stretch) -> npt.NDArray[np.int64]:
-    """Return the rows whose code is not 0, part after part."""
+def _rows_with_code(line: Line, codes: Stretch) -> npt.NDArray[np.int64]:
+    """Return the rows whose code is above 0; some of them may stand for a missing record."""
+    if not len(line.rows):
+        as_read = codes.rows_not_zero()
+        rows = line.records_of(as_read[codes.at(as_read) > 0])
+        return np.sort(rows[rows >= 0])
     parts = [np.zeros(0, dtype=np.int64)]
-    for first in range(0, len(records), _ROWS_AT_ONCE):
-        as_read = records.order[first : first + _ROWS_AT_ONCE]
+    for first in range(0, line.n, _ROWS_AT_ONCE):
+        as_read = line.rows[first : first + _ROWS_AT_ONCE]
         parts.append(first + np.flatnonzero(codes.at(as_read) > 0))
     return np.concatenate(parts)

@@ -86,11 +86,7 @@ class UsableInstances:
         records = Records(
             interval=interval,
             serials=tuple(serials[number] for number in part.number.tolist()),
-            gpu=line.gpu,
-            time=line.time,
-            filled=line.filled,
-            failed=line.failed,
-            order=line.order,
+            line=line.line(),
             texts=texts,
         )
         failures = Failures.of_records(records).joined(self.store.reported(records.serials))

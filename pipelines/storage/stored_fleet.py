@@ -12,17 +12,18 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble, check_numbers, read_past
-from forewarn.features.records.column_files import ColumnFiles
+from forewarn.features.records.column_files import ColumnFiles, NullCounts
 from forewarn.features.records.earlier_states import PastStates
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.file_check import numbers_of
 from forewarn.features.records.hours import Hours
+from forewarn.features.records.keys_as_read import keys_of_line
+from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
-from forewarn.features.records.packed_keys import PackedKeys
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.runs import Runs
 from forewarn.features.records.slices import slice_ranges
-from forewarn.features.records.table import NoRecordsError, Records, TextColumn
+from forewarn.features.records.table import CheckReport, NoRecordsError, Records, TextColumn
 from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
 from forewarn.features.threads import in_threads, in_turn
 from forewarn.pipelines.runtime.one_ahead import one_ahead
@@ -42,8 +43,13 @@ class _Slice(NamedTuple):
     Attributes
     ----------
     slices : tuple of (int, int)
-    keys : PackedKeys
-        Of all that were read, those before `StoredFleet.since` too.
+    serials : tuple of str
+        Of its GPUs, sorted.
+    line : Line
+        Of all records that were read, those before `StoredFleet.since` too.
+    order : ndarray or None
+        As of `RowKeys`.
+    seen : CheckReport
     failures, episodes : Failures
         As they were known, and as a timeline has them.
     texts, dates : dict
@@ -56,7 +62,10 @@ class _Slice(NamedTuple):
     """
 
     slices: tuple[int, int]
-    keys: PackedKeys
+    serials: tuple[str, ...]
+    line: Line
+    order: npt.NDArray[np.int64] | None
+    seen: CheckReport
     failures: Failures
     episodes: Failures
     texts: dict[str, TextColumn]
@@ -65,11 +74,6 @@ class _Slice(NamedTuple):
     hours: Hours
     first: int
     instances: Instances
-
-    @property
-    def serials(self) -> tuple[str, ...]:
-        """The serials of its GPUs, sorted."""
-        return self.keys.serials
 
 
 @dataclass(frozen=True)
@@ -186,15 +190,31 @@ class StoredFleet:
         return one_ahead(map(self._slice, self._slices, self._numbers))
 
     def _slice(self, part: _Slice, numbers: npt.NDArray[np.int64]) -> FleetSlice:
-        files = [FileSlice.of(source, part.slices) for source in self.sources]
         records = replace(
-            _begun(part.keys.records(files, self.query.kinds.numbers), self.since),
+            _begun(self._records(part), self.since),
             texts=part.texts,
             dates=part.dates,
             out_of_service=part.out_of_service,
         )
         timeline = replace(lay_out(records, part.failures), hours=self.hours)
         return FleetSlice(timeline, numbers)
+
+    def _records(self, part: _Slice) -> Records:
+        """Return the records of a slice with its columns of numbers."""
+        files = [FileSlice.of(source, part.slices) for source in self.sources]
+        kinds, n_rows = self.query.kinds.numbers, sum(file.n_rows for file in files)
+        keys = keys_of_line(part.line, n_rows, part.order, len(part.serials))
+        nulls: dict[str, int] = {}
+        columns = ColumnFiles(files, kinds, keys, nulls, once=True)
+        return Records(
+            self.query.interval,
+            part.serials,
+            part.line,
+            columns,
+            counters=kinds.counter,
+            events=kinds.code,
+            seen=replace(part.seen, nulls=NullCounts(columns, columns.names, nulls)),
+        )
 
 
 def _texts_of(query: RecordsQuery) -> dict[str, tuple[str, ...]]:
@@ -214,19 +234,23 @@ def _read_slice(
     """Read what is kept of a slice."""
     files = [FileSlice.of(source, query.slices) for source in sources]
     records = assemble(files, query, spacings)
-    keys = PackedKeys.of(records, cast(ColumnFiles, records.columns).keys.order)
+    line, seen = records.line, replace(records.seen, nulls={})
+    order = cast(ColumnFiles, records.columns).keys.order
     states = past.of_gpus(records.serials)
     records, failures = known(_begun(records, since), Failures.of_records(records, states))
     timeline = lay_out(records, failures)
     return _Slice(
         query.slices,
-        keys,
+        records.serials,
+        line,
+        order,
+        seen,
         failures,
         timeline.failures,
         records.texts,
         records.dates,
         records.out_of_service,
-        Hours.of(records, timeline.counted),
+        Hours.of(timeline.records.line, records.interval),
         records.first,
         look(timeline),
     )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.records.cells import add_runs_up, add_up
+from forewarn.features.records.cells import RowCells, add_blocks_up, add_runs_up, add_up
 from forewarn.features.records.number_runs import run_begins
 
 VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.1, 1e7, 16777213.0, 1e-3, np.nan])
@@ -65,3 +65,18 @@ def test_a_value_that_is_no_sum_of_powers_of_two_is_added_as_often_as_it_occurs(
         for _ in range(n):
             expected[cell] += float(value[0])
     assert added[0].tolist() == pytest.approx(expected, abs=0)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=60), CELLS, st.sampled_from([1, 2]))
+def test_blocks_add_up_to_the_same_bits_as_rows(
+    values: list[float], cells: list[tuple[int, int]], n_sums: int
+) -> None:
+    cell = np.repeat([c[0] for c in cells], [c[1] for c in cells]).astype(np.int64)
+    rows = np.resize(np.array(values, dtype=np.float32), len(cell))
+    by_row, by_block = np.zeros((n_sums, 4)), np.zeros((n_sums, 4))
+    missing_rows, missing_blocks = np.zeros(4, dtype=np.int32), np.zeros(4, dtype=np.int32)
+    blocks = RowCells(100, cell).blocks()
+    all_read = add_blocks_up(rows, *blocks, by_block, missing_blocks)
+    assert all_read == add_up(rows, cell, by_row, missing_rows)
+    assert by_block.tobytes() == by_row.tobytes()
+    assert missing_blocks.tolist() == missing_rows.tolist()

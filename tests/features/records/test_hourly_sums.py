@@ -50,7 +50,8 @@ def grid(assembled: Make, rows: Rows) -> HourlyGrid:
         kinds=FeatureKinds(float=("value",), code=("xid",)),
         texts=("slot",),
     )
-    return HourlyGrid.of(records, np.flatnonzero(records.gpu < 2))
+    line = records.line._replace(alive=records.line.gpu < 2)
+    return HourlyGrid.of(replace(records, line=line))
 
 
 def test_rows_lie_in_the_hour_of_their_end(grid: HourlyGrid) -> None:
@@ -102,7 +103,7 @@ def test_a_group_is_added_up_slice_after_slice_so_that_it_rounds_alike(
     serials = [f"GPU-{number}" for number in range(1, 6)]
     files = [rows(serial, [0, 10], slot="1") for serial in serials]
     records = assembled([row for file in files for row in file], texts=["slot"])
-    groups = HourlyGrid.of(records, np.arange(len(records))).groups("slot")
+    groups = HourlyGrid.of(records).groups("slot")
     by_slice = np.argsort(slice_of(serials), kind="stable")
     assert by_slice[-1] != 4
     hourly, added = np.zeros((5, groups.group.shape[1])), np.zeros((1, groups.group.shape[1]))
@@ -133,7 +134,7 @@ def test_a_channel_of_means_has_one_reading_an_hour() -> None:
 def day(assembled: Make, rows: Rows) -> HourlyGrid:
     listed = rows("A", range(0, 24 * 60, 10), value=[float(i) for i in range(144)])
     records = assembled(listed, kinds=FeatureKinds(float=("value",)))
-    return HourlyGrid.of(records, np.arange(len(records)))
+    return HourlyGrid.of(records)
 
 
 @pytest.mark.parametrize(
@@ -202,10 +203,8 @@ def test_sums_do_not_depend_on_how_cells_lie(assembled: Make, rows: Rows) -> Non
     for name in ("total", "squares", "count"):
         assert getattr(first, name).tolist() == getattr(second, name).tolist()
     for grid in grids:
-        gpu = grid.gpu_of_cells(grid.cell_as_read)
-        expected = np.empty(len(gpu), dtype=np.int64)
-        expected[grid.records.order - grid.low] = grid.records.gpu
-        assert gpu.tolist() == expected.tolist()
+        gpu = grid.gpu_of_cells(grid.cells.at(grid.records.line.order_of_each()))
+        assert gpu.tolist() == grid.records.gpu.tolist()
 
 
 def test_spans_can_look_at_other_lines(day: HourlyGrid, at: Callable[[float], int]) -> None:
@@ -228,14 +227,17 @@ def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
 ) -> None:
     listed = rows("A", range(0, 60, 10), count=[0, 1, 3, 6, 10, 15])
     records = assembled(listed, kinds=FeatureKinds(counter=("count",)))
-    reborn = replace(records, reborn=np.array([0, 1]))
-    sums = HourlyGrid.of(reborn, np.arange(2, 6)).sums("count", "count", lambda gained: gained)
+    line = records.line.cut(np.array([2]))
+    line = line._replace(alive=np.array([False, True]))
+    reborn = replace(records, line=line, reborn=np.array([0, 1]))
+    sums = HourlyGrid.of(reborn).sums("count", "count", lambda gained: gained)
     assert (sums.total.sum(), sums.count.sum()) == (2 + 3 + 4 + 5, 4)
 
 
 def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10], value=1.0), kinds=FeatureKinds(float=("value",)))
-    grid = HourlyGrid.of(records, np.zeros(0, dtype=np.int64))
+    nobody = records.line._replace(alive=np.zeros_like(records.line.alive))
+    grid = HourlyGrid.of(replace(records, line=nobody))
     assert grid.sums("value", "value").total.sum() == 0
     assert grid.sums("value", "value").count.sum() == 0
 

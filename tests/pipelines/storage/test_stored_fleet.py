@@ -184,7 +184,7 @@ def test_columns_that_hardly_change_are_read_as_runs_of_compacted_dates(
     for part in fleet_of(folders[form], 5).slices():
         records = part.timeline.records
         for name in ("limit", "replays", "seldom", "temperature", "xid"):
-            runs[name] = isinstance(records.stretch(name, *records.extent), RunStretch)
+            runs[name] = isinstance(records.stretch(name, *records.line.extent), RunStretch)
     assert {name for name, is_run in runs.items() if is_run} == (
         {"limit", "replays", "seldom"} if form == "compacted" else set()
     )

@@ -1,0 +1,147 @@
+"""What the keys say of each row of the files, row by row or run by run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.compiled import compiled
+from forewarn.features.records.line import Line
+from forewarn.features.records.number_runs import KeySegments
+
+__all__ = ["KeysAsRead", "RowKeys", "RunKeys", "keys_of_line"]
+
+IntArray = npt.NDArray[np.int64]
+CodeArray = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class RowKeys:
+    """What the keys say of each row of the files.
+
+    Attributes
+    ----------
+    gpu : ndarray of shape (n,), int32
+        Position in the serials; -1 for a row to leave out.
+    counted : ndarray of shape (n,), bool
+        The row is one of the records.
+    order : ndarray of shape (n_sorted,), or None
+        Rows of the files in the order in which columns lie; None if that is how they come.
+    n_gpus : int
+    """
+
+    gpu: CodeArray
+    counted: BoolArray
+    order: IntArray | None
+    n_gpus: int
+
+    def gpu_of(self, rows: slice) -> CodeArray:
+        """Return the GPU of some rows."""
+        return self.gpu[rows]
+
+    def counted_of(self, rows: slice) -> BoolArray:
+        """Tell which of some rows are records."""
+        return self.counted[rows]
+
+    def segments(self) -> KeySegments:
+        """Return the stretches of rows of one GPU."""
+        return KeySegments.of(self.gpu, self.counted, self.n_gpus)
+
+    @property
+    def gpu_in_order(self) -> CodeArray:
+        """The GPU of each row in the order in which columns lie."""
+        return self.gpu if self.order is None else self.gpu[self.order]
+
+
+@dataclass(frozen=True, slots=True)
+class RunKeys:
+    """The same of files whose rows lie together by GPU, and come by time.
+
+    Attributes
+    ----------
+    stretches : KeySegments
+        Rows that do not count are left out.
+    n_rows : int
+        Of the files.
+    """
+
+    stretches: KeySegments
+    n_rows: int
+
+    @classmethod
+    def of(cls, line: Line, n_rows: int, n_gpus: int) -> Self:
+        """Find where the runs of a line were read; the files have so many rows."""
+        runs = np.flatnonzero(~line.filled)
+        runs = runs[np.argsort(line.order[runs], kind="stable")]
+        begin, end = line.order[runs], line.order[runs] + line.n_rows[runs]
+        # Before each run, and after the last, there may be rows that do not count.
+        first = np.stack([np.append(0, end), np.append(begin, n_rows)]).T.ravel()
+        gpu = np.full(len(first), -1, dtype=np.int32)
+        gpu[1:-1:2] = line.gpu[runs]
+        some = np.diff(np.append(first, n_rows)) > 0
+        return cls(KeySegments(first[some], gpu[some], n_gpus), n_rows)
+
+    @property
+    def order(self) -> None:
+        """None: columns lie as they come."""
+        return
+
+    @property
+    def n_gpus(self) -> int:
+        """The number of GPUs."""
+        return self.stretches.n_gpus
+
+    def gpu_of(self, rows: slice) -> CodeArray:
+        """Return the GPU of some rows."""
+        begin, gpu = self.stretches.begin, self.stretches.gpu
+        first = max(0, int(np.searchsorted(begin, rows.start, side="right")) - 1)
+        last = int(np.searchsorted(begin, rows.stop))
+        edges = np.clip(np.append(begin[first:last], rows.stop), rows.start, rows.stop)
+        return np.repeat(gpu[first:last], np.diff(edges))
+
+    def counted_of(self, rows: slice) -> BoolArray:
+        """Tell which of some rows are records."""
+        return self.gpu_of(rows) >= 0
+
+    def segments(self) -> KeySegments:
+        """Return the stretches of rows of one GPU."""
+        return self.stretches
+
+    @property
+    def gpu_in_order(self) -> CodeArray:
+        """The GPU of each row."""
+        return self.gpu_of(slice(0, self.n_rows))
+
+
+KeysAsRead = RowKeys | RunKeys
+
+
+def keys_of_line(line: Line, n_rows: int, order: IntArray | None, n_gpus: int) -> KeysAsRead:
+    """Return what the keys say of each row of files that have so many, from a line of them.
+
+    Parameters
+    ----------
+    line : Line
+    n_rows : int
+    order : ndarray or None
+        As of `RowKeys`.
+    n_gpus : int
+    """
+    if order is None and not len(line.rows):
+        return RunKeys.of(line, n_rows, n_gpus)
+    gpu = np.full(n_rows, -1, dtype=np.int32)
+    as_read = line.order_of_each()
+    _number_rows(line, as_read if order is None else order[as_read], gpu)
+    return RowKeys(gpu, gpu >= 0, order, n_gpus)
+
+
+@compiled
+def _number_rows(line: Line, as_read: npt.NDArray[np.integer], gpu: CodeArray) -> None:
+    """Note the GPU of each record where it was read."""
+    for run in range(len(line.gpu)):
+        for row in range(line.start[run], line.start[run + 1]):
+            gpu[as_read[row]] = line.gpu[run]
