@@ -287,10 +287,10 @@ def _newest(serials: tuple[str, ...], parts: Sequence[_Sighting]) -> Records:
     table = np.column_stack([np.concatenate(column) for column in columns]).astype(np.int64)
     gpu, start, end = np.unique(table, axis=0).T  # spans overlap, so that some come twice
     time, number = np.max([part.last for part in parts], axis=0), np.arange(n)
-    no, one = np.zeros(n, dtype=bool), np.ones(n, dtype=np.int64)
+    no, each = np.zeros(n, dtype=bool), np.ones(n, dtype=np.int64)
     return Records(
         interval=parts[0].interval,
         serials=serials,
-        line=Line.of_runs(number.astype(np.int32), time, 0 * one, number, no, no, one),
+        line=Line.of_runs(number.astype(np.int32), time, 0 * each, number, no, no, each),
         out_of_service=OutOfService(gpu.astype(np.int32), start, end),
     )

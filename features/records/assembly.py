@@ -20,6 +20,7 @@ from forewarn.features.records.file_check import (
 )
 from forewarn.features.records.keys_builder import KeysBuilder
 from forewarn.features.records.row_cleaning import Spacings
+from forewarn.features.records.run_keys import FileRuns, RunCleaning
 from forewarn.features.records.seldom_changing import SeldomChanging
 from forewarn.features.records.slices import FINEST
 from forewarn.features.records.table import (
@@ -35,6 +36,8 @@ from forewarn.features.threads import in_threads, in_turn
 from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["RecordSource", "RecordsQuery", "assemble", "check_numbers", "read_past"]
+
+_MOST_UNKNOWN = 4  # one of so many rows may be of files whose runs are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,50 @@ def assemble(
     RecordsError
         If a file breaks the contract, or no record is left (`NoRecordsError`).
     """
+    keys = _in_runs(sources, query, spacings) or _in_rows(sources, query, spacings)
+    return _records(sources, query, keys)
+
+
+def _in_runs(
+    sources: Sequence[RecordSource], query: RecordsQuery, spacings: Spacings | None
+) -> RunCleaning | None:
+    """Bring the keys of files into line that are known as runs; None where rows are wanted."""
+    sizes = [source.n_rows for source in sources]
+    unknown = [size for source, size in zip(sources, sizes, strict=True) if not _has_runs(source)]
+    if _MOST_UNKNOWN * sum(unknown) > sum(sizes):
+        return None
+    files = list(in_turn(partial(_runs_of, query), sources))
+    pa.default_memory_pool().release_unused()  # it keeps what many threads have held
+    with _naming(query.name):
+        return RunCleaning.of(files, sizes, query.interval, spacings)
+
+
+def _in_rows(
+    sources: Sequence[RecordSource], query: RecordsQuery, spacings: Spacings | None
+) -> KeysBuilder:
+    """Bring the keys of files into line row by row."""
     keys = KeysBuilder([source.n_rows for source in sources])
     for number, keys_of_file in enumerate(in_turn(partial(_read_keys, query), sources)):
         keys.put_keys(number, keys_of_file)
-    pa.default_memory_pool().release_unused()  # it keeps what many threads have held
+    pa.default_memory_pool().release_unused()
     with _naming(query.name):
         keys.number_gpus()
         keys.align(query.interval, spacings)
-    return _records(sources, query, keys)
+    return keys
+
+
+def _has_runs(source: RecordSource) -> bool:
+    runs = source.runs()
+    return runs is not None and runs.step is not None
+
+
+def _runs_of(query: RecordsQuery, source: RecordSource) -> FileRuns:
+    """Return the runs of a file, found among its rows where they are not known."""
+    known = source.runs()
+    runs = None
+    if known is not None:
+        runs = FileRuns.of(known, query.start, query.end, query.slices)
+    return runs or FileRuns.of_rows(_read_keys(query, source))
 
 
 @contextmanager
@@ -141,7 +180,9 @@ def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
     return states.past()
 
 
-def _records(sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBuilder) -> Records:
+def _records(
+    sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBuilder | RunCleaning
+) -> Records:
     """Read texts and dates, and leave the numbers to be read when they are asked for."""
     kinds, names = query.kinds, query.texts_in(sources)
     in_threads(partial(check_numbers, query), sources)

@@ -149,14 +149,14 @@ class PlacedRows(NamedTuple):
             return cls(_blocks_of(line, shape, kind, first_row, count), first_row, count)
         cell: IntArray = np.full(high - low, -1, kind)
 
-        def place(runs: tuple[int, int]) -> None:
+        def fill_in(runs: tuple[int, int]) -> None:
             _place_rows(line, runs, shape, shape.steps, low, (cell, first_row, count))
 
         # Each thread has GPUs of its own, and so cells of its own.
         cuts = line.run_bounds(shape.n_gpus)[
             np.arange(n_threads() + 1) * shape.n_gpus // n_threads()
         ]
-        in_threads(place, pairwise(cuts.tolist()))
+        in_threads(fill_in, pairwise(cuts.tolist()))
         return cls(RowCells(low, cell), first_row, count)
 
 

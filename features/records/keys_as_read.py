@@ -95,13 +95,18 @@ class RunKeys:
         """The number of GPUs."""
         return self.stretches.n_gpus
 
+    def part(self, rows: slice) -> KeySegments:
+        """Return the segments of some rows, which are counted from the first of them."""
+        begin, gpu, n_gpus = self.stretches
+        first = max(0, int(np.searchsorted(begin, rows.start, side="right")) - 1)
+        last = max(first, int(np.searchsorted(begin, rows.stop)))
+        since = np.maximum(begin[first:last] - rows.start, 0)
+        return KeySegments(since, gpu[first:last], n_gpus)
+
     def gpu_of(self, rows: slice) -> CodeArray:
         """Return the GPU of some rows."""
-        begin, gpu = self.stretches.begin, self.stretches.gpu
-        first = max(0, int(np.searchsorted(begin, rows.start, side="right")) - 1)
-        last = int(np.searchsorted(begin, rows.stop))
-        edges = np.clip(np.append(begin[first:last], rows.stop), rows.start, rows.stop)
-        return np.repeat(gpu[first:last], np.diff(edges))
+        begin, gpu, _ = self.part(rows)
+        return np.repeat(gpu, np.diff(np.append(begin, rows.stop - rows.start)))
 
     def counted_of(self, rows: slice) -> BoolArray:
         """Tell which of some rows are records."""

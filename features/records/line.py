@@ -67,8 +67,12 @@ class Line(NamedTuple):
         order: IntArray,
         failed: BoolArray,
         filled: BoolArray,
+        *,
+        whole: bool = False,
     ) -> Self:
         """Find the runs of records by GPU and time; all arrays are of shape (n,).
+
+        With `whole` there are as many runs as it takes, and nothing is kept for each record.
 
         Examples
         --------
@@ -81,7 +85,7 @@ class Line(NamedTuple):
         begin, step = np.empty((2, n), dtype=np.int64)
         keys = gpu, time, order, failed, filled
         for even, together in ((True, True), (True, False), (False, True), (False, False)):
-            most = n // _FEWEST_PER_RUN if even or together else n
+            most = n // _FEWEST_PER_RUN if (even or together) and not whole else n
             # Few records are no reason to keep anything for each.
             n_runs = _find_runs(keys, (even, together), max(most, min(n, 64)), begin, step)
             if n_runs >= 0:

@@ -15,7 +15,7 @@ from forewarn.features.records.table import BoolArray, CodeArray, FloatArray, In
 
 TimeArray = npt.NDArray[np.int32] | IntArray
 
-__all__ = ["CleanRows", "Spacings", "add_increases", "goes_back"]
+__all__ = ["CleanRows", "Spacing", "Spacings", "add_increases", "goes_back"]
 
 
 class CleanRows(NamedTuple):
@@ -102,13 +102,18 @@ class CleanRows(NamedTuple):
         return line
 
 
-class _Spacing(NamedTuple):
+class Spacing(NamedTuple):
     """Counts of spacings, of those that are too short or too long, and of doubled rows."""
 
     number: int
     short: int
     long: int
     doubled: int
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether most are too short, or most too long."""
+        return 2 * max(self.short, self.long) > self.number
 
 
 class Spacings:
@@ -129,19 +134,23 @@ class Spacings:
 
     def add(
         self,
-        spacing: _Spacing,
+        spacing: Spacing,
         rows: tuple[CodeArray, TimeArray],
         interval_and_unit: tuple[int, int],
     ) -> None:
         """Count the spacings of a slice."""
-        counts = np.array(spacing[:3])
         # If most are odd in all slices together, then in one of them.
-        odd = _odd_spacing(rows, *interval_and_unit) if _are_odd(counts) else None
+        odd = _odd_spacing(rows, *interval_and_unit) if spacing.is_odd else None
+        self.count(spacing)
         with self._lock:
-            self._counts += counts
             self._odd = self._odd or odd
         if odd is not None and self._whole:
             raise odd
+
+    def count(self, spacing: Spacing) -> None:
+        """Count the spacings of a slice, most of which are not odd."""
+        with self._lock:
+            self._counts += spacing[:3]
 
     def check(self, name: str) -> None:
         """Refuse the records of all slices that were added.
@@ -156,13 +165,8 @@ class Spacings:
         RecordsError
             If the median spacing is off by more than half an interval.
         """
-        if self._odd is not None and _are_odd(self._counts):
+        if self._odd is not None and Spacing._make([*self._counts.tolist(), 0]).is_odd:
             raise RecordsError(f"{name}: {self._odd}")
-
-
-def _are_odd(counts: npt.NDArray[np.int64]) -> bool:
-    number, short, long = counts.tolist()
-    return bool(2 * max(short, long) > number)
 
 
 def _odd_spacing(rows: tuple[CodeArray, TimeArray], interval: int, unit: int) -> RecordsError:
@@ -189,7 +193,7 @@ def goes_back(gpu: CodeArray, time: TimeArray, n_gpus: int) -> bool:
 
 
 @compiled
-def _drop_doubles(gpu: CodeArray, time: TimeArray, interval: int, n_gpus: int) -> _Spacing:
+def _drop_doubles(gpu: CodeArray, time: TimeArray, interval: int, n_gpus: int) -> Spacing:
     """Set the earlier ones of equal rows to -1 in `gpu`, and look at the spacings."""
     last = np.full(n_gpus, -1)
     number = short = long = doubled = 0
@@ -207,7 +211,7 @@ def _drop_doubles(gpu: CodeArray, time: TimeArray, interval: int, n_gpus: int) -
                 short += apart * 2 < interval
                 long += apart * 2 > 3 * interval
         last[number_of_gpu] = row
-    return _Spacing(number, short, long, doubled)
+    return Spacing(number, short, long, doubled)
 
 
 @compiled

@@ -9,8 +9,9 @@ import numpy as np
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Values, numbers_of
-from forewarn.features.records.keys_as_read import KeysAsRead
+from forewarn.features.records.keys_as_read import KeysAsRead, RunKeys
 from forewarn.features.records.keys_builder import occurring_texts, renumber
+from forewarn.features.records.number_runs import KeySegments
 from forewarn.features.records.runs import Runs, RunsBuilder
 from forewarn.features.records.table import (
     BoolArray,
@@ -30,8 +31,8 @@ class SeldomChanging:
     Parameters
     ----------
     keys : KeysAsRead
-    keep : ndarray of shape (n,), bool
-        Rows whose texts exist.
+    keep : ndarray of shape (n,), bool, or None
+        Rows whose texts exist; None stands for those that count.
     texts, dates : sequence of str
         Names of the columns; a file need not have those of texts.
 
@@ -42,7 +43,7 @@ class SeldomChanging:
     """
 
     def __init__(
-        self, keys: KeysAsRead, keep: BoolArray, texts: Sequence[str], dates: Sequence[str]
+        self, keys: KeysAsRead, keep: BoolArray | None, texts: Sequence[str], dates: Sequence[str]
     ) -> None:
         self._keys, self._keep = keys, keep
         self._texts: dict[str, dict[str, int]] = {name: {} for name in texts}
@@ -71,7 +72,7 @@ class SeldomChanging:
             self.nulls[name] += int(counted[np.isnan(days)].sum())
             self._columns[name].add(_bits(days), rows, runs)
         elif name in values.texts:
-            needed = self._keep[rows] if runs is None else runs.needed
+            needed = self._needed(rows) if runs is None else runs.needed
             codes = self._numbered(name, values.texts[name], needed)
             self._columns[name].add(codes, rows, runs)
         else:
@@ -81,9 +82,18 @@ class SeldomChanging:
     def _runs_of(self, rows: slice, n_rows: IntArray) -> _RowsOfRuns:
         """Return what keys say of the runs of a file: the same for all of its columns."""
         if rows.start not in self._of_file:
-            gpu, counted = self._keys.gpu_of(rows), self._keys.counted_of(rows)
-            self._of_file[rows.start] = _RowsOfRuns.of(n_rows, gpu, counted, self._keep[rows])
+            self._of_file[rows.start] = self._rows_of_runs(rows, n_rows)
         return self._of_file[rows.start]
+
+    def _rows_of_runs(self, rows: slice, n_rows: IntArray) -> _RowsOfRuns:
+        if isinstance(self._keys, RunKeys):
+            return _RowsOfRuns.within(n_rows, self._keys.part(rows))
+        gpu, counted = self._keys.gpu_of(rows), self._keys.counted_of(rows)
+        return _RowsOfRuns.of(n_rows, gpu, counted, self._needed(rows))
+
+    def _needed(self, rows: slice) -> BoolArray:
+        """Tell of which rows of a file the texts exist."""
+        return self._keys.counted_of(rows) if self._keep is None else self._keep[rows]
 
     def texts(self) -> dict[str, TextColumn]:
         """Return the text columns with the texts that occur, sorted."""
@@ -142,6 +152,26 @@ class _RowsOfRuns(NamedTuple):
         row, owner = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int32)
         _look_through((gpu, counted, keep), n_rows, needed, number, row, owner)
         return cls(n_rows, needed, number, row, owner)
+
+    @classmethod
+    def within(cls, n_rows: IntArray, segments: KeySegments) -> Self:
+        """Find the runs in which segments lie that count.
+
+        Parameters
+        ----------
+        n_rows : ndarray of shape (n,)
+        segments : KeySegments
+            Of the rows of the file, each within one run.
+        """
+        end = np.cumsum(n_rows)
+        counts = np.flatnonzero(segments.gpu >= 0)
+        lengths = np.diff(np.append(segments.begin, end[-1] if len(end) else 0))[counts]
+        begin, owner = segments.begin[counts], segments.gpu[counts]
+        run = np.searchsorted(end, begin, side="right")
+        number = np.bincount(run, lengths, minlength=len(n_rows)).astype(np.int64)
+        row, gpu = np.full(len(n_rows), -1), np.full(len(n_rows), -1, dtype=np.int32)
+        row[run[::-1]], gpu[run[::-1]] = begin[::-1], owner[::-1]  # the first one stays
+        return cls(n_rows, number > 0, number, row, gpu)
 
 
 @compiled

@@ -25,6 +25,7 @@ FIRST = dt.date(2025, 1, 1)
 MIDNIGHT = dt.datetime(2025, 1, 1)
 KINDS = FeatureKinds(categorical=("kind",), float=("value",), date=("until",))
 SERIALS = [f"G{number}" for number in range(12)]
+MANY = [f"G{number}" for number in range(48)]  # runs pay though some GPUs are not steady
 Row = dict[str, Any]
 
 
@@ -105,11 +106,11 @@ def test_records_are_the_same_with_runs_and_without(
     start: int | None,
 ) -> None:
     folder = tmp_path_factory.mktemp("records")
-    steady = [row(serial, hour) for serial in SERIALS for hour in range(24)]
+    steady = [row(serial, hour) for serial in MANY for hour in range(24)]
     write(folder, "part-0.parquet", steady + first)
     tomorrow = FIRST + dt.timedelta(1)
     later = [entry | {"timestamp": (entry["timestamp"] + dt.timedelta(1))} for entry in second]
-    steady = [row(serial, 24 + hour) for serial in SERIALS for hour in range(24)]
+    steady = [row(serial, 24 + hour) for serial in MANY for hour in range(24)]
     write(folder, "part-0.parquet", steady + later, tomorrow)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(date_merge, "_FEWEST_PER_GROUP", 40)  # several row groups
