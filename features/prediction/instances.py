@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -25,7 +27,6 @@ __all__ = [
 ]
 
 UNKNOWN = -1
-_COLUMNS = ("row", "gpu", "end", "label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Instances:
     def __len__(self) -> int:
         return len(self.row)
 
+    @property
+    def columns(self) -> tuple[npt.NDArray[Any], ...]:
+        """Row, GPU, end and label."""
+        return self.row, self.gpu, self.end, self.label
+
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Instances:
         """Return the instances of `rows`."""
         return Instances(self.row[rows], self.gpu[rows], self.end[rows], self.label[rows])
@@ -60,9 +66,17 @@ class Instances:
         """Return the instances of all slices of a fleet by GPU and time."""
         if len(slices) == 1:
             return slices[0]
-        columns = (np.concatenate([getattr(part, name) for part in slices]) for name in _COLUMNS)
+        n_gpus = max((int(part.gpu.max(initial=-1)) + 1 for part in slices), default=0)
+        n_rows = np.zeros(n_gpus + 1, dtype=np.int64)
+        for part in slices:  # a GPU is in one of them alone
+            n_rows[1:] += np.bincount(part.gpu, minlength=n_gpus)
+        n, free = int(n_rows.sum()), np.cumsum(n_rows)
+        kinds = np.int64, np.int32, np.int64, np.int8
+        columns: list[Any] = [np.empty(n, dtype=kind) for kind in kinds]
         whole = cls(*columns)
-        return whole.take(np.argsort(whole.gpu, kind="stable"))  # a GPU is in one slice alone
+        for part in slices:
+            _put_by_gpu(part.columns, free, whole.columns)
+        return whole
 
     @classmethod
     def united(cls, several: Sequence[Instances]) -> tuple[Instances, list[npt.NDArray[np.int64]]]:
@@ -77,7 +91,8 @@ class Instances:
         >>> whole.end.tolist(), [each.tolist() for each in rows]
         ([10, 20, 30], [[0, 2], [1, 2]])
         """
-        columns = (np.concatenate([getattr(part, name) for part in several]) for name in _COLUMNS)
+        each = zip(*(part.columns for part in several), strict=True)
+        columns: list[Any] = [np.concatenate(parts) for parts in each]
         every = cls(*columns)
         order = np.lexsort((every.end, every.gpu))
         changes = (np.diff(every.gpu[order]) != 0) | (np.diff(every.end[order]) != 0)
@@ -94,6 +109,21 @@ class Instances:
     def between(self, start: int, end: int) -> Instances:
         """Return the instances that end in [start, end)."""
         return self.take((self.end >= start) & (self.end < end))
+
+
+@compiled
+def _put_by_gpu(
+    part: tuple[npt.NDArray[Any], ...],
+    free: npt.NDArray[np.int64],
+    whole: tuple[npt.NDArray[Any], ...],
+) -> None:
+    """Put each instance where the next one of its GPU has its room."""
+    gpu = part[1]
+    for i in range(len(gpu)):
+        target = free[gpu[i]]
+        free[gpu[i]] += 1
+        whole[0][target], whole[1][target] = part[0][i], gpu[i]
+        whole[2][target], whole[3][target] = part[2][i], part[3][i]
 
 
 def label(
@@ -227,10 +257,9 @@ def find_instances(
     """
     parts = []
     for timeline, numbers in fleet.slices():
-        rows, line = timeline.ends(window_records, step_records), timeline.records.line
-        gpu, end = line.gpu[line.run_at(rows)], line.time_at(rows)
+        row, gpu, end = timeline.ends(window_records, step_records)
         labels = label(timeline, gpu, end, horizon)
-        parts.append(Instances(rows, numbers[gpu].astype(np.int32), end, labels))
+        parts.append(Instances(row, numbers[gpu].astype(np.int32), end, labels))
     return Instances.joined(parts)
 
 
@@ -251,9 +280,7 @@ def latest_instances(timeline: Timeline, *, window_records: RecordCount, since: 
 
     Labels are unknown: these are the instances of a daily list.
     """
-    rows, line = timeline.ends(window_records, 1, since), timeline.records.line
-    gpu = line.gpu[line.run_at(rows)]
-    newest = np.append(np.diff(gpu) != 0, True)[: len(rows)]
-    rows, gpu = rows[newest], gpu[newest]
-    unknown = np.full(len(rows), UNKNOWN, dtype=np.int8)
-    return Instances(rows, gpu, line.time_at(rows), unknown)
+    ends = timeline.ends(window_records, 1, since)
+    newest = np.append(np.diff(ends.gpu) != 0, True)[: len(ends.gpu)]
+    unknown = np.full(np.count_nonzero(newest), UNKNOWN, dtype=np.int8)
+    return Instances(ends.row[newest], ends.gpu[newest], ends.time[newest], unknown)

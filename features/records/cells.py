@@ -226,10 +226,14 @@ def _place_runs(
         if as_read != end:
             begin[n], cell[n] = end, -1
             n += 1
-        gpu, row = line.gpu[run], line.start[run]
+        gpu, row, hour, n_rows = line.gpu[run], line.start[run], 0, 0
+        full = shape.bucket // line.step[run] if line.step[run] > 0 else 0
+        full = 0 if len(line.times) or full * line.step[run] != shape.bucket else full
         while row < line.start[run + 1]:
-            n_rows = _rows_of_hour(line, run, row, shape)
-            hour = _hour_of(line, run, row, shape)
+            if full and n_rows:  # all hours but the first one and the last have as many rows
+                hour, n_rows = hour + 1, min(full, line.start[run + 1] - row)
+            else:
+                hour, n_rows = _hour_of(line, run, row, shape)
             begin[n], cell[n] = as_read, gpu * steps[0] + hour * steps[1]
             if first_row[gpu, hour] < 0:
                 first_row[gpu, hour] = as_read
@@ -241,25 +245,21 @@ def _place_runs(
 
 
 @compiled
-def _hour_of(line: Line, run: int, row: int, shape: CellShape) -> int:
-    if len(line.times):
-        return int(line.times[row] // shape.bucket - shape.first)
-    time = line.time[run] + line.step[run] * (row - line.start[run])
-    return int(time // shape.bucket - shape.first)
-
-
-@compiled
-def _rows_of_hour(line: Line, run: int, row: int, shape: CellShape) -> int:
-    """Return how many rows of a run, from one on, lie in its hour."""
-    end = (_hour_of(line, run, row, shape) + shape.first + 1) * shape.bucket
+def _hour_of(line: Line, run: int, row: int, shape: CellShape) -> tuple[int, int]:
+    """Return the hour of a row of a run, and how many from it on lie in that hour."""
     left = line.start[run + 1] - row
     if len(line.times):
-        n_rows = 1
-        while n_rows < left and line.times[row + n_rows] < end:
-            n_rows += 1
-        return n_rows
-    time = line.time[run] + line.step[run] * (row - line.start[run])
-    return int(min(left, -((time - end) // max(1, line.step[run]))))
+        time = line.times[row]
+    else:
+        time = line.time[run] + line.step[run] * (row - line.start[run])
+    hour = time // shape.bucket
+    end = (hour + 1) * shape.bucket
+    if not len(line.times):
+        return hour - shape.first, min(left, -((time - end) // max(1, line.step[run])))
+    n_rows = 1
+    while n_rows < left and line.times[row + n_rows] < end:
+        n_rows += 1
+    return hour - shape.first, n_rows
 
 
 @compiled

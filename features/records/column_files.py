@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Columns, put_numbers
 from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.keys_as_read import KeysAsRead
@@ -20,7 +19,7 @@ from forewarn.features.records.number_columns import leave_out_no_codes
 from forewarn.features.records.number_runs import KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
 from forewarn.features.records.stretches import RunStretch
-from forewarn.features.records.table import BoolArray, FeatureKinds, FloatArray, IntArray
+from forewarn.features.records.table import FeatureKinds, FloatArray, IntArray
 from forewarn.features.threads import in_threads, in_turn, n_threads
 
 __all__ = ["COLUMNS_AT_ONCE", "ColumnFiles", "NullCounts", "RecordSource"]
@@ -181,7 +180,7 @@ class ColumnFiles:
         if name in self._kinds.code:
             leave_out_no_codes(runs.value)
         if len(files) == len(self._sources):
-            self._nulls[name] = runs.missing(self.keys.counted_of(slice(0, self.n_rows)))
+            self._nulls[name] = runs.missing(self._segments)
         if name in self._kinds.code:
             runs.value[np.isnan(runs.value)] = 0
         if is_counter:
@@ -229,7 +228,7 @@ class ColumnFiles:
             nulls += leave_out_no_codes(room)
         if nulls:
             rows = slice(int(self._starts[file]), int(self._starts[file + 1]))
-            nulls -= _missing_left_out(room, self.keys.counted_of(rows))
+            nulls -= self.keys.missing_left_out(room, rows)
             if name in self._kinds.code:
                 room[np.isnan(room)] = 0
         return nulls
@@ -286,15 +285,6 @@ class ColumnFiles:
     def _note_nulls(self, name: str, nulls: Sequence[int]) -> None:
         if len(nulls) == len(self._sources):
             self._nulls[name] = sum(nulls)
-
-
-@compiled
-def _missing_left_out(values: npt.NDArray[np.floating], counted: BoolArray) -> int:
-    """Count the values that are missing in rows that do not count."""
-    missing = 0
-    for row in range(len(values)):
-        missing += np.isnan(values[row]) & (not counted[row])
-    return missing
 
 
 def _threads() -> int:

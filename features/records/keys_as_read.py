@@ -47,6 +47,10 @@ class RowKeys:
         """Tell which of some rows are records."""
         return self.counted[rows]
 
+    def missing_left_out(self, values: npt.NDArray[np.floating], rows: slice) -> int:
+        """Count the values of some rows that are missing where the row is no record."""
+        return _missing_left_out(values, self.counted[rows])
+
     def segments(self) -> KeySegments:
         """Return the stretches of rows of one GPU."""
         return KeySegments.of(self.gpu, self.counted, self.n_gpus)
@@ -112,6 +116,13 @@ class RunKeys:
         """Tell which of some rows are records."""
         return self.gpu_of(rows) >= 0
 
+    def missing_left_out(self, values: npt.NDArray[np.floating], rows: slice) -> int:
+        """Count the values of some rows that are missing where the row is no record."""
+        begin, gpu, _ = self.part(rows)
+        left_out = np.flatnonzero(gpu < 0)
+        end = np.append(begin, len(values))[left_out + 1]
+        return _missing_within(values, begin[left_out], end)
+
     def segments(self) -> KeySegments:
         """Return the stretches of rows of one GPU."""
         return self.stretches
@@ -150,3 +161,22 @@ def _number_rows(line: Line, as_read: npt.NDArray[np.integer], gpu: CodeArray) -
     for run in range(len(line.gpu)):
         for row in range(line.start[run], line.start[run + 1]):
             gpu[as_read[row]] = line.gpu[run]
+
+
+@compiled
+def _missing_left_out(values: npt.NDArray[np.floating], counted: BoolArray) -> int:
+    """Count the values that are missing in rows that do not count."""
+    missing = 0
+    for row in range(len(values)):
+        missing += np.isnan(values[row]) & (not counted[row])
+    return missing
+
+
+@compiled
+def _missing_within(values: npt.NDArray[np.floating], begin: IntArray, end: IntArray) -> int:
+    """Count the values that are missing in some stretches of rows."""
+    missing = 0
+    for stretch in range(len(begin)):
+        for row in range(begin[stretch], end[stretch]):
+            missing += np.isnan(values[row])
+    return missing

@@ -238,9 +238,14 @@ class Line(NamedTuple):
         return np.where(inside, self.start[run] + past, -1)
 
     def cut(self, rows: IntArray) -> Line:
-        """Return the same records with a run beginning at each of some."""
-        start = np.union1d(self.start[:-1], rows[rows < self.n])
-        run = np.searchsorted(self.start, start, side="right") - 1
+        """Return the same records with a run beginning at each of some rows."""
+        rows = np.unique(rows[rows < self.n])
+        new = np.searchsorted(self.start, rows)
+        more = self.start[new] != rows
+        if not more.any():
+            return self
+        start = np.insert(self.start[:-1], new[more], rows[more])
+        run = np.insert(np.arange(len(self.gpu)), new[more], new[more] - 1)
         return self.pieces(run, start, np.diff(np.append(start, self.n)))
 
     def take(self, rows: IntArray) -> Line:

@@ -69,9 +69,11 @@ class NumberRuns(NamedTuple):
         """Return the values as if they had been read as float32."""
         return self._replace(value=as_single(self.value).astype(np.float64))
 
-    def missing(self, counted: BoolArray) -> int:
-        """Count the values that are missing in rows that count, shape (n_rows,)."""
-        return _count_missing(self.value, self.n_rows, counted)
+    def missing(self, segments: KeySegments) -> int:
+        """Count the values that are missing in rows that count; they are those from 0 on."""
+        lost = np.flatnonzero(np.isnan(self.value))
+        begin, end = self._begin(0)
+        return _count_within(begin[lost], self.n_rows[lost], segments.begin, segments.gpu, end)
 
     def stretch(self, low: int) -> RunStretch:
         """Return them as those of rows as read from `low` on."""
@@ -122,14 +124,20 @@ class KeySegments(NamedTuple):
 
 
 @compiled
-def _count_missing(value: DoubleArray, n_rows: CodeArray, counted: BoolArray) -> int:
-    missing = end = 0
-    for run in range(len(value)):
-        begin, end = end, end + n_rows[run]
-        if np.isnan(value[run]):
-            for row in range(begin, end):
-                missing += counted[row]
-    return missing
+def _count_within(
+    begin: IntArray, n_rows: CodeArray, segment: IntArray, gpu: CodeArray, end: int
+) -> int:
+    """Count the rows of some runs, which rise, that lie in segments that count."""
+    n = number = 0
+    for run in range(len(begin)):
+        row, last = begin[run], begin[run] + n_rows[run]
+        while row < last:
+            while number + 1 < len(segment) and segment[number + 1] <= row:
+                number += 1
+            stop = min(last, segment[number + 1] if number + 1 < len(segment) else end)
+            n += (stop - row) * (gpu[number] >= 0)
+            row = stop
+    return n
 
 
 @compiled

@@ -17,7 +17,7 @@ from forewarn.features.records.hours import Hours
 from forewarn.features.records.line import Line
 from forewarn.features.records.table import Records
 
-__all__ = ["Fleet", "FleetSlice", "Timeline", "lay_out"]
+__all__ = ["Ends", "Fleet", "FleetSlice", "Timeline", "lay_out"]
 
 
 class Lives(NamedTuple):
@@ -33,6 +33,21 @@ class Lives(NamedTuple):
 
     row: npt.NDArray[np.int64]
     repaired: npt.NDArray[np.int64]
+
+
+class Ends(NamedTuple):
+    """Where instances end, by GPU and time.
+
+    Attributes
+    ----------
+    row : ndarray of shape (n,), int64
+    gpu : ndarray of shape (n,), int32
+    time : ndarray of shape (n,), int64
+    """
+
+    row: npt.NDArray[np.int64]
+    gpu: npt.NDArray[np.int32]
+    time: npt.NDArray[np.int64]
 
 
 class FleetSlice(NamedTuple):
@@ -108,10 +123,8 @@ class Timeline:
         """Yield itself."""
         yield FleetSlice(self, np.arange(len(self.serials)))
 
-    def ends(
-        self, window_records: int, step_records: int, since: int = -(2**63)
-    ) -> npt.NDArray[np.int64]:
-        """Return the rows at which an instance ends; one due at a filled row may end at the next.
+    def ends(self, window_records: int, step_records: int, since: int = -(2**63)) -> Ends:
+        """Return where instances end; one due at a filled row may end at the next.
 
         Parameters
         ----------
@@ -123,10 +136,10 @@ class Timeline:
             Only those at or after it.
         """
         line, interval = self.records.line, self.records.interval
-        rows = np.empty(line.n, dtype=np.int64)  # memory that is not touched is not taken
-        length_and_step = window_records, step_records
-        n = _find_ends(line, self.breaks, interval, length_and_step, since, rows)
-        return rows[:n].copy()
+        row, time = np.empty((2, line.n), dtype=np.int64)  # what is not touched takes no memory
+        room = Ends(row, np.empty(line.n, dtype=np.int32), time)
+        n = _find_ends(line, self.breaks, interval, (window_records, step_records), since, room)
+        return Ends(room.row[:n].copy(), room.gpu[:n].copy(), room.time[:n].copy())
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
@@ -283,9 +296,9 @@ def _find_ends(
     interval: int,
     length_and_step: tuple[int, int],
     since: int,
-    rows: npt.NDArray[np.int64],
+    room: Ends,
 ) -> int:
-    """Put the rows at which instances end into an array; return how many.
+    """Put the records at which instances end into arrays; return how many.
 
     One is due at the first record of a series with `length` records before or at it, and at every
     step-th from it on.
@@ -311,7 +324,7 @@ def _find_ends(
             due = position >= length - 1 and left == 0 and line.alive[run]
             owed = due and line.filled[run]
             if ((due and not owed) or late) and time >= since:
-                rows[n] = row
+                room.row[n], room.gpu[n], room.time[n] = row, line.gpu[run], time
                 n += 1
             if position >= length - 1:
                 left = step - 1 if left == 0 else left - 1

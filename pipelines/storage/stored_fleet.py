@@ -142,6 +142,7 @@ class StoredFleet:
             If a file breaks the contract, or no record is left.
         """
         spacings, past = Spacings(), read_past(older, query.start)
+        in_threads(ParquetSource.runs, sources)  # slices at a time would read them at a time
         keys = replace(query, kinds=replace(query.kinds.among(()), **_texts_of(query)))
 
         def read(slices: tuple[int, int]) -> _Slice | NoRecordsError:

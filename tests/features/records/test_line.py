@@ -203,10 +203,13 @@ def test_instances_end_where_they_are_due(
     due = alive & (position >= length - 1) & ((position - length + 1) % step == 0)
     late = np.append(False, (due & rows.filled)[:-1]) & (position >= length)
     expected = np.flatnonzero((due & ~rows.filled) | late[: len(due)])
-    assert timeline.ends(length, step).tolist() == expected.tolist()
+    assert timeline.ends(length, step).row.tolist() == expected.tolist()
     since = int(np.median(rows.time)) if len(rows.time) else 0
     late_ones = expected[rows.time[expected] >= since]
-    assert timeline.ends(length, step, since).tolist() == late_ones.tolist()
+    row, owner, time = timeline.ends(length, step, since)
+    assert row.tolist() == late_ones.tolist()
+    assert owner.tolist() == rows.gpu[late_ones].tolist()
+    assert time.tolist() == rows.time[late_ones].tolist()
 
 
 @given(records(), st.integers(0, 30), st.tuples(st.integers(0, 99), st.integers(0, 99)))

@@ -39,9 +39,10 @@ def test_gains_and_missing_values_are_those_of_the_rows(
     gained = np.empty(len(values), dtype=np.float32)
     add_increases(values, gpu, counted, np.full(3, np.nan), gained)
     runs = NumberRuns.of(values)
-    stretch = runs.gains(KeySegments.of(gpu, counted, 3))
+    segments = KeySegments.of(gpu, counted, 3)
+    stretch = runs.gains(segments)
     assert stretch.at(np.arange(len(values))).tobytes() == gained.tobytes()
-    assert runs.missing(counted) == np.isnan(values[counted]).sum()
+    assert runs.missing(segments) == np.isnan(values[counted]).sum()
 
 
 def test_a_counter_that_stands_still_gains_at_its_changes_alone() -> None:
