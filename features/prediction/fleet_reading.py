@@ -10,7 +10,8 @@ from forewarn.features.prediction.instances import Instances, instances_of_slice
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.timeline import Fleet
+from forewarn.features.records.timeline import Fleet, FleetSlice
+from forewarn.features.threads import in_turn
 
 __all__ = ["FleetReading"]
 
@@ -64,9 +65,18 @@ class FleetReading(NamedTuple):
         n, n_gpus = len(instances), len(fleet.serials)
         readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)
         facts = InstanceFacts(plan, fleet, n)
-        for number, part in enumerate(fleet.slices(), 1):
+        hourly = with_codes or bool(plan.history or plan.peers or plan.residuals)
+        ahead = hourly and fleet.n_slices > 1
+        parts = in_turn(_with_hours, fleet.slices(), 1) if ahead else fleet.slices()
+        for number, part in enumerate(parts, 1):
             rows, inside = instances_of_slice(part, n_gpus, instances)
             facts.read(part, inside, rows)
             readings.read(part, inside, rows, last=number == fleet.n_slices)
             del part  # or two slices would be in memory at a time
         return cls(plan, instances, fleet.failures, readings.readings(), facts)
+
+
+def _with_hours(part: FleetSlice) -> FleetSlice:
+    """Find the hours of a slice, while columns of the one before are read."""
+    _ = part.timeline.grid
+    return part

@@ -123,7 +123,7 @@ class Timeline:
         """Yield itself."""
         yield FleetSlice(self, np.arange(len(self.serials)))
 
-    def ends(self, window_records: int, step_records: int, since: int = -(2**63)) -> Ends:
+    def ends(self, window_records: int, step_records: int, since: int | None = None) -> Ends:
         """Return where instances end; one due at a filled row may end at the next.
 
         Parameters
@@ -132,10 +132,12 @@ class Timeline:
             Records in an instance, of one unbroken series.
         step_records : int
             Records between two ends.
-        since : int
+        since : int, optional
             Only those at or after it.
         """
         line, interval = self.records.line, self.records.interval
+        first = int(line.time.min(initial=2**62))
+        since = first if since is None else max(since, first)
         row, time = np.empty((2, line.n), dtype=np.int64)  # what is not touched takes no memory
         room = Ends(row, np.empty(line.n, dtype=np.int32), time)
         n = _find_ends(line, self.breaks, interval, (window_records, step_records), since, room)
@@ -304,12 +306,12 @@ def _find_ends(
     step-th from it on.
     """
     length, step = length_and_step
-    n = position = left = passed = 0
+    n = position = passed = 0
     owed = False  # by a filled record
     for run in range(len(line.gpu)):
-        row, end = line.start[run], line.start[run + 1]
-        even = len(line.times) == 0 and line.step[run] * 2 < 3 * interval
-        even = even and not line.filled[run]
+        row, end, apart = line.start[run], line.start[run + 1], line.step[run]
+        even = len(line.times) == 0 and 0 < 2 * apart < 3 * interval
+        even = even and line.alive[run] and not line.filled[run]
         while row < end:
             while passed < len(breaks) and breaks[passed] < row:
                 passed += 1
@@ -318,22 +320,19 @@ def _find_ends(
             position = position + 1 if goes_on else 0
             time = line.times[row] if len(line.times) else line.time[run]
             if len(line.times) == 0:
-                time += line.step[run] * (row - line.start[run])
+                time += apart * (row - line.start[run])
             late = owed and position >= length
-            left = 0 if position == length - 1 else left
-            due = position >= length - 1 and left == 0 and line.alive[run]
+            past = position - (length - 1)
+            due = past >= 0 and past % step == 0 and line.alive[run]
             owed = due and line.filled[run]
             if ((due and not owed) or late) and time >= since:
                 room.row[n], room.gpu[n], room.time[n] = row, line.gpu[run], time
                 n += 1
-            if position >= length - 1:
-                left = step - 1 if left == 0 else left - 1
             row += 1
-            # Up to where the next one is due nothing happens within an even run.
-            if even and row < end and line.alive[run]:
-                idle = left if position >= length - 1 else length - 2 - position
-                idle = max(0, min(idle, end - row))
+            # Within an even run nothing happens until the next one is due that is asked for.
+            if even and row < end:
+                idle = -past - 1 if past < 0 else step - 1 - past % step
+                idle = min(max(idle, -((time + apart - since) // apart)), end - row)
                 position += idle
-                left -= idle if position >= length - 1 and left >= idle else 0
                 row += idle
     return n

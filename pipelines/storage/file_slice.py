@@ -17,7 +17,7 @@ from forewarn.pipelines.storage.parquet_files import ParquetSource
 
 __all__ = ["FileSlice", "number_of_slices"]
 
-_ROWS_PER_SLICE = 1 << 22  # some 300 MiB while they are measured
+_ROWS_PER_SLICE = 1 << 24  # some 500 MiB while they are measured
 _MOST_READ = 1.5  # rows that may be read for each row that there is
 
 
