@@ -19,6 +19,7 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.few_rows import few_rows, joined_slices
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.pipelines.at_risk.code_events import CodeEvents
+from forewarn.pipelines.runtime.one_ahead import one_ahead
 from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["Day", "DayRecords"]
@@ -108,12 +109,13 @@ class Day:
         return self._fleet.n_slices
 
     def slices(self) -> Iterator[FleetSlice]:
-        """Read one slice after another, and note what stays of each."""
-        for part in self._fleet.slices():
-            if self._whole is None:
-                self._parts.append(self._noted(part))
-            yield part
-            del part  # or two slices would be in memory at a time
+        """Read one slice after another, and note what stays of each, while one is worked on."""
+        return one_ahead(map(self._with_notes, self._fleet.slices()))
+
+    def _with_notes(self, part: FleetSlice) -> FleetSlice:
+        if self._whole is None:
+            self._parts.append(self._noted(part))
+        return part
 
     def _noted(self, part: FleetSlice) -> _Part:
         rows, inside = instances_of_slice(part, len(self.serials), self.instances)

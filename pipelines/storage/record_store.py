@@ -45,7 +45,7 @@ __all__ = ["RecordStore"]
 
 Look = Callable[[Timeline], Instances]
 _Files = tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]
-_ROWS_OF_LIST = 1 << 21  # in a slice: a list is to fit beside what else its machine does
+_ROWS_OF_LIST = 1 << 22  # in a slice: a list is to fit beside what else its machine does
 _MOST_OPEN = 256  # files; a process may mostly have 1,024
 
 
