@@ -70,6 +70,7 @@ def add_respond(commands: Commands) -> None:
 
 
 def _respond(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.incidents.ledger_database import LedgerError
     from forewarn.pipelines.incidents.response_site import ResponseSite
 
     if args.new_token is not None:
@@ -80,6 +81,8 @@ def _respond(args: argparse.Namespace) -> int:
     site = ResponseSite.of(args.config)
     if history:
         return _learn_history(site, args.slurm_history, args.json)
+    if args.score and (path := site.missing_ledger()) is not None:
+        raise LedgerError(f"{path}: is not there, expected the ledger that `respond` writes.")
     with site.ledger() as ledger:
         if args.score:
             return _score(site, ledger, args.json)

@@ -72,6 +72,15 @@ class ResponseSite:
             return url
         return f"{_SQLITE}{self.folder / url.removeprefix(_SQLITE)}"
 
+    def missing_ledger(self) -> Path | None:
+        """Return where the ledger will be, if nothing was written there yet.
+
+        A database of its own is there, or says itself what it lacks.
+        """
+        path = Path(self.ledger_url.removeprefix(_SQLITE))
+        is_file = self.ledger_url.startswith(_SQLITE)
+        return path if is_file and not path.exists() else None
+
     @property
     def records(self) -> Path:
         """Folder of records."""

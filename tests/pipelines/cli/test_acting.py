@@ -157,3 +157,15 @@ def test_a_score_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "my.toml").write_text("")
     assert main(["respond", "--score", "--config", str(tmp_path / "my.toml")]) == 0
     assert capsys.readouterr().out == "No incident so far, so there is nothing to score.\n"
+
+
+def test_whoever_only_looks_makes_no_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "site.toml"
+    config.write_text("")
+    assert main(["incidents", "--config", str(config)]) == 0
+    assert "no open incidents" in capsys.readouterr().out
+    assert main(["respond", "--score", "--config", str(config)]) == 2
+    assert f"{tmp_path / 'ledger.db'}: is not there" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [config]
