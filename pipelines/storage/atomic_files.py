@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forewarn.pipelines.storage.leftovers import remove_leftovers, temporary_beside
 
-__all__ = ["replacing", "write_whole"]
+__all__ = ["flush", "replacing", "write_whole"]
 
 
 @contextmanager
@@ -56,8 +56,13 @@ def write_whole(path: Path, data: bytes) -> None:
         with suppress(OSError):  # it would take of a disk that is full
             temporary.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Bring a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

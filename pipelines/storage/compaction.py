@@ -9,12 +9,12 @@ has the row.
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from forewarn.pipelines.storage.atomic_files import flush
 from forewarn.pipelines.storage.compacted_form import (
     COMPACTED,
     NUMBERS,
@@ -149,12 +149,12 @@ def _replace(
     temporary = temporary_beside(final)
     try:
         counts = merge_date(sources, temporary, numbers)
-        _flush(temporary)
+        flush(temporary)  # what was there before is deleted next
         size = temporary.stat().st_size
         with _landing_stopped(folder):
             _check_still(sources)
             temporary.replace(final)
-            _flush(final.parent)
+            flush(final.parent)
             _delete([source for source in sources if source.path != final])
     except FileNotFoundError as error:
         if error.filename == str(temporary):  # a collector that starts sweeps what is unfinished
@@ -212,12 +212,3 @@ def _delete(sources: Sequence[ParquetSource]) -> None:
         if not source.is_still():
             raise ReplacedFileError(source.path)
         source.path.unlink(missing_ok=True)
-
-
-def _flush(path: Path) -> None:
-    """Bring a file or a folder to the disk: what was there before is deleted next."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

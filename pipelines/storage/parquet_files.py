@@ -339,12 +339,15 @@ def _work_if_there(
     if path is None:
         return None
     try:
-        with pq.ParquetFile(_content(path), metadata=metadata) as file:
+        with pq.ParquetFile(
+            _content(path), metadata=metadata, page_checksum_verification=True
+        ) as file:
             return work(file)
     except FileNotFoundError:
         return None
     except (pa.ArrowInvalid, OSError) as error:
-        raise no_parquet(path, error) from None
+        again = "Delete it: `forewarn compact` makes it anew."
+        raise RecordsError(f"{no_parquet(path, error)} {again}") from None
 
 
 def work_on_columns(path: Location, work: Callable[[Columns], _Result]) -> _Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +24,9 @@ from forewarn.features.records.table import (
     RecordsError,
 )
 from forewarn.features.records.text_columns import is_text
+from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.arrow_paths import arrow_path
-from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.atomic_files import flush, replacing
 from forewarn.pipelines.storage.compacted_form import NUMBERS, RUNS, is_runs_name
 from forewarn.pipelines.storage.leftovers import scratch_folder
 from forewarn.pipelines.storage.numbers_builder import NumbersBuilder
@@ -59,14 +60,24 @@ def keep_runs(path: Location, made: tuple[str, NumbersBuilder] | None = None) ->
     runs, numbers = source.beside(RUNS), source.beside(NUMBERS)
     if runs is None or numbers is None:
         return
-    if not runs.exists():
+    if not _is_whole(source.runs, runs):
         _write([runs_table(_parts(source))], runs)
-    if not numbers.exists():
+    if not _is_whole(source.number_runs, numbers):
         gathered = made[1] if made and made[0] == numbers.name else _numbers(source)
         _write(gathered.tables(), numbers)
     for other in _runs_in(runs.parent):
         if other.name not in (runs.name, numbers.name):
             other.unlink(missing_ok=True)
+
+
+def _is_whole(read: Callable[[], object], path: Location) -> bool:
+    """Tell whether a file is there and can be read to its end; one that cannot is made anew."""
+    try:
+        read()
+    except RecordsError:
+        note(f"{path}: is broken, and made anew")
+        return False
+    return path.exists()
 
 
 def _numbers(source: ParquetSource) -> NumbersBuilder:
@@ -84,12 +95,12 @@ def _write(groups: Sequence[pa.Table], path: Location) -> None:
             _write(groups, scratch / path.name)
             path.put(scratch / path.name)
         return
-    with (
-        replacing(path) as out,
-        pq.ParquetWriter(arrow_path(out), groups[0].schema, compression="zstd") as writer,
-    ):
-        for group in groups:
-            writer.write_table(group, row_group_size=max(1, len(group)))
+    with replacing(path) as out:
+        schema, asked = groups[0].schema, {"compression": "zstd", "write_page_checksum": True}
+        with pq.ParquetWriter(arrow_path(out), schema, **asked) as writer:
+            for group in groups:
+                writer.write_table(group, row_group_size=max(1, len(group)))
+        flush(out)
 
 
 def _runs_in(partition: Location) -> list[Location]:

@@ -193,6 +193,24 @@ def test_runs_that_are_missing_are_made_by_the_next_compacting(tmp_path: Path, s
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("suffix", [".runs", ".numbers"])
+@pytest.mark.parametrize("damage", ["cut", "page", "empty"])
+def test_damaged_runs_are_named_and_made_anew_by_the_next_compacting(
+    tmp_path: Path, suffix: str, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = runs_in(steady(tmp_path), suffix)
+    before = path.read_bytes()
+    damaged = bytearray(before)
+    damaged[60] ^= 0xFF  # within the first page
+    path.write_bytes({"cut": before[:200], "page": bytes(damaged), "empty": b""}[damage])
+    source = ParquetSource(path.parent / COMPACTED)
+    with pytest.raises(RecordsError, match=rf"{path.name}: [^\n]+`forewarn compact` [^\n]+$"):
+        source.runs() if suffix == ".runs" else source.number_runs()
+    assert compact_date(tmp_path, FIRST).state == "compact"
+    assert str(path) in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_runs_of_another_file_of_that_name_are_not_read(tmp_path: Path) -> None:
     steady(tmp_path)
     path = tmp_path / f"date={FIRST}" / COMPACTED
