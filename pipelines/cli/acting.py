@@ -130,13 +130,10 @@ def _incidents(args: argparse.Namespace) -> int:
     from forewarn.response.incident import IncidentState
 
     state = None if args.all else IncidentState.OPEN
-    site, incidents = ResponseSite.of(args.config), []
-    if site.missing_ledger() is not None:  # whoever only looks makes none
-        off = site.switch(None).off()
-    else:
-        with site.ledger() as ledger:
-            incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
-            off = site.switch(ledger).off()
+    site = ResponseSite.of(args.config)
+    with site.ledger_to_look_at() as ledger:
+        incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
+        off = site.switch(ledger).off()
     for incident in incidents:
         if args.json:
             print(json.dumps(incident_line(incident)))

@@ -70,7 +70,6 @@ def add_respond(commands: Commands) -> None:
 
 
 def _respond(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.incidents.ledger_database import LedgerError
     from forewarn.pipelines.incidents.response_site import ResponseSite
 
     if args.new_token is not None:
@@ -81,11 +80,10 @@ def _respond(args: argparse.Namespace) -> int:
     site = ResponseSite.of(args.config)
     if history:
         return _learn_history(site, args.slurm_history, args.json)
-    if args.score and (path := site.missing_ledger()) is not None:
-        raise LedgerError(f"{path}: is not there, expected the ledger that `respond` writes.")
-    with site.ledger() as ledger:
-        if args.score:
+    if args.score:
+        with site.ledger_to_look_at() as ledger:
             return _score(site, ledger, args.json)
+    with site.ledger() as ledger:
         if args.once:
             return _once(site, ledger, args.json)
         return _run_on(site, ledger, args)

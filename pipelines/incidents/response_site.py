@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from forewarn.features.time_units import Nanoseconds
@@ -72,15 +74,6 @@ class ResponseSite:
             return url
         return f"{_SQLITE}{self.folder / url.removeprefix(_SQLITE)}"
 
-    def missing_ledger(self) -> Path | None:
-        """Return where the ledger will be, if nothing was written there yet.
-
-        A database of its own is there, or says itself what it lacks.
-        """
-        path = Path(self.ledger_url.removeprefix(_SQLITE))
-        is_file = self.ledger_url.startswith(_SQLITE)
-        return path if is_file and not path.exists() else None
-
     @property
     def records(self) -> Path:
         """Folder of records."""
@@ -146,6 +139,22 @@ class ResponseSite:
             If it cannot be opened.
         """
         return Ledger.open(self.ledger_url)
+
+    @contextmanager
+    def ledger_to_look_at(self) -> Iterator[Ledger]:
+        """Open the ledger; where there is none yet, one of nothing that nobody sees.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be opened.
+        """
+        url, path = self.ledger_url, Path(self.ledger_url.removeprefix(_SQLITE))
+        with TemporaryDirectory() as folder:
+            if url.startswith(_SQLITE) and not path.exists():
+                url = f"{_SQLITE}{folder}/{path.name}"
+            with Ledger.open(url) as ledger:
+                yield ledger
 
     def switch(self, ledger: Ledger | None) -> KillSwitch:
         """Return the kill switch, whose file lies beside the configuration."""

@@ -166,6 +166,5 @@ def test_whoever_only_looks_makes_no_ledger(
     config.write_text("")
     assert main(["incidents", "--config", str(config)]) == 0
     assert "no open incidents" in capsys.readouterr().out
-    assert main(["respond", "--score", "--config", str(config)]) == 2
-    assert f"{tmp_path / 'ledger.db'}: is not there" in capsys.readouterr().err
+    assert main(["respond", "--score", "--config", str(config)]) == 0
     assert list(tmp_path.iterdir()) == [config]
