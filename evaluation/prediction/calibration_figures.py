@@ -17,6 +17,8 @@ from forewarn.models.prediction.reliability import (
 
 __all__ = ["calibration_figures"]
 
+_FEWEST_FAILING = 10  # machines: draws of fewer say nothing of others
+
 
 def calibration_figures(judged: Judged, draws: npt.NDArray[np.float64]) -> dict[str, Any]:
     """Return groups of like probabilities with what became of them, and slope and intercept.
@@ -44,5 +46,14 @@ def calibration_figures(judged: Judged, draws: npt.NDArray[np.float64]) -> dict[
     if not 0 < positives < n or groups[0].low == groups[-1].high:
         return {"slope": None, "slope_interval": None, "intercept": None, "bins": bins}
     slope, intercept = calibration_slope(judged)
-    bounds = interval(slope_draws(judged, (slope, intercept), draws))
+    few = len(_failing_machines(judged)) < _FEWEST_FAILING
+    bounds = None if few else interval(slope_draws(judged, (slope, intercept), draws))
     return {"slope": slope, "slope_interval": bounds, "intercept": intercept, "bins": bins}
+
+
+def _failing_machines(judged: Judged) -> set[int]:
+    """Return the machines with an instance before a failure."""
+    machines: set[int] = set()
+    for _, labels, machine in judged:
+        machines.update(np.unique(machine[labels == 1]).tolist())
+    return machines

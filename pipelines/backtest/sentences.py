@@ -27,6 +27,7 @@ __all__ = [
 
 Writer = Callable[[Estimate], str]
 _GOOD_SLOPE = (0.8, 1.25)
+_TOLD_SLOPE = 0.5, 2.0  # an interval beyond says little of the slope
 _STRATEGY = {
     "variable": "trained anew each time, on the span that was best of late",
     "steady": "trained anew each time, on a span that changes only on evidence",
@@ -258,13 +259,22 @@ def calibration_words(figures: Mapping[str, Any]) -> str:
     if slope.value is None:
         return "No slope could be fitted: too few positives, or no out-of-time scores."
     low, high = _GOOD_SLOPE
-    ends = slope.low, slope.high
-    known = [end for end in ends if end is not None]
-    between = f"{' to '.join(amount(end, 2) for end in known)}; " if len(known) == 2 else ""
-    text = f"Slope {slope.value:.2f} ({between}1 is perfect, {low} to {high} is good): "
+    text = (
+        f"Slope {slope.value:.2f} ({_slope_between(slope)}1 is perfect, {low} to {high} is good): "
+    )
+    if slope.low is None or slope.high is None:
+        return text + "too few machines failed to tell how far it holds."
     if low <= slope.value <= high:
-        return text + "differences between probabilities can be taken at their word."
+        if _TOLD_SLOPE[0] <= slope.low and slope.high <= _TOLD_SLOPE[1]:
+            return text + "differences between probabilities can be taken at their word."
+        return text + "whether the probabilities can be taken at their word cannot be told."
     wrong, promise = ("extreme", "much") if slope.value < low else ("timid", "little")
-    if between and min(known) <= high and low <= max(known):
+    if slope.low <= high and low <= slope.high:
         return text + f"whether the probabilities are too {wrong} cannot be told."
     return text + f"the probabilities are too {wrong}; high ones promise too {promise}."
+
+
+def _slope_between(slope: Estimate) -> str:
+    """Write the interval of a slope, if it has one."""
+    known = [amount(end, 2) for end in (slope.low, slope.high) if end is not None]
+    return f"{' to '.join(known)}; " if len(known) == 2 else ""

@@ -108,9 +108,8 @@ def test_files_at_a_time_say_what_the_whole_table_says(step_hours: int, tmp_path
     assert whole["fleet"]["a"]["average_precision_interval"] is not None
     for name in ("slope", "intercept"):  # sums of parts have other last digits
         assert calibration[0][name] == pytest.approx(calibration[1][name], abs=1e-6)
-    bounds = [part["slope_interval"] for part in calibration]
-    assert bounds[0] == pytest.approx(bounds[1], abs=1e-6)
-    assert bounds[0][0] < calibration[0]["slope"] < bounds[0][1]
+    # Fewer than ten machines fail: draws of them say nothing of others.
+    assert [part["slope_interval"] for part in calibration] == [None, None]
     for one, other in zip(*(part["bins"] for part in calibration), strict=True):
         assert one == pytest.approx(other, rel=1e-12)
 

@@ -95,7 +95,10 @@ def calibration() -> dict[str, Any]:
         {"predicted": float(p), "observed": float(o), "count": int(n), "positives": round(o * n)}
         for p, o, n in zip(predicted, observed, counts, strict=True)
     ]
-    return {"variable": {"slope": 0.93, "intercept": -0.05, "bins": bins}, "fixed": {"slope": 0.61}}
+    return {
+        "variable": {"slope": 0.93, "slope_interval": [0.7, 1.2], "intercept": -0.05, "bins": bins},
+        "fixed": {"slope": 0.61},
+    }
 
 
 def report() -> dict[str, Any]:
@@ -210,7 +213,7 @@ def test_baselines_stand_below_the_models() -> None:
 
 def test_calibration_is_judged() -> None:
     text = text_of(full_page())
-    assert "Slope 0.93 (1 is perfect, 0.8 to 1.25 is good): differences" in text
+    assert "Slope 0.93 (0.70 to 1.20; 1 is perfect, 0.8 to 1.25 is good): differences" in text
     assert "Slopes of the other strategies: fixed: 0.61" in text
     without = report() | {"calibration": {"variable": {"slope": None, "bins": []}}}
     assert "No slope could be fitted" in text_of(render_report(without))

@@ -114,10 +114,13 @@ def test_strategies_are_compared_method_by_method() -> None:
 @pytest.mark.parametrize(
     ("slope", "interval", "words"),
     [
-        (0.5, None, "the probabilities are too extreme; high ones promise too much"),
+        (0.5, None, "too few machines failed to tell"),
+        (1.0, None, "too few machines failed to tell"),
+        (1.0, (0.4, 1.9), "can be taken at their word cannot be told"),
+        (1.0, (0.6, 2.1), "can be taken at their word cannot be told"),
         (0.5, (0.4, 0.7), "Slope 0.50 (0.40 to 0.70; 1 is perfect, 0.8 to 1.25 is good): the prob"),
         (0.7, (0.4, 0.9), "whether the probabilities are too extreme cannot be told"),
-        (1.0, (0.4, 1.9), "at their word"),
+        (1.0, (0.5, 1.9), "differences between probabilities can be taken at their word."),
         (1.6, (1.3, 1.9), "the probabilities are too timid; high ones promise too little"),
         (1.6, (1.1, 2.4), "whether the probabilities are too timid cannot be told"),
         (None, None, "No slope"),
