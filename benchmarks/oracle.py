@@ -53,6 +53,7 @@ _AGES = np.array([18, 72, 144, 288, 576, 1152])  # edges, in records
 _LEVELS = np.array([0.05, 0.15, 0.3, 0.5, 0.8])
 N_GROUPS = len(VISIBLE) * (len(_AGES) + 1) * (len(_LEVELS) + 1)
 _REFERENCE_GPUS, _REFERENCE_DAYS, _REFERENCE_SEED = 100_000, 60, 0
+_DAYS_AFTER = 31  # a defect takes no longer to kill
 _REFERENCE_FROM = 24 * RECORDS_PER_DAY  # ages of defects from before the first record are unknown
 
 
@@ -83,6 +84,9 @@ class Defect(NamedTuple):
 def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
     """Live through the failures of a simulated fleet, and return what showed at any time.
 
+    Life goes on for a while after the last day: of a defect that is there then, too, it is told
+    whether it kills.
+
     >>> [defect.mechanism for defect in shown_defects(n_gpus=8, n_days=2, seed=3)]
     []
     """
@@ -91,7 +95,7 @@ def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
     faults = FaultProcess(layout, devices, seed)
     spans: dict[tuple[int, int], list[_Span]] = {}
     failures = set()
-    for day in range(n_days):
+    for day in range(n_days + _DAYS_AFTER):
         boards = devices.current.copy()  # a board put in today shows nothing today
         today = faults.advance(day)
         failures |= {(f.mechanism, f.position, f.at) for f in today.failures}
@@ -113,6 +117,7 @@ def shown_defects(*, n_gpus: int, n_days: int, seed: int) -> list[Defect]:
         )
         for (mechanism, position), of_position in spans.items()
         for span in of_position
+        if span.first < n_days * RECORDS_PER_DAY
     ]
 
 
@@ -212,9 +217,11 @@ def main() -> None:
     fleets = StudiedFleets(asked)
     if asked.records:
         parser.error("only a simulated fleet has a truth: --seeds")
+    chances = None
     for seed in fleets.seeds:
         study = fleets.simulated(seed)
-        chances = DefectChances.counted(study.recipe.horizon // study.recipe.plan.interval)
+        horizon = study.recipe.horizon // study.recipe.plan.interval
+        chances = chances or DefectChances.counted(horizon)
         defects = shown_defects(n_gpus=asked.gpus, n_days=asked.days, seed=seed)
         tables.append(oracle_figures(study, defects, chances))
         print_table(f"seed {seed}", tables[-1])

@@ -33,7 +33,7 @@ def test_killing_defects_end_at_the_failures_of_the_truth(oracle: Any) -> None:
     ends = {
         (d.serial, VISIBLE[d.mechanism], int((FIRST_DAY + d.end * INTERVAL).astype(np.int64)))
         for d in defects
-        if d.kills
+        if d.kills and d.end < SIZE["n_days"] * 144
     }
     assert failures
     assert ends <= failures
@@ -42,6 +42,17 @@ def test_killing_defects_end_at_the_failures_of_the_truth(oracle: Any) -> None:
     assert any(not d.kills for d in defects)
     assert all(len(d.levels) == d.end - d.first for d in defects)
     assert all((d.levels > 0).all() for d in defects)
+
+
+def test_of_what_is_there_on_the_last_day_it_is_told_whether_it_kills(oracle: Any) -> None:
+    days = SIZE["n_days"]
+    defects = oracle.shown_defects(**SIZE)
+    longer = oracle.shown_defects(**SIZE | {"n_days": 2 * days})
+    known = {(d.serial, d.mechanism, d.first): d.kills for d in longer}
+    later = [d for d in defects if d.end >= days * 144]
+    assert {d.kills for d in later} == {True, False}
+    assert all(known[d.serial, d.mechanism, d.first] == d.kills for d in later)
+    assert all(d.first < days * 144 for d in defects)
 
 
 def test_a_killing_defect_is_certain_within_the_horizon_only(oracle: Any) -> None:
