@@ -172,9 +172,7 @@ class _SliceReader:
         self.means: dict[str, Hourly] = {}
         self._with_means = {name for pair in plan.residuals for name in pair}
         windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
-        line = timeline.records.line
-        self._as_read = line.order_at(windows)
-        self._filled = line.filled[line.run_at(windows)]
+        self._as_read, self._filled = timeline.records.line.read_at(windows)
 
     @cached_property
     def _extent(self) -> tuple[int, int]:

@@ -171,6 +171,13 @@ class Line(NamedTuple):
         run = self.run_at(rows)
         return np.asarray(self.order[run] + (rows - self.start[run]))
 
+    def read_at(self, rows: npt.NDArray[np.integer]) -> tuple[IntArray, BoolArray]:
+        """Return the row as read of some records, of any shape, and which were filled in."""
+        run = self.run_at(rows)
+        if len(self.rows):
+            return np.asarray(self.rows[rows]), self.filled[run]
+        return np.asarray(self.order[run] + (rows - self.start[run])), self.filled[run]
+
     def run_bounds(self, n_gpus: int) -> IntArray:
         """Return the first run of every GPU and, last, the number of runs: shape (n_gpus + 1,)."""
         # Numbers of the same width: others make it copy all runs first.

@@ -265,13 +265,14 @@ class Records:
 
         Of a column of numbers the files that hold these rows are read: ask once for many rows.
         """
-        run, as_read = self.line.run_at(rows), self.line.order_at(rows)
         if name in self.dates:
-            return self.dates[name].at(self.line.gpu[run], as_read).view(np.float32)
+            gpu = self.line.gpu[self.line.run_at(rows)]
+            return self.dates[name].at(gpu, self.line.order_at(rows)).view(np.float32)
+        as_read, filled = self.line.read_at(rows)
         if not as_read.size:
             return np.empty(as_read.shape, dtype=np.float32)
         stretch = self.stretch(name, int(as_read.min()), int(as_read.max()) + 1)
-        return self.taken(name, stretch, as_read, self.line.filled[run])
+        return self.taken(name, stretch, as_read, filled)
 
     def stretch(self, name: str, low: int, high: int) -> Stretch:
         """Read the rows as read [low, high) of a column of numbers; nobody keeps them.

@@ -96,8 +96,8 @@ def _write(groups: Sequence[pa.Table], path: Location) -> None:
             path.put(scratch / path.name)
         return
     with replacing(path) as out:
-        schema, asked = groups[0].schema, {"compression": "zstd", "write_page_checksum": True}
-        with pq.ParquetWriter(arrow_path(out), schema, **asked) as writer:
+        schema, form = groups[0].schema, {"compression": "zstd", "write_page_checksum": True}
+        with pq.ParquetWriter(arrow_path(out), schema, **form) as writer:
             for group in groups:
                 writer.write_table(group, row_group_size=max(1, len(group)))
         flush(out)

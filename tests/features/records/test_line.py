@@ -126,6 +126,9 @@ def test_records_can_be_looked_at_in_any_order(rows: Rows, numbers: list[int]) -
         assert line.gpu[line.run_at(chosen)].tolist() == rows.gpu[chosen].tolist()
         assert line.time_at(chosen).tolist() == rows.time[chosen].tolist()
         assert line.order_at(chosen).tolist() == rows.order[chosen].tolist()
+        as_read, filled = line.read_at(chosen)
+        assert as_read.tolist() == rows.order[chosen].tolist()
+        assert filled.tolist() == rows.filled[chosen].tolist()
 
 
 @given(records(), st.lists(st.integers(0, 400), max_size=20))
