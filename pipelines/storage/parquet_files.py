@@ -345,7 +345,7 @@ def _work_if_there(
             return work(file)
     except FileNotFoundError:
         return None
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         again = "Delete it: `forewarn compact` makes it anew."
         raise RecordsError(f"{no_parquet(path, error)} {again}") from None
 

@@ -211,6 +211,28 @@ def test_damaged_runs_are_named_and_made_anew_by_the_next_compacting(
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("suffix", [".runs", ".numbers"])
+def test_a_flipped_bit_at_the_end_of_runs_is_said_in_a_line_or_harmless(
+    tmp_path: Path, suffix: str
+) -> None:
+    (path,) = runs_in(steady(tmp_path), suffix)
+    before = path.read_bytes()
+    footer = len(before) - 8 - int.from_bytes(before[-8:-4], "little")
+    lines = []
+    for at in range(footer, len(before), 3):
+        damaged = bytearray(before)
+        damaged[at] ^= 0x80
+        path.write_bytes(bytes(damaged))
+        source = ParquetSource(path.parent / COMPACTED)
+        try:
+            source.runs() if suffix == ".runs" else source.number_runs()
+        except RecordsError as error:
+            lines.append(str(error))
+    assert len(lines) > 100
+    assert all(f"{path.name}: " in line and "Delete it: " in line for line in lines)
+    assert not any("\n" in line for line in lines)
+
+
 def test_runs_of_another_file_of_that_name_are_not_read(tmp_path: Path) -> None:
     steady(tmp_path)
     path = tmp_path / f"date={FIRST}" / COMPACTED
