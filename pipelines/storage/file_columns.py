@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 from forewarn.features.records.table import RecordsError
 from forewarn.pipelines.storage.remote_path import Location
 
-__all__ = ["FileColumns", "no_parquet", "rows_of_each_group", "rows_of_groups"]
+__all__ = ["BROKEN", "FileColumns", "no_parquet", "rows_of_each_group", "rows_of_groups"]
+
+BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+"""What pyarrow raises where a file is no whole Parquet file: a flipped bit can name a new type."""
 
 _UNREADABLE = {
     PermissionError: "Permission denied",
@@ -63,7 +66,7 @@ class FileColumns:
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         try:
             column = self._read(self.column_names.index(name))
-        except (pa.ArrowInvalid, OSError) as error:
+        except BROKEN as error:
             raise no_parquet(self._path, error) from None
         if len(column) != len(self):
             raise RecordsError(

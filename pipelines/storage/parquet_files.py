@@ -26,7 +26,12 @@ from forewarn.pipelines.storage.compacted_form import (
     is_compacted_name,
     runs_name,
 )
-from forewarn.pipelines.storage.file_columns import FileColumns, no_parquet, rows_of_each_group
+from forewarn.pipelines.storage.file_columns import (
+    BROKEN,
+    FileColumns,
+    no_parquet,
+    rows_of_each_group,
+)
 from forewarn.pipelines.storage.numbers_index import NumbersIndex
 from forewarn.pipelines.storage.regular_files import require_regular
 from forewarn.pipelines.storage.remote_path import Location
@@ -57,7 +62,7 @@ def open_parquet(path: Location) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(_content(path), read_dictionary=[])
         names = file.schema_arrow.names
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+    except (*BROKEN, UnicodeDecodeError) as error:
         raise no_parquet(path, error) from None
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
@@ -84,7 +89,7 @@ def read_parquet(path: Location) -> pa.Table:
     try:
         table = file.read()
         table.validate(full=True)  # text that is not UTF-8 shows at this point
-    except (pa.ArrowInvalid, OSError) as error:
+    except BROKEN as error:
         raise no_parquet(path, error) from None
     return table
 
@@ -301,7 +306,7 @@ class ParquetSource:
         try:
             file = held or self._opened(head)
             yield file
-        except (RecordsError, pa.ArrowInvalid, OSError) as error:
+        except (RecordsError, *BROKEN) as error:
             self._open = None
             if not self.is_still():
                 raise ReplacedFileError(self.path) from None

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.features.records.table import FeatureKinds
+from forewarn.features.records.table import FeatureKinds, RecordsError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import read_cmdb
+from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
 from forewarn.pipelines.storage.record_store import RecordStore
 
 HOUR = 3_600_000_000_000
@@ -379,3 +380,20 @@ def test_a_seed_of_thousands_of_digits_is_refused(
     line = said([*command, "--out", str(tmp_path / "out"), "--seed", seed])
     assert "argument --seed: found" in line
     assert not (tmp_path / "out").exists()
+
+
+def test_a_flipped_bit_in_the_schema_is_said_in_a_line_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "part.parquet"
+    pq.write_table(pa.table({"failure": [0, 1]}), path)
+    before, lines = path.read_bytes(), []
+    for at in range(before.index(b"ARROW:schema"), len(before) - 8):
+        damaged = bytearray(before)
+        damaged[at] ^= 0x08  # of a width: integers of 128 bits
+        path.write_bytes(bytes(damaged))
+        for read in (read_parquet, lambda file: ParquetSource(file).schema):
+            try:
+                read(path)
+            except RecordsError as error:
+                lines.append(str(error))
+    assert any("Integers with more than 64 bits" in line for line in lines)
+    assert all(line.startswith(f"{path}: ") and "\n" not in line for line in lines)
