@@ -48,7 +48,7 @@ def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
     settings, stages = job.walk_settings, Stages()
     with stages("keys, texts, labels"):
         recipe, first = settings.recipe, moment - settings.reach
-        fleet = job.store.read_fleet(first, moment, recipe.instances, n_slices)
+        fleet = job.store.read_fleet(first, moment, recipe.finder(first), n_slices)
         chosen = known(fleet.instances, moment, settings.longest, recipe.horizon)
     with stages(f"measure and encode, {fleet.n_slices} slices"):
         _, built = build_training_set(recipe, fleet, chosen)

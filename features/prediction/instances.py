@@ -12,6 +12,7 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
+from forewarn.features.threads import in_threads
 from forewarn.features.time_units import Nanoseconds, RecordCount
 
 __all__ = [
@@ -74,8 +75,7 @@ class Instances:
         kinds = np.int64, np.int32, np.int64, np.int8
         columns: list[Any] = [np.empty(n, dtype=kind) for kind in kinds]
         whole = cls(*columns)
-        for part in slices:
-            _put_by_gpu(part.columns, free, whole.columns)
+        in_threads(lambda part: _put_by_gpu(part.columns, free, whole.columns), slices)
         return whole
 
     @classmethod
@@ -148,9 +148,10 @@ def label(
         end of that span, and was in service throughout; else -1.
     """
     line, bounds = timeline.records.line, timeline.bounds
-    last = np.full(len(bounds) - 1, np.iinfo(np.int64).min)
+    last = np.full(len(bounds) - 1, np.iinfo(np.int64).min + horizon)
     last[line.gpu] = line.last_time  # by time: that of the last run of each stays
-    labels = np.where(end + horizon <= last[gpu], 0, UNKNOWN).astype(np.int8)
+    labels = np.full(len(end), UNKNOWN, dtype=np.int8)
+    labels[end <= (last - horizon)[gpu]] = 0
     labels[timeline.records.out_of_service.within(gpu, end, horizon)] = UNKNOWN
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
     return labels
@@ -235,6 +236,7 @@ def find_instances(
     window_records: RecordCount,
     step_records: RecordCount,
     horizon: Nanoseconds,
+    since: int | None = None,
 ) -> Instances:
     """Find every instance of a fleet and label it (arXiv 2201.11853, data preparation).
 
@@ -248,6 +250,8 @@ def find_instances(
         Records between the ends of two instances of a GPU.
     horizon : Nanoseconds
         Time after the last record in which a failure makes the label 1.
+    since : int, optional
+        Only those that end at or after it; of a GPU every `step_records`-th is due all the same.
 
     Returns
     -------
@@ -257,7 +261,7 @@ def find_instances(
     """
     parts = []
     for timeline, numbers in fleet.slices():
-        row, gpu, end = timeline.ends(window_records, step_records)
+        row, gpu, end = timeline.ends(window_records, step_records, since)
         labels = label(timeline, gpu, end, horizon)
         parts.append(Instances(row, numbers[gpu].astype(np.int32), end, labels))
     return Instances.joined(parts)

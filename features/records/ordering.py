@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
+
 __all__ = ["sampling_hash", "stable_order"]
 
 
@@ -31,11 +33,23 @@ def stable_order(
     return np.lexsort((time, gpu)) if backwards.any() else order
 
 
-def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Scramble 64-bit numbers (the finaliser of splitmix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+@compiled
+def _mix(value: np.uint64) -> np.uint64:
+    """Scramble a 64-bit number (the finaliser of splitmix64)."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+@compiled
+def _mix_all(
+    words: npt.NDArray[np.uint64],
+    gpu: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int64],
+    hashes: npt.NDArray[np.uint64],
+) -> None:
+    for i in range(len(gpu)):
+        hashes[i] = _mix(_mix(np.uint64(time[i])) ^ words[gpu[i]])
 
 
 def sampling_hash(
@@ -60,4 +74,6 @@ def sampling_hash(
     """
     digests = [hashlib.blake2b(f"{seed}:{serial}".encode(), digest_size=8) for serial in serials]
     words = np.array([int.from_bytes(d.digest(), "little") for d in digests], dtype=np.uint64)
-    return _mix(_mix(time.astype(np.uint64)) ^ words[gpu])
+    hashes = np.empty(len(gpu), dtype=np.uint64)
+    _mix_all(words, gpu, time, hashes)
+    return hashes

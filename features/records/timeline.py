@@ -138,10 +138,12 @@ class Timeline:
         line, interval = self.records.line, self.records.interval
         first = int(line.time.min(initial=2**62))
         since = first if since is None else max(since, first)
-        row, time = np.empty((2, line.n), dtype=np.int64)  # what is not touched takes no memory
-        room = Ends(row, np.empty(line.n, dtype=np.int32), time)
+        # No series has more: they are due from the first whole window on, `step_records` apart.
+        most = line.n // min(window_records, step_records)
+        row, time = np.empty((2, most), dtype=np.int64)
+        room = Ends(row, np.empty(most, dtype=np.int32), time)
         n = _find_ends(line, self.breaks, interval, (window_records, step_records), since, room)
-        return Ends(room.row[:n].copy(), room.gpu[:n].copy(), room.time[:n].copy())
+        return Ends(room.row[:n], room.gpu[:n], room.time[:n])
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,8 @@ Rows = npt.NDArray[np.int64]
 # kept for each positive, and the positives repeated (as a weight) that often. Trees are quick
 # enough for more of them (`Recipe.tree_negatives`).
 _REPEATS = 10.0
+_AMPLE = 1.5  # times as many hashes as are wanted lie below the limit
+_LARGEST_HASH = float(2**64 - 2**11)  # of those that are floats, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +93,20 @@ class Recipe:
         """Time from the first record of a window to its last."""
         return Nanoseconds((self.plan.window_records - 1) * self.plan.interval)
 
-    def instances(self, fleet: Fleet) -> Instances:
-        """Find every instance of a fleet (`find_instances`)."""
+    def instances(self, fleet: Fleet, since: int | None = None) -> Instances:
+        """Find every instance of a fleet, or those that end at or after a moment."""
         return find_instances(
             fleet,
             window_records=self.plan.window_records,
             step_records=self.step_records,
             horizon=self.horizon,
+            since=since,
         )
+
+    def finder(self, start: int | None) -> Callable[[Fleet], Instances]:
+        """Return what finds the instances that can be measured in records from `start` on."""
+        since = None if start is None else start + self.plan.reach
+        return partial(self.instances, since=since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +153,23 @@ def known(
         Time over which the instances end.
     horizon : Nanoseconds
     """
-    past = instances.between(moment - horizon - training_span, moment - horizon)
-    return past.take(past.label >= 0)
+    end, first = instances.end, moment - horizon - training_span
+    return instances.take((end >= first) & (end < moment - horizon) & (instances.label >= 0))
 
 
 def _rarest(rows: Rows, hashes: npt.NDArray[np.uint64], n: int) -> Rows:
     """Return the `n` of `rows` with the smallest hashes."""
     return rows if n >= len(rows) else rows[np.argpartition(hashes[rows], n)[:n]]
+
+
+def _rarest_among(some: npt.NDArray[np.bool_], hashes: npt.NDArray[np.uint64], n: int) -> Rows:
+    """Return the `n` rows of `some` with the smallest hashes.
+
+    Hashes are spread evenly, so that most rows need not be compared.
+    """
+    share = min(_AMPLE * n / max(1, int(np.count_nonzero(some))), 1.0)
+    low = np.flatnonzero(some & (hashes <= np.uint64(share * _LARGEST_HASH)))
+    return _rarest(low if len(low) >= n else np.flatnonzero(some), hashes, n)
 
 
 def _weights(
@@ -251,12 +270,12 @@ def _chosen(recipe: Recipe, fleet: Fleet, instances: Instances) -> tuple[Instanc
     if ratio == 0 and not recipe.max_instances:
         return instances, np.arange(len(instances))
     hashes = sampling_hash(recipe.seed, fleet.serials, instances.gpu, instances.end)
-    negatives = np.flatnonzero(instances.label != 1)
     most = np.inf if ratio == 0 else max(ratio, _REPEATS, recipe.tree_negatives)
     positives, room = _positives(recipe, fleet, instances, hashes, most)
-    slow = len(negatives) if ratio == 0 else round(max(ratio, _REPEATS) * len(positives))
-    chosen = np.sort(np.append(positives, _rarest(negatives, hashes, room)))
-    few = np.append(positives, _rarest(negatives, hashes, min(room, slow)))
+    stay = _rarest_among(instances.label != 1, hashes, room)
+    slow = len(stay) if ratio == 0 else round(max(ratio, _REPEATS) * len(positives))
+    chosen = np.sort(np.append(positives, stay))
+    few = np.append(positives, _rarest(stay, hashes, slow))
     return instances.take(chosen), np.searchsorted(chosen, np.sort(few))
 
 

@@ -45,7 +45,8 @@ def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Re
         cache = RecipeCache(registry, job, run)
         trainer = RecipeTrainer(settings.recipe, cache)
         span, names = training_span, settings.names
-        fleet = job.store.read_fleet(settings.reads_from(start), start, settings.recipe.instances)
+        first = settings.reads_from(start)
+        fleet = job.store.read_fleet(first, start, settings.recipe.finder(first))
         if settings.strategy is Strategy.EXPANDING:
             span = settings.whole_past(start, fleet.first)
             names = (*settings.names, *settings.baselines)
