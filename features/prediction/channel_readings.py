@@ -57,14 +57,18 @@ class ChannelReadings:
         gathered, peers = _GatheredColumns(len(self.sequence)), PeerDistances(len(self.sequence))
         for part in self.means:
             peers.enter(part.rows, part.history)
-        for number, pair in enumerate(residuals.pairs):
-            name = "|".join(pair)
+
+        def of_pair(number: int) -> list[tuple[str, FloatArray]]:
+            name = "|".join(residuals.pairs[number])
             for part in self.means:
                 hourly = residuals.of_hours(part.history.grid, number, part.means)
                 channel = part.history.of_residual(name, hourly)
                 gathered.put(name, part.rows, channel)
                 peers.add(name, part.rows, part.history, channel)
-            yield from [*gathered.pop(name), *peers.columns(name)]
+            return [*gathered.pop(name), *peers.columns(name)]
+
+        for columns in in_threads(of_pair, range(len(residuals.pairs))):
+            yield from columns
 
 
 class _GatheredColumns:
@@ -169,7 +173,7 @@ class _SliceReader:
         self.history: InstanceHistory | None = None
         if plan.history or plan.peers or plan.residuals:
             self.history = InstanceHistory.of(plan, timeline, instances)
-        self.means: dict[str, Hourly] = {}
+        self.means: dict[str, FloatArray] = {}
         self._with_means = {name for pair in plan.residuals for name in pair}
         windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
         self._as_read, self._filled = timeline.records.line.read_at(windows)
@@ -208,7 +212,7 @@ class _SliceReader:
         fleet.gathered.put(channel.name, self._rows, part)
         fleet.peers.add(channel.name, self._rows, history, part)
         if channel.name in self._with_means:
-            self.means[channel.name] = sums.mean()
+            self.means[channel.name] = sums.mean().astype(np.float32)
         if fleet.span_sums is not None:
             counts = channel.work is not None
             hours = _few_hours(part, history.grid.row_count) if counts else None

@@ -17,7 +17,7 @@ from forewarn.features.threads import in_threads
 __all__ = ["GpuTypes", "HourlyResiduals", "SliceMeans"]
 
 Hourly = npt.NDArray[np.float64]
-Means = Mapping[str, Hourly]
+Means = Mapping[str, npt.NDArray[np.floating]]
 _GPUS_AT_ONCE = 1024  # what is made on the way must not grow with the fleet
 
 
@@ -32,7 +32,7 @@ class SliceMeans(NamedTuple):
         The number that each GPU has in the fleet.
     history : InstanceHistory
         Of these instances; what each record takes is let go of.
-    means : dict of ndarray of shape (n_gpus, n_hours)
+    means : dict of ndarray of shape (n_gpus, n_hours), float32
         Of each column that residuals are made of.
     """
 
@@ -104,7 +104,7 @@ class HourlyResiduals:
         grid : HourlyGrid
         pair : int
             Its number.
-        means : mapping of ndarray of shape (n_gpus, n_hours)
+        means : mapping of ndarray of shape (n_gpus, n_hours), float32
             Hourly means of each column.
 
         Returns

@@ -92,10 +92,13 @@ class PeerDistances:
         missing = None if part.sums.count is row_count else row_count - part.sums.count
         for column, (groups, _) in history.groups.items():
             shape = self._rows[column].shape
-            groups.add(part.sums.total, channel.total.setdefault(column, np.zeros(shape)))
+            if column not in channel.total:
+                channel.total[column] = np.zeros(shape)
+            groups.add(part.sums.total, channel.total[column])
             if missing is not None:
-                empty = np.zeros(shape, dtype=np.int32)
-                groups.add(missing, channel.missing.setdefault(column, empty))
+                if column not in channel.missing:
+                    channel.missing[column] = np.zeros(shape, dtype=np.int32)
+                groups.add(missing, channel.missing[column])
             for k, i, total, count in history.inside(column, part.sums):
                 channel.moved.append((column, k, int(rows[i]), total, count))
 

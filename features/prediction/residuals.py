@@ -34,7 +34,7 @@ class ResidualFit:
     weights: DoubleArray
     offsets: DoubleArray
 
-    def expected(self, x: DoubleArray, group: npt.NDArray[np.integer]) -> DoubleArray:
+    def expected(self, x: npt.NDArray[np.floating], group: npt.NDArray[np.integer]) -> DoubleArray:
         """Return the expected y, of the shape of x; NaN where x is missing."""
         offsets = np.append(self.offsets, 0.0)
         line = np.interp(x, self.knots, np.cumsum(self.weights))
