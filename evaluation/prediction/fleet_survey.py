@@ -17,7 +17,7 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.failures import Failures
-from forewarn.features.records.file_check import States, numbers_of
+from forewarn.features.records.file_check import States
 from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.runs import Runs
@@ -28,6 +28,7 @@ from forewarn.features.records.table import (
     Records,
     TextColumn,
 )
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.file_check import Keys, States, numbers_of
+from forewarn.features.records.file_check import Keys, States
 from forewarn.features.records.table import BoolArray, CodeArray, IntArray
+from forewarn.features.records.text_columns import numbers_of
 
 __all__ = ["EarlierStates", "PastStates"]
 

@@ -44,7 +44,6 @@ __all__ = [
     "check_keys",
     "check_values",
     "missing_column",
-    "numbers_of",
     "put_numbers",
 ]
 
@@ -86,11 +85,6 @@ class States(NamedTuple):
         changes = (np.diff(line.gpu) != 0) | np.diff(line.failed)
         runs = np.flatnonzero(np.append(True, changes)[: len(line.gpu)])
         return cls(line.gpu[runs], line.time[runs], line.failed[runs])
-
-
-def numbers_of(texts: Sequence[str], number: Mapping[str, int]) -> CodeArray:
-    """Return the number of each text, -1 for those that have none, and last the -1 of null."""
-    return np.array([*(number.get(text, -1) for text in texts), -1], dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)

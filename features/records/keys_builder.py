@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.file_check import Keys, numbers_of
+from forewarn.features.records.file_check import Keys
 from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
 from forewarn.features.records.line import Line
 from forewarn.features.records.ordering import stable_order
@@ -23,6 +23,7 @@ from forewarn.features.records.table import (
     Column,
     NoRecordsError,
 )
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.times_as_read import TimesAsRead
 
 __all__ = ["KeysBuilder", "occurring_texts", "renumber"]

@@ -114,13 +114,13 @@ class FileRuns(NamedTuple):
 
     def serials(self) -> list[str]:
         """Return the serials that occur, in the order of their codes."""
-        return [self.texts[code] for code in np.unique(self.code).tolist()]
+        return [*map(self.texts.__getitem__, np.unique(self.code).tolist())]
 
     def gpu(self, position: Mapping[str, int]) -> npt.NDArray[np.int32]:
         """Return the position of the serial of each run."""
         codes, number = np.unique(self.code, return_inverse=True)
-        of_code = [position[self.texts[code]] for code in codes.tolist()]
-        return np.array(of_code, dtype=np.int32)[number]
+        texts = map(self.texts.__getitem__, codes.tolist())
+        return np.array([*map(position.__getitem__, texts)], dtype=np.int32)[number]
 
 
 def _first_from(time: IntArray, step: IntArray, n_rows: IntArray, moment: int) -> IntArray:

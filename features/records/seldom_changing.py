@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.file_check import Values, numbers_of
+from forewarn.features.records.file_check import Values
 from forewarn.features.records.keys_as_read import KeysAsRead, RunKeys
 from forewarn.features.records.keys_builder import occurring_texts, renumber
 from forewarn.features.records.number_runs import KeySegments
@@ -21,6 +21,7 @@ from forewarn.features.records.table import (
     IntArray,
     TextColumn,
 )
+from forewarn.features.records.text_columns import numbers_of
 
 __all__ = ["SeldomChanging"]
 

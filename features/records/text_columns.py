@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ __all__ = [
     "is_text",
     "name_into",
     "name_of",
+    "numbers_of",
     "plain_text",
     "text_into",
     "text_of",
@@ -126,11 +128,17 @@ def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
     indices, numbers = [], []
     for chunk in column.chunks:
         texts = chunk.dictionary.to_pylist()
-        new = [-1 if t is None else position.setdefault(t, len(position)) for t in texts]
-        numbers.append(np.array([*new, -1], dtype=np.int32))
+        new = [text for text in dict.fromkeys(texts) if text not in position and text is not None]
+        position.update(zip(new, count(len(position)), strict=False))
+        numbers.append(numbers_of(texts, position))
         indices.append(pc.fill_null(_narrow(chunk.indices), -1).to_numpy())
     _put_parts(indices, numbers, codes)
     return Column(codes, tuple(position))
+
+
+def numbers_of(texts: Sequence[str], number: Mapping[str, int]) -> CodeArray:
+    """Return the number of each text, -1 for those that have none, and last the -1 of null."""
+    return np.array([*[number.get(text, -1) for text in texts], -1], dtype=np.int32)
 
 
 def _narrow(whole: pa.Array) -> pa.Array:

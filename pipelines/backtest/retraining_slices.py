@@ -10,8 +10,8 @@ import numpy.typing as npt
 from forewarn.evaluation.prediction.fleet_survey import FleetSurvey, margin_of
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.features.prediction.instances import Instances, instances_of_slice
-from forewarn.features.records.file_check import numbers_of
 from forewarn.features.records.table import MACHINE
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -35,12 +35,12 @@ class RetrainingSlices:
     settings: WalkSettings
 
     def past(self, moment: int, reach: Nanoseconds) -> tuple[Fleet, Instances]:
-        """Return the fleet as it stood at `moment`, `reach` back, and all instances of it."""
+        """Return the fleet as it stood at `moment`, `reach` back, and what can train of it."""
         start = moment - reach
         fleet = self.store.read_span(
             (start, moment),
             lambda serials: self.fleet.failures_of(serials).known_before(moment),
-            self.settings.recipe.instances,
+            self.settings.recipe.finder(start),
             margin=self._margin_before(start),
         )
         return fleet, fleet.instances

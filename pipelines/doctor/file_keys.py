@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.file_check import check_keys, check_values, numbers_of
+from forewarn.features.records.file_check import check_keys, check_values
 from forewarn.features.records.table import MACHINE, Column, FeatureKinds
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.pipelines.doctor.keys_by_part import KeyRows, RunSteps
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.parquet_files import ParquetSource

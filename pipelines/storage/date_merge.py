@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from forewarn.features.records.file_check import Keys, check_keys, numbers_of
+from forewarn.features.records.file_check import Keys, check_keys
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
 from forewarn.features.records.table import FAILURE
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.threads import in_threads
 from forewarn.pipelines.runtime.one_ahead import one_ahead
 from forewarn.pipelines.storage.arrow_paths import arrow_path

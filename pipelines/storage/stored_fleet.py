@@ -15,7 +15,6 @@ from forewarn.features.records.assembly import RecordsQuery, assemble, check_num
 from forewarn.features.records.column_files import ColumnFiles, NullCounts
 from forewarn.features.records.earlier_states import PastStates
 from forewarn.features.records.failures import NEVER, Failures
-from forewarn.features.records.file_check import numbers_of
 from forewarn.features.records.hours import Hours
 from forewarn.features.records.keys_as_read import keys_of_line
 from forewarn.features.records.line import Line
@@ -24,6 +23,7 @@ from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.runs import Runs
 from forewarn.features.records.slices import slice_ranges
 from forewarn.features.records.table import CheckReport, NoRecordsError, Records, TextColumn
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
 from forewarn.features.threads import in_threads, in_turn
 from forewarn.pipelines.runtime.one_ahead import one_ahead

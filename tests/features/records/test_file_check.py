@@ -15,10 +15,9 @@ from forewarn.features.records.file_check import (
     Values,
     check_keys,
     check_values,
-    numbers_of,
 )
 from forewarn.features.records.table import FeatureKinds, RecordsError
-from forewarn.features.records.text_columns import is_text
+from forewarn.features.records.text_columns import is_text, numbers_of
 from forewarn.features.records.timestamp_columns import as_nanoseconds
 
 SECOND = 10**9
