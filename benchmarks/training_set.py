@@ -34,6 +34,7 @@ from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT,
 from forewarn.models.prediction.training_set import build_training_set, known
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
+from forewarn.pipelines.runtime.heap import share_heap
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
@@ -85,6 +86,7 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
     work: Callable[[Job, int], Stages] = _read
     if side == "build":
         work = partial(_build, n_slices=asked.slices)
+    share_heap()  # as commands and tasks of a DAG do
     job = open_job(records, Settings())
     moment = _midnight(job.store.files()[-1][0])
     measured = []

@@ -212,7 +212,7 @@ class _SliceReader:
         fleet.gathered.put(channel.name, self._rows, part)
         fleet.peers.add(channel.name, self._rows, history, part)
         if channel.name in self._with_means:
-            self.means[channel.name] = sums.mean().astype(np.float32)
+            self.means[channel.name] = sums.mean()
         if fleet.span_sums is not None:
             counts = channel.work is not None
             hours = _few_hours(part, history.grid.row_count) if counts else None

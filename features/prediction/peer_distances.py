@@ -88,17 +88,19 @@ class PeerDistances:
         channel = self._of_channel[name]
         channel.own[0][:, rows] = part.span_sums.total
         channel.own[1][:, rows] = part.span_sums.count
-        row_count = history.grid.row_count
-        missing = None if part.sums.count is row_count else row_count - part.sums.count
+        missing = np.zeros(0, dtype=np.int64)
+        if part.sums.count is not history.grid.row_count:
+            missing = np.flatnonzero(part.sums.count != history.grid.row_count)
+        lost = history.grid.row_count.ravel()[missing] - part.sums.count.ravel()[missing]
         for column, (groups, _) in history.groups.items():
             shape = self._rows[column].shape
             if column not in channel.total:
                 channel.total[column] = np.zeros(shape)
             groups.add(part.sums.total, channel.total[column])
-            if missing is not None:
+            if len(missing):
                 if column not in channel.missing:
                     channel.missing[column] = np.zeros(shape, dtype=np.int32)
-                groups.add(missing, channel.missing[column])
+                groups.add_few(missing, lost, channel.missing[column])
             for k, i, total, count in history.inside(column, part.sums):
                 channel.moved.append((column, k, int(rows[i]), total, count))
 

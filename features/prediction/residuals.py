@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
+
 __all__ = ["RESIDUAL_SAMPLE", "ResidualFit"]
 
 DoubleArray = npt.NDArray[np.float64]
@@ -36,9 +38,10 @@ class ResidualFit:
 
     def expected(self, x: npt.NDArray[np.floating], group: npt.NDArray[np.integer]) -> DoubleArray:
         """Return the expected y, of the shape of x; NaN where x is missing."""
+        expected, line = np.empty(x.shape), np.cumsum(self.weights)
         offsets = np.append(self.offsets, 0.0)
-        line = np.interp(x, self.knots, np.cumsum(self.weights))
-        return np.asarray(line + offsets[group])
+        _expect(x.ravel(), group.ravel(), self.knots, line, offsets, expected.ravel())
+        return expected
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -81,6 +84,30 @@ class ResidualFit:
         penalty = 1e-6 * len(y) * np.eye(design.shape[1])
         solved = np.linalg.solve(design.T @ design + penalty, design.T @ y)
         return cls(knots, solved[: len(knots)], solved[len(knots) :])
+
+
+@compiled
+def _expect(
+    x: npt.NDArray[np.floating],
+    group: npt.NDArray[np.integer],
+    knots: DoubleArray,
+    line: DoubleArray,
+    offsets: DoubleArray,
+    expected: DoubleArray,
+) -> None:
+    """Look up each x on the line between knots, and add the offset of its group."""
+    last = len(knots) - 1
+    for i in range(len(x)):
+        value, piece = np.float64(x[i]), 0
+        while piece < last and value >= knots[piece + 1]:
+            piece += 1
+        level = line[piece]
+        if np.isnan(value):
+            level = np.nan
+        elif piece < last and value > knots[piece]:
+            slope = (line[piece + 1] - line[piece]) / (knots[piece + 1] - knots[piece])
+            level = slope * (value - knots[piece]) + line[piece]
+        expected[i] = level + offsets[group[i]]
 
 
 def _basis(x: DoubleArray, knots: DoubleArray) -> DoubleArray:

@@ -301,25 +301,41 @@ def add_blocks_up(
 
     `values` are those from the first block on.
     """
-    all_read, low = True, begin[0]
+    totals, squares = added[0], added[len(added) - 1]  # the totals come last where they are one
+    all_read, end = True, np.uint64(0)  # of no sign, so that none is looked for
     for number in range(len(cell_of_block)):
-        cell = cell_of_block[number]
-        if cell < 0:
+        first, end = end, np.uint64(begin[number + 1] - begin[0])
+        if cell_of_block[number] < 0:
             continue
-        total, squares, lost = added[0, cell], added[-1, cell], 0
-        for row in range(begin[number] - low, begin[number + 1] - low):
+        cell = np.uint64(cell_of_block[number])
+        total, square = totals[cell], squares[cell]
+        for row in range(first, end):
             value = np.float64(values[row])
-            if np.isnan(value):
-                lost += 1
-            else:
-                total += value
-                squares += value * value
-        if len(added) == 2:
-            added[1, cell] = squares
-        added[0, cell] = total
-        missing[cell] += lost
-        all_read &= lost == 0
+            total += value
+            square += value * value
+        if np.isnan(total):  # seldom: so that it is not asked of each row
+            total, square, lost = _add_read(values[first:end], totals[cell], squares[cell])
+            missing[cell] += lost
+            all_read &= lost == 0
+        squares[cell] = square
+        totals[cell] = total
     return all_read
+
+
+@compiled
+def _add_read(
+    values: npt.NDArray[np.float32], total: float, square: float
+) -> tuple[float, float, int]:
+    """Add values and their squares to sums; return how many are missing, too."""
+    lost = 0
+    for number in range(len(values)):
+        value = np.float64(values[number])
+        if np.isnan(value):
+            lost += 1
+        else:
+            total += value
+            square += value * value
+    return total, square, lost
 
 
 @compiled
@@ -343,29 +359,30 @@ def add_runs_up(
         As of `add_up`.
     """
     begin, values, end = runs
-    all_read, number = True, 0
+    totals, squares = added[0], added[len(added) - 1]
+    all_read, number, one = True, np.uint64(0), np.uint64(1)
     for run in range(len(begin)):
         value = np.float64(values[run])
         if value == 0:
             continue
         row = begin[run]
         last = begin[run + 1] if run + 1 < len(begin) else end
-        if block[number + 1] <= row:
-            number += np.searchsorted(block[number:], row, side="right") - 1
+        if block[number + one] <= row:
+            number += np.uint64(np.searchsorted(block[number:], row, side="right") - 1)
         while row < last:
-            n_rows = min(last, block[number + 1]) - row
-            cell = cell_of_block[number]
-            row += n_rows
-            number += row == block[number + 1]
+            stop = min(last, block[number + one])
+            n_rows, row, cell = stop - row, stop, cell_of_block[number]
+            if stop == block[number + one]:
+                number += one
             if cell < 0:
                 continue
             if np.isnan(value):
-                missing[cell] += n_rows
+                missing[np.uint64(cell)] += n_rows
                 all_read = False
             else:
-                added[0, cell] = _added(added[0, cell], value, n_rows)
-                if len(added) == 2:
-                    added[1, cell] = _added(added[1, cell], value * value, n_rows)
+                total, square = totals[np.uint64(cell)], squares[np.uint64(cell)]
+                squares[np.uint64(cell)] = _added(square, value * value, n_rows)
+                totals[np.uint64(cell)] = _added(total, value, n_rows)
     return all_read
 
 

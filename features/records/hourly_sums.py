@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.compiled import compiled
+from forewarn.features.compiled import compiled, vectorised
 from forewarn.features.records.cells import (
     BlockCells,
     CellShape,
@@ -52,10 +52,11 @@ class HourlySums:
     squares: DoubleArray
     count: CountArray
 
-    def mean(self) -> DoubleArray:
+    def mean(self) -> npt.NDArray[np.float32]:
         """Return the hourly means; NaN where nothing was read."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.total / self.count
+        means = np.empty(self.total.shape, dtype=np.float32)
+        _divide(self.total.ravel(), self.count.ravel(), means.ravel())
+        return means
 
     @classmethod
     def of_means(cls, means: DoubleArray) -> HourlySums:
@@ -243,6 +244,12 @@ def _without_rows(records: Records) -> Records:
     line = records.line.pieces(*np.zeros((3, 0), dtype=np.int64))
     # What was seen counts nulls as they are asked for, and so holds on to the columns.
     return replace(records, columns=NoNumbers(), seen=CheckReport(), line=line)
+
+
+@vectorised
+def _divide(total: DoubleArray, count: CountArray, means: npt.NDArray[np.float32]) -> None:
+    for cell in range(len(total)):
+        means[cell] = total[cell] / count[cell]
 
 
 @compiled

@@ -46,6 +46,20 @@ class Groups:
         """
         _add_by_group(hourly, self.group, self.home, self.visit, added)
 
+    def add_few(self, cells: npt.NDArray[np.int64], counts: CountArray, added: CountArray) -> None:
+        """Add the counts of some cells, numbered GPU after GPU, up by group and hour."""
+        _add_cells(cells, counts, self.group, added)
+
+
+@compiled
+def _add_cells(
+    cells: npt.NDArray[np.int64], counts: CountArray, group: CountArray, added: CountArray
+) -> None:
+    for number in range(len(cells)):
+        gpu, hour = divmod(cells[number], group.shape[1])
+        if group[gpu, hour] >= 0:
+            added[group[gpu, hour], hour] += counts[number]
+
 
 @compiled
 def _add_by_group(

@@ -67,6 +67,21 @@ def _rest_of_sum(a: float, b: float) -> float:
 
 
 @compiled
+def _hours_of_line(line: IntArray, visit: IntArray, edges: IntArray) -> tuple[int, int]:
+    """Return the first hour that the spans of a line begin at, and the last that they end at.
+
+    `visit` begins with the instances of that line.
+    """
+    first, last = edges[0, 0, visit[0]], edges[2, 0, visit[0]]
+    for i in visit:
+        if line[i] != line[visit[0]]:
+            break
+        for k in range(edges.shape[1]):
+            first, last = min(first, edges[0, k, i]), max(last, edges[2, k, i])
+    return first, last
+
+
+@compiled
 def _add_halves(
     hourly: DoubleArray | CountArray,
     line: IntArray,
@@ -79,12 +94,14 @@ def _add_halves(
     What rounding leaves out is run up beside: a span has the same sum wherever the line begins.
     """
     so_far, left_out = np.zeros(hourly.shape[1] + 1), np.zeros(hourly.shape[1] + 1)
-    current = -1
-    for i in visit:
-        if line[i] != current:
-            current, total, rest = line[i], 0.0, 0.0
-            for hour in range(hourly.shape[1]):
-                value = np.float64(hourly[current, hour])
+    for number in range(len(visit)):
+        i = visit[number]
+        if number == 0 or line[i] != line[visit[number - 1]]:
+            own, total, rest = hourly[line[i]], 0.0, 0.0
+            first, last = _hours_of_line(line, visit[number:], edges)
+            so_far[first], left_out[first] = 0.0, 0.0
+            for hour in range(first, last):
+                value = np.float64(own[hour])
                 rest += _rest_of_sum(total, value)
                 total += value
                 so_far[hour + 1], left_out[hour + 1] = total, rest
@@ -106,12 +123,14 @@ def _count_halves(
 ) -> None:
     """Do the same with whole numbers, which are added up without rounding."""
     so_far = np.zeros(hourly.shape[1] + 1, dtype=np.int64)
-    current = -1
-    for i in visit:
-        if line[i] != current:
-            current, total = line[i], 0
-            for hour in range(hourly.shape[1]):
-                total += hourly[current, hour]
+    for number in range(len(visit)):
+        i = visit[number]
+        if number == 0 or line[i] != line[visit[number - 1]]:
+            own, total = hourly[line[i]], 0
+            first, last = _hours_of_line(line, visit[number:], edges)
+            so_far[first] = 0
+            for hour in range(first, last):
+                total += own[hour]
                 so_far[hour + 1] = total
         for k in range(edges.shape[1]):
             for half in range(2):

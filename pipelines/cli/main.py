@@ -17,6 +17,7 @@ from importlib.metadata import version
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import Commands, Parser
+from forewarn.pipelines.runtime.heap import share_heap
 from forewarn.pipelines.runtime.terminal import complain
 
 __all__ = ["main"]
@@ -91,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Most of what a command makes stays. Looking for garbage among it at every 700th object is a
     # sixth of the start, and to look among all of it on the way out took half a second.
     gc.set_threshold(_OBJECTS)
+    share_heap()
     atexit.register(gc.freeze)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
     # A home that cannot be written to costs it its cache of fonts, and nobody a result.
