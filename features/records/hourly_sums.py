@@ -99,6 +99,7 @@ class HourlyGrid:
     row_count: CountArray
     _sums_of: dict[str, HourlySums] = field(default_factory=dict)
     _group_of: dict[str, CountArray] = field(default_factory=dict)
+    _rooms: list[tuple[DoubleArray, CountArray]] = field(default_factory=list, init=False)
 
     @classmethod
     def of(cls, records: Records, hours: Hours | None = None) -> HourlyGrid:
@@ -137,9 +138,10 @@ class HourlyGrid:
         """Add up a column that holds the rows that the grid is about, or what `work` counts."""
         values = stretch.between(self.low, self.high)
         counted = values.mapped(work) if work else values
-        # Together, for the sake of huge pages: small ones cost more than the sums.
-        added = np.full((1 if work else 2, self.size), 0.0)
-        missing = np.full((1, self.size), 0, dtype=np.int32)
+        room = self._room()
+        added, missing = room[0][: 1 if work else 2], room[1]
+        added.fill(0.0)
+        missing.fill(0)
         if isinstance(counted, RunStretch):
             runs = counted.begin, counted.value, counted.end
             all_read = add_runs_up(runs, *self._blocks, added, missing[0])
@@ -149,7 +151,19 @@ class HourlyGrid:
             all_read = add_up(counted.values, self.cells.cell, added, missing[0])
         sums = self._by_gpu(added)
         count = self.row_count if all_read else self.row_count - self._by_gpu(missing)[0]
+        if not self.gpu_after_gpu:  # the sums are copies
+            self._rooms.append(room)
         return HourlySums(sums[0], _NONE if work else sums[1], count)
+
+    def _room(self) -> tuple[DoubleArray, CountArray]:
+        """Return room for sums and squares, and for what is missing, that nobody else uses.
+
+        Large arrays are used again: to get them anew costs more than the sums.
+        """
+        try:
+            return self._rooms.pop()
+        except IndexError:
+            return np.empty((2, self.size)), np.empty((1, self.size), dtype=np.int32)
 
     def keep(self, names: Iterable[str]) -> None:
         """Add up some columns that have a level, and keep their sums: they are looked at often."""

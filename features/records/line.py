@@ -201,8 +201,7 @@ class Line(NamedTuple):
         if not runs.any():
             return 0, 0
         if len(self.rows):
-            rows = self.rows if runs.all() else self.rows[self.of_each(runs)]
-            return int(rows.min()), int(rows.max()) + 1
+            return _extent(self.rows, self.start, np.flatnonzero(runs))
         low, n_rows = self.order[runs], self.n_rows[runs]
         return int(low.min()), int((low + n_rows).max())
 
@@ -356,6 +355,18 @@ def _laid(start: IntArray, first: IntArray, step: IntArray) -> IntArray:
     values = np.empty(start[-1], dtype=np.int64)
     _lay(start, first, step, values)
     return values
+
+
+@compiled
+def _extent(
+    rows: npt.NDArray[np.integer], start: IntArray, runs: npt.NDArray[np.integer]
+) -> tuple[int, int]:
+    """Return the first of the rows of some runs, and one more than the last."""
+    low = high = rows[start[runs[0]]]
+    for run in runs:
+        for number in range(start[run], start[run + 1]):
+            low, high = min(low, rows[number]), max(high, rows[number])
+    return low, high + 1
 
 
 @compiled

@@ -12,6 +12,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.duration import duration_in_words
 from forewarn.features.records.line import Line
 from forewarn.features.records.table import BoolArray, CodeArray, FloatArray, IntArray, RecordsError
+from forewarn.features.threads import in_parallel
 
 TimeArray = npt.NDArray[np.int32] | IntArray
 
@@ -97,7 +98,11 @@ class CleanRows(NamedTuple):
             too_close=too_close,
             gaps=gaps,
         )
-        _lay(room, n_rows, (gpu, time, failed), (interval, unit), line)
+
+        def lay(first: int, last: int) -> None:
+            _lay(room, n_rows, (first, last), (gpu, time, failed), (interval, unit), line)
+
+        in_parallel(lay, n_gpus)  # rows lie by time, and so each goes to another place
         np.minimum(room, 1, out=room)
         return line
 
@@ -255,15 +260,16 @@ def _rooms(
 def _lay(
     room: npt.NDArray[np.uint8],
     n_rows: IntArray,
+    gpus: tuple[int, int],
     rows: tuple[CodeArray, TimeArray, BoolArray],
     interval_and_unit: tuple[int, int],
     line: CleanRows,
 ) -> None:
-    """Put every row where it belongs."""
+    """Put every row of some GPUs where it belongs."""
     (gpu, time, failed), (interval, unit) = rows, interval_and_unit
     free = np.cumsum(n_rows) - n_rows
     for row in range(len(gpu)):
-        if room[row] == 0:
+        if room[row] == 0 or not gpus[0] <= gpu[row] < gpus[1]:
             continue
         target = free[gpu[row]]
         if room[row] == 2:
