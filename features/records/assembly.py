@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,6 +19,7 @@ from forewarn.features.records.file_check import (
     missing_column,
 )
 from forewarn.features.records.keys_builder import KeysBuilder
+from forewarn.features.records.number_columns import days_of
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.run_keys import FileRuns, RunCleaning
 from forewarn.features.records.seldom_changing import SeldomChanging
@@ -257,6 +258,8 @@ def _read_text(
     if runs is not None and name in runs.texts:
         if name not in kinds.date:
             return Values({}, {}, {}, {name: runs.text(name)}), runs.n_rows
+        with suppress(pa.ArrowInvalid):
+            return Values({name: days_of(runs.texts[name])}, {}, {}, {}), runs.n_rows
         return check_values(runs.table(name), file=source.name, kinds=kinds), runs.n_rows
     with source.columns() as columns:
         return check_values(columns, file=source.name, kinds=kinds, optional=optional), None

@@ -360,20 +360,20 @@ def add_runs_up(
     """
     begin, values, end = runs
     totals, squares = added[0], added[len(added) - 1]
-    all_read, number, one = True, np.uint64(0), np.uint64(1)
+    all_read, number, step = True, np.uint64(0), np.uint64(1)
     for run in range(len(begin)):
         value = np.float64(values[run])
         if value == 0:
             continue
         row = begin[run]
         last = begin[run + 1] if run + 1 < len(begin) else end
-        if block[number + one] <= row:
+        if block[number + step] <= row:
             number += np.uint64(np.searchsorted(block[number:], row, side="right") - 1)
         while row < last:
-            stop = min(last, block[number + one])
+            stop = min(last, block[number + step])
             n_rows, row, cell = stop - row, stop, cell_of_block[number]
-            if stop == block[number + one]:
-                number += one
+            if stop == block[number + step]:
+                number += step
             if cell < 0:
                 continue
             if np.isnan(value):

@@ -50,12 +50,13 @@ class KeyRuns:
         return KeyRuns(self.first.at(some), self.n_rows[some], step, texts)
 
     def text(self, name: str) -> Column:
-        """Return a column of texts, with those alone that occur."""
-        return _narrow(self.texts[name])
+        """Return a column of texts; the codes are a copy, which may be renumbered."""
+        column = self.texts[name]
+        return Column(column.codes.copy(), column.texts)
 
     def table(self, name: str) -> pa.Table:
         """Return a column of texts as it is read from a file, a row for each run."""
-        return pa.table({name: array_of(self.text(name))})
+        return pa.table({name: array_of(_narrow(self.texts[name]))})
 
     def keys(self, start: int | None = None, end: int | None = None) -> Keys | None:
         """Return the keys of all rows, as `check_keys` does; None where times are uneven.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import compress
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from forewarn.features.records.table import (
 from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.times_as_read import TimesAsRead
 
-__all__ = ["KeysBuilder", "occurring_texts", "renumber"]
+__all__ = ["KeysBuilder", "occurring", "renumber"]
 
 
 @compiled
@@ -42,10 +43,9 @@ def _occurring(codes: CodeArray, keep: BoolArray, n_texts: int) -> BoolArray:
     return occurs
 
 
-def occurring_texts(column: Column, keep: BoolArray) -> Sequence[str]:
-    """Return the texts that a row to keep has."""
-    occurs = _occurring(column.codes, keep, len(column.texts))
-    return column.texts if occurs.all() else [column.texts[i] for i in np.flatnonzero(occurs)]
+def occurring(column: Column, keep: BoolArray) -> BoolArray:
+    """Mark the texts that a row to keep has."""
+    return _occurring(column.codes, keep, len(column.texts))
 
 
 @compiled
@@ -103,7 +103,7 @@ class KeysBuilder:
         self.keep[rows], self._failed[rows] = keys.keep, keys.failed
         self._gpu[rows] = keys.serial.codes
         self._texts[number] = keys.serial.texts
-        self._occurring.update(occurring_texts(keys.serial, keys.keep))
+        self._occurring.update(compress(keys.serial.texts, occurring(keys.serial, keys.keep)))
         self._n_rows += keys.n_rows
         self._n_odd += keys.n_odd_states
         self._naive |= keys.naive_time

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.table import Column
 from forewarn.features.records.text_columns import is_text, text_of, without_dictionary
 
 __all__ = [
     "as_single",
     "dates_into",
+    "days_of",
     "leave_out_no_codes",
     "numbers_into",
     "numbers_of_column",
@@ -138,13 +142,22 @@ def _days(values: pa.ChunkedArray) -> npt.NDArray[np.float32]:
     return np.asarray(seconds.to_numpy() / 86_400.0, dtype=np.float32)
 
 
+@lru_cache(64)  # files of most dates have the same texts
+def _days_of_texts(texts: tuple[str, ...]) -> npt.NDArray[np.float32]:
+    days = _days(pa.chunked_array([pa.array(texts, pa.string())]))
+    return np.append(days, np.float32(np.nan))
+
+
+def days_of(column: Column) -> npt.NDArray[np.float32]:
+    """Return texts of dates as days since 1970; NaN is null."""
+    return _days_of_texts(column.texts)[column.codes]
+
+
 def dates_into(room: Number, column: pa.ChunkedArray) -> int:
     """Put a column of dates into `room`; return how many are null."""
     if is_text(column.type):
         # A text of a date stands for thousands of rows: read each text once.
-        encoded = text_of(column)
-        days = _days(pa.chunked_array([pa.array(encoded.texts, pa.string())]))
-        np.take(np.append(days, np.float32(np.nan)), encoded.codes, out=room, mode="wrap")
+        room[:] = days_of(text_of(column))
     else:
         room[:] = _days(column)
     return int(np.count_nonzero(np.isnan(room)))

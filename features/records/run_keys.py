@@ -112,15 +112,17 @@ class FileRuns(NamedTuple):
             naive_time=keys.naive_time,
         )
 
-    def serials(self) -> list[str]:
-        """Return the serials that occur, in the order of their codes."""
-        return [*map(self.texts.__getitem__, np.unique(self.code).tolist())]
+    def codes(self) -> IntArray:
+        """Return the codes that occur."""
+        occurs = np.zeros(len(self.texts), dtype=bool)
+        occurs[self.code] = True
+        return np.flatnonzero(occurs)
 
     def gpu(self, position: Mapping[str, int]) -> npt.NDArray[np.int32]:
         """Return the position of the serial of each run."""
-        codes, number = np.unique(self.code, return_inverse=True)
-        texts = map(self.texts.__getitem__, codes.tolist())
-        return np.array([*map(position.__getitem__, texts)], dtype=np.int32)[number]
+        codes, number = self.codes(), np.empty(len(self.texts), dtype=np.int32)
+        number[codes] = [position[self.texts[code]] for code in codes.tolist()]
+        return np.asarray(number[self.code])
 
 
 def _first_from(time: IntArray, step: IntArray, n_rows: IntArray, moment: int) -> IntArray:
@@ -222,7 +224,7 @@ class RunCleaning:
 def _serials(files: Iterable[FileRuns]) -> tuple[str, ...]:
     occurring: set[str] = set()
     for file in files:
-        occurring.update(file.serials())
+        occurring.update(map(file.texts.__getitem__, file.codes().tolist()))
     if not occurring:
         raise NoRecordsError("there is no row with a serial and a timestamp.")
     return tuple(sorted(occurring))
@@ -310,7 +312,7 @@ class _Runs(NamedTuple):
             yes,
             n_rows,
         )
-        columns = zip(self, more, strict=True)
+        columns: Iterable[tuple[Any, Any]] = zip(self, more, strict=True)
         inserted: list[Any] = [np.insert(own, before + 1, added) for own, added in columns]
         return _Runs(*inserted)
 

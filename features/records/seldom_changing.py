@@ -10,7 +10,7 @@ import numpy as np
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Values
 from forewarn.features.records.keys_as_read import KeysAsRead, RunKeys
-from forewarn.features.records.keys_builder import occurring_texts, renumber
+from forewarn.features.records.keys_builder import occurring, renumber
 from forewarn.features.records.number_runs import KeySegments
 from forewarn.features.records.runs import Runs, RunsBuilder
 from forewarn.features.records.table import (
@@ -48,7 +48,7 @@ class SeldomChanging:
     ) -> None:
         self._keys, self._keep = keys, keep
         self._texts: dict[str, dict[str, int]] = {name: {} for name in texts}
-        self._number: dict[str, tuple[tuple[tuple[str, ...], int], CodeArray]] = {}
+        self._number: dict[str, tuple[tuple[str, ...], CodeArray]] = {}
         self._columns = {name: _OrderedRuns(keys) for name in (*texts, *dates)}
         self._dates = tuple(dates)
         self._of_file: dict[int, _RowsOfRuns] = {}
@@ -113,12 +113,12 @@ class SeldomChanging:
     def _numbered(self, name: str, column: Column, keep: BoolArray) -> CodeArray:
         """Return the codes of a file as the numbers that the texts have got in all files."""
         numbers = self._texts[name]
-        for text in occurring_texts(column, keep):
-            numbers.setdefault(text, len(numbers))
-        state = column.texts, len(numbers)  # most files have the same texts
-        if name not in self._number or self._number[name][0] != state:
-            self._number[name] = state, numbers_of(column.texts, numbers)
-        number = self._number[name][1]
+        if name not in self._number or self._number[name][0] != column.texts:
+            self._number[name] = column.texts, numbers_of(column.texts, numbers)
+        number = self._number[name][1]  # most files have the same texts
+        new = np.flatnonzero(occurring(column, keep) & (number[:-1] < 0))
+        number[new] = len(numbers) + np.arange(len(new), dtype=np.int32)
+        numbers.update(zip((column.texts[i] for i in new), number[new].tolist(), strict=True))
         if not (number[:-1] == np.arange(len(column.texts))).all():
             renumber(column.codes, number)
         return column.codes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from forewarn.features.records.table import (
     FAILURE,
     SERIAL,
     TIMESTAMP,
+    Column,
     IntArray,
     RecordsError,
 )
@@ -119,8 +121,19 @@ def _runs_of(table: pa.Table, name: str) -> KeyRuns:
     keys = check_keys(table, file=name)
     rows = table[ROWS].to_numpy().astype(np.int64)
     step = None if table[STEP].null_count else table[STEP].to_numpy()
-    texts = {n: text_of(table[n]) for n in table.column_names if n not in _KEYS}
+    texts = {n: _shared(text_of(table[n])) for n in table.column_names if n not in _KEYS}
+    keys = replace(keys, serial=_shared(keys.serial))
     return KeyRuns(keys, rows, step, texts)
+
+
+def _shared(column: Column) -> Column:
+    return Column(column.codes, _same(column.texts))
+
+
+@lru_cache(32)
+def _same(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts of a file before, where those are the same: as those of most dates are."""
+    return texts
 
 
 def _whole(runs: KeyRuns, begin: Sequence[int], rows_of_groups: Sequence[int]) -> bool:

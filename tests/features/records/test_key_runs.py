@@ -107,7 +107,7 @@ def test_uneven_times_are_left_to_be_read() -> None:
     assert runs.ends() is None
 
 
-def test_a_part_has_texts_of_its_own_that_may_be_renumbered() -> None:
+def test_a_part_has_codes_of_its_own_that_may_be_renumbered() -> None:
     rows = [(serial, 10, False) for serial in "AABBCC"]
     whole = runs_of(keys_of(rows), most=6)
     texts = Column(np.array([2, -1, 0], dtype=np.int32), ("x", "y", "z"))
@@ -116,10 +116,10 @@ def test_a_part_has_texts_of_its_own_that_may_be_renumbered() -> None:
     assert keys is not None
     assert keys.serial.texts == ("A", "B")
     text = part.text("rack")
-    assert (text.codes.tolist(), text.texts) == ([0, -1], ("z",))
+    assert (text.codes.tolist(), text.texts) == ([2, -1], ("x", "y", "z"))
     text.codes[:] = 7
-    assert part.text("rack").codes.tolist() == [0, -1]
-    assert part.part(1, 2).text("rack").texts == ()
+    assert part.text("rack").codes.tolist() == [2, -1]
+    assert part.table("rack")["rack"].to_pylist() == ["z", None]
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 3, 10])
