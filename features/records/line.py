@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.threads import in_threads, n_threads
 
 __all__ = ["Line"]
 
 IntArray = npt.NDArray[np.int64]
 CodeArray = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
+_Rows = tuple[npt.NDArray[np.integer], npt.NDArray[np.integer], BoolArray, BoolArray]
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 _FEWEST_PER_RUN = 8  # records that a run has on average; else their times, or rows, are kept
+_FEW = 2**20  # so many records are looked through sooner than a thread has started
 
 
 class Line(NamedTuple):
@@ -81,26 +85,55 @@ class Line(NamedTuple):
         >>> line.start.tolist(), line.time.tolist(), line.step.tolist()
         ([0, 3, 4], [0, 5], [10, 0])
         """
-        n = len(gpu)
-        begin, step = np.empty((2, n), dtype=np.int64)
-        keys = gpu, time, order, failed, filled
+        changes = np.flatnonzero(np.append(True, gpu[1:] != gpu[:-1])[: len(gpu)])
+        lives = gpu[changes], np.append(changes, len(gpu))
+        return cls.of_lives(*lives, time, order, failed, filled, whole=whole)
+
+    @classmethod
+    def of_lives(
+        cls,
+        gpu: CodeArray,
+        life: IntArray,
+        time: npt.NDArray[np.integer],
+        order: IntArray,
+        failed: BoolArray,
+        filled: BoolArray,
+        *,
+        unit: int = 1,
+        whole: bool = False,
+    ) -> Self:
+        """Find the runs of records of k GPUs, whose first records are known (`of_rows`).
+
+        Parameters
+        ----------
+        gpu : ndarray of shape (k,)
+        life : ndarray of shape (k + 1,), int64
+            The first record of each, and last the number of records.
+        time, order, failed, filled : ndarray of shape (n,)
+        unit : int
+            Nanoseconds that a unit of `time` stands for.
+        whole : bool
+            As of `of_rows`.
+        """
+        n, rows = len(time), (time, order, failed, filled)
         for even, together in ((True, True), (True, False), (False, True), (False, False)):
             most = n // _FEWEST_PER_RUN if (even or together) and not whole else n
             # Few records are no reason to keep anything for each.
-            n_runs = _find_runs(keys, (even, together), max(most, min(n, 64)), begin, step)
-            if n_runs >= 0:
+            runs = _runs_of_lives(life, rows, (even, together), max(most, min(n, 64)))
+            if runs is not None:
                 break
-        first = begin[:n_runs].copy()
+        assert runs is not None  # as many as there are records are never too many
+        first, step = runs
         return cls(
             start=np.append(first, n),
-            gpu=gpu[first],
-            time=time[first],
-            step=step[:n_runs].copy(),
+            gpu=gpu[np.searchsorted(life, first, side="right") - 1],
+            time=time[first].astype(np.int64) * unit,
+            step=step * unit,
             order=order[first].astype(np.int64),
             filled=filled[first],
             failed=failed[first],
             alive=~failed[first],
-            times=_NONE if even else time,
+            times=_NONE if even else time.astype(np.int64) * unit,
             rows=_NONE if together else order,
         )
 
@@ -378,33 +411,70 @@ def _lay(start: IntArray, first: IntArray, step: IntArray, values: IntArray) -> 
             value += step[run]
 
 
+def _runs_of_lives(
+    life: IntArray, rows: _Rows, alike: tuple[bool, bool], most: int
+) -> tuple[IntArray, IntArray] | None:
+    """Return first record and step of each run, None if there are more than `most`.
+
+    They are counted first: room for as many as there are records would take longer than that.
+    """
+    gpus, n_parts = len(life) - 1, n_threads() if life[-1] > _FEW else 1
+    edges = np.searchsorted(life[:-1], np.linspace(0, life[-1], n_parts + 1)[1:-1])
+    lives = [life[low : high + 1] for low, high in pairwise([0, *edges.tolist(), gpus])]
+
+    def count(life: IntArray) -> int:
+        return _find_runs(life, rows, alike, most, _NONE, _NONE)
+
+    n_runs = in_threads(count, lives, n_parts)
+    if min(n_runs) < 0 or sum(n_runs) > most:
+        return None
+    begin, step = np.empty((2, sum(n_runs)), dtype=np.int64)
+    ends = np.cumsum(n_runs).tolist()
+
+    def find(part: int) -> None:
+        own = slice(ends[part] - n_runs[part], ends[part])
+        _find_runs(lives[part], rows, alike, most, begin[own], step[own])
+
+    in_threads(find, range(n_parts), n_parts)
+    return begin, step
+
+
 @compiled
 def _find_runs(
-    keys: tuple[CodeArray, IntArray, npt.NDArray[np.integer], BoolArray, BoolArray],
+    life: IntArray,
+    rows: _Rows,
     alike: tuple[bool, bool],
     most: int,
     begin: IntArray,
     step: IntArray,
 ) -> int:
-    """Put first record and step of each run into two arrays; return how many, -1 if too many."""
-    gpu, time, order, failed, filled = keys
-    even, together = alike
-    n_runs = length = 0
-    for row in range(len(gpu)):
-        new = length == 0 or gpu[row] != gpu[row - 1]
-        if not new:
-            new = failed[row] != failed[row - 1] or filled[row] != filled[row - 1]
-            new = new or (together and order[row] != order[row - 1] + 1)
-            apart = time[row] - time[row - 1]
-            if even and not new and length == 1:
-                step[n_runs - 1] = apart
-            new = new or (even and apart != step[n_runs - 1])
-        if new:
-            if n_runs == most:
-                return -1
-            begin[n_runs], step[n_runs] = row, 0
-            n_runs, length = n_runs + 1, 0
-        length += 1
+    """Put first record and step of each run into two arrays; return how many, -1 if too many.
+
+    Where those are empty, the runs are counted.
+    """
+    (time, order, failed, filled), (even, together) = rows, alike
+    puts = len(begin) > 0
+    n_runs = 0
+    for gpu in range(len(life) - 1):
+        length = every = 0
+        for row in range(life[gpu], life[gpu + 1]):
+            new = length == 0
+            if not new:
+                new = failed[row] != failed[row - 1] or filled[row] != filled[row - 1]
+                new = new or (together and order[row] != order[row - 1] + 1)
+                apart = np.int64(time[row]) - time[row - 1]
+                if even and not new and length == 1:
+                    every = apart
+                    if puts:
+                        step[n_runs - 1] = apart
+                new = new or (even and apart != every)
+            if new:
+                if n_runs == most:
+                    return -1
+                if puts:
+                    begin[n_runs], step[n_runs] = row, 0
+                n_runs, length = n_runs + 1, 0
+            length += 1
     return n_runs
 
 

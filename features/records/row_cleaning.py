@@ -28,7 +28,9 @@ class CleanRows(NamedTuple):
         Row in the columns as read; of a filled row, the one before.
     n_rows : ndarray of shape (n_gpus,)
         Rows of each GPU.
-    time : ndarray of shape (n,), int64
+    time : ndarray of shape (n,)
+    unit : int
+        Nanoseconds that a unit of `time` stands for.
     failed, filled : ndarray of shape (n,), bool
     counted : ndarray of shape (n_read,), bool
         Which rows of the columns as read are in the line.
@@ -38,7 +40,8 @@ class CleanRows(NamedTuple):
 
     order: IntArray
     n_rows: IntArray
-    time: IntArray
+    time: TimeArray
+    unit: int
     failed: BoolArray
     filled: BoolArray
     counted: BoolArray
@@ -48,8 +51,10 @@ class CleanRows(NamedTuple):
 
     def line(self) -> Line:
         """Return the runs of the rows."""
-        gpu = np.repeat(np.arange(len(self.n_rows), dtype=np.int32), self.n_rows)
-        return Line.of_rows(gpu, self.time, self.order, self.failed, self.filled)
+        gpu = np.arange(len(self.n_rows), dtype=np.int32)
+        life = np.append(0, np.cumsum(self.n_rows))
+        rows = self.time, self.order, self.failed, self.filled
+        return Line.of_lives(gpu, life, *rows, unit=self.unit)
 
     @classmethod
     def of(
@@ -90,7 +95,8 @@ class CleanRows(NamedTuple):
         line = cls(
             order=np.empty(n, dtype=np.int32 if len(gpu) < 2**31 else np.int64),
             n_rows=n_rows,
-            time=np.empty(n, dtype=np.int64),
+            time=np.empty(n, dtype=time.dtype),
+            unit=unit,
             failed=np.empty(n, dtype=np.bool_),
             filled=np.full(n, False),
             counted=room.view(np.bool_),
@@ -100,7 +106,7 @@ class CleanRows(NamedTuple):
         )
 
         def lay(first: int, last: int) -> None:
-            _lay(room, n_rows, (first, last), (gpu, time, failed), (interval, unit), line)
+            _lay(room, n_rows, (first, last), (gpu, time, failed), units, line)
 
         in_parallel(lay, n_gpus)  # rows lie by time, and so each goes to another place
         np.minimum(room, 1, out=room)
@@ -262,11 +268,11 @@ def _lay(
     n_rows: IntArray,
     gpus: tuple[int, int],
     rows: tuple[CodeArray, TimeArray, BoolArray],
-    interval_and_unit: tuple[int, int],
+    interval: int,
     line: CleanRows,
 ) -> None:
     """Put every row of some GPUs where it belongs."""
-    (gpu, time, failed), (interval, unit) = rows, interval_and_unit
+    gpu, time, failed = rows
     free = np.cumsum(n_rows) - n_rows
     for row in range(len(gpu)):
         if room[row] == 0 or not gpus[0] <= gpu[row] < gpus[1]:
@@ -278,7 +284,7 @@ def _lay(
             line.failed[target], line.filled[target] = line.failed[target - 1], True
             target += 1
         line.order[target], line.failed[target] = row, failed[row]
-        line.time[target] = np.int64(time[row]) * unit
+        line.time[target] = time[row]
         free[gpu[row]] = target + 1
 
 
