@@ -34,7 +34,6 @@ from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT,
 from forewarn.models.prediction.training_set import build_training_set, known
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
-from forewarn.pipelines.runtime.heap import share_heap
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
@@ -42,6 +41,15 @@ from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
 SIDES = ("read", "build")
 KEYS = (SERIAL, TIMESTAMP, FAILURE)
 AGAIN = 9
+# A command shares its heap before it loads anything; plain pyarrow has no such thing.
+_AS_A_COMMAND = """
+import runpy, sys
+from forewarn.pipelines.runtime.heap import share_heap
+
+share_heap()
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
@@ -86,7 +94,6 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
     work: Callable[[Job, int], Stages] = _read
     if side == "build":
         work = partial(_build, n_slices=asked.slices)
-    share_heap()  # as commands and tasks of a DAG do
     job = open_job(records, Settings())
     moment = _midnight(job.store.files()[-1][0])
     measured = []
@@ -99,7 +106,8 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
 
 
 def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    command = [sys.executable, __file__, "--side", side, "--records", str(records)]
+    command = [sys.executable, *(["-c", _AS_A_COMMAND] * (side == "build")), __file__]
+    command += ["--side", side, "--records", str(records)]
     command += ["--again", str(asked.again)]
     command += [] if asked.slices is None else ["--slices", str(asked.slices)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

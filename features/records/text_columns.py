@@ -128,9 +128,14 @@ def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
     indices, numbers = [], []
     for chunk in column.chunks:
         texts = chunk.dictionary.to_pylist()
-        new = [text for text in dict.fromkeys(texts) if text not in position and text is not None]
-        position.update(zip(new, count(len(position)), strict=False))
-        numbers.append(numbers_of(texts, position))
+        distinct = dict.fromkeys(texts)
+        if not position and len(distinct) == len(texts) and None not in distinct:
+            position = dict(zip(texts, count(), strict=False))  # as of most files: no lookups
+            numbers.append(np.append(np.arange(len(texts), dtype=np.int32), np.int32(-1)))
+        else:
+            new = [text for text in distinct if text not in position and text is not None]
+            position.update(zip(new, count(len(position)), strict=False))
+            numbers.append(numbers_of(texts, position))
         indices.append(pc.fill_null(_narrow(chunk.indices), -1).to_numpy())
     _put_parts(indices, numbers, codes)
     return Column(codes, tuple(position))

@@ -8,7 +8,7 @@ __all__ = ["share_heap"]
 
 # Options of glibc (mallopt(3)).
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
-_TRIMMED_ABOVE = 2**30
+_TRIMMED_ABOVE = 256 * 2**20
 
 
 def share_heap() -> None:
@@ -16,8 +16,9 @@ def share_heap() -> None:
 
     While a fleet is read, arrays of megabytes come and go by the hundred. By default most threads
     have a heap of their own, which gives them back to the system each time, and the largest are
-    got from it one by one: that was a tenth to a fifth of the time of a training set. Up to a
-    gigabyte stays with the process until it ends. Without glibc nothing changes.
+    got from it one by one: that was a fifth of the time of a training set. To be called before
+    libraries begin threads: a heap that one of those had is used again. Without glibc nothing
+    changes.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
