@@ -17,6 +17,7 @@ from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.few_hours import FewHours
+from forewarn.features.records.hourly_sums import HourlySums
 from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
@@ -207,22 +208,23 @@ class _SliceReader:
             fleet.codes[name].append(codes_shown(grid, stretch))
 
     def _read_channel(self, history: InstanceHistory, channel: Channel, stretch: Stretch) -> None:
-        fleet, sums = self._fleet, history.grid.added(stretch, channel.work)
-        part = history.of_channel(channel, sums)
+        fleet = self._fleet
+        with history.grid.sums(stretch, channel.work) as sums:
+            self._take(history, channel, sums)
+        if self._last:
+            own = fleet.gathered.pop(channel.name)
+            fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
+
+    def _take(self, history: InstanceHistory, channel: Channel, sums: HourlySums) -> None:
+        """Take from the sums of a channel whatever anything needs of them."""
+        fleet, part = self._fleet, history.of_channel(channel, sums)
         fleet.gathered.put(channel.name, self._rows, part)
         fleet.peers.add(channel.name, self._rows, history, part)
         if channel.name in self._with_means:
             self.means[channel.name] = sums.mean()
         if fleet.span_sums is not None:
-            counts = channel.work is not None
-            hours = _few_hours(part, history.grid.row_count) if counts else None
+            hours = None
+            if channel.work is not None and sums.missing is not None:
+                hours = FewHours.of(sums.total), sums.missing
             sums_of_spans = replace(part.span_sums, hours=hours)
             fleet.span_sums.put(channel.name, self._rows, self._gpu, sums_of_spans)
-        if self._last:
-            own = fleet.gathered.pop(channel.name)
-            fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
-
-
-def _few_hours(part: ChannelHistory, row_count: npt.NDArray[np.int32]) -> tuple[FewHours, FewHours]:
-    """Return what a channel counts in each hour, and how many of the rows have no reading."""
-    return FewHours.of(part.sums.total), FewHours.of(row_count - part.sums.count)

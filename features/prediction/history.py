@@ -159,7 +159,7 @@ class InstanceHistory:
         an_hour = mean_of(*added) * (HOUR / self.plan.interval)
         columns = [(f"rate:{name}:{span}", self._known(an_hour, k)) for k, span in self._history()]
         if self.plan.history:
-            columns.append((f"since:{name}", self._since(sums.total > 0)))
+            columns.append((f"since:{name}", self._since(sums.total)))
         return ChannelHistory(columns, sums, SpanSums(*added))
 
     def _history(self) -> Iterator[tuple[int, str]]:
@@ -170,10 +170,10 @@ class InstanceHistory:
         """Return the values of a span, missing where the history is shorter."""
         return np.where(self.spans.known[k], values[k], np.nan).astype(np.float32)
 
-    def _since(self, happened: npt.NDArray[np.bool_]) -> FloatArray:
+    def _since(self, counted: Hourly) -> FloatArray:
         """Return the hours since the last event, the longest span if there was none in it."""
         start, _, end = self.spans.edges[:, -1]
-        last = self.grid.last_hour(happened)[self.spans.line, end]
+        last = self.spans.last(counted)
         since = (end - np.maximum(last, start)) * (self.grid.bucket / HOUR)
         known = (last >= start) | self.spans.known[-1]
         return np.where(known, since, np.nan).astype(np.float32)

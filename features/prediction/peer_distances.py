@@ -27,6 +27,8 @@ class _Sums:
     own : ndarray of shape (2, k, n)
         Totals and counts of each span.
     total : dict of ndarray of shape (n_groups, n_hours)
+    count : dict of ndarray of shape (n_groups, n_hours)
+        Readings of a channel that is not read row by row; nothing of the others.
     missing : dict of ndarray of shape (n_groups, n_hours)
         Rows without a reading; nothing where every row has one.
     moved : list of (str, int, int, float, float)
@@ -35,6 +37,7 @@ class _Sums:
 
     own: Hourly
     total: dict[str, Hourly] = field(default_factory=dict)
+    count: dict[str, CountArray] = field(default_factory=dict)
     missing: dict[str, CountArray] = field(default_factory=dict)
     moved: list[tuple[str, int, int, float, float]] = field(default_factory=list)
 
@@ -88,19 +91,19 @@ class PeerDistances:
         channel = self._of_channel[name]
         channel.own[0][:, rows] = part.span_sums.total
         channel.own[1][:, rows] = part.span_sums.count
-        missing = np.zeros(0, dtype=np.int64)
-        if part.sums.count is not history.grid.row_count:
-            missing = np.flatnonzero(part.sums.count != history.grid.row_count)
-        lost = history.grid.row_count.ravel()[missing] - part.sums.count.ravel()[missing]
+        missing = part.sums.missing
         for column, (groups, _) in history.groups.items():
             shape = self._rows[column].shape
             if column not in channel.total:
                 channel.total[column] = np.zeros(shape)
             groups.add(part.sums.total, channel.total[column])
-            if len(missing):
-                if column not in channel.missing:
-                    channel.missing[column] = np.zeros(shape, dtype=np.int32)
-                groups.add_few(missing, lost, channel.missing[column])
+            counts = channel.count if missing is None else channel.missing
+            if column not in counts and (missing is None or len(missing.cell)):
+                counts[column] = np.zeros(shape, dtype=np.int32)
+            if missing is None:
+                groups.add(part.sums.count, counts[column])
+            elif len(missing.cell):
+                groups.add_few(missing.cell, missing.value, counts[column])
             for k, i, total, count in history.inside(column, part.sums):
                 channel.moved.append((column, k, int(rows[i]), total, count))
 
@@ -125,7 +128,7 @@ class PeerDistances:
         """Return the means of the spans less those of the others of the group, shape (k, n)."""
         group = self._group[column]
         spans = Spans(group, np.argsort(group, kind="stable"), self._edges, self._known)
-        count = self._rows[column]
+        count = channel.count.get(column, self._rows[column])
         if column in channel.missing:
             count = count - channel.missing[column]
         own = channel.own.copy()

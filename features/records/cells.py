@@ -16,11 +16,13 @@ from forewarn.features.threads import in_threads, n_threads
 __all__ = [
     "BlockCells",
     "CellShape",
+    "LostReadings",
     "PlacedRows",
     "RowCells",
     "add_blocks_up",
     "add_runs_up",
     "add_up",
+    "in_gpu_order",
     "lie_together",
 ]
 
@@ -28,6 +30,7 @@ DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 CountArray = npt.NDArray[np.int32]
+_TILE = 32  # numbers of eight bytes: 8 KiB of each array
 
 
 class CellShape(NamedTuple):
@@ -121,6 +124,42 @@ class BlockCells(NamedTuple):
     def blocks(self) -> BlockCells:
         """Return itself."""
         return self
+
+
+class LostReadings(NamedTuple):
+    """Counts rows without a reading: most cells have none, and only the others are gone through.
+
+    Attributes
+    ----------
+    n_rows : ndarray of shape (n_gpus, n_hours)
+        Rows of each cell.
+    n_read : ndarray of shape (n_gpus, n_hours)
+        Those with a reading: all, until some are lost.
+    cells : ndarray of shape (n_gpus x n_hours,)
+        Room for the cells that have lost some, GPU after GPU, each once.
+    gpu_after_gpu : bool
+        How cells are numbered where values are added up (`CellShape`).
+    """
+
+    n_rows: CountArray
+    n_read: CountArray
+    cells: IntArray
+    gpu_after_gpu: bool
+
+    @classmethod
+    def of(cls, n_rows: CountArray, gpu_after_gpu: bool) -> LostReadings:
+        """Begin with all rows read."""
+        kind = np.int32 if n_rows.size < 2**31 else np.int64
+        return cls(n_rows, n_rows.copy(), np.empty(n_rows.size, dtype=kind), gpu_after_gpu)
+
+    def first(self, n: int) -> tuple[IntArray, CountArray]:
+        """Return n cells that have lost rows, rising, and how many each has lost."""
+        cell = np.sort(self.cells[:n])
+        return cell, self.n_rows.ravel()[cell] - self.n_read.ravel()[cell]
+
+    def forget(self, cell: IntArray) -> None:
+        """Take the rows of those cells for read again."""
+        self.n_read.ravel()[cell] = self.n_rows.ravel()[cell]
 
 
 class PlacedRows(NamedTuple):
@@ -263,30 +302,42 @@ def _hour_of(line: Line, run: int, row: int, shape: CellShape) -> tuple[int, int
 
 
 @compiled
-def add_up(
-    values: npt.NDArray[np.float32],
-    cell_as_read: IntArray,
-    added: DoubleArray,
-    missing: CountArray,
-) -> bool:
-    """Add values up by cell: their sum, how many are missing and, if there is room, squares.
+def _lose(lost: LostReadings, n: int, cell: int, n_rows: int) -> int:
+    """Note rows without a reading; return how many cells have such rows, `n` of them so far."""
+    n_gpus, n_hours = lost.n_rows.shape
+    gpu, hour = cell // n_hours, cell % n_hours
+    if not lost.gpu_after_gpu:
+        gpu, hour = cell % n_gpus, cell // n_gpus
+    if lost.n_read[gpu, hour] == lost.n_rows[gpu, hour]:
+        lost.cells[n] = gpu * n_hours + hour
+        n += 1
+    lost.n_read[gpu, hour] -= n_rows
+    return n
 
-    Tells whether none is missing.
+
+@compiled
+def add_up(
+    values: npt.NDArray[np.float32], cell_as_read: IntArray, added: DoubleArray, lost: LostReadings
+) -> int:
+    """Add values up by cell: their sum and, if there is room, squares.
+
+    Returns how many cells have rows without a reading.
     """
-    all_read = True
+    n_lost = 0
     for row in range(len(values)):
+        value = np.float64(values[row])
+        if value == 0:  # seldom read: its cell need not be looked up
+            continue
         cell = cell_as_read[row]
         if cell < 0:
             continue
-        value = np.float64(values[row])
         if np.isnan(value):
-            missing[cell] += 1
-            all_read = False
+            n_lost = _lose(lost, n_lost, cell, 1)
         else:
             added[0, cell] += value
             if len(added) == 2:
                 added[1, cell] += value * value
-    return all_read
+    return n_lost
 
 
 @compiled
@@ -295,14 +346,14 @@ def add_blocks_up(
     begin: IntArray,
     cell_of_block: IntArray,
     added: DoubleArray,
-    missing: CountArray,
-) -> bool:
+    lost: LostReadings,
+) -> int:
     """Do the same with rows that lie in blocks (`BlockCells`), to the same bits.
 
     `values` are those from the first block on.
     """
     totals, squares = added[0], added[len(added) - 1]  # the totals come last where they are one
-    all_read, end = True, np.uint64(0)  # of no sign, so that none is looked for
+    n_lost, end = 0, np.uint64(0)  # of no sign, so that none is looked for
     for number in range(len(cell_of_block)):
         first, end = end, np.uint64(begin[number + 1] - begin[0])
         if cell_of_block[number] < 0:
@@ -314,12 +365,12 @@ def add_blocks_up(
             total += value
             square += value * value
         if np.isnan(total):  # seldom: so that it is not asked of each row
-            total, square, lost = _add_read(values[first:end], totals[cell], squares[cell])
-            missing[cell] += lost
-            all_read &= lost == 0
+            total, square, n_rows = _add_read(values[first:end], totals[cell], squares[cell])
+            if n_rows:
+                n_lost = _lose(lost, n_lost, cell_of_block[number], n_rows)
         squares[cell] = square
         totals[cell] = total
-    return all_read
+    return n_lost
 
 
 @compiled
@@ -344,8 +395,8 @@ def add_runs_up(
     block: IntArray,
     cell_of_block: IntArray,
     added: DoubleArray,
-    missing: CountArray,
-) -> bool:
+    lost: LostReadings,
+) -> int:
     """Do the same with runs of values, to the same bits.
 
     Parameters
@@ -355,12 +406,12 @@ def add_runs_up(
     block : ndarray of shape (n + 1,)
         First row of each block of rows of one cell, and one more than the last row.
     cell_of_block : ndarray of shape (n,)
-    added, missing : ndarray
+    added, lost
         As of `add_up`.
     """
     begin, values, end = runs
     totals, squares = added[0], added[len(added) - 1]
-    all_read, number, step = True, np.uint64(0), np.uint64(1)
+    n_lost, number, step = 0, np.uint64(0), np.uint64(1)
     for run in range(len(begin)):
         value = np.float64(values[run])
         if value == 0:
@@ -377,13 +428,12 @@ def add_runs_up(
             if cell < 0:
                 continue
             if np.isnan(value):
-                missing[np.uint64(cell)] += n_rows
-                all_read = False
+                n_lost = _lose(lost, n_lost, cell, n_rows)
             else:
                 total, square = totals[np.uint64(cell)], squares[np.uint64(cell)]
                 squares[np.uint64(cell)] = _added(square, value * value, n_rows)
                 totals[np.uint64(cell)] = _added(total, value, n_rows)
-    return all_read
+    return n_lost
 
 
 @compiled
@@ -397,3 +447,18 @@ def _added(total: float, value: float, n: int) -> float:
     for _ in range(n):
         total += value
     return total
+
+
+@compiled
+def in_gpu_order(by_hour: DoubleArray, by_gpu: DoubleArray) -> None:
+    """Copy cells of shape (k, n_hours, n_gpus) into those of shape (k or more, n_gpus, n_hours).
+
+    Tile by tile, so that a line of either is in the nearest cache while it is worked on.
+    """
+    n, n_hours, n_gpus = by_hour.shape
+    for k in range(n):
+        for gpus in range(0, n_gpus, _TILE):
+            for hours in range(0, n_hours, _TILE):
+                for gpu in range(gpus, min(gpus + _TILE, n_gpus)):
+                    for hour in range(hours, min(hours + _TILE, n_hours)):
+                        by_gpu[k, gpu, hour] = by_hour[k, hour, gpu]

@@ -19,7 +19,7 @@ class FewHours:
     Attributes
     ----------
     n_hours : int
-    cell : ndarray of shape (m,), int64
+    cell : ndarray of shape (m,), int32 or int64
         GPU x `n_hours` + hour of the m numbers that are not 0, rising.
     value : ndarray of shape (m,)
     """

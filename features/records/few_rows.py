@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +96,6 @@ def _grid(parts: Sequence[FleetSlice], whole: Timeline) -> HourlyGrid:
     row_count = np.zeros((len(whole.serials), grid.shape[1]), dtype=np.int32)
     for part, gpu in parts:
         row_count[gpu] = part.grid.row_count
-    caches: dict[str, Any] = {"_sums_of": {}, "_group_of": {}}
     return replace(
-        grid, records=whole.records, shape=row_count.shape, row_count=row_count, **caches
+        grid, records=whole.records, shape=row_count.shape, row_count=row_count, _group_of={}
     )

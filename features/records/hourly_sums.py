@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.compiled import compiled, vectorised
+from forewarn.features.compiled import vectorised
 from forewarn.features.records.cells import (
     BlockCells,
     CellShape,
+    LostReadings,
     PlacedRows,
     RowCells,
     add_blocks_up,
     add_runs_up,
     add_up,
+    in_gpu_order,
     lie_together,
 )
-from forewarn.features.records.column_files import COLUMNS_AT_ONCE
+from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.hours import Hours, bucket_length
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.stretches import RunStretch, Stretch
 from forewarn.features.records.table import CheckReport, NoNumbers, Records
-from forewarn.features.threads import in_threads
 from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["HourlyGrid", "HourlySums", "Work"]
@@ -45,12 +47,14 @@ Work = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 class HourlySums:
     """Sum, sum of squares and number of readings of one channel, each of shape (n_gpus, n_hours).
 
-    `squares` is empty for a channel that counts.
+    `squares` is empty for a channel that counts. `missing` are the rows without a reading; None for
+    a channel that is not read row by row.
     """
 
     total: DoubleArray
     squares: DoubleArray
     count: CountArray
+    missing: FewHours | None = None
 
     def mean(self) -> npt.NDArray[np.float32]:
         """Return the hourly means; NaN where nothing was read."""
@@ -64,6 +68,29 @@ class HourlySums:
         known = np.isfinite(means)
         total = np.where(known, means, 0.0)
         return cls(total, total * total, known.astype(np.int32))
+
+
+class _Room(NamedTuple):
+    """Room for the sums of one channel at a time.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (2, n_gpus, n_hours)
+    added : ndarray of shape (2, size)
+        Sums as cells are numbered: the same memory, if they are numbered GPU after GPU.
+    lost : LostReadings
+    """
+
+    sums: DoubleArray
+    added: DoubleArray
+    lost: LostReadings
+
+    @classmethod
+    def of(cls, grid: HourlyGrid) -> _Room:
+        """Return room for the channels of a grid."""
+        sums = np.empty((2, *grid.shape))
+        added = sums.reshape(2, -1) if grid.gpu_after_gpu else np.empty((2, grid.size))
+        return cls(sums, added, LostReadings.of(grid.row_count, grid.gpu_after_gpu))
 
 
 @dataclass(frozen=True)
@@ -97,9 +124,8 @@ class HourlyGrid:
     cells: RowCells | BlockCells
     first_row: IntArray
     row_count: CountArray
-    _sums_of: dict[str, HourlySums] = field(default_factory=dict)
     _group_of: dict[str, CountArray] = field(default_factory=dict)
-    _rooms: list[tuple[DoubleArray, CountArray]] = field(default_factory=list, init=False)
+    _rooms: list[_Room] = field(default_factory=list, init=False)
 
     @classmethod
     def of(cls, records: Records, hours: Hours | None = None) -> HourlyGrid:
@@ -118,64 +144,50 @@ class HourlyGrid:
         """Number of cells."""
         return self.shape[0] * self.shape[1]
 
-    def sums(self, channel: str, name: str, work: Work | None = None) -> HourlySums:
-        """Add up one channel.
+    @contextmanager
+    def sums(self, column: str | Stretch, work: Work | None = None) -> Iterator[HourlySums]:
+        """Add up one channel; its sums hold until the block ends.
+
+        Large arrays are used again: to get them anew costs more than the sums.
 
         Parameters
         ----------
-        channel : str
-            Name of the sums; what was kept under it is not added up again.
-        name : str
-            Column that is read.
+        column : str or Stretch
+            Its name; or what was read of it, with all the rows that count.
         work : callable, optional
             What is counted of the column; without it the channel has a level, and squares too.
         """
-        if channel in self._sums_of:
-            return self._sums_of[channel]
-        return self.added(self.records.stretch(name, self.low, self.high), work)
-
-    def added(self, stretch: Stretch, work: Work | None = None) -> HourlySums:
-        """Add up a column that holds the rows that the grid is about, or what `work` counts."""
-        values = stretch.between(self.low, self.high)
-        counted = values.mapped(work) if work else values
-        room = self._room()
-        added, missing = room[0][: 1 if work else 2], room[1]
-        added.fill(0.0)
-        missing.fill(0)
-        if isinstance(counted, RunStretch):
-            runs = counted.begin, counted.value, counted.end
-            all_read = add_runs_up(runs, *self._blocks, added, missing[0])
-        elif isinstance(self.cells, BlockCells):
-            all_read = add_blocks_up(counted.values, *self.cells, added, missing[0])
-        else:
-            all_read = add_up(counted.values, self.cells.cell, added, missing[0])
-        sums = self._by_gpu(added)
-        count = self.row_count if all_read else self.row_count - self._by_gpu(missing)[0]
-        if not self.gpu_after_gpu:  # the sums are copies
-            self._rooms.append(room)
-        return HourlySums(sums[0], _NONE if work else sums[1], count)
-
-    def _room(self) -> tuple[DoubleArray, CountArray]:
-        """Return room for sums and squares, and for what is missing, that nobody else uses.
-
-        Large arrays are used again: to get them anew costs more than the sums.
-        """
+        if isinstance(column, str):
+            column = self.records.stretch(column, self.low, self.high)
+        values = column.between(self.low, self.high)
         try:
-            return self._rooms.pop()
+            room = self._rooms.pop()
         except IndexError:
-            return np.empty((2, self.size)), np.empty((1, self.size), dtype=np.int32)
+            room = _Room.of(self)
+        counted, n_sums = (values.mapped(work), 1) if work else (values, 2)
+        n_lost = self._add_up(room, counted, n_sums)
+        missing = FewHours(self.shape[1], *room.lost.first(n_lost))
+        squares = _NONE if work else room.sums[1]
+        try:
+            yield HourlySums(room.sums[0], squares, room.lost.n_read, missing)
+        finally:
+            room.lost.forget(missing.cell)
+            self._rooms.append(room)
 
-    def keep(self, names: Iterable[str]) -> None:
-        """Add up some columns that have a level, and keep their sums: they are looked at often."""
-        left = [name for name in names if name not in self._sums_of]
-        sums = in_threads(lambda name: self.sums(name, name), left, COLUMNS_AT_ONCE)
-        self._sums_of.update(zip(left, sums, strict=True))
-
-    def _by_gpu(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return cells of shape (k, size) as they are numbered as (k, n_gpus, n_hours)."""
-        if self.gpu_after_gpu:
-            return cells.reshape(-1, *self.shape)
-        return np.ascontiguousarray(cells.reshape(-1, *self.shape[::-1]).swapaxes(1, 2))
+    def _add_up(self, room: _Room, values: Stretch, n_sums: int) -> int:
+        """Add values up, with squares if there are two sums; return how many cells lost rows."""
+        added, lost = room.added[:n_sums], room.lost
+        added.fill(0.0)
+        if isinstance(values, RunStretch):
+            runs = values.begin, values.value, values.end
+            n_lost = add_runs_up(runs, *self._blocks, added, lost)
+        elif isinstance(self.cells, BlockCells):
+            n_lost = add_blocks_up(values.values, *self.cells, added, lost)
+        else:
+            n_lost = add_up(values.values, self.cells.cell, added, lost)
+        if not self.gpu_after_gpu:
+            in_gpu_order(added.reshape(n_sums, *self.shape[::-1]), room.sums)
+        return n_lost
 
     def gpu_of_cells(self, cells: IntArray) -> IntArray:
         """Return the number of the GPU of each cell."""
@@ -229,12 +241,6 @@ class HourlyGrid:
             first_row=self.first_row[:0].copy(),
         )
 
-    def last_hour(self, happened: npt.NDArray[np.bool_]) -> IntArray:
-        """Return, per GPU and column h, the last hour before h with an event, -1 if none."""
-        last = np.full((self.shape[0], self.shape[1] + 1), -1, dtype=np.int64)
-        _remember(happened, last)
-        return last
-
     def spans(
         self,
         gpu: npt.NDArray[np.int32],
@@ -264,10 +270,3 @@ def _without_rows(records: Records) -> Records:
 def _divide(total: DoubleArray, count: CountArray, means: npt.NDArray[np.float32]) -> None:
     for cell in range(len(total)):
         means[cell] = total[cell] / count[cell]
-
-
-@compiled
-def _remember(happened: npt.NDArray[np.bool_], last: IntArray) -> None:
-    for line in range(happened.shape[0]):
-        for hour in range(happened.shape[1]):
-            last[line, hour + 1] = hour if happened[line, hour] else last[line, hour]

@@ -57,6 +57,12 @@ class Spans:
         earlier, later = self.halves(hourly)
         return np.asarray(earlier + later)
 
+    def last(self, hourly: DoubleArray) -> IntArray:
+        """Return the last hour before each instance with more than 0, shape (n,); -1 if none."""
+        last = np.empty(len(self.line), dtype=np.int64)
+        _find_last(hourly, self.line, self.visit, self.edges[2, -1], last)
+        return last
+
 
 @compiled
 def _rest_of_sum(a: float, b: float) -> float:
@@ -135,3 +141,19 @@ def _count_halves(
         for k in range(edges.shape[1]):
             for half in range(2):
                 gained[half, k, i] = so_far[edges[half + 1, k, i]] - so_far[edges[half, k, i]]
+
+
+@compiled
+def _find_last(
+    hourly: DoubleArray, line: IntArray, visit: IntArray, ends: IntArray, last: IntArray
+) -> None:
+    """Go through each line once, and note for each hour the last one before it."""
+    before = np.full(hourly.shape[1] + 1, -1)
+    for number in range(len(visit)):
+        i = visit[number]
+        if number == 0 or line[i] != line[visit[number - 1]]:
+            own, latest = hourly[line[i]], -1
+            for hour in range(len(own)):
+                latest = hour if own[hour] > 0 else latest
+                before[hour + 1] = latest
+        last[i] = before[ends[i]]

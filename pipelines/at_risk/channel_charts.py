@@ -93,8 +93,8 @@ class _Courses:
         number = {gpu: i for i, gpu in enumerate(part.gpu.tolist())}
         lines = [line for line, gpu in enumerate(self.gpus.tolist()) if gpu in number]
         inside = [number[gpu] for gpu in self.gpus[lines].tolist()]
-        sums = part.timeline.grid.sums(name, name, work)
-        self.total[lines], self.count[lines] = sums.total[inside], sums.count[inside]
+        with part.timeline.grid.sums(name, work) as sums:
+            self.total[lines], self.count[lines] = sums.total[inside], sums.count[inside]
 
     def fill_from(self, few: tuple[FewHours, FewHours], row_count: Counts) -> None:
         """Fill in all GPUs with what was kept of a channel that counts."""

@@ -139,9 +139,9 @@ class ChannelEvidence:
         """Return what a channel adds up to in each span; read where it was not measured."""
         if name in self.span_sums:
             return self.span_sums[name]
-        sums = self.timeline.grid.sums(name, name, work)
-        added = self.spans.sums(sums.total), self.spans.sums(sums.count)
-        return SpanSums(*added) if work else SpanSums(*added, self.spans.sums(sums.squares))
+        with self.timeline.grid.sums(name, work) as sums:
+            added = self.spans.sums(sums.total), self.spans.sums(sums.count)
+            return SpanSums(*added) if work else SpanSums(*added, self.spans.sums(sums.squares))
 
     def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Signs]:
         sums = self._sums(name, lambda values: values).total

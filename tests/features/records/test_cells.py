@@ -5,13 +5,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.records.cells import RowCells, add_blocks_up, add_runs_up, add_up
+from forewarn.features.records.cells import (
+    LostReadings,
+    RowCells,
+    add_blocks_up,
+    add_runs_up,
+    add_up,
+)
 from forewarn.features.records.number_runs import run_begins
 
 VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.1, 1e7, 16777213.0, 1e-3, np.nan])
 LENGTHS = st.one_of(st.integers(1, 5), st.integers(30, 70))
 RUNS = st.lists(st.tuples(VALUES, LENGTHS), min_size=1, max_size=12)
 CELLS = st.lists(st.tuples(st.integers(-1, 3), LENGTHS), min_size=1, max_size=12)
+
+
+def _lost(n_gpus: int, n_hours: int = 1, *, gpu_after_gpu: bool = True) -> LostReadings:
+    return LostReadings.of(np.full((n_gpus, n_hours), 1000, dtype=np.int32), gpu_after_gpu)
+
+
+def _lists(lost: LostReadings, n: int) -> tuple[list[int], list[int]]:
+    cell, n_rows = lost.first(n)
+    return cell.tolist(), n_rows.tolist()
+
+
+def test_cells_that_lost_rows_are_numbered_gpu_after_gpu_and_forgotten() -> None:
+    values, hour_after_hour = np.full(3, np.nan, dtype=np.float32), np.array([4, 0, 4])
+    lost = _lost(2, 3, gpu_after_gpu=False)
+    assert add_up(values, hour_after_hour, np.zeros((1, 6)), lost) == 2
+    assert _lists(lost, 2) == ([0, 2], [1, 2])
+    lost.forget(lost.first(2)[0])
+    assert (lost.n_read == 1000).all()
 
 
 @given(RUNS, CELLS, st.sampled_from([1, 2]))
@@ -27,27 +51,27 @@ def test_runs_add_up_to_the_same_bits_as_rows(
     begin, value = begin[begin < ends], value[begin < ends]
     rows = np.repeat(value, np.diff(np.append(begin, len(cell))))
     by_row, by_run = np.zeros((n_sums, 4)), np.zeros((n_sums, 4))
-    missing_rows, missing_runs = np.zeros(4, dtype=np.int32), np.zeros(4, dtype=np.int32)
+    missing_rows, missing_runs = _lost(4), _lost(4)
     low, block = 100, run_begins(cell)
-    all_read = add_runs_up(
+    n_lost = add_runs_up(
         (begin + low, value, len(cell) + low),
         np.append(block, len(cell)) + low,
         cell[block],
         by_run,
         missing_runs,
     )
-    assert all_read == add_up(rows, cell, by_row, missing_rows)
+    assert n_lost == add_up(rows, cell, by_row, missing_rows)
     assert by_run.tobytes() == by_row.tobytes()
-    assert missing_runs.tolist() == missing_rows.tolist()
+    assert _lists(missing_runs, n_lost) == _lists(missing_rows, n_lost)
 
 
 def test_a_run_over_two_cells_counts_in_both() -> None:
-    added, missing = np.zeros((2, 2)), np.zeros(2, dtype=np.int32)
+    added, missing = np.zeros((2, 2)), _lost(2)
     runs = np.array([0, 5]), np.array([3.0, np.nan], dtype=np.float32), 6
     block, cell = np.array([0, 2, 3, 6]), np.array([0, -1, 1])
-    assert not add_runs_up(runs, block, cell, added, missing)
+    assert add_runs_up(runs, block, cell, added, missing) == 1
     assert added.tolist() == [[6, 6], [18, 18]]
-    assert missing.tolist() == [0, 1]
+    assert _lists(missing, 1) == ([1], [1])
 
 
 def test_a_value_that_is_no_sum_of_powers_of_two_is_added_as_often_as_it_occurs() -> None:
@@ -58,7 +82,7 @@ def test_a_value_that_is_no_sum_of_powers_of_two_is_added_as_often_as_it_occurs(
         np.array([0, 10, 50]),
         np.array([0, 1]),
         added,
-        np.zeros(2, dtype=np.int32),
+        _lost(2),
     )
     expected = [0.3, 0.0]
     for cell, n in ((0, 10), (1, 40)):
@@ -74,9 +98,9 @@ def test_blocks_add_up_to_the_same_bits_as_rows(
     cell = np.repeat([c[0] for c in cells], [c[1] for c in cells]).astype(np.int64)
     rows = np.resize(np.array(values, dtype=np.float32), len(cell))
     by_row, by_block = np.zeros((n_sums, 4)), np.zeros((n_sums, 4))
-    missing_rows, missing_blocks = np.zeros(4, dtype=np.int32), np.zeros(4, dtype=np.int32)
+    missing_rows, missing_blocks = _lost(4), _lost(4)
     blocks = RowCells(100, cell).blocks()
-    all_read = add_blocks_up(rows, *blocks, by_block, missing_blocks)
-    assert all_read == add_up(rows, cell, by_row, missing_rows)
+    n_lost = add_blocks_up(rows, *blocks, by_block, missing_blocks)
+    assert n_lost == add_up(rows, cell, by_row, missing_rows)
     assert by_block.tobytes() == by_row.tobytes()
-    assert missing_blocks.tolist() == missing_rows.tolist()
+    assert _lists(missing_blocks, n_lost) == _lists(missing_rows, n_lost)

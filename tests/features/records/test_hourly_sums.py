@@ -17,7 +17,7 @@ from forewarn.features.records.hours import bucket_length
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.table import HOUR, FeatureKinds, Records
-from forewarn.features.records.timeline import lay_out
+from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 
 Make = Callable[..., Records]
@@ -55,32 +55,36 @@ def grid(assembled: Make, rows: Rows) -> HourlyGrid:
 
 
 def test_rows_lie_in_the_hour_of_their_end(grid: HourlyGrid) -> None:
-    total = grid.sums("value", "value").total
-    assert total[:, :3].tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 7.0], [0.0] * 3]
-    assert grid.sums("value", "value").count[:, :3].tolist() == [[2, 0, 0], [0, 0, 1], [0, 0, 0]]
-    assert grid.sums("value", "value").squares[:2, :3].tolist() == [[5.0, 0, 0], [0, 0, 49.0]]
+    with grid.sums("value") as sums:
+        assert sums.total[:, :3].tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 7.0], [0.0] * 3]
+        assert sums.count[:, :3].tolist() == [[2, 0, 0], [0, 0, 1], [0, 0, 0]]
+        assert sums.squares[:2, :3].tolist() == [[5.0, 0, 0], [0, 0, 49.0]]
 
 
 def test_means_of_empty_hours_are_missing(grid: HourlyGrid) -> None:
-    mean = grid.sums("value", "value").mean()
+    with grid.sums("value") as sums:
+        mean = sums.mean()
     assert mean[0, 0] == 1.5
     assert math.isnan(mean[0, 1])
     assert math.isnan(mean[0, 2])
 
 
 def test_what_is_counted_of_a_column_is_added_up(grid: HourlyGrid) -> None:
-    sums = grid.sums("events", "xid", lambda codes: np.asarray(codes != 0, dtype=np.float32))
-    assert sums.total[:2, :3].tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
-    assert sums.count[:2, :3].tolist() == [[2, 0, 1], [0, 0, 1]]
-    assert sums.squares.size == 0
+    with grid.sums("xid", lambda codes: np.asarray(codes != 0, dtype=np.float32)) as sums:
+        assert sums.total[:2, :3].tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+        assert sums.count[:2, :3].tolist() == [[2, 0, 1], [0, 0, 1]]
+        assert sums.squares.size == 0
 
 
-def test_a_channel_that_is_kept_is_added_up_once(day: HourlyGrid) -> None:
-    before = day.sums("value", "value")
-    day.keep(["value"])
-    kept = day.sums("value", "value")
-    assert kept is day.sums("value", "value")
-    assert np.array_equal(kept.total, before.total)
+def test_sums_of_a_channel_do_not_reach_the_next_one(day: HourlyGrid) -> None:
+    with day.sums("value") as sums:
+        expected = sums.total.copy()
+    with day.sums("value", lambda values: np.full_like(values, np.nan)) as sums:
+        assert sums.total.sum() == sums.count.sum() == 0
+    with day.sums("value") as sums, day.sums("value", lambda values: values - values) as other:
+        assert np.array_equal(sums.total, expected)
+        assert other.total.sum() == 0
+        assert sums.count.tolist() == other.count.tolist() == day.row_count.tolist()
 
 
 def test_a_cell_has_the_text_of_its_first_row(grid: HourlyGrid) -> None:
@@ -113,14 +117,12 @@ def test_a_group_is_added_up_slice_after_slice_so_that_it_rounds_alike(
     assert np.cumsum(hourly[:, 0])[-1] == 0.0
 
 
-def test_the_last_hour_before_each_with_an_event(grid: HourlyGrid) -> None:
-    happened = np.zeros(grid.shape, dtype=bool)
-    happened[0, [0, 2]] = True
-    assert grid.last_hour(happened).tolist() == [
-        [-1, 0, 0, 2, 2],
-        [-1] * 5,
-        [-1] * 5,
-    ]
+def test_the_last_hour_with_an_event_before_each_instance() -> None:
+    counted = np.array([[1.0, 0.0, 2.0, 0.0], [0.0] * 4])
+    line, ends = np.array([0, 1, 0, 0, 0]), np.array([3, 4, 0, 2, 4])
+    edges = np.stack([np.zeros((1, 5), dtype=np.int64)] * 2 + [ends[None]])
+    spans = Spans(line, np.argsort(line, kind="stable"), edges, np.ones((1, 5), dtype=bool))
+    assert spans.last(counted).tolist() == [2, -1, -1, 0, 2]
 
 
 def test_a_channel_of_means_has_one_reading_an_hour() -> None:
@@ -199,9 +201,12 @@ def test_sums_do_not_depend_on_how_cells_lie(assembled: Make, rows: Rows) -> Non
         for listed in (by_gpu, by_time)
     ]
     assert [grid.gpu_after_gpu for grid in grids] == [True, False]
-    first, second = (grid.sums("value", "value") for grid in grids)
-    for name in ("total", "squares", "count"):
-        assert getattr(first, name).tolist() == getattr(second, name).tolist()
+    with grids[0].sums("value") as first, grids[1].sums("value") as second:
+        for name in ("total", "squares", "count"):
+            assert getattr(first, name).tolist() == getattr(second, name).tolist()
+        missing = [sums.missing for sums in (first, second) if sums.missing is not None]
+        lost = [(few.cell.tolist(), few.value.tolist()) for few in missing]
+        assert lost == [([0, 4], [1, 1])] * 2
     for grid in grids:
         gpu = grid.gpu_of_cells(grid.cells.at(grid.records.line.order_of_each()))
         assert gpu.tolist() == grid.records.gpu.tolist()
@@ -230,16 +235,16 @@ def test_a_life_that_begins_before_the_rows_that_count_hides_none_of_them(
     line = records.line.cut(np.array([2]))
     line = line._replace(alive=np.array([False, True]))
     reborn = replace(records, line=line, reborn=np.array([0, 1]))
-    sums = HourlyGrid.of(reborn).sums("count", "count", lambda gained: gained)
-    assert (sums.total.sum(), sums.count.sum()) == (2 + 3 + 4 + 5, 4)
+    with HourlyGrid.of(reborn).sums("count", lambda gained: gained) as sums:
+        assert (sums.total.sum(), sums.count.sum()) == (2 + 3 + 4 + 5, 4)
 
 
 def test_rows_that_nobody_counts_leave_an_empty_grid(assembled: Make, rows: Rows) -> None:
     records = assembled(rows("A", [0, 10], value=1.0), kinds=FeatureKinds(float=("value",)))
     nobody = records.line._replace(alive=np.zeros_like(records.line.alive))
     grid = HourlyGrid.of(replace(records, line=nobody))
-    assert grid.sums("value", "value").total.sum() == 0
-    assert grid.sums("value", "value").count.sum() == 0
+    with grid.sums("value") as sums:
+        assert sums.total.sum() == sums.count.sum() == 0
 
 
 # --- brute force -------------------------------------------------------------------------------
@@ -272,6 +277,20 @@ def _brute_cell(records: Records, mine: list[int], name: str) -> tuple[float, fl
     return sum(there), len(there)
 
 
+def _compare_with_brute_force(
+    timeline: Timeline, counted: list[int], name: str, sums: HourlySums
+) -> None:
+    records = timeline.records
+    for gpu in range(len(records.serials)):
+        for hour in range(timeline.grid.shape[1]):
+            number = timeline.grid.first + hour
+            cell = [
+                r for r in counted if records.gpu[r] == gpu and records.time[r] // HOUR == number
+            ]
+            total, count = _brute_cell(records, cell, name)
+            assert (sums.total[gpu, hour], sums.count[gpu, hour]) == (total, count)
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 400), st.integers(0, 400))
 def test_sums_are_those_of_a_plain_loop_over_the_records(
@@ -296,17 +315,8 @@ def test_sums_are_those_of_a_plain_loop_over_the_records(
     counted = [r for r in range(len(records)) if timeline.alive[r] and not records.filled[r]]
     for name in ("value", "count", "xid"):
         work = None if name == "value" else (lambda column: column)
-        sums = timeline.grid.sums(name, name, work)
-        for gpu in range(len(records.serials)):
-            for hour in range(timeline.grid.shape[1]):
-                number = timeline.grid.first + hour
-                cell = [
-                    r
-                    for r in counted
-                    if records.gpu[r] == gpu and records.time[r] // HOUR == number
-                ]
-                total, count = _brute_cell(timeline.records, cell, name)
-                assert (sums.total[gpu, hour], sums.count[gpu, hour]) == (total, count)
+        with timeline.grid.sums(name, work) as sums:
+            _compare_with_brute_force(timeline, counted, name, sums)
 
 
 @settings(max_examples=30)
@@ -319,9 +329,9 @@ def test_sums_do_not_depend_on_the_order_of_rows_in_files(
     sums = []
     for found in (listed, [listed[i] for i in order]):
         timeline = lay_out(assembled(found, kinds=kinds), Failures.none())
-        sums.append(timeline.grid.sums("value", "value"))
-    assert sums[0].total.tobytes() == sums[1].total.tobytes()
-    assert sums[0].squares.tobytes() == sums[1].squares.tobytes()
+        with timeline.grid.sums("value") as added:
+            sums.append((added.total.tobytes(), added.squares.tobytes()))
+    assert sums[0] == sums[1]
 
 
 @given(st.lists(st.floats(1, 1e3, width=32), min_size=30, max_size=60), st.integers(0, 20))
