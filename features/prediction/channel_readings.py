@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -139,12 +140,14 @@ class ReadingsOfFleet:
         last : bool
             No further slice follows: then what waits for all of them is made.
         """
-        reader = _SliceReader(self, part, instances, rows, last)
+        reader, kinds = _SliceReader(self, part, instances, rows, last), self.plan.kinds
         if reader.history is not None:
             self._channels = reader.history.channels()
             self.peers.enter(rows, reader.history)
         at_once = part.timeline.records.columns.at_once
-        in_threads(reader.read, range(len(self.names)), at_once)
+        # Codes are looked at more than once: what takes longest is not to be begun last.
+        numbers = sorted(range(len(self.names)), key=lambda n: self.names[n] not in kinds.code)
+        in_threads(reader.read, numbers, at_once)
         if reader.history is not None and self.plan.residuals:
             history = reader.history.without_rows()
             self._means.append(SliceMeans(rows, part.gpu, history, reader.means))
@@ -178,6 +181,8 @@ class _SliceReader:
         self._with_means = {name for pair in plan.residuals for name in pair}
         windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
         self._as_read, self._filled = timeline.records.line.read_at(windows)
+        places = np.argsort(self._as_read, axis=None, kind="stable")
+        self._rising = self._as_read.reshape(-1)[places], places
 
     @cached_property
     def _extent(self) -> tuple[int, int]:
@@ -196,24 +201,39 @@ class _SliceReader:
         """Read one column, and take from it whatever anything needs of it."""
         fleet, records = self._fleet, self._timeline.records
         name = fleet.names[number]
-        stretch = records.stretch(name, *self._extent)
-        values = records.taken(name, stretch, self._as_read, self._filled)
-        fleet.windows[number, self._rows] = values
-        if self.history is not None:
-            for channel in self.history.channels():
-                if channel.column == name:
-                    self._read_channel(self.history, channel, stretch)
+        if name not in fleet.plan.kinds.code:  # it is gone through once, part after part
+            parts = self._into_windows(number, records.stretches(name, *self._extent))
+            self._read_channels(name, parts)
+            deque(parts, maxlen=0)
+            return
+        whole = records.stretch(name, *self._extent)
+        deque(self._into_windows(number, [whole]), maxlen=0)
+        self._read_channels(name, [whole])
         if name in fleet.with_codes:
-            grid = self._timeline.grid
-            fleet.codes[name].append(codes_shown(grid, stretch))
+            fleet.codes[name].append(codes_shown(self._timeline.grid, whole))
 
-    def _read_channel(self, history: InstanceHistory, channel: Channel, stretch: Stretch) -> None:
-        fleet = self._fleet
-        with history.grid.sums(stretch, channel.work) as sums:
-            self._take(history, channel, sums)
-        if self._last:
-            own = fleet.gathered.pop(channel.name)
-            fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
+    def _into_windows(self, number: int, parts: Iterable[Stretch]) -> Iterator[Stretch]:
+        """Pass the parts of a column on, and fill its windows from them."""
+        fleet, (rows, places) = self._fleet, self._rising
+        values = np.empty(self._as_read.shape, dtype=np.float32)
+        for part in parts:
+            first, last = np.searchsorted(rows, [part.low, part.high])
+            values.reshape(-1)[places[first:last]] = part.at(rows[first:last])
+            yield part
+        self._timeline.records.fill_in(fleet.names[number], values, self._filled)
+        fleet.windows[number, self._rows] = values
+
+    def _read_channels(self, name: str, parts: Iterable[Stretch]) -> None:
+        """Add up the channels of a column; of one that is read in parts there is one at most."""
+        fleet, history = self._fleet, self.history
+        if history is None:
+            return
+        for channel in (c for c in history.channels() if c.column == name):
+            with history.grid.sums(parts, channel.work) as sums:
+                self._take(history, channel, sums)
+            if self._last:
+                own = fleet.gathered.pop(channel.name)
+                fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
 
     def _take(self, history: InstanceHistory, channel: Channel, sums: HourlySums) -> None:
         """Take from the sums of a channel whatever anything needs of them."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.records.line import Line
 from forewarn.features.records.number_runs import run_begins
-from forewarn.features.threads import in_threads, n_threads
+from forewarn.features.threads import in_parallel, in_threads, n_threads
 
 __all__ = [
     "BlockCells",
@@ -87,6 +87,10 @@ class RowCells(NamedTuple):
         """Return the cells of some rows as read."""
         return np.asarray(self.cell[rows - self.low])
 
+    def between(self, low: int, high: int) -> RowCells:
+        """Return the cells of the rows [low, high)."""
+        return RowCells(low, self.cell[low - self.low : high - self.low])
+
     def blocks(self) -> BlockCells:
         """Return the blocks of rows of one cell."""
         begin = run_begins(self.cell)
@@ -125,6 +129,12 @@ class BlockCells(NamedTuple):
         """Return itself."""
         return self
 
+    def between(self, low: int, high: int) -> BlockCells:
+        """Return the blocks of the rows [low, high), of which there is one."""
+        first = int(np.searchsorted(self.begin, low, side="right")) - 1
+        last = int(np.searchsorted(self.begin, high))
+        return BlockCells(np.clip(self.begin[first : last + 1], low, high), self.cell[first:last])
+
 
 class LostReadings(NamedTuple):
     """Counts rows without a reading: most cells have none, and only the others are gone through.
@@ -137,6 +147,8 @@ class LostReadings(NamedTuple):
         Those with a reading: all, until some are lost.
     cells : ndarray of shape (n_gpus x n_hours,)
         Room for the cells that have lost some, GPU after GPU, each once.
+    n : ndarray of shape (1,), int64
+        How many those are.
     gpu_after_gpu : bool
         How cells are numbered where values are added up (`CellShape`).
     """
@@ -144,22 +156,26 @@ class LostReadings(NamedTuple):
     n_rows: CountArray
     n_read: CountArray
     cells: IntArray
+    n: IntArray
     gpu_after_gpu: bool
 
     @classmethod
     def of(cls, n_rows: CountArray, gpu_after_gpu: bool) -> LostReadings:
         """Begin with all rows read."""
         kind = np.int32 if n_rows.size < 2**31 else np.int64
-        return cls(n_rows, n_rows.copy(), np.empty(n_rows.size, dtype=kind), gpu_after_gpu)
+        cells: IntArray = np.empty(n_rows.size, dtype=kind)
+        return cls(n_rows, n_rows.copy(), cells, np.zeros(1, dtype=np.int64), gpu_after_gpu)
 
-    def first(self, n: int) -> tuple[IntArray, CountArray]:
-        """Return n cells that have lost rows, rising, and how many each has lost."""
-        cell = np.sort(self.cells[:n])
+    def by_cell(self) -> tuple[IntArray, CountArray]:
+        """Return the cells that have lost rows, rising, and how many each has lost."""
+        cell = np.sort(self.cells[: self.n[0]])
         return cell, self.n_rows.ravel()[cell] - self.n_read.ravel()[cell]
 
-    def forget(self, cell: IntArray) -> None:
-        """Take the rows of those cells for read again."""
+    def forget(self) -> None:
+        """Take all rows for read again."""
+        cell = self.cells[: self.n[0]]
         self.n_read.ravel()[cell] = self.n_rows.ravel()[cell]
+        self.n[0] = 0
 
 
 class PlacedRows(NamedTuple):
@@ -186,7 +202,8 @@ class PlacedRows(NamedTuple):
         count = np.full(shape[:2], 0, dtype=np.int32)
         if not len(line.rows):
             return cls(_blocks_of(line, shape, kind, first_row, count), first_row, count)
-        cell: IntArray = np.full(high - low, -1, kind)
+        cell: IntArray = np.empty(high - low, kind)
+        in_parallel(lambda first, last: cell[first:last].fill(-1), len(cell))
 
         def fill_in(runs: tuple[int, int]) -> None:
             _place_rows(line, runs, shape, shape.steps, low, (cell, first_row, count))
@@ -302,28 +319,23 @@ def _hour_of(line: Line, run: int, row: int, shape: CellShape) -> tuple[int, int
 
 
 @compiled
-def _lose(lost: LostReadings, n: int, cell: int, n_rows: int) -> int:
-    """Note rows without a reading; return how many cells have such rows, `n` of them so far."""
+def _lose(lost: LostReadings, cell: int, n_rows: int) -> None:
+    """Note rows of a cell without a reading."""
     n_gpus, n_hours = lost.n_rows.shape
     gpu, hour = cell // n_hours, cell % n_hours
     if not lost.gpu_after_gpu:
         gpu, hour = cell % n_gpus, cell // n_gpus
     if lost.n_read[gpu, hour] == lost.n_rows[gpu, hour]:
-        lost.cells[n] = gpu * n_hours + hour
-        n += 1
+        lost.cells[lost.n[0]] = gpu * n_hours + hour
+        lost.n[0] += 1
     lost.n_read[gpu, hour] -= n_rows
-    return n
 
 
 @compiled
 def add_up(
     values: npt.NDArray[np.float32], cell_as_read: IntArray, added: DoubleArray, lost: LostReadings
-) -> int:
-    """Add values up by cell: their sum and, if there is room, squares.
-
-    Returns how many cells have rows without a reading.
-    """
-    n_lost = 0
+) -> None:
+    """Add values up by cell: their sum and, if there is room, squares."""
     for row in range(len(values)):
         value = np.float64(values[row])
         if value == 0:  # seldom read: its cell need not be looked up
@@ -332,12 +344,11 @@ def add_up(
         if cell < 0:
             continue
         if np.isnan(value):
-            n_lost = _lose(lost, n_lost, cell, 1)
+            _lose(lost, cell, 1)
         else:
             added[0, cell] += value
             if len(added) == 2:
                 added[1, cell] += value * value
-    return n_lost
 
 
 @compiled
@@ -347,13 +358,13 @@ def add_blocks_up(
     cell_of_block: IntArray,
     added: DoubleArray,
     lost: LostReadings,
-) -> int:
+) -> None:
     """Do the same with rows that lie in blocks (`BlockCells`), to the same bits.
 
     `values` are those from the first block on.
     """
     totals, squares = added[0], added[len(added) - 1]  # the totals come last where they are one
-    n_lost, end = 0, np.uint64(0)  # of no sign, so that none is looked for
+    end = np.uint64(0)  # of no sign, so that none is looked for
     for number in range(len(cell_of_block)):
         first, end = end, np.uint64(begin[number + 1] - begin[0])
         if cell_of_block[number] < 0:
@@ -367,10 +378,9 @@ def add_blocks_up(
         if np.isnan(total):  # seldom: so that it is not asked of each row
             total, square, n_rows = _add_read(values[first:end], totals[cell], squares[cell])
             if n_rows:
-                n_lost = _lose(lost, n_lost, cell_of_block[number], n_rows)
+                _lose(lost, cell_of_block[number], n_rows)
         squares[cell] = square
         totals[cell] = total
-    return n_lost
 
 
 @compiled
@@ -396,7 +406,7 @@ def add_runs_up(
     cell_of_block: IntArray,
     added: DoubleArray,
     lost: LostReadings,
-) -> int:
+) -> None:
     """Do the same with runs of values, to the same bits.
 
     Parameters
@@ -411,7 +421,7 @@ def add_runs_up(
     """
     begin, values, end = runs
     totals, squares = added[0], added[len(added) - 1]
-    n_lost, number, step = 0, np.uint64(0), np.uint64(1)
+    number, step = np.uint64(0), np.uint64(1)
     for run in range(len(begin)):
         value = np.float64(values[run])
         if value == 0:
@@ -428,12 +438,11 @@ def add_runs_up(
             if cell < 0:
                 continue
             if np.isnan(value):
-                n_lost = _lose(lost, n_lost, cell, n_rows)
+                _lose(lost, cell, n_rows)
             else:
                 total, square = totals[np.uint64(cell)], squares[np.uint64(cell)]
                 squares[np.uint64(cell)] = _added(square, value * value, n_rows)
                 totals[np.uint64(cell)] = _added(total, value, n_rows)
-    return n_lost
 
 
 @compiled

@@ -18,7 +18,7 @@ from forewarn.features.records.keys_as_read import KeysAsRead
 from forewarn.features.records.number_columns import leave_out_no_codes
 from forewarn.features.records.number_runs import KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
-from forewarn.features.records.stretches import RunStretch
+from forewarn.features.records.stretches import RowStretch, RunStretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, IntArray
 from forewarn.features.threads import in_threads, in_turn, n_threads
 
@@ -28,6 +28,7 @@ COLUMNS_AT_ONCE = 2
 """Columns of numbers that may be in memory at a time, where not all of them are kept."""
 
 _KEPT_BYTES = 256 * 2**20  # columns that take no more in all are read once and kept
+_PART_ROWS = 2**20  # a part of a column: 4 MiB, which a cache holds
 
 
 class RecordSource(Protocol):
@@ -139,20 +140,75 @@ class ColumnFiles:
                 self._kept[name] = values
             return self._kept[name][low:high]
 
+    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
+        """Yield the rows [low, high) of a column part after part (`NumberColumns.parts`)."""
+        if self._kept is not None or self.keys.order is not None:
+            yield RowStretch(low, self.read(name, low, high))
+        elif low < high:
+            yield from self._parts(name, low, high)
+
     def _read(self, name: str, low: int, high: int) -> FloatArray:
-        """Read the files that hold some rows; of a counter those before them, too."""
         if low >= high:
             return np.empty(0, dtype=np.float32)
         if self.keys.order is not None:
             return self._read_sorted(name, self.keys.order)[low:high]
-        first = int(np.searchsorted(self._starts, low, side="right")) - 1
+        values = np.empty(high - low, dtype=np.float32)
+        for part in self._parts(name, low, high):
+            values[part.low - low : part.high - low] = part.values
+        return values
+
+    def _parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
+        """Read the files that hold some rows; of a counter those before them, too."""
         last = int(np.searchsorted(self._starts, high))
         if name in self._kinds.counter:
-            return self._read_gains(name, last, low, high)
-        start = int(self._starts[first])
-        values = np.empty(int(self._starts[last]) - start, dtype=np.float32)
-        self._put(name, range(first, last), values)
-        return values[low - start : high - start]
+            parts = self._gains(name, last)
+        else:
+            first = int(np.searchsorted(self._starts, low, side="right")) - 1
+            parts = self._levels(name, range(first, last))
+        for part in parts:
+            start, end = max(part.low, low), min(part.high, high)
+            if start < end:
+                yield part.between(start, end)
+
+    def _levels(self, name: str, files: range) -> Iterator[RowStretch]:
+        """Read some files, a few at a time."""
+        nulls: list[int] = []
+        for some in self._few_at_a_time(files):
+            values = np.empty(self._n_rows_of(some), dtype=np.float32)
+            nulls += self._put(name, some, values)
+            yield RowStretch(int(self._starts[some.start]), values)
+        self._note_nulls(name, nulls)
+
+    def _gains(self, name: str, n_files: int) -> Iterator[RowStretch]:
+        """Read what a counter gained, which depends on all rows before, too."""
+        before = np.full(self.keys.n_gpus, np.nan)
+        nulls, counts = [], self._counts(name, range(n_files))
+        for some in self._few_at_a_time(range(n_files)):
+            gained = np.empty(self._n_rows_of(some), dtype=np.float32)
+            first = int(self._starts[some.start])
+            for file in some:
+                values, n_nulls = next(counts)
+                nulls.append(n_nulls)
+                rows = slice(int(self._starts[file]), int(self._starts[file + 1]))
+                gpu, counted = self.keys.gpu_of(rows), self.keys.counted_of(rows)
+                room = gained[rows.start - first : rows.stop - first]
+                add_increases(values, gpu, counted, before, room)
+            yield RowStretch(first, gained)
+        self._note_nulls(name, nulls)
+
+    def _few_at_a_time(self, files: range) -> Iterator[range]:
+        """Yield files by the few: one for each thread, and enough rows to be worth a loop."""
+        first = files.start
+        for file in files:
+            few = range(first, file + 1)
+            if len(few) >= _threads() and self._n_rows_of(few) >= _PART_ROWS:
+                yield few
+                first = file + 1
+        if first < files.stop:
+            yield range(first, files.stop)
+
+    def _n_rows_of(self, files: range) -> int:
+        return int(self._starts[files.stop] - self._starts[files.start])
 
     def runs(self, name: str, low: int, high: int) -> RunStretch | None:
         """Return the rows [low, high) of a column run after run (`NumberColumns.runs`).
@@ -209,15 +265,18 @@ class ColumnFiles:
     def _segments(self) -> KeySegments:
         return self.keys.segments()
 
-    def _put(self, name: str, files: range, room: npt.NDArray[np.floating]) -> None:
-        """Put the values of some files one after another into `room`, file beside file."""
+    def _put(self, name: str, files: range, room: npt.NDArray[np.floating]) -> list[int]:
+        """Put the values of some files one after another into `room`, file beside file.
+
+        Returns how many values of each file are null.
+        """
         start = int(self._starts[files.start])
 
         def put(file: int) -> int:
             part = room[int(self._starts[file]) - start : int(self._starts[file + 1]) - start]
             return self._put_file(name, file, part)
 
-        self._note_nulls(name, in_threads(put, files, _threads()))
+        return in_threads(put, files, _threads())
 
     def _put_file(self, name: str, file: int, room: npt.NDArray[np.floating]) -> int:
         """Put the values of one file into `room`; return how many null ones the records have."""
@@ -232,27 +291,6 @@ class ColumnFiles:
             if name in self._kinds.code:
                 room[np.isnan(room)] = 0
         return nulls
-
-    def _read_gains(self, name: str, n_files: int, low: int, high: int) -> FloatArray:
-        """Read what a counter gained in [low, high): that depends on all rows before, too."""
-        gained = np.empty(high - low, dtype=np.float32)
-        before = np.full(self.keys.n_gpus, np.nan)
-        nulls = []
-        for file, (values, n_nulls) in enumerate(self._counts(name, range(n_files))):
-            nulls.append(n_nulls)
-            start, end = int(self._starts[file]), int(self._starts[file + 1])
-            more = np.empty(len(values), dtype=np.float32)
-            inside = low <= start and end <= high
-            if inside:
-                more = gained[start - low : end - low]
-            rows = slice(start, end)
-            gpu, counted = self.keys.gpu_of(rows), self.keys.counted_of(rows)
-            add_increases(values, gpu, counted, before, more)
-            if not inside and end > low:
-                first, last = max(start, low), min(end, high)
-                gained[first - low : last - low] = more[first - start : last - start]
-        self._note_nulls(name, nulls)
-        return gained
 
     def _counts(
         self, name: str, files: Iterable[int]
@@ -272,10 +310,10 @@ class ColumnFiles:
         n, files, keys = int(self._starts[-1]), range(len(self._sources)), self.keys
         if name not in self._kinds.counter:
             values = np.empty(n, dtype=np.float32)
-            self._put(name, files, values)
+            self._note_nulls(name, self._put(name, files, values))
             return values[order]
         counts = np.empty(n, dtype=np.float64)
-        self._put(name, files, counts)
+        self._note_nulls(name, self._put(name, files, counts))
         counts = counts[order]
         gained, before = np.empty(len(counts), np.float32), np.full(keys.n_gpus, np.nan)
         counted = keys.counted_of(slice(0, n))[order]

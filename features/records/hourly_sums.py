@@ -145,49 +145,58 @@ class HourlyGrid:
         return self.shape[0] * self.shape[1]
 
     @contextmanager
-    def sums(self, column: str | Stretch, work: Work | None = None) -> Iterator[HourlySums]:
+    def sums(
+        self, column: str | Iterable[Stretch], work: Work | None = None
+    ) -> Iterator[HourlySums]:
         """Add up one channel; its sums hold until the block ends.
 
         Large arrays are used again: to get them anew costs more than the sums.
 
         Parameters
         ----------
-        column : str or Stretch
-            Its name; or what was read of it, with all the rows that count.
+        column : str or iterable of Stretch
+            Its name; or what is read of it, part after part, with all the rows that count.
         work : callable, optional
             What is counted of the column; without it the channel has a level, and squares too.
         """
         if isinstance(column, str):
-            column = self.records.stretch(column, self.low, self.high)
-        values = column.between(self.low, self.high)
+            column = self.records.stretches(column, self.low, self.high)
         try:
             room = self._rooms.pop()
         except IndexError:
             room = _Room.of(self)
-        counted, n_sums = (values.mapped(work), 1) if work else (values, 2)
-        n_lost = self._add_up(room, counted, n_sums)
-        missing = FewHours(self.shape[1], *room.lost.first(n_lost))
-        squares = _NONE if work else room.sums[1]
         try:
-            yield HourlySums(room.sums[0], squares, room.lost.n_read, missing)
+            yield self._added(room, column, work)
         finally:
-            room.lost.forget(missing.cell)
+            room.lost.forget()
             self._rooms.append(room)
 
-    def _add_up(self, room: _Room, values: Stretch, n_sums: int) -> int:
-        """Add values up, with squares if there are two sums; return how many cells lost rows."""
-        added, lost = room.added[:n_sums], room.lost
+    def _added(self, room: _Room, column: Iterable[Stretch], work: Work | None) -> HourlySums:
+        """Add up a channel, and its squares if it has a level."""
+        n_sums = 1 if work else 2
+        added = room.added[:n_sums]
         added.fill(0.0)
-        if isinstance(values, RunStretch):
-            runs = values.begin, values.value, values.end
-            n_lost = add_runs_up(runs, *self._blocks, added, lost)
-        elif isinstance(self.cells, BlockCells):
-            n_lost = add_blocks_up(values.values, *self.cells, added, lost)
-        else:
-            n_lost = add_up(values.values, self.cells.cell, added, lost)
+        for stretch in column:
+            low, high = max(stretch.low, self.low), min(stretch.high, self.high)
+            if low < high:
+                values = stretch.between(low, high)
+                self._add_up(values.mapped(work) if work else values, added, room.lost)
         if not self.gpu_after_gpu:
             in_gpu_order(added.reshape(n_sums, *self.shape[::-1]), room.sums)
-        return n_lost
+        squares = _NONE if work else room.sums[1]
+        missing = FewHours(self.shape[1], *room.lost.by_cell())
+        return HourlySums(room.sums[0], squares, room.lost.n_read, missing)
+
+    def _add_up(self, values: Stretch, added: DoubleArray, lost: LostReadings) -> None:
+        """Add the values of some rows up by cell."""
+        if isinstance(values, RunStretch):
+            add_runs_up((values.begin, values.value, values.end), *self._blocks, added, lost)
+            return
+        cells = self.cells.between(values.low, values.high)
+        if isinstance(cells, BlockCells):
+            add_blocks_up(values.values, *cells, added, lost)
+        else:
+            add_up(values.values, cells.cell, added, lost)
 
     def gpu_of_cells(self, cells: IntArray) -> IntArray:
         """Return the number of the GPU of each cell."""

@@ -24,6 +24,11 @@ class RowStretch:
     low: int
     values: FloatArray
 
+    @property
+    def high(self) -> int:
+        """One more than the last row."""
+        return self.low + len(self.values)
+
     def between(self, low: int, high: int) -> RowStretch:
         """Return the rows [low, high)."""
         return RowStretch(low, self.values[low - self.low : high - self.low])
@@ -64,6 +69,16 @@ class RunStretch:
     begin: IntArray
     value: FloatArray
     end: int
+
+    @property
+    def low(self) -> int:
+        """The first row."""
+        return int(self.begin[0]) if len(self.begin) else self.end
+
+    @property
+    def high(self) -> int:
+        """One more than the last row."""
+        return self.end
 
     def between(self, low: int, high: int) -> RunStretch:
         """Return the rows [low, high)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -130,6 +130,10 @@ class NumberColumns(Protocol):
         """
         ...
 
+    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
+        """Yield the same part after part; each holds until the next one is asked for."""
+        ...
+
     def runs(self, name: str, low: int, high: int) -> RunStretch | None:
         """Return the same run after run; None where it is better read row by row."""
         ...
@@ -143,6 +147,10 @@ class NoNumbers:
     at_once: int = 1
 
     def read(self, name: str, low: int, high: int) -> FloatArray:
+        """Refuse whatever is asked for."""
+        raise KeyError(f"{name}: rows {low} to {high}")
+
+    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
         """Refuse whatever is asked for."""
         raise KeyError(f"{name}: rows {low} to {high}")
 
@@ -272,7 +280,9 @@ class Records:
         if not as_read.size:
             return np.empty(as_read.shape, dtype=np.float32)
         stretch = self.stretch(name, int(as_read.min()), int(as_read.max()) + 1)
-        return self.taken(name, stretch, as_read, filled)
+        values = stretch.at(as_read)
+        self.fill_in(name, values, filled)
+        return values
 
     def stretch(self, name: str, low: int, high: int) -> Stretch:
         """Read the rows as read [low, high) of a column of numbers; nobody keeps them.
@@ -282,26 +292,31 @@ class Records:
         stretch: Stretch | None = self.columns.runs(name, low, high)
         if stretch is None:
             stretch = RowStretch(low, self.columns.read(name, low, high))
-        first, last = np.searchsorted(self.reborn, [low, high])
+        return self._without_births(name, stretch)
+
+    def stretches(self, name: str, low: int, high: int) -> Iterator[Stretch]:
+        """Read the same part after part: what is small stays in a cache while it is worked on.
+
+        Each holds until the next one is asked for.
+        """
+        runs = self.columns.runs(name, low, high)
+        if runs is not None:
+            yield self._without_births(name, runs)
+            return
+        for part in self.columns.parts(name, low, high):
+            yield self._without_births(name, part)
+
+    def _without_births(self, name: str, stretch: Stretch) -> Stretch:
+        """Return a stretch without what counters gained where a life begins."""
+        first, last = np.searchsorted(self.reborn, [stretch.low, stretch.high])
         if name in self.counters and first < last:
-            stretch = stretch.without(self.reborn[first:last])
+            return stretch.without(self.reborn[first:last])
         return stretch
 
-    def taken(
-        self,
-        name: str,
-        stretch: Stretch,
-        as_read: IntArray,
-        filled: BoolArray,
-    ) -> FloatArray:
-        """Return the numbers of a column at rows as read from a stretch that holds them.
-
-        `filled` tells which of them stand for a missing record.
-        """
-        values = stretch.at(as_read)
+    def fill_in(self, name: str, values: FloatArray, filled: BoolArray) -> None:
+        """Put 0 where counters and events stand for a missing record: nothing was counted then."""
         if name in self.counters or name in self.events:
             values[filled] = 0
-        return values
 
     def codes(self, name: str, rows: IntArray) -> CodeArray:
         """Return the numbers of a text column at `rows`, of any shape."""

@@ -24,17 +24,18 @@ def _lost(n_gpus: int, n_hours: int = 1, *, gpu_after_gpu: bool = True) -> LostR
     return LostReadings.of(np.full((n_gpus, n_hours), 1000, dtype=np.int32), gpu_after_gpu)
 
 
-def _lists(lost: LostReadings, n: int) -> tuple[list[int], list[int]]:
-    cell, n_rows = lost.first(n)
+def _lists(lost: LostReadings) -> tuple[list[int], list[int]]:
+    cell, n_rows = lost.by_cell()
     return cell.tolist(), n_rows.tolist()
 
 
 def test_cells_that_lost_rows_are_numbered_gpu_after_gpu_and_forgotten() -> None:
     values, hour_after_hour = np.full(3, np.nan, dtype=np.float32), np.array([4, 0, 4])
     lost = _lost(2, 3, gpu_after_gpu=False)
-    assert add_up(values, hour_after_hour, np.zeros((1, 6)), lost) == 2
-    assert _lists(lost, 2) == ([0, 2], [1, 2])
-    lost.forget(lost.first(2)[0])
+    add_up(values, hour_after_hour, np.zeros((1, 6)), lost)
+    assert _lists(lost) == ([0, 2], [1, 2])
+    lost.forget()
+    assert _lists(lost) == ([], [])
     assert (lost.n_read == 1000).all()
 
 
@@ -53,25 +54,25 @@ def test_runs_add_up_to_the_same_bits_as_rows(
     by_row, by_run = np.zeros((n_sums, 4)), np.zeros((n_sums, 4))
     missing_rows, missing_runs = _lost(4), _lost(4)
     low, block = 100, run_begins(cell)
-    n_lost = add_runs_up(
+    add_runs_up(
         (begin + low, value, len(cell) + low),
         np.append(block, len(cell)) + low,
         cell[block],
         by_run,
         missing_runs,
     )
-    assert n_lost == add_up(rows, cell, by_row, missing_rows)
+    add_up(rows, cell, by_row, missing_rows)
     assert by_run.tobytes() == by_row.tobytes()
-    assert _lists(missing_runs, n_lost) == _lists(missing_rows, n_lost)
+    assert _lists(missing_runs) == _lists(missing_rows)
 
 
 def test_a_run_over_two_cells_counts_in_both() -> None:
     added, missing = np.zeros((2, 2)), _lost(2)
     runs = np.array([0, 5]), np.array([3.0, np.nan], dtype=np.float32), 6
     block, cell = np.array([0, 2, 3, 6]), np.array([0, -1, 1])
-    assert add_runs_up(runs, block, cell, added, missing) == 1
+    add_runs_up(runs, block, cell, added, missing)
     assert added.tolist() == [[6, 6], [18, 18]]
-    assert _lists(missing, 1) == ([1], [1])
+    assert _lists(missing) == ([1], [1])
 
 
 def test_a_value_that_is_no_sum_of_powers_of_two_is_added_as_often_as_it_occurs() -> None:
@@ -100,7 +101,7 @@ def test_blocks_add_up_to_the_same_bits_as_rows(
     by_row, by_block = np.zeros((n_sums, 4)), np.zeros((n_sums, 4))
     missing_rows, missing_blocks = _lost(4), _lost(4)
     blocks = RowCells(100, cell).blocks()
-    n_lost = add_blocks_up(rows, *blocks, by_block, missing_blocks)
-    assert n_lost == add_up(rows, cell, by_row, missing_rows)
+    add_blocks_up(rows, *blocks, by_block, missing_blocks)
+    add_up(rows, cell, by_row, missing_rows)
     assert by_block.tobytes() == by_row.tobytes()
-    assert _lists(missing_blocks, n_lost) == _lists(missing_rows, n_lost)
+    assert _lists(missing_blocks) == _lists(missing_rows)

@@ -25,6 +25,7 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.number_columns import numbers_into
 from forewarn.features.records.number_runs import NumberRuns
+from forewarn.features.records.stretches import RowStretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, NumberColumns, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -41,6 +42,7 @@ KINDS = FeatureKinds(
     code=("xid",),
     date=("until",),
 )
+PART_ROWS = st.sampled_from([1, 150, 2**20])
 PLAN = Plan(
     KINDS,
     RecordCount(3),
@@ -102,10 +104,19 @@ class _Watched:
     def read(self, name: str, low: int, high: int) -> FloatArray:
         values = self.columns.read(name, low, high)
         self.reads[name] += 1
+        self._watch(values)
+        return values
+
+    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
+        self.reads[name] += 1
+        for part in self.columns.parts(name, low, high):
+            self._watch(part.values)
+            yield part
+
+    def _watch(self, values: FloatArray) -> None:
         self.alive += 1
         self.most = max(self.most, self.alive)
         weakref.finalize(values, self._gone)
-        return values
 
     def runs(self, *_: Any) -> None:
         return None
@@ -159,9 +170,14 @@ def _measured(records: Records) -> tuple[Any, ...]:
 
 
 @settings(max_examples=15)
-@given(seed=st.integers(0, 2**16), n_files=st.integers(1, 5), shuffled=st.booleans())
+@given(
+    seed=st.integers(0, 2**16),
+    n_files=st.integers(1, 5),
+    shuffled=st.booleans(),
+    part_rows=PART_ROWS,
+)
 def test_what_is_measured_depends_on_neither_files_nor_what_is_kept(
-    assembled: Make, rows: Rows, seed: int, n_files: int, shuffled: bool
+    assembled: Make, rows: Rows, seed: int, n_files: int, shuffled: bool, part_rows: int
 ) -> None:
     listed = fleet_rows(rows, seed % 3)
     doubled = [dict(row, value=1.0) for row in listed[::9]]
@@ -174,25 +190,52 @@ def test_what_is_measured_depends_on_neither_files_nor_what_is_kept(
         patch.setattr(column_files, "_KEPT_BYTES", 0)
         # The doubles come first: whatever follows wins, and they change nothing.
         read = assembled(doubled, *parts, kinds=KINDS, texts=("machine_id", "slot"))
+        patch.setattr(column_files, "_PART_ROWS", part_rows)
+        measured = _measured(read)
     assert read.seen.doubled == len(doubled)
-    assert _measured(read) == _measured(kept)
+    assert measured == _measured(kept)
 
 
 @settings(max_examples=30)
-@given(ends=st.tuples(st.integers(0, 400), st.integers(0, 400)), shuffled=st.booleans())
-def test_a_stretch_is_that_of_the_whole_column(
-    assembled: Make, rows: Rows, ends: tuple[int, int], shuffled: bool
+@given(
+    ends=st.tuples(st.integers(0, 400), st.integers(0, 400)),
+    shuffled=st.booleans(),
+    part_rows=PART_ROWS,
+)
+def test_a_stretch_and_its_parts_are_those_of_the_whole_column(
+    assembled: Make, rows: Rows, ends: tuple[int, int], shuffled: bool, part_rows: int
 ) -> None:
     listed = fleet_rows(rows)
     if shuffled:
         random.Random(0).shuffle(listed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_files, "_KEPT_BYTES", 0)
+        patch.setattr(column_files, "_PART_ROWS", part_rows)
         columns = assembled(listed[:100], listed[100:290], listed[290:], kinds=KINDS).columns
-    low, high = sorted(ends)
-    for name in columns.names:
-        whole = columns.read(name, 0, len(listed))
-        assert columns.read(name, low, high).tobytes() == whole[low:high].tobytes()
+        low, high = sorted(ends)
+        for name in columns.names:
+            whole = columns.read(name, 0, len(listed))
+            assert columns.read(name, low, high).tobytes() == whole[low:high].tobytes()
+            rows_of_parts = [row for part in columns.parts(name, low, high) for row in _row(part)]
+            assert rows_of_parts == _row(RowStretch(low, whole[low:high]))
+
+
+def test_files_are_read_by_the_few(assembled: Make, rows: Rows) -> None:
+    listed = fleet_rows(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_files, "_KEPT_BYTES", 0)
+        patch.setattr(column_files, "_PART_ROWS", 150)
+        patch.setattr(column_files, "_threads", lambda: 1)
+        cuts = [0, 100, 160, 320, len(listed)]
+        columns = assembled(*(listed[a:b] for a, b in pairwise(cuts)), kinds=KINDS).columns
+        expected = [(50, 160), (160, 320), (320, 330)]
+        for name in ("value", "count"):
+            parts = [(part.low, part.high) for part in columns.parts(name, 50, 330)]
+            assert parts == expected
+
+
+def _row(part: RowStretch) -> list[tuple[int, bytes]]:
+    return [(part.low + i, value.tobytes()) for i, value in enumerate(part.values)]
 
 
 @dataclass(frozen=True)
