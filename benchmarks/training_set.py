@@ -1,12 +1,14 @@
 """Time of building a training set, beside pyarrow reading the same columns of the same files.
 
     python benchmarks/training_set.py [--short] [--gpus N --days N --runs N --again N] [--compact]
-                                      [--slices N]
+                                      [--slices N] [--touch GIB]
 
 Prints medians of seconds and of CPU seconds, ratios and the peak memory. A training is a process of
 its own, so each side is measured in fresh processes, in turn; and nine times more (`--again`) in
 the same process, whose memory has been touched and whose libraries are loaded already: what a
-service that never ends would see. pyarrow reads one file after another and throws it away. Of
+service that never ends would see. The host of a virtual machine takes free memory back, and to
+touch it again can take seconds a GiB: `--touch` has as much touched by another process just before
+each side. pyarrow reads one file after another and throws it away. Of
 compacted records (`--compact`, or `--records` that are) the set is built slice by slice of GPUs.
 
 The longest default length takes 15 days, and 25 days are read for it: `--days 26` or more.
@@ -114,11 +116,19 @@ def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> li
     return list(json.loads(done.stdout))
 
 
+def _touch(gib: int) -> None:
+    """Have the machine's memory touched, page after page, by a process that ends."""
+    touch = f"import numpy; numpy.empty({gib} << 30, dtype=numpy.uint8)[::4096] = 1"
+    subprocess.run([sys.executable, "-c", touch], check=True)
+
+
 def _compare(records: Path, asked: argparse.Namespace) -> None:
     """Measure both sides in turn and print medians."""
     measured: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
     for _ in range(asked.runs):
         for side in SIDES:
+            if asked.touch:
+                _touch(asked.touch)
             measured[side].append(_in_fresh_process(side, records, asked))
     phases = [("fresh process", slice(1))] + [("again in it", slice(1, None))] * bool(asked.again)
     for what, times in phases:
@@ -147,6 +157,7 @@ def main() -> None:
     parser.add_argument("--again", type=int, default=AGAIN, help="times more in each process")
     parser.add_argument("--compact", action="store_true", help="compact the simulated fleet first")
     parser.add_argument("--slices", type=int, help="so many; by default as many as pay")
+    parser.add_argument("--touch", type=int, default=0, help="GiB, before each side")
     asked = parser.parse_args()
     if asked.side:
         print(json.dumps(_measure(asked.side, asked.records, asked)))
