@@ -16,7 +16,7 @@ def share_heap() -> None:
 
     While a fleet is read, arrays of megabytes come and go by the hundred. By default most threads
     have a heap of their own, which gives them back to the system each time, and the largest are
-    got from it one by one: that was a fifth of the time of a training set. To be called before
+    got from it one by one: up to a fifth of the time of a training set. To be called before
     libraries begin threads: a heap that one of those had is used again. Without glibc nothing
     changes.
     """
