@@ -43,12 +43,12 @@ from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
 SIDES = ("read", "build")
 KEYS = (SERIAL, TIMESTAMP, FAILURE)
 AGAIN = 9
-# A command shares its heap before it loads anything; plain pyarrow has no such thing.
+# As a command does before it loads anything; plain pyarrow has no such thing.
 _AS_A_COMMAND = """
 import runpy, sys
-from forewarn.pipelines.runtime.heap import share_heap
+from forewarn.pipelines.runtime.heap import keep_memory
 
-share_heap()
+keep_memory()
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

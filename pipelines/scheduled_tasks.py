@@ -19,7 +19,7 @@ from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.ingest.complete_days import complete_days, missing_days
 from forewarn.pipelines.prediction_job import open_job
-from forewarn.pipelines.runtime.heap import share_heap
+from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Site:
         SettingsError
             If it cannot be used.
         """
-        share_heap()  # a task is a process of its own
+        keep_memory()  # a task is a process of its own
         path = Path(config).resolve()
         settings = load_settings(path)
         store = settings.registry.store

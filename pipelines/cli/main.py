@@ -17,12 +17,11 @@ from importlib.metadata import version
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import Commands, Parser
-from forewarn.pipelines.runtime.heap import share_heap
+from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.terminal import complain
 
 __all__ = ["main"]
 
-_OBJECTS = 10_000  # that are made before garbage is looked for among them
 _LONGEST = 500  # characters of what is wrong
 # Command -> the module beside this one and its function that adds the command.
 _ADDED_BY = {
@@ -89,11 +88,8 @@ def _add_completion(commands: Commands, parser: Parser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code, after one line where the input is wrong."""
-    # Most of what a command makes stays. Looking for garbage among it at every 700th object is a
-    # sixth of the start, and to look among all of it on the way out took half a second.
-    gc.set_threshold(_OBJECTS)
-    share_heap()
-    atexit.register(gc.freeze)
+    keep_memory()
+    atexit.register(gc.freeze)  # to look for garbage on the way out took half a second
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, secrets and all
     # A home that cannot be written to costs it its cache of fonts, and nobody a result.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)

@@ -1,14 +1,25 @@
-"""The heap of the C library: one for all threads, which keeps what the next array needs."""
+"""Memory of a process that does one thing and ends: what it makes, it mostly keeps."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 
-__all__ = ["share_heap"]
+__all__ = ["keep_memory", "share_heap"]
 
 # Options of glibc (mallopt(3)).
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 _TRIMMED_ABOVE = 256 * 2**20
+_OBJECTS = 10_000  # that are made before garbage is looked for among them
+
+
+def keep_memory() -> None:
+    """Do what a command, or a task of a DAG, does before anything else.
+
+    Looking for garbage at every 700th object is a sixth of the start of a command.
+    """
+    gc.set_threshold(_OBJECTS)
+    share_heap()
 
 
 def share_heap() -> None:
