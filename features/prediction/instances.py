@@ -117,13 +117,18 @@ def _put_by_gpu(
     free: npt.NDArray[np.int64],
     whole: tuple[npt.NDArray[Any], ...],
 ) -> None:
-    """Put each instance where the next one of its GPU has its room."""
-    gpu = part[1]
-    for i in range(len(gpu)):
-        target = free[gpu[i]]
-        free[gpu[i]] += 1
-        whole[0][target], whole[1][target] = part[0][i], gpu[i]
-        whole[2][target], whole[3][target] = part[2][i], part[3][i]
+    """Put the instances of each GPU, which lie together, where it has its room."""
+    row, gpu, end, label = part
+    first = 0
+    while first < len(gpu):
+        last = first + 1
+        while last < len(gpu) and gpu[last] == gpu[first]:
+            last += 1
+        room = slice(free[gpu[first]], free[gpu[first]] + last - first)
+        free[gpu[first]] = room.stop
+        whole[0][room], whole[1][room] = row[first:last], gpu[first:last]
+        whole[2][room], whole[3][room] = end[first:last], label[first:last]
+        first = last
 
 
 def label(
