@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -18,12 +20,13 @@ from forewarn.features.records.file_check import (
     check_values,
     missing_column,
 )
+from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.keys_builder import KeysBuilder
 from forewarn.features.records.number_columns import days_of
 from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.run_keys import FileRuns, RunCleaning
+from forewarn.features.records.run_keys import FileRuns, RunCleaning, Within
 from forewarn.features.records.seldom_changing import SeldomChanging
-from forewarn.features.records.slices import FINEST
+from forewarn.features.records.slices import FINEST, serials_within
 from forewarn.features.records.table import (
     FAILURE,
     MACHINE,
@@ -101,22 +104,41 @@ def assemble(
     RecordsError
         If a file breaks the contract, or no record is left (`NoRecordsError`).
     """
-    keys = _in_runs(sources, query, spacings) or _in_rows(sources, query, spacings)
-    return _records(sources, query, keys)
+    files = [_File(source, source.runs()) for source in sources]
+    keys = _in_runs(files, query, spacings) or _in_rows(sources, query, spacings)
+    return _records(files, query, keys)
+
+
+class _File(NamedTuple):
+    """A file, and its runs if they are known."""
+
+    source: RecordSource
+    runs: KeyRuns | None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the times of its rows are known from the runs."""
+        return self.runs is not None and self.runs.step is not None
+
+    def has_runs_of(self, name: str) -> bool:
+        """Tell whether a column of texts or dates is known from the runs."""
+        return self.runs is not None and name in self.runs.texts
 
 
 def _in_runs(
-    sources: Sequence[RecordSource], query: RecordsQuery, spacings: Spacings | None
+    files: Sequence[_File], query: RecordsQuery, spacings: Spacings | None
 ) -> RunCleaning | None:
     """Bring the keys of files into line that are known as runs; None where rows are wanted."""
-    sizes = [source.n_rows for source in sources]
-    unknown = [size for source, size in zip(sources, sizes, strict=True) if not _has_runs(source)]
+    sizes = [file.source.n_rows for file in files]
+    unknown = [size for file, size in zip(files, sizes, strict=True) if not file.is_even]
     if _MOST_UNKNOWN * sum(unknown) > sum(sizes):
         return None
-    files = list(in_turn(partial(_runs_of, query), sources))
+    runs_of = partial(_runs_of, query, serials_within(*query.slices))
+    # What is in memory takes less time than to hand it to a thread.
+    runs = list(in_turn(runs_of, files) if unknown else map(runs_of, files))
     pa.default_memory_pool().release_unused()  # it keeps what many threads have held
     with _naming(query.name):
-        return RunCleaning.of(files, sizes, query.interval, spacings)
+        return RunCleaning.of(runs, sizes, query.interval, spacings)
 
 
 def _in_rows(
@@ -133,18 +155,12 @@ def _in_rows(
     return keys
 
 
-def _has_runs(source: RecordSource) -> bool:
-    runs = source.runs()
-    return runs is not None and runs.step is not None
-
-
-def _runs_of(query: RecordsQuery, source: RecordSource) -> FileRuns:
+def _runs_of(query: RecordsQuery, within: Within, file: _File) -> FileRuns:
     """Return the runs of a file, found among its rows where they are not known."""
-    known = source.runs()
     runs = None
-    if known is not None:
-        runs = FileRuns.of(known, query.start, query.end, query.slices)
-    return runs or FileRuns.of_rows(_read_keys(query, source))
+    if file.runs is not None:
+        runs = FileRuns.of(file.runs, query.start, query.end, within)
+    return runs or FileRuns.of_rows(_read_keys(query, file.source))
 
 
 @contextmanager
@@ -182,30 +198,37 @@ def read_past(files: Sequence[RecordSource], moment: int | None) -> PastStates:
 
 
 def _records(
-    sources: Sequence[RecordSource], query: RecordsQuery, keys: KeysBuilder | RunCleaning
+    files: Sequence[_File], query: RecordsQuery, keys: KeysBuilder | RunCleaning
 ) -> Records:
     """Read texts and dates, and leave the numbers to be read when they are asked for."""
+    sources = [file.source for file in files]
     kinds, names = query.kinds, query.texts_in(sources)
     in_threads(partial(check_numbers, query), sources)
     texts = SeldomChanging(keys.as_read, keys.keep, names, kinds.date)
     # One column after another: the texts of a whole file take more memory than those of a GPU's
     # whole life.
-    for name in (*names, *kinds.date):
-        for number, values in enumerate(in_turn(partial(_read_text, query, name), sources)):
-            texts.put(name, keys.rows_of(number), *values)
+    pairs = list(product((*names, *kinds.date), range(len(files))))
+
+    def read(column: tuple[str, int]) -> tuple[Values, IntArray | None]:
+        return _read_text(query, column[0], files[column[1]])
+
+    known = all(files[number].has_runs_of(name) for name, number in pairs)
+    columns = map(read, pairs) if known else in_turn(read, pairs)
+    for (name, number), values in zip(pairs, columns, strict=True):
+        texts.put(name, keys.rows_of(number), *values)
     pa.default_memory_pool().release_unused()
     nulls = dict(texts.nulls)
-    columns = ColumnFiles(sources, kinds, keys.as_read, nulls)
+    numbers = ColumnFiles(sources, kinds, keys.as_read, nulls)
     return Records(
         interval=query.interval,
         serials=keys.serials,
         line=keys.line,
-        columns=columns,
+        columns=numbers,
         dates=texts.dates(),
         texts=texts.texts(),
         counters=kinds.counter,
         events=kinds.code,
-        seen=replace(keys.seen, nulls=NullCounts(columns, (*columns.names, *kinds.date), nulls)),
+        seen=replace(keys.seen, nulls=NullCounts(numbers, (*numbers.names, *kinds.date), nulls)),
     )
 
 
@@ -244,9 +267,7 @@ def check_numbers(query: RecordsQuery, source: RecordSource) -> None:
             check_values(columns, file=source.name, kinds=FeatureKinds(float=doubtful))
 
 
-def _read_text(
-    query: RecordsQuery, name: str, source: RecordSource
-) -> tuple[Values, IntArray | None]:
+def _read_text(query: RecordsQuery, name: str, file: _File) -> tuple[Values, IntArray | None]:
     """Read a column of texts or dates of a file, and of how many rows each value is.
 
     None stands for one row each.
@@ -254,8 +275,8 @@ def _read_text(
     kinds, optional = query.kinds.among({name}), query.optional
     kinds = FeatureKinds(categorical=kinds.categorical, date=kinds.date)
     optional = tuple(text for text in optional if text == name)
-    runs = source.runs()
-    if runs is not None and name in runs.texts:
+    source, runs = file
+    if runs is not None and file.has_runs_of(name):
         if name not in kinds.date:
             return Values({}, {}, {}, {name: runs.text(name)}), runs.n_rows
         with suppress(pa.ArrowInvalid):

@@ -220,7 +220,12 @@ def put_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) ->
 
 
 def check_keys(
-    table: Columns, *, file: str, start: int | None = None, end: int | None = None
+    table: Columns,
+    *,
+    file: str,
+    start: int | None = None,
+    end: int | None = None,
+    serial: Column | None = None,
 ) -> Keys:
     """Check and convert the serial, the timestamp and, where there is one, `failure`.
 
@@ -232,6 +237,8 @@ def check_keys(
         For messages.
     start, end : int, optional
         Only rows of [start, end), nanoseconds since 1970 UTC.
+    serial : Column, optional
+        Where it has been converted already.
 
     Raises
     ------
@@ -239,7 +246,7 @@ def check_keys(
         If a column is missing or cannot be converted.
     """
     times, naive = _convert(table, TIMESTAMP, nanoseconds_and_naivety, "a timestamp", file)
-    serial = _convert(table, SERIAL, name_of, "text", file)
+    serial = serial or _convert(table, SERIAL, name_of, "text", file)
     failed, odd = np.zeros(len(table), dtype=bool), np.zeros(0, dtype=np.int64)
     if FAILURE in table.column_names:
         states = _convert(table, FAILURE, numbers_of_column, "0 or 1", file)

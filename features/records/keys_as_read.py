@@ -12,7 +12,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.line import Line
 from forewarn.features.records.number_runs import KeySegments
 
-__all__ = ["KeysAsRead", "RowKeys", "RunKeys", "keys_of_line"]
+__all__ = ["KeysAsRead", "RowKeys", "RunKeys"]
 
 IntArray = npt.NDArray[np.int64]
 CodeArray = npt.NDArray[np.int32]
@@ -49,7 +49,7 @@ class RowKeys:
 
     def missing_left_out(self, values: npt.NDArray[np.floating], rows: slice) -> int:
         """Count the values of some rows that are missing where the row is no record."""
-        return _missing_left_out(values, self.counted[rows])
+        return int(np.count_nonzero(np.isnan(values[np.flatnonzero(~self.counted[rows])])))
 
     def segments(self) -> KeySegments:
         """Return the stretches of rows of one GPU."""
@@ -134,42 +134,6 @@ class RunKeys:
 
 
 KeysAsRead = RowKeys | RunKeys
-
-
-def keys_of_line(line: Line, n_rows: int, order: IntArray | None, n_gpus: int) -> KeysAsRead:
-    """Return what the keys say of each row of files that have so many, from a line of them.
-
-    Parameters
-    ----------
-    line : Line
-    n_rows : int
-    order : ndarray or None
-        As of `RowKeys`.
-    n_gpus : int
-    """
-    if order is None and not len(line.rows):
-        return RunKeys.of(line, n_rows, n_gpus)
-    gpu = np.full(n_rows, -1, dtype=np.int32)
-    as_read = line.order_of_each()
-    _number_rows(line, as_read if order is None else order[as_read], gpu)
-    return RowKeys(gpu, gpu >= 0, order, n_gpus)
-
-
-@compiled
-def _number_rows(line: Line, as_read: npt.NDArray[np.integer], gpu: CodeArray) -> None:
-    """Note the GPU of each record where it was read."""
-    for run in range(len(line.gpu)):
-        for row in range(line.start[run], line.start[run + 1]):
-            gpu[as_read[row]] = line.gpu[run]
-
-
-@compiled
-def _missing_left_out(values: npt.NDArray[np.floating], counted: BoolArray) -> int:
-    """Count the values that are missing in rows that do not count."""
-    missing = 0
-    for row in range(len(values)):
-        missing += np.isnan(values[row]) & (not counted[row])
-    return missing
 
 
 @compiled

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +14,14 @@ from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.keys_as_read import RunKeys
 from forewarn.features.records.line import Line
 from forewarn.features.records.row_cleaning import Spacing, Spacings
-from forewarn.features.records.slices import FINEST, slice_of
 from forewarn.features.records.table import CheckReport, NoRecordsError
 
-__all__ = ["FileRuns", "RunCleaning"]
+__all__ = ["FileRuns", "RunCleaning", "Within"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+CodeArray = npt.NDArray[np.int32]
+Within = Callable[[tuple[str, ...]], BoolArray]
 _WHOLE = -(2**63), 2**63 - 1
 
 
@@ -44,7 +44,7 @@ class FileRuns(NamedTuple):
     naive_time : bool
     """
 
-    code: npt.NDArray[np.int32]
+    code: CodeArray
     texts: tuple[str, ...]
     time: IntArray
     step: IntArray
@@ -57,7 +57,7 @@ class FileRuns(NamedTuple):
 
     @classmethod
     def of(
-        cls, runs: KeyRuns, start: int | None, end: int | None, slices: tuple[int, int]
+        cls, runs: KeyRuns, start: int | None, end: int | None, within: Within
     ) -> FileRuns | None:
         """Cut the runs of a file at limits of time; None where times are uneven.
 
@@ -66,19 +66,15 @@ class FileRuns(NamedTuple):
         runs : KeyRuns
         start, end : int or None
             Only rows of [start, end).
-        slices : tuple of (int, int)
-            Only GPUs of the finest slices [first, last).
+        within : callable
+            Tells of each of several serials whether its rows are asked for.
         """
         if runs.step is None:
             return None
         first, n, step = runs.first, runs.n_rows, np.maximum(runs.step, 1)
         limits = _WHOLE[0] if start is None else start, _WHOLE[1] if end is None else end
         low, high = (_first_from(first.time, step, n, limit) for limit in limits)
-        stays = high > low
-        if slices != (0, FINEST):
-            number = _slices_of(first.serial.texts)[first.serial.codes]
-            stays &= (number >= slices[0]) & (number < slices[1])
-        some = np.flatnonzero(stays)
+        some = np.flatnonzero((high > low) & within(first.serial.texts)[first.serial.codes])
         low, n_rows = low[some], (high - low)[some]
         return cls(
             code=first.serial.codes[some],
@@ -112,29 +108,12 @@ class FileRuns(NamedTuple):
             naive_time=keys.naive_time,
         )
 
-    def codes(self) -> IntArray:
-        """Return the codes that occur."""
-        occurs = np.zeros(len(self.texts), dtype=bool)
-        occurs[self.code] = True
-        return np.flatnonzero(occurs)
-
-    def gpu(self, position: Mapping[str, int]) -> npt.NDArray[np.int32]:
-        """Return the position of the serial of each run."""
-        codes, number = self.codes(), np.empty(len(self.texts), dtype=np.int32)
-        number[codes] = [position[self.texts[code]] for code in codes.tolist()]
-        return np.asarray(number[self.code])
-
 
 def _first_from(time: IntArray, step: IntArray, n_rows: IntArray, moment: int) -> IntArray:
     """Return the number of the first row of each run at or after a moment."""
     if moment in _WHOLE:
         return np.zeros_like(n_rows) if moment < 0 else n_rows
     return np.asarray(np.clip(-((time - moment) // step), 0, n_rows))
-
-
-@lru_cache(128)  # a file is asked for each slice of the fleet
-def _slices_of(texts: tuple[str, ...]) -> npt.NDArray[np.uint8]:
-    return slice_of(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +176,9 @@ class RunCleaning:
         NoRecordsError
             If there is no row.
         """
-        serials, starts = _serials(files), np.append(0, np.cumsum(sizes, dtype=np.int64))
-        runs = _Runs.of(files, serials, starts).apart_if_wide(interval)
+        serials, gpus = _numbered(files)
+        starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        runs = _Runs.of(files, gpus, starts).apart_if_wide(interval)
         apart = runs.apart()
         if not runs.are_plain(apart, interval):
             return None
@@ -221,19 +201,30 @@ class RunCleaning:
         return cls(serials, line, RunKeys.of(line, int(starts[-1]), len(serials)), seen, starts)
 
 
-def _serials(files: Iterable[FileRuns]) -> tuple[str, ...]:
-    occurring: set[str] = set()
+def _numbered(files: Sequence[FileRuns]) -> tuple[tuple[str, ...], list[CodeArray]]:
+    """Return the serials that occur, sorted, and the position among them of those of each file.
+
+    Files may have one and the same texts: these are looked through once.
+    """
+    occurs: dict[int, tuple[tuple[str, ...], BoolArray]] = {}
     for file in files:
-        occurring.update(map(file.texts.__getitem__, file.codes().tolist()))
-    if not occurring:
+        new = file.texts, np.zeros(len(file.texts), dtype=bool)
+        occurs.setdefault(id(file.texts), new)[1][file.code] = True
+    codes = {key: np.flatnonzero(some).tolist() for key, (_, some) in occurs.items()}
+    serials = sorted({occurs[key][0][code] for key in codes for code in codes[key]})
+    if not serials:
         raise NoRecordsError("there is no row with a serial and a timestamp.")
-    return tuple(sorted(occurring))
+    position, numbers = {serial: number for number, serial in enumerate(serials)}, {}
+    for key, (texts, _) in occurs.items():
+        numbers[key] = np.empty(len(texts), dtype=np.int32)
+        numbers[key][codes[key]] = [position[texts[code]] for code in codes[key]]
+    return tuple(serials), [numbers[id(file.texts)][file.code] for file in files]
 
 
 class _Runs(NamedTuple):
     """Runs of rows of all files by GPU, and of each GPU as they were read."""
 
-    gpu: npt.NDArray[np.int32]
+    gpu: CodeArray
     time: IntArray
     step: IntArray
     order: IntArray
@@ -242,10 +233,9 @@ class _Runs(NamedTuple):
     n_rows: IntArray
 
     @classmethod
-    def of(cls, files: Sequence[FileRuns], serials: Sequence[str], starts: IntArray) -> _Runs:
-        position = {serial: number for number, serial in enumerate(serials)}
+    def of(cls, files: Sequence[FileRuns], gpus: Sequence[CodeArray], starts: IntArray) -> _Runs:
         rows = [file.row + start for file, start in zip(files, starts, strict=False)]
-        gpu = np.concatenate([file.gpu(position) for file in files])
+        gpu = np.concatenate(gpus)
         order = np.argsort(gpu, kind="stable")
         time, step, n_rows, failed = (
             np.concatenate([getattr(file, name) for file in files])[order]

@@ -113,7 +113,8 @@ class SeldomChanging:
     def _numbered(self, name: str, column: Column, keep: BoolArray) -> CodeArray:
         """Return the codes of a file as the numbers that the texts have got in all files."""
         numbers = self._texts[name]
-        if name not in self._number or self._number[name][0] != column.texts:
+        before = self._number.get(name, (None,))[0]
+        if before is None or (before is not column.texts and before != column.texts):
             self._number[name] = column.texts, numbers_of(column.texts, numbers)
         number = self._number[name][1]  # most files have the same texts
         new = np.flatnonzero(occurring(column, keep) & (number[:-1] < 0))

@@ -18,6 +18,7 @@ from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
+from forewarn.features.threads import in_threads
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import (
     NUMBERS,
@@ -40,7 +41,7 @@ from forewarn.pipelines.storage.replaced_files import (
     ReplacedFileError,
     read_until_still,
 )
-from forewarn.pipelines.storage.runs_table import RunsTable
+from forewarn.pipelines.storage.runs_table import RunsTable, StoredRuns
 
 __all__ = [
     "ParquetSource",
@@ -48,6 +49,7 @@ __all__ = [
     "open_parquet",
     "read_columns",
     "read_parquet",
+    "read_runs",
     "work_on_columns",
 ]
 
@@ -250,20 +252,24 @@ class ParquetSource:
         They are read once and kept; without texts they are read anew each time.
         """
         if with_texts and self._runs is None:
-            self._runs = (self._read_runs(with_texts=True),)
-        table = self._read_runs(with_texts=False) if self._runs is None else self._runs[0]
+            read_runs([self])
+        if self._runs is None:
+            stored = self._stored_runs(with_texts=False)
+            table = None if stored is None else RunsTable.of_files([stored])[0]
+        else:
+            table = self._runs[0]
         return None if table is None else table.part(row_groups)
 
     def forget_runs(self) -> None:
         """Let go of the runs that were kept."""
         self._runs = None
 
-    def _read_runs(self, *, with_texts: bool) -> RunsTable | None:
+    def _stored_runs(self, *, with_texts: bool = True) -> StoredRuns | None:
         path = self.beside(RUNS)
 
-        def read(file: pq.ParquetFile) -> RunsTable | None:
+        def read(file: pq.ParquetFile) -> StoredRuns | None:
             rows = rows_of_each_group(self.metadata)
-            return RunsTable.of(file, str(path), rows, with_texts=with_texts)
+            return StoredRuns.of(file, str(path), rows, with_texts=with_texts)
 
         return _work_if_there(path, read)
 
@@ -333,6 +339,14 @@ class ParquetSource:
         """Open the columns, of some row groups or of all; as `opened`."""
         with self.opened() as file:
             yield FileColumns(self.path, file, self.schema, row_groups, self._lock)
+
+
+def read_runs(sources: Sequence[ParquetSource]) -> None:
+    """Read the runs of all files that have any, with the same numbers for texts (`runs`)."""
+    stored = in_threads(ParquetSource._stored_runs, sources)
+    tables = iter(RunsTable.of_files([runs for runs in stored if runs is not None]))
+    for source, runs in zip(sources, stored, strict=True):
+        source._runs = (None if runs is None else next(tables),)
 
 
 def _work_if_there(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Self
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +21,9 @@ from forewarn.features.records.table import (
     IntArray,
     RecordsError,
 )
-from forewarn.features.records.text_columns import array_of, text_of
+from forewarn.features.records.text_columns import array_of, texts_in_common
 
-__all__ = ["FEWEST_PER_RUN", "ROWS", "STEP", "RunsTable", "other_runs", "runs_table"]
+__all__ = ["FEWEST_PER_RUN", "ROWS", "STEP", "RunsTable", "StoredRuns", "other_runs", "runs_table"]
 
 FEWEST_PER_RUN = 8
 """Rows on average: else reading runs spares nothing."""
@@ -67,19 +66,24 @@ def _table(runs: KeyRuns) -> pa.Table:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunsTable:
-    """All runs of a file.
+class StoredRuns(NamedTuple):
+    """The runs of a file as they are read.
 
     Attributes
     ----------
-    runs : KeyRuns
+    name : str
+        Of the file that they lie in, for messages.
+    table : pyarrow.Table
     begin : list of int
         The first run of each row group, and last their number.
+    rows_of_groups : sequence of int
+        How many rows each row group has.
     """
 
-    runs: KeyRuns
+    name: str
+    table: pa.Table
     begin: list[int]
+    rows_of_groups: Sequence[int]
 
     @classmethod
     def of(
@@ -100,9 +104,65 @@ class RunsTable:
         table = file.read() if with_texts else file.read([*_KEYS])
         try:
             begin = json.loads((table.schema.metadata or {})[_GROUPS.encode()])
-            if begin == [0]:
-                return None
-            runs = _runs_of(table, name)
+        except (KeyError, ValueError):
+            raise other_runs(name) from None
+        stored = cls(name, table, begin, rows_of_groups)
+        if begin == [0]:
+            return None
+        if not all(_is_numbered(table, text) for text in stored.texts):
+            raise other_runs(name)
+        return stored
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns of texts, the serial first."""
+        return [SERIAL, *(name for name in self.table.column_names if name not in _KEYS)]
+
+
+def _is_numbered(table: pa.Table, name: str) -> bool:
+    """Tell whether a column has texts as a dictionary, none of which is null."""
+    kind = table.schema.field(name).type if name in table.column_names else pa.null()
+    if not pa.types.is_dictionary(kind) or kind.value_type != pa.string():
+        return False
+    return not any(part.dictionary.null_count for part in table[name].chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsTable:
+    """All runs of a file.
+
+    Attributes
+    ----------
+    runs : KeyRuns
+    begin : list of int
+        The first run of each row group, and last their number.
+    """
+
+    runs: KeyRuns
+    begin: list[int]
+
+    @classmethod
+    def of_files(cls, stored: Sequence[StoredRuns]) -> list[Self]:
+        """Make the runs of several files of what was read, with the same texts for all of them.
+
+        Raises
+        ------
+        RecordsError
+            If runs are of other rows than those of the records beside them.
+        """
+        texts: list[dict[str, Column]] = [{} for _ in stored]
+        for name in dict.fromkeys(name for file in stored for name in file.texts):
+            having = [number for number, file in enumerate(stored) if name in file.texts]
+            columns = texts_in_common([stored[number].table[name] for number in having])
+            for number, column in zip(having, columns, strict=True):
+                texts[number][name] = column
+        return [cls._of(*file) for file in zip(stored, texts, strict=True)]
+
+    @classmethod
+    def _of(cls, stored: StoredRuns, texts: dict[str, Column]) -> Self:
+        name, table, begin, rows_of_groups = stored
+        try:
+            runs = _runs_of(table, name, texts)
             if _whole(runs, begin, rows_of_groups):
                 return cls(runs, begin)
         except (KeyError, IndexError, TypeError, ValueError):
@@ -117,23 +177,11 @@ class RunsTable:
         return self.runs.part(self.begin[first], self.begin[last])
 
 
-def _runs_of(table: pa.Table, name: str) -> KeyRuns:
-    keys = check_keys(table, file=name)
+def _runs_of(table: pa.Table, name: str, texts: dict[str, Column]) -> KeyRuns:
+    keys = check_keys(table, file=name, serial=texts.pop(SERIAL))
     rows = table[ROWS].to_numpy().astype(np.int64)
     step = None if table[STEP].null_count else table[STEP].to_numpy()
-    texts = {n: _shared(text_of(table[n])) for n in table.column_names if n not in _KEYS}
-    keys = replace(keys, serial=_shared(keys.serial))
     return KeyRuns(keys, rows, step, texts)
-
-
-def _shared(column: Column) -> Column:
-    return Column(column.codes, _same(column.texts))
-
-
-@lru_cache(32)
-def _same(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the texts of a file before, where those are the same: as those of most dates are."""
-    return texts
 
 
 def _whole(runs: KeyRuns, begin: Sequence[int], rows_of_groups: Sequence[int]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, cast
@@ -16,7 +17,7 @@ from forewarn.features.records.column_files import ColumnFiles, NullCounts
 from forewarn.features.records.earlier_states import PastStates
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.hours import Hours
-from forewarn.features.records.keys_as_read import keys_of_line
+from forewarn.features.records.keys_as_read import KeysAsRead
 from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.row_cleaning import Spacings
@@ -28,7 +29,7 @@ from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
 from forewarn.features.threads import in_threads, in_turn
 from forewarn.pipelines.runtime.one_ahead import one_ahead
 from forewarn.pipelines.storage.file_slice import FileSlice
-from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.parquet_files import ParquetSource, read_runs
 
 __all__ = ["StoredFleet"]
 
@@ -47,8 +48,8 @@ class _Slice(NamedTuple):
         Of its GPUs, sorted.
     line : Line
         Of all records that were read, those before `StoredFleet.since` too.
-    order : ndarray or None
-        As of `RowKeys`.
+    keys : KeysAsRead
+        Of all rows of the files.
     seen : CheckReport
     failures, episodes : Failures
         As they were known, and as a timeline has them.
@@ -64,7 +65,7 @@ class _Slice(NamedTuple):
     slices: tuple[int, int]
     serials: tuple[str, ...]
     line: Line
-    order: npt.NDArray[np.int64] | None
+    keys: KeysAsRead
     seen: CheckReport
     failures: Failures
     episodes: Failures
@@ -141,9 +142,8 @@ class StoredFleet:
         RecordsError
             If a file breaks the contract, or no record is left.
         """
-        spacings, past = Spacings(), read_past(older, query.start)
-        in_threads(ParquetSource.runs, sources)  # slices at a time would read them at a time
         keys = replace(query, kinds=replace(query.kinds.among(()), **_texts_of(query)))
+        spacings = Spacings()
 
         def read(slices: tuple[int, int]) -> _Slice | NoRecordsError:
             part = replace(keys, slices=slices)
@@ -152,7 +152,10 @@ class StoredFleet:
             except NoRecordsError as error:
                 return error
 
-        read_or_empty = list(in_turn(read, slice_ranges(n_slices), _SLICES_AT_ONCE))
+        with ThreadPoolExecutor(1) as beside:
+            past = beside.submit(read_past, older, query.start).result
+            read_runs(sources)
+            read_or_empty = list(in_turn(read, slice_ranges(n_slices), _SLICES_AT_ONCE))
         parts = [part for part in read_or_empty if isinstance(part, _Slice)]
         if not parts and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
@@ -203,10 +206,8 @@ class StoredFleet:
     def _records(self, part: _Slice) -> Records:
         """Return the records of a slice with its columns of numbers."""
         files = [FileSlice.of(source, part.slices) for source in self.sources]
-        kinds, n_rows = self.query.kinds.numbers, sum(file.n_rows for file in files)
-        keys = keys_of_line(part.line, n_rows, part.order, len(part.serials))
-        nulls: dict[str, int] = {}
-        columns = ColumnFiles(files, kinds, keys, nulls, once=True)
+        kinds, nulls = self.query.kinds.numbers, dict[str, int]()
+        columns = ColumnFiles(files, kinds, part.keys, nulls, once=True)
         return Records(
             self.query.interval,
             part.serials,
@@ -226,7 +227,7 @@ def _texts_of(query: RecordsQuery) -> dict[str, tuple[str, ...]]:
 def _read_slice(
     sources: Sequence[ParquetSource],
     query: RecordsQuery,
-    past: PastStates,
+    past: Callable[[], PastStates],
     spacings: Spacings,
     known: Known,
     look: Look,
@@ -236,15 +237,15 @@ def _read_slice(
     files = [FileSlice.of(source, query.slices) for source in sources]
     records = assemble(files, query, spacings)
     line, seen = records.line, replace(records.seen, nulls={})
-    order = cast(ColumnFiles, records.columns).keys.order
-    states = past.of_gpus(records.serials)
+    keys = cast(ColumnFiles, records.columns).keys
+    states = past().of_gpus(records.serials)
     records, failures = known(_begun(records, since), Failures.of_records(records, states))
     timeline = lay_out(records, failures)
     return _Slice(
         query.slices,
         records.serials,
         line,
-        order,
+        keys,
         seen,
         failures,
         timeline.failures,

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from forewarn.features.records.cells import BlockCells, CellShape, PlacedRows, RowCells
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
-from forewarn.features.records.keys_as_read import RowKeys, RunKeys, keys_of_line
+from forewarn.features.records.keys_as_read import RunKeys
 from forewarn.features.records.line import Line
 from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import lay_out
@@ -220,8 +220,8 @@ def test_keys_as_read_are_those_of_the_line(rows: Rows, more: int, part: tuple[i
     n_rows = int(rows.order.max(initial=-1)) + 1 + more
     gpu = np.full(n_rows, -1)
     gpu[rows.order] = rows.gpu
-    keys = keys_of_line(rows.line, n_rows, None, N_GPUS)
-    assert isinstance(keys, RowKeys if len(rows.line.rows) else RunKeys)
+    assume(not len(rows.line.rows))
+    keys = RunKeys.of(rows.line, n_rows, N_GPUS)
     some = slice(min(part), max(part))
     some = slice(min(some.start, n_rows), min(some.stop, n_rows))
     for asked in (slice(0, n_rows), some):

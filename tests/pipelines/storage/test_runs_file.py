@@ -18,7 +18,7 @@ from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.storage import date_merge
 from forewarn.pipelines.storage.compacted_form import COMPACTED, is_runs_name
 from forewarn.pipelines.storage.compaction import compact_date
-from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.parquet_files import ParquetSource, read_runs
 from forewarn.pipelines.storage.record_store import RecordStore
 
 FIRST = dt.date(2025, 1, 1)
@@ -242,7 +242,32 @@ def test_runs_of_another_file_of_that_name_are_not_read(tmp_path: Path) -> None:
     assert len(known(tmp_path)[0].serials) == 1
 
 
-@pytest.mark.parametrize("change", ["cut", "rows", "groups"])
+def test_files_that_are_read_together_have_the_same_texts(tmp_path: Path) -> None:
+    serials = [SERIALS[:7], SERIALS[5:]]
+    dates = [FIRST, FIRST + dt.timedelta(days=1)]
+    for date, some in zip(dates, serials, strict=True):
+        kind = "a" if date == FIRST else "b"
+        rows = [row(s, (date - FIRST).days * 24 + h, kind=kind) for h in range(24) for s in some]
+        write(tmp_path, "00.parquet", rows, date)
+        compact_date(tmp_path, date)
+    together = [ParquetSource(tmp_path / f"date={date}" / COMPACTED) for date in dates]
+    read_runs(together)
+    each = [source.runs() for source in together]
+    alone = [ParquetSource(source.path).runs() for source in together]
+    assert each[0] is not None
+    assert each[0].first.serial.texts == tuple(sorted(SERIALS))
+    for runs, own in zip(each, alone, strict=True):
+        assert runs is not None
+        assert own is not None
+        assert runs.first.serial.texts is each[0].first.serial.texts
+        assert runs.first.time.tolist() == own.first.time.tolist()
+        columns = [(runs.first.serial, own.first.serial), (runs.texts["kind"], own.texts["kind"])]
+        for ours, theirs in columns:
+            texts = [[c.texts[code] for code in c.codes.tolist()] for c in (ours, theirs)]
+            assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("change", ["cut", "rows", "groups", "texts"])
 def test_runs_that_are_broken_are_said_in_a_line(tmp_path: Path, change: str) -> None:
     (path,) = runs_in(steady(tmp_path))
     table = pq.read_table(path)
@@ -252,6 +277,9 @@ def test_runs_that_are_broken_are_said_in_a_line(tmp_path: Path, change: str) ->
         rows = table["forewarn.rows"].to_numpy().copy()
         rows[:2] = [60, -12]
         pq.write_table(table.set_column(3, "forewarn.rows", pa.array(rows)), path)
+    elif change == "texts":
+        kind = table["kind"].cast(pa.string())
+        pq.write_table(table.set_column(table.column_names.index("kind"), "kind", kind), path)
     else:
         pq.write_table(table.replace_schema_metadata({"forewarn.runs": "[0, 1, 12]"}), path)
     with pytest.raises(RecordsError, match=rf"{path.name}: [^\n]+$"):
