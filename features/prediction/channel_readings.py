@@ -46,6 +46,8 @@ class ChannelReadings:
         Hourly means of the columns that residuals are made of, slice by slice.
     codes : dict of tuple of int
         The codes that most GPUs have shown, where they were asked for.
+    peers : PeerDistances
+        Which all slices have entered.
     """
 
     names: tuple[str, ...]
@@ -53,12 +55,11 @@ class ChannelReadings:
     columns: list[tuple[str, FloatArray]]
     means: list[SliceMeans]
     codes: dict[str, tuple[int, ...]]
+    peers: PeerDistances
 
     def residual_columns(self, residuals: HourlyResiduals) -> Iterator[tuple[str, FloatArray]]:
         """Yield the columns of what sensors do not explain of each other."""
-        gathered, peers = _GatheredColumns(len(self.sequence)), PeerDistances(len(self.sequence))
-        for part in self.means:
-            peers.enter(part.rows, part.history)
+        gathered, peers = _GatheredColumns(len(self.sequence)), self.peers
 
         def of_pair(number: int) -> list[tuple[str, FloatArray]]:
             name = "|".join(residuals.pairs[number])
@@ -157,7 +158,7 @@ class ReadingsOfFleet:
         columns = [column for c in self._channels for column in self.columns.get(c.name, [])]
         codes = {name: most_shown(shown) for name, shown in self.codes.items()}
         sequence = np.moveaxis(self.windows, 0, -1)
-        return ChannelReadings(self.names, sequence, columns, self._means, codes)
+        return ChannelReadings(self.names, sequence, columns, self._means, codes, self.peers)
 
 
 class _SliceReader:

@@ -113,7 +113,8 @@ class InstanceHistory:
 
     def without_rows(self) -> InstanceHistory:
         """Return the same history without what each record takes, for residuals."""
-        return replace(self, grid=self.grid.without_rows(self.plan.kinds.categorical[:1]))
+        grid = self.grid.without_rows(self.plan.kinds.categorical[:1])
+        return replace(self, grid=replace(grid, row_count=grid.row_count[:0].copy()))
 
     def channels(self) -> list[Channel]:
         """Return every channel, in the order in which their columns come."""
@@ -190,11 +191,12 @@ class InstanceHistory:
         groups, group = self.groups[column]
         for i in np.flatnonzero(groups.home[self.spans.line] != group).tolist():
             for k in range(len(self.names)):
-                cells = np.s_[self.spans.line[i], slice(*self.spans.edges[::2, k, i])]
-                within = groups.group[cells] == group[i]
+                gpu, hours = self.spans.line[i], slice(*self.spans.edges[::2, k, i].tolist())
+                within = groups.within(gpu, hours, group[i])
                 # Only if it matters for this span: a later move must not change the rounding.
-                if (self.grid.row_count[cells][~within] > 0).any():
-                    yield k, i, sums.total[cells][within].sum(), sums.count[cells][within].sum()
+                if within is not None:
+                    total, count = (hourly[gpu, hours] for hourly in (sums.total, sums.count))
+                    yield k, i, total[within].sum(), count[within].sum()
 
 
 def mean_of(total: Hourly, count: Hourly) -> Hourly:

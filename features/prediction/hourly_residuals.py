@@ -12,13 +12,15 @@ import numpy.typing as npt
 from forewarn.features.prediction.history import InstanceHistory
 from forewarn.features.prediction.residuals import RESIDUAL_SAMPLE, ResidualFit
 from forewarn.features.records.hourly_sums import HourlyGrid
+from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.threads import in_threads
 
 __all__ = ["GpuTypes", "HourlyResiduals", "SliceMeans"]
 
 Hourly = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int32]
 Means = Mapping[str, npt.NDArray[np.floating]]
-_GPUS_AT_ONCE = 1024  # what is made on the way must not grow with the fleet
+_GPUS_AT_ONCE = 128  # what is made on the way must not grow with the fleet
 
 
 class SliceMeans(NamedTuple):
@@ -57,14 +59,36 @@ class GpuTypes:
     name: str | None
     texts: tuple[str, ...] = ()
 
-    def of_cells(self, grid: HourlyGrid) -> npt.NDArray[np.int32]:
-        """Return the number of the type of each cell's GPU, shape of the grid; -1 is unknown."""
+    def of_cells(self, grid: HourlyGrid, cell: npt.NDArray[np.int64]) -> Numbers:
+        """Return the number of the type of some cells that have rows; -1 is unknown."""
         if self.name is None:
-            return np.full(grid.shape, -1, dtype=np.int32)
+            return np.full(len(cell), -1, dtype=np.int32)
+        return self._numbers(grid)[grid.groups(self.name).at(cell)]
+
+    def of_gpus(self, grid: HourlyGrid) -> tuple[Numbers, npt.NDArray[np.int64], Numbers]:
+        """Return the number of the type of each GPU; -1 is unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_gpus,)
+            Of those that have had one type.
+        ndarray of shape (m,)
+            The GPUs that have had several.
+        ndarray of shape (m, n_hours)
+            Of their cells.
+        """
+        if self.name is None:
+            n_gpus, n_hours = grid.shape
+            none = np.zeros((0, n_hours), dtype=np.int32)
+            return np.full(n_gpus, -1, dtype=np.int32), np.zeros(0, dtype=np.int64), none
+        number, groups = self._numbers(grid), grid.groups(self.name)
+        of_cells = number[np.maximum(groups.group, -1)]
+        return number[groups.home], np.flatnonzero(groups.line >= 0), of_cells
+
+    def _numbers(self, grid: HourlyGrid) -> Numbers:
+        """Return the number of each text of the column, and last the -1 of none."""
         number_of_type = {text: i for i, text in enumerate(self.texts)}
-        texts = grid.records.texts[self.name].texts
-        number = np.array([*(number_of_type.get(text, -1) for text in texts), -1], dtype=np.int32)
-        return number[grid.group_of(self.name)]
+        return numbers_of(grid.records.texts[str(self.name)].texts, number_of_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +112,9 @@ class HourlyResiduals:
         cls, pairs: tuple[tuple[str, str], ...], types: GpuTypes, slices: Sequence[SliceMeans]
     ) -> Self:
         """Fit every pair to the hours of all slices, a sample of which is taken by GPU and hour."""
-        groups = [types.of_cells(part.history.grid) for part in slices] if pairs else []
 
         def fit(pair: tuple[str, str]) -> ResidualFit:
-            sampled = _sampled(pair, slices, groups)
-            return ResidualFit.fit(*sampled, len(types.texts))
+            return ResidualFit.fit(*_sampled(pair, slices, types), len(types.texts))
 
         return cls(pairs, types, tuple(in_threads(fit, pairs)))
 
@@ -112,18 +134,21 @@ class HourlyResiduals:
         ndarray of shape (n_gpus, n_hours)
             NaN where either sensor is missing.
         """
-        y, x = (means[name] for name in self.pairs[pair])
-        group, left = self.types.of_cells(grid), np.empty(grid.shape)
+        (y, x), fit = (means[name] for name in self.pairs[pair]), self.fits[pair]
+        kind, changed, kinds = self.types.of_gpus(grid)
+        left = np.empty(grid.shape)
         for first in range(0, len(left), _GPUS_AT_ONCE):
             gpus = slice(first, first + _GPUS_AT_ONCE)
-            left[gpus] = y[gpus] - self.fits[pair].expected(x[gpus], group[gpus])
+            group = np.broadcast_to(kind[gpus, None], x[gpus].shape)
+            left[gpus] = y[gpus] - fit.expected(x[gpus], group)
+        left[changed] = y[changed] - fit.expected(x[changed], kinds)
         return left
 
 
 def _sampled(
-    pair: tuple[str, str], slices: Sequence[SliceMeans], groups: Sequence[npt.NDArray[np.int32]]
-) -> tuple[Hourly, Hourly, npt.NDArray[np.int32]]:
-    """Return x, y and group of every so-manieth hour in which both sensors of a pair are known.
+    pair: tuple[str, str], slices: Sequence[SliceMeans], types: GpuTypes
+) -> tuple[Hourly, Hourly, Numbers]:
+    """Return x, y and type of every so-manieth hour in which both sensors of a pair are known.
 
     Hours are counted by GPU of the fleet: the sample is the same for any number of slices.
     """
@@ -134,13 +159,13 @@ def _sampled(
     before = np.cumsum(n_known) - n_known
     step = max(1, int(n_known.sum()) // RESIDUAL_SAMPLE)
     taken = []
-    for part, both, group in zip(slices, known, groups, strict=True):
+    for part, both in zip(slices, known, strict=True):
         cells, n_here = np.flatnonzero(both), n_known[part.gpu]
         skipped = before[part.gpu] - (np.cumsum(n_here) - n_here)
         rank = np.arange(len(cells)) + np.repeat(skipped, n_here)
-        chosen = rank % step == 0
-        y, x = (part.means[name].ravel()[cells[chosen]] for name in pair)
-        taken.append((rank[chosen], x, y, group.ravel()[cells[chosen]]))
+        rank, cells = rank[rank % step == 0], cells[rank % step == 0]
+        y, x = (part.means[name].ravel()[cells] for name in pair)
+        taken.append((rank, x, y, types.of_cells(part.history.grid, cells)))
     rank, x, y, group = (np.concatenate(values) for values in zip(*taken, strict=True))
     order = np.argsort(rank)
     return x[order], y[order], group[order]

@@ -97,5 +97,5 @@ def _grid(parts: Sequence[FleetSlice], whole: Timeline) -> HourlyGrid:
     for part, gpu in parts:
         row_count[gpu] = part.grid.row_count
     return replace(
-        grid, records=whole.records, shape=row_count.shape, row_count=row_count, _group_of={}
+        grid, records=whole.records, shape=row_count.shape, row_count=row_count, _groups={}
     )

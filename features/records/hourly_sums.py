@@ -124,7 +124,7 @@ class HourlyGrid:
     cells: RowCells | BlockCells
     first_row: IntArray
     row_count: CountArray
-    _group_of: dict[str, CountArray] = field(default_factory=dict)
+    _groups: dict[str, Groups] = field(default_factory=dict)
     _rooms: list[_Room] = field(default_factory=list, init=False)
 
     @classmethod
@@ -217,15 +217,6 @@ class HourlyGrid:
     def _blocks(self) -> BlockCells:
         return self.cells.blocks()
 
-    def group_of(self, name: str) -> CountArray:
-        """Return the number of the text that each cell's first row has, shape (n_gpus, n_hours).
-
-        -1 where it is null or there is no row.
-        """
-        if name not in self._group_of:
-            self._group_of[name] = self.records.texts[name].runs.on_grid(self.first_row)
-        return self._group_of[name]
-
     @cached_property
     def visit(self) -> IntArray:
         """The GPUs by slice and serial, the order in which those of a group are added up."""
@@ -233,16 +224,16 @@ class HourlyGrid:
 
     def groups(self, name: str) -> Groups:
         """Return the groups of GPUs with the same text, hour by hour."""
-        number = max(1, len(self.records.texts[name].texts))
-        group = self.group_of(name)
-        home = group.max(axis=1)
-        elsewhere = (self.row_count > 0) & (group != home[:, None])
-        return Groups(number, group, np.where(elsewhere.any(axis=1), -1, home), self.visit)
+        if name not in self._groups:
+            texts = self.records.texts[name]
+            number = max(1, len(texts.texts))
+            self._groups[name] = Groups.of(number, texts.runs, self.first_row, self.visit)
+        return self._groups[name]
 
     def without_rows(self, texts: Iterable[str]) -> HourlyGrid:
-        """Return the same hours without what each row takes; the texts of some columns stay."""
+        """Return the same hours without what each row takes; the groups of some columns stay."""
         for name in texts:
-            self.group_of(name)
+            self.groups(name)
         return replace(
             self,
             records=_without_rows(self.records),

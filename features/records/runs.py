@@ -42,10 +42,17 @@ class Runs:
         _look_up(runs, gpu.reshape(-1), row.reshape(-1), values.reshape(-1))
         return values
 
-    def on_grid(self, row: npt.NDArray[np.integer]) -> CodeArray:
-        """Return the values of rows as read, shape (n_gpus, n_hours); of row -1, -1."""
+    def of_one_value(self) -> CodeArray:
+        """Return the value that each GPU has always had, shape (n_gpus,); -1 if it has changed."""
+        values = np.full(len(self.first) - 1, -1, dtype=np.int32)
+        gpus = np.flatnonzero(np.diff(self.first) == 1)
+        values[gpus] = self.value[self.first[gpus]]
+        return values
+
+    def on_grid(self, gpu: IntArray, row: npt.NDArray[np.integer]) -> CodeArray:
+        """Return the values of rows as read of some GPUs, shape (n, n_hours); of row -1, -1."""
         values = np.full(row.shape, -1, dtype=np.int32)
-        _look_up_lines((self.first, self.row, self.value), row, values)
+        _look_up_lines((self.first, self.row, self.value), gpu, row, values)
         return values
 
     def renumbered(self, number: CodeArray) -> Runs:
@@ -163,15 +170,16 @@ def _look_up(
 @compiled
 def _look_up_lines(
     runs: tuple[IntArray, IntArray, CodeArray],
+    gpu: IntArray,
     row: npt.NDArray[np.integer],
     values: CodeArray,
 ) -> None:
     """Look up rows that rise along the line of each GPU, so that its runs are gone through once."""
     first, begin, value = runs
-    for gpu in range(row.shape[0]):
-        run, end = first[gpu], first[gpu + 1]
+    for line in range(row.shape[0]):
+        run, end = first[gpu[line]], first[gpu[line] + 1]
         for hour in range(row.shape[1]):
-            if row[gpu, hour] >= 0:
-                while run + 1 < end and begin[run + 1] <= row[gpu, hour]:
+            if row[line, hour] >= 0:
+                while run + 1 < end and begin[run + 1] <= row[line, hour]:
                     run += 1
-                values[gpu, hour] = value[run]
+                values[line, hour] = value[run]

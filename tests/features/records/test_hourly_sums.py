@@ -89,7 +89,13 @@ def test_sums_of_a_channel_do_not_reach_the_next_one(day: HourlyGrid) -> None:
 
 def test_a_cell_has_the_text_of_its_first_row(grid: HourlyGrid) -> None:
     assert grid.records.texts["slot"].texts == ("1", "2", "3")
-    assert grid.group_of("slot")[:2, :3].tolist() == [[0, -1, 2], [-1, -1, 1]]
+    groups = grid.groups("slot")
+    assert groups.home.tolist() == [-1, 1, -1]
+    # A was in slot 1 in hour 0, then in another one; of hour 1 there is no row.
+    assert groups.line.tolist() == [0, -1, -1]
+    assert groups.group[:, :3].tolist() == [[0, -2, 2]]
+    hours = grid.shape[1]
+    assert groups.at(np.array([0, 2, hours + 2])).tolist() == [0, 2, 1]
 
 
 def test_cells_of_a_group_add_up_by_hour(grid: HourlyGrid) -> None:

@@ -24,6 +24,9 @@ def test_runs_give_back_every_value(listed: list[list[tuple[int, int]]]) -> None
     gpus = np.array([rows[i][0] for i in known], dtype=np.int32)
     assert runs.at(gpus, known).tolist() == [rows[i][1] for i in known]
     assert len(runs.value) <= len(known)
+    distinct = [{value for owner, value in rows if owner == gpu} for gpu in range(4)]
+    expected = [min(each) if len(each) == 1 else -1 for each in distinct]
+    assert runs.of_one_value().tolist() == expected
 
 
 def test_a_column_that_never_changes_takes_one_run_a_gpu() -> None:
@@ -35,5 +38,7 @@ def test_a_column_that_never_changes_takes_one_run_a_gpu() -> None:
     assert (runs.row.tolist(), runs.value.tolist()) == ([0, 1], [5, 7])
     # Hour by hour: no row, the first one, and one of the second part.
     grid = np.array([[-1, 0, 150], [1, -1, 151]])
-    assert runs.on_grid(grid).tolist() == [[-1, 5, 5], [7, -1, 7]]
+    assert runs.on_grid(np.array([0, 1]), grid).tolist() == [[-1, 5, 5], [7, -1, 7]]
+    assert runs.on_grid(np.array([1]), grid[1:]).tolist() == [[7, -1, 7]]
+    assert runs.of_one_value().tolist() == [5, 7]
     assert runs.renumbered(np.arange(20, 30, dtype=np.int32)).value.tolist() == [25, 27]
