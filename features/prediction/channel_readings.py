@@ -19,7 +19,7 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.hourly_sums import HourlySums
-from forewarn.features.records.stretches import Stretch
+from forewarn.features.records.stretches import RunStretch, Stretch
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
 
@@ -207,7 +207,7 @@ class _SliceReader:
             self._read_channels(name, parts)
             deque(parts, maxlen=0)
             return
-        whole = records.stretch(name, *self._extent)
+        whole = RunStretch.joined(records.stretches(name, *self._extent))
         deque(self._into_windows(number, [whole]), maxlen=0)
         self._read_channels(name, [whole])
         if name in fleet.with_codes:

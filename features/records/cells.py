@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.line import Line
-from forewarn.features.records.number_runs import run_begins
+from forewarn.features.records.stretches import run_begins
 from forewarn.features.threads import in_parallel, in_threads, n_threads
 
 __all__ = [
@@ -20,8 +20,10 @@ __all__ = [
     "PlacedRows",
     "RowCells",
     "add_blocks_up",
+    "add_runs_row_by_row",
     "add_runs_up",
     "add_up",
+    "cell_range",
     "in_gpu_order",
     "lie_together",
 ]
@@ -151,6 +153,8 @@ class LostReadings(NamedTuple):
         How many those are.
     gpu_after_gpu : bool
         How cells are numbered where values are added up (`CellShape`).
+    first_cell : int
+        The one that the sums begin with which are added to.
     """
 
     n_rows: CountArray
@@ -158,6 +162,7 @@ class LostReadings(NamedTuple):
     cells: IntArray
     n: IntArray
     gpu_after_gpu: bool
+    first_cell: int = 0
 
     @classmethod
     def of(cls, n_rows: CountArray, gpu_after_gpu: bool) -> LostReadings:
@@ -336,19 +341,24 @@ def add_up(
     values: npt.NDArray[np.float32], cell_as_read: IntArray, added: DoubleArray, lost: LostReadings
 ) -> None:
     """Add values up by cell: their sum and, if there is room, squares."""
+    totals, squares, first = added[0], added[len(added) - 1], lost.first_cell
+    if len(added) == 1:  # what counts is 0 nearly always: its cell need not be looked up
+        for row in range(len(values)):
+            value = np.float64(values[row])
+            if value != 0 and cell_as_read[row] >= 0:
+                if np.isnan(value):
+                    _lose(lost, cell_as_read[row], 1)
+                else:
+                    totals[np.uint64(cell_as_read[row] - first)] += value
+        return
     for row in range(len(values)):
-        value = np.float64(values[row])
-        if value == 0:  # seldom read: its cell need not be looked up
-            continue
-        cell = cell_as_read[row]
-        if cell < 0:
-            continue
-        if np.isnan(value):
+        value, cell = np.float64(values[row]), cell_as_read[row]
+        if cell >= 0 and not np.isnan(value):
+            target = np.uint64(cell - first)  # of no sign, so that none is looked for
+            totals[target] += value
+            squares[target] += value * value
+        elif cell >= 0:
             _lose(lost, cell, 1)
-        else:
-            added[0, cell] += value
-            if len(added) == 2:
-                added[1, cell] += value * value
 
 
 @compiled
@@ -369,7 +379,7 @@ def add_blocks_up(
         first, end = end, np.uint64(begin[number + 1] - begin[0])
         if cell_of_block[number] < 0:
             continue
-        cell = np.uint64(cell_of_block[number])
+        cell = np.uint64(cell_of_block[number] - lost.first_cell)
         total, square = totals[cell], squares[cell]
         for row in range(first, end):
             value = np.float64(values[row])
@@ -440,9 +450,48 @@ def add_runs_up(
             if np.isnan(value):
                 _lose(lost, cell, n_rows)
             else:
-                total, square = totals[np.uint64(cell)], squares[np.uint64(cell)]
-                squares[np.uint64(cell)] = _added(square, value * value, n_rows)
-                totals[np.uint64(cell)] = _added(total, value, n_rows)
+                target = np.uint64(cell - lost.first_cell)
+                total, square = totals[target], squares[target]
+                squares[target] = _added(square, value * value, n_rows)
+                totals[target] = _added(total, value, n_rows)
+
+
+@compiled
+def add_runs_row_by_row(
+    runs: tuple[IntArray, npt.NDArray[np.float32], int],
+    cell_as_read: IntArray,
+    added: DoubleArray,
+    lost: LostReadings,
+) -> None:
+    """Do the same where rows of one cell do not lie together.
+
+    Parameters
+    ----------
+    runs : tuple
+        As of `add_runs_up`.
+    cell_as_read : ndarray of shape (n_rows,)
+        Of their rows, hour after hour.
+    added : ndarray of shape (1 or 2, n_cells)
+        GPU after GPU: few are added to, and so they need not lie together.
+    lost : LostReadings
+    """
+    begin, values, end = runs
+    n_gpus, n_hours = lost.n_rows.shape
+    for run in range(len(begin)):
+        value = np.float64(values[run])
+        if value == 0:
+            continue
+        last = begin[run + 1] if run + 1 < len(begin) else end
+        for cell in cell_as_read[begin[run] - begin[0] : last - begin[0]]:
+            if cell < 0:
+                continue
+            if np.isnan(value):
+                _lose(lost, cell, 1)
+            else:
+                target = cell % n_gpus * n_hours + cell // n_gpus
+                added[0, target] += value
+                if len(added) == 2:
+                    added[1, target] += value * value
 
 
 @compiled
@@ -459,15 +508,26 @@ def _added(total: float, value: float, n: int) -> float:
 
 
 @compiled
+def cell_range(cells: IntArray) -> tuple[int, int]:
+    """Return the lowest of some cells and one more than the highest; -1 is none of them."""
+    lowest, highest = 2**62, -1
+    for cell in cells:
+        if cell >= 0:
+            lowest, highest = min(lowest, int(cell)), max(highest, int(cell))
+    return min(lowest, highest + 1), highest + 1
+
+
+@compiled
 def in_gpu_order(by_hour: DoubleArray, by_gpu: DoubleArray) -> None:
-    """Copy cells of shape (k, n_hours, n_gpus) into those of shape (k or more, n_gpus, n_hours).
+    """Copy cells of shape (k, n_hours, n_gpus) into those of shape (k, n_gpus, n_hours).
 
     Tile by tile, so that a line of either is in the nearest cache while it is worked on.
     """
     n, n_hours, n_gpus = by_hour.shape
     for k in range(n):
-        for gpus in range(0, n_gpus, _TILE):
-            for hours in range(0, n_hours, _TILE):
-                for gpu in range(gpus, min(gpus + _TILE, n_gpus)):
-                    for hour in range(hours, min(hours + _TILE, n_hours)):
-                        by_gpu[k, gpu, hour] = by_hour[k, hour, gpu]
+        for hours in range(0, n_hours, _TILE):
+            for gpus in range(0, n_gpus, _TILE):
+                for hour in range(hours, min(hours + _TILE, n_hours)):
+                    some = by_hour[k, hour, gpus : gpus + _TILE]
+                    for gpu in range(len(some)):
+                        by_gpu[k, gpus + gpu, hour] = some[gpu]

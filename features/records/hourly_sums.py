@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +14,13 @@ from forewarn.features.compiled import vectorised
 from forewarn.features.records.cells import (
     BlockCells,
     CellShape,
-    LostReadings,
     PlacedRows,
     RowCells,
     add_blocks_up,
+    add_runs_row_by_row,
     add_runs_up,
     add_up,
-    in_gpu_order,
+    cell_range,
     lie_together,
 )
 from forewarn.features.records.few_hours import FewHours
@@ -30,6 +29,7 @@ from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.stretches import RunStretch, Stretch
+from forewarn.features.records.sum_room import Add, SumRoom
 from forewarn.features.records.table import CheckReport, NoNumbers, Records
 from forewarn.features.time_units import Nanoseconds
 
@@ -70,29 +70,6 @@ class HourlySums:
         return cls(total, total * total, known.astype(np.int32))
 
 
-class _Room(NamedTuple):
-    """Room for the sums of one channel at a time.
-
-    Attributes
-    ----------
-    sums : ndarray of shape (2, n_gpus, n_hours)
-    added : ndarray of shape (2, size)
-        Sums as cells are numbered: the same memory, if they are numbered GPU after GPU.
-    lost : LostReadings
-    """
-
-    sums: DoubleArray
-    added: DoubleArray
-    lost: LostReadings
-
-    @classmethod
-    def of(cls, grid: HourlyGrid) -> _Room:
-        """Return room for the channels of a grid."""
-        sums = np.empty((2, *grid.shape))
-        added = sums.reshape(2, -1) if grid.gpu_after_gpu else np.empty((2, grid.size))
-        return cls(sums, added, LostReadings.of(grid.row_count, grid.gpu_after_gpu))
-
-
 @dataclass(frozen=True)
 class HourlyGrid:
     """The hours in which the counted rows of records lie, and the sums of their channels.
@@ -125,7 +102,8 @@ class HourlyGrid:
     first_row: IntArray
     row_count: CountArray
     _groups: dict[str, Groups] = field(default_factory=dict)
-    _rooms: list[_Room] = field(default_factory=list, init=False)
+    _rooms: list[SumRoom] = field(default_factory=list, init=False)
+    _hours: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, records: Records, hours: Hours | None = None) -> HourlyGrid:
@@ -164,39 +142,48 @@ class HourlyGrid:
         try:
             room = self._rooms.pop()
         except IndexError:
-            room = _Room.of(self)
+            room = SumRoom(self.row_count, gpu_after_gpu=self.gpu_after_gpu)
         try:
-            yield self._added(room, column, work)
+            yield self._added(room.begun(1 if work else 2), column, work)
         finally:
-            room.lost.forget()
             self._rooms.append(room)
 
-    def _added(self, room: _Room, column: Iterable[Stretch], work: Work | None) -> HourlySums:
+    def _added(self, room: SumRoom, column: Iterable[Stretch], work: Work | None) -> HourlySums:
         """Add up a channel, and its squares if it has a level."""
-        n_sums = 1 if work else 2
-        added = room.added[:n_sums]
-        added.fill(0.0)
         for stretch in column:
             low, high = max(stretch.low, self.low), min(stretch.high, self.high)
             if low < high:
                 values = stretch.between(low, high)
-                self._add_up(values.mapped(work) if work else values, added, room.lost)
-        if not self.gpu_after_gpu:
-            in_gpu_order(added.reshape(n_sums, *self.shape[::-1]), room.sums)
-        squares = _NONE if work else room.sums[1]
+                self._add_part(room, values.mapped(work) if work else values)
+        total, squares = (*room.whole(), _NONE)[:2]
         missing = FewHours(self.shape[1], *room.lost.by_cell())
-        return HourlySums(room.sums[0], squares, room.lost.n_read, missing)
+        return HourlySums(total, squares, room.lost.n_read, missing)
 
-    def _add_up(self, values: Stretch, added: DoubleArray, lost: LostReadings) -> None:
-        """Add the values of some rows up by cell."""
-        if isinstance(values, RunStretch):
-            add_runs_up((values.begin, values.value, values.end), *self._blocks, added, lost)
-            return
+    def _add_part(self, room: SumRoom, values: Stretch) -> None:
+        """Add the values of some rows to the sums of their cells."""
         cells = self.cells.between(values.low, values.high)
-        if isinstance(cells, BlockCells):
-            add_blocks_up(values.values, *cells, added, lost)
+        add: Add
+        if isinstance(values, RunStretch):
+            runs = values.begin, values.value, values.end
+            if isinstance(cells, RowCells) and not self.gpu_after_gpu:
+                room.add(partial(add_runs_row_by_row, runs, cells.cell))
+                return
+            add = partial(add_runs_up, runs, *self._blocks)
+        elif isinstance(cells, BlockCells):
+            add = partial(add_blocks_up, values.values, *cells)
         else:
-            add_up(values.values, cells.cell, added, lost)
+            add = partial(add_up, values.values, cells.cell)
+        if self.gpu_after_gpu:
+            room.add(add)
+        else:
+            room.add_by_hour(self._hours_of(values.low, values.high), add)
+
+    def _hours_of(self, low: int, high: int) -> tuple[int, int]:
+        """Return the first hour of some rows as read, and one more than their last."""
+        if (low, high) not in self._hours:  # every column comes in the same parts
+            first, last = cell_range(self.cells.between(low, high).cell)
+            self._hours[low, high] = first // self.shape[0], -(-last // self.shape[0])
+        return self._hours[low, high]
 
     def gpu_of_cells(self, cells: IntArray) -> IntArray:
         """Return the number of the GPU of each cell."""

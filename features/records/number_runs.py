@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.number_columns import as_single
-from forewarn.features.records.stretches import RunStretch
+from forewarn.features.records.stretches import RunStretch, run_begins
 
-__all__ = ["KeySegments", "NumberRuns", "run_begins"]
+__all__ = ["KeySegments", "NumberRuns"]
 
 IntArray = npt.NDArray[np.int64]
 CodeArray = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float32]
 DoubleArray = npt.NDArray[np.float64]
-_Kind = TypeVar("_Kind", bound=np.generic)
-
-
-def run_begins(values: npt.NDArray[_Kind]) -> IntArray:
-    """Return the first row of each run of equal integers, bools or texts of bits.
-
-    Examples
-    --------
-    >>> run_begins(np.array([5, 5, 7, 5])).tolist()
-    [0, 2, 3]
-    """
-    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
-    return np.concatenate([np.zeros(min(1, len(values)), dtype=np.int64), changes])
 
 
 class NumberRuns(NamedTuple):

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 
-__all__ = ["RowStretch", "RunStretch", "Stretch"]
+__all__ = ["RowStretch", "RunStretch", "Stretch", "run_begins"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float32]
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+
+def run_begins(values: npt.NDArray[_Kind]) -> IntArray:
+    """Return the first row of each run of equal integers, bools or texts of bits.
+
+    Examples
+    --------
+    >>> run_begins(np.array([5, 5, 7, 5])).tolist()
+    [0, 2, 3]
+    """
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.concatenate([np.zeros(min(1, len(values)), dtype=np.int64), changes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,11 @@ class RowStretch:
         """Return the rows as read whose value is not 0."""
         return np.flatnonzero(self.values != 0) + self.low
 
+    def in_runs(self) -> RunStretch:
+        """Return the same as runs of values that are the same to the last bit."""
+        begin = run_begins(self.values.view(np.int32))
+        return RunStretch(begin + self.low, self.values[begin], self.high)
+
     def without(self, rows: IntArray) -> RowStretch:
         """Return the same with NaN at some rows as read; a copy if it may not be written to."""
         values = self.values if self.values.flags.writeable else self.values.copy()
@@ -69,6 +88,24 @@ class RunStretch:
     begin: IntArray
     value: FloatArray
     end: int
+
+    @classmethod
+    def joined(cls, parts: Iterable[Stretch]) -> RunStretch:
+        """Return parts that follow one another as one, which is small if values hardly change.
+
+        Examples
+        --------
+        >>> zeros = RowStretch(5, np.zeros(3, dtype=np.float32))
+        >>> whole = RunStretch.joined([zeros, RowStretch(8, np.array([0, 7, 0], np.float32))])
+        >>> whole.begin.tolist(), whole.value.tolist(), whole.end
+        ([5, 8, 9, 10], [0.0, 0.0, 7.0, 0.0], 11)
+        """
+        runs = [part.in_runs() if isinstance(part, RowStretch) else part for part in parts]
+        if len(runs) == 1:
+            return runs[0]
+        begin = np.concatenate([np.zeros(0, dtype=np.int64), *(part.begin for part in runs)])
+        value = np.concatenate([np.zeros(0, dtype=np.float32), *(part.value for part in runs)])
+        return cls(begin, value, runs[-1].end if runs else 0)
 
     @property
     def low(self) -> int:

@@ -9,10 +9,11 @@ from forewarn.features.records.cells import (
     LostReadings,
     RowCells,
     add_blocks_up,
+    add_runs_row_by_row,
     add_runs_up,
     add_up,
 )
-from forewarn.features.records.number_runs import run_begins
+from forewarn.features.records.stretches import run_begins
 
 VALUES = st.sampled_from([0.0, 1.0, -1.0, 0.1, 1e7, 16777213.0, 1e-3, np.nan])
 LENGTHS = st.one_of(st.integers(1, 5), st.integers(30, 70))
@@ -90,6 +91,23 @@ def test_a_value_that_is_no_sum_of_powers_of_two_is_added_as_often_as_it_occurs(
         for _ in range(n):
             expected[cell] += float(value[0])
     assert added[0].tolist() == pytest.approx(expected, abs=0)
+
+
+@given(RUNS, st.lists(st.integers(-1, 5), min_size=1, max_size=60), st.sampled_from([1, 2]))
+def test_runs_of_scattered_rows_add_up_to_the_same_bits(
+    runs: list[tuple[float, int]], cells: list[int], n_sums: int
+) -> None:
+    cell = np.array(cells)
+    rows = np.resize(np.repeat([r[0] for r in runs], [r[1] for r in runs]), len(cell))
+    rows = rows.astype(np.float32)
+    begin = run_begins(rows.view(np.int32))
+    by_hour, by_gpu = np.zeros((n_sums, 3, 2)), np.zeros((n_sums, 2, 3))  # of two GPUs
+    missing_rows, missing_runs = (_lost(2, 3, gpu_after_gpu=False) for _ in range(2))
+    add_up(rows, cell, by_hour.reshape(n_sums, -1), missing_rows)
+    run = begin + 7, rows[begin], len(cell) + 7
+    add_runs_row_by_row(run, cell, by_gpu.reshape(n_sums, -1), missing_runs)
+    assert by_gpu.tobytes() == np.ascontiguousarray(by_hour.transpose(0, 2, 1)).tobytes()
+    assert _lists(missing_runs) == _lists(missing_rows)
 
 
 @given(st.lists(VALUES, min_size=1, max_size=60), CELLS, st.sampled_from([1, 2]))

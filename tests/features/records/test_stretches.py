@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,18 @@ def test_rows_that_are_not_known_are_missing_in_both(
     before = rows.values.copy()
     assert_same(RowStretch(LOW, before).without(unknown), runs.without(unknown))
     assert_same(rows, runs)
+
+
+@given(PIECES, st.lists(st.integers(0, 48), max_size=4))
+def test_rows_part_after_part_are_the_runs_of_all(
+    pieces: list[tuple[float, int]], cuts: list[int]
+) -> None:
+    rows, _ = both(pieces)
+    edges = sorted({rows.low, rows.high, *(min(rows.low + cut, rows.high) for cut in cuts)})
+    parts = [rows.between(*edge) for edge in pairwise(edges)]
+    whole = RunStretch.joined(parts)
+    assert_same(rows, whole)
+    assert len(whole.begin) <= len(pieces) + len(parts)
 
 
 def test_values_that_may_not_be_written_to_stay_as_they_are() -> None:
