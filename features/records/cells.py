@@ -135,7 +135,10 @@ class BlockCells(NamedTuple):
         """Return the blocks of the rows [low, high), of which there is one."""
         first = int(np.searchsorted(self.begin, low, side="right")) - 1
         last = int(np.searchsorted(self.begin, high))
-        return BlockCells(np.clip(self.begin[first : last + 1], low, high), self.cell[first:last])
+        begin = self.begin[first : last + 1]
+        if begin[0] < low or begin[-1] > high:  # seldom: where files begin, blocks do
+            begin = np.clip(begin, low, high)
+        return BlockCells(begin, self.cell[first:last])
 
 
 class LostReadings(NamedTuple):
