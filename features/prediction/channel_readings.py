@@ -14,11 +14,11 @@ from forewarn.features.prediction.frequent_codes import codes_shown, most_shown
 from forewarn.features.prediction.history import Channel, ChannelHistory, InstanceHistory
 from forewarn.features.prediction.hourly_residuals import HourlyResiduals, SliceMeans
 from forewarn.features.prediction.instances import Instances
+from forewarn.features.prediction.level_reading import HourlyMeans, LevelReading
 from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
-from forewarn.features.records.few_hours import FewHours
-from forewarn.features.records.hourly_sums import HourlySums
+from forewarn.features.records.hourly_sums import HourBlock, HourlyCounts
 from forewarn.features.records.stretches import RunStretch, Stretch
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
@@ -64,10 +64,18 @@ class ChannelReadings:
         def of_pair(number: int) -> list[tuple[str, FloatArray]]:
             name = "|".join(residuals.pairs[number])
             for part in self.means:
-                hourly = residuals.of_hours(part.history.grid, number, part.means)
-                channel = part.history.of_residual(name, hourly)
+                history, count = part.history, np.empty(part.history.grid.shape, dtype=np.int32)
+                reading = LevelReading(history, name, count)
+                for first, hourly in residuals.of_hours(history.grid, number, part.means):
+                    block, count[:, first : first + hourly.shape[1]] = HourBlock.of_means(
+                        first, hourly
+                    )
+                    reading.take(block)
+                    peers.add_hours(name, history, block)
+                channel = reading.part()
                 gathered.put(name, part.rows, channel)
-                peers.add(name, part.rows, part.history, channel)
+                peers.add_counts(name, history, count)
+                peers.add(name, part.rows, history, channel)
             return [*gathered.pop(name), *peers.columns(name)]
 
         for columns in in_threads(of_pair, range(len(residuals.pairs))):
@@ -230,22 +238,36 @@ class _SliceReader:
         if history is None:
             return
         for channel in (c for c in history.channels() if c.column == name):
-            with history.grid.sums(parts, channel.work) as sums:
-                self._take(history, channel, sums)
+            if channel.work is not None:
+                counts = history.grid.counts(parts, channel.work)
+                part = history.of_counts(channel.name, counts)
+            else:
+                part = self._read_level(history, channel.name, parts)
+            self._take(history, channel.name, part)
             if self._last:
                 own = fleet.gathered.pop(channel.name)
                 fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
 
-    def _take(self, history: InstanceHistory, channel: Channel, sums: HourlySums) -> None:
-        """Take from the sums of a channel whatever anything needs of them."""
-        fleet, part = self._fleet, history.of_channel(channel, sums)
-        fleet.gathered.put(channel.name, self._rows, part)
-        fleet.peers.add(channel.name, self._rows, history, part)
-        if channel.name in self._with_means:
-            self.means[channel.name] = sums.mean()
+    def _read_level(
+        self, history: InstanceHistory, name: str, parts: Iterable[Stretch]
+    ) -> ChannelHistory:
+        """Add up a level, and make of its hours whatever is made of them while they pass."""
+        reading = LevelReading(history, name)
+        means = HourlyMeans(history.grid) if name in self._with_means else None
+        for block in history.grid.blocks(parts):
+            reading.take(block)
+            self._fleet.peers.add_hours(name, history, block)
+            if means is not None:
+                means.take(block)
+        if means is not None:
+            self.means[name] = means.values
+        return reading.part()
+
+    def _take(self, history: InstanceHistory, name: str, part: ChannelHistory) -> None:
+        """Take from what is known of a channel whatever anything needs of it."""
+        fleet, hours = self._fleet, part.hours
+        fleet.gathered.put(name, self._rows, part)
+        fleet.peers.add(name, self._rows, history, part)
         if fleet.span_sums is not None:
-            hours = None
-            if channel.work is not None and sums.missing is not None:
-                hours = FewHours.of(sums.total), sums.missing
-            sums_of_spans = replace(part.span_sums, hours=hours)
-            fleet.span_sums.put(channel.name, self._rows, self._gpu, sums_of_spans)
+            few = (hours.total, hours.missing) if isinstance(hours, HourlyCounts) else None
+            fleet.span_sums.put(name, self._rows, self._gpu, replace(part.span_sums, hours=few))

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import SpanSums
-from forewarn.features.records.hourly_sums import HourlyGrid, HourlySums, Work
+from forewarn.features.records.few_hours import FewHours
+from forewarn.features.records.hourly_sums import HourlyCounts, HourlyGrid, Work
 from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.timeline import Timeline
@@ -20,7 +21,14 @@ from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED
 from forewarn.features.xid_severity import severity
 
-__all__ = ["Channel", "ChannelHistory", "InstanceHistory", "mean_of", "span_name"]
+__all__ = [
+    "Channel",
+    "ChannelHistory",
+    "InstanceHistory",
+    "LevelHours",
+    "mean_of",
+    "span_name",
+]
 
 FloatArray = npt.NDArray[np.float32]
 Hourly = npt.NDArray[np.float64]
@@ -60,20 +68,36 @@ class Channel(NamedTuple):
     work: Work | None
 
 
+class LevelHours(NamedTuple):
+    """What stays of the hours of a level when all of them have passed.
+
+    Attributes
+    ----------
+    total, n_read : ndarray of shape (n_moved, n_hours)
+        Sum and number of readings of the GPUs that have been in several groups.
+    missing : FewHours or None
+        Rows without a reading; None for a channel that is not read row by row.
+    """
+
+    total: Hourly
+    n_read: npt.NDArray[np.int32]
+    missing: FewHours | None
+
+
 class ChannelHistory(NamedTuple):
     """What the history of instances says of one channel.
 
     Attributes
     ----------
     columns : list of (str, ndarray of shape (n,))
-    sums : HourlySums
+    hours : LevelHours or HourlyCounts
         Of the GPUs.
     span_sums : SpanSums
         Of the instances.
     """
 
     columns: list[tuple[str, FloatArray]]
-    sums: HourlySums
+    hours: LevelHours | HourlyCounts
     span_sums: SpanSums
 
 
@@ -90,6 +114,10 @@ class InstanceHistory:
     spans : Spans
     groups : dict of (Groups, ndarray of shape (n,))
         The groups of each column of peers, and in which one each instance is; -1 is none.
+    n_rows : ndarray of shape (2, k, n)
+        Rows of the earlier and the later half of each span.
+    moved : ndarray of shape (n_moved,)
+        The GPUs of instances that have been in other groups, too, rising.
     """
 
     plan: Plan
@@ -97,6 +125,8 @@ class InstanceHistory:
     names: tuple[str, ...]
     spans: Spans
     groups: dict[str, tuple[Groups, npt.NDArray[np.int64]]]
+    n_rows: Hourly
+    moved: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, plan: Plan, timeline: Timeline, instances: Instances) -> InstanceHistory:
@@ -109,7 +139,10 @@ class InstanceHistory:
         for name in plan.peers:
             codes = timeline.records.codes(name, instances.row).astype(np.int64)
             groups[name] = (grid.groups(name), codes)
-        return cls(plan, grid, tuple(span_name(length) for length in lengths), spans, groups)
+        names = tuple(span_name(length) for length in lengths)
+        elsewhere = [spans.line[of.home[spans.line] != own] for of, own in groups.values()]
+        moved = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *elsewhere]))
+        return cls(plan, grid, names, spans, groups, spans.halves(grid.row_count), moved)
 
     def without_rows(self) -> InstanceHistory:
         """Return the same history without what each record takes, for residuals."""
@@ -126,22 +159,28 @@ class InstanceHistory:
             Channel("grave xid", name, _grave) for name in kinds.code if name == "xid"
         ]
 
-    def of_channel(self, channel: Channel, sums: HourlySums) -> ChannelHistory:
-        """Return the columns of a channel, each of shape (n,), and what they are made of."""
-        return (self._events if channel.work else self._level)(channel.name, sums)
-
-    def of_residual(self, name: str, hourly: Hourly) -> ChannelHistory:
-        """Return the same of what the readings of a pair do not explain of each other."""
-        level = self._level(name, HourlySums.of_means(hourly))
-        recent = mean_of(level.span_sums.total, level.span_sums.count)[0]
+    def with_recent(self, name: str, part: ChannelHistory) -> ChannelHistory:
+        """Return a residual with its mean over the window."""
+        recent = mean_of(part.span_sums.total, part.span_sums.count)[0]
         first = (f"mean:{name}:{self.names[0]}", recent.astype(np.float32))
-        return level._replace(columns=[first, *level.columns])
+        return part._replace(columns=[first, *part.columns])
 
-    def _level(self, name: str, sums: HourlySums) -> ChannelHistory:
-        """Level, spread and trend of a channel that has a level."""
-        totals, counts = self.spans.halves(sums.total), self.spans.halves(sums.count)
+    def of_level(
+        self, name: str, sums: tuple[Hourly, Hourly], n_read: Hourly, hours: LevelHours
+    ) -> ChannelHistory:
+        """Return level, spread and trend of a channel that has a level.
+
+        Parameters
+        ----------
+        name : str
+        sums : tuple of ndarray of shape (2, k, n)
+            What the halves of each span add up to, and squares.
+        n_read : ndarray of shape (2, k, n)
+        hours : LevelHours
+        """
+        totals, counts, squares = sums[0], n_read, sums[1][0] + sums[1][1]
         added = totals.sum(axis=0), counts.sum(axis=0)
-        mean, squares = mean_of(*added), self.spans.sums(sums.squares)
+        mean = mean_of(*added)
         variance = mean_of(squares, added[1]) - mean**2
         spread = np.sqrt(np.maximum(variance, 0.0))
         earlier, later = mean_of(totals, counts)
@@ -152,16 +191,20 @@ class InstanceHistory:
                 (f"spread:{name}:{span}", self._known(spread, k)),
                 (f"trend:{name}:{span}", self._known(later - earlier, k)),
             ]
-        return ChannelHistory(columns, sums, SpanSums(*added, squares))
+        return ChannelHistory(columns, hours, SpanSums(*added, squares))
 
-    def _events(self, name: str, sums: HourlySums) -> ChannelHistory:
-        """Events an hour of a channel that counts, and hours since the last one."""
-        added = self.spans.sums(sums.total), self.spans.sums(sums.count)
+    def n_read(self, missing: FewHours) -> Hourly:
+        """Return the readings of the halves of each span, shape (2, k, n): of most all rows."""
+        return self.n_rows - self.spans.halves(missing) if len(missing.cell) else self.n_rows
+
+    def of_counts(self, name: str, counts: HourlyCounts) -> ChannelHistory:
+        """Return events an hour of a channel that counts, and hours since the last one."""
+        added = self.spans.sums(counts.total), self.n_read(counts.missing).sum(axis=0)
         an_hour = mean_of(*added) * (HOUR / self.plan.interval)
         columns = [(f"rate:{name}:{span}", self._known(an_hour, k)) for k, span in self._history()]
         if self.plan.history:
-            columns.append((f"since:{name}", self._since(sums.total)))
-        return ChannelHistory(columns, sums, SpanSums(*added))
+            columns.append((f"since:{name}", self._since(counts.total)))
+        return ChannelHistory(columns, counts, SpanSums(*added))
 
     def _history(self) -> Iterator[tuple[int, str]]:
         """Return number and name of the spans beside the window."""
@@ -171,7 +214,7 @@ class InstanceHistory:
         """Return the values of a span, missing where the history is shorter."""
         return np.where(self.spans.known[k], values[k], np.nan).astype(np.float32)
 
-    def _since(self, counted: Hourly) -> FloatArray:
+    def _since(self, counted: FewHours) -> FloatArray:
         """Return the hours since the last event, the longest span if there was none in it."""
         start, _, end = self.spans.edges[:, -1]
         last = self.spans.last(counted)
@@ -179,7 +222,9 @@ class InstanceHistory:
         known = (last >= start) | self.spans.known[-1]
         return np.where(known, since, np.nan).astype(np.float32)
 
-    def inside(self, column: str, sums: HourlySums) -> Iterator[tuple[int, int, float, float]]:
+    def inside(
+        self, column: str, of_gpus: LevelHours | HourlyCounts
+    ) -> Iterator[tuple[int, int, float, float]]:
         """Yield what GPUs that were in other groups, too, add to the sums of the one they are in.
 
         Yields
@@ -195,8 +240,18 @@ class InstanceHistory:
                 within = groups.within(gpu, hours, group[i])
                 # Only if it matters for this span: a later move must not change the rounding.
                 if within is not None:
-                    total, count = (hourly[gpu, hours] for hourly in (sums.total, sums.count))
-                    yield k, i, total[within].sum(), count[within].sum()
+                    total, count = self._hours_of(of_gpus, gpu)
+                    yield k, i, total[hours][within].sum(), count[hours][within].sum()
+
+    def _hours_of(
+        self, of_gpus: LevelHours | HourlyCounts, gpu: int
+    ) -> tuple[Hourly, npt.NDArray[np.int32]]:
+        """Return what the readings of a GPU add up to hour by hour, and how many those are."""
+        if isinstance(of_gpus, LevelHours):
+            line = np.searchsorted(self.moved, gpu)
+            return of_gpus.total[line], of_gpus.n_read[line]
+        (total,), (missing,) = (few.of_gpus([gpu]) for few in (of_gpus.total, of_gpus.missing))
+        return total, self.grid.row_count[gpu] - missing
 
 
 def mean_of(total: Hourly, count: Hourly) -> Hourly:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -20,7 +20,7 @@ __all__ = ["GpuTypes", "HourlyResiduals", "SliceMeans"]
 Hourly = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int32]
 Means = Mapping[str, npt.NDArray[np.floating]]
-_GPUS_AT_ONCE = 128  # what is made on the way must not grow with the fleet
+_CELLS_AT_ONCE = 2**18  # what is made on the way stays in a cache
 
 
 class SliceMeans(NamedTuple):
@@ -118,8 +118,8 @@ class HourlyResiduals:
 
         return cls(pairs, types, tuple(in_threads(fit, pairs)))
 
-    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Hourly:
-        """Return the hourly residuals of one pair.
+    def of_hours(self, grid: HourlyGrid, pair: int, means: Means) -> Iterator[tuple[int, Hourly]]:
+        """Yield the hourly residuals of one pair, some hours after the others.
 
         Parameters
         ----------
@@ -129,20 +129,23 @@ class HourlyResiduals:
         means : mapping of ndarray of shape (n_gpus, n_hours), float32
             Hourly means of each column.
 
-        Returns
-        -------
-        ndarray of shape (n_gpus, n_hours)
+        Yields
+        ------
+        int
+            The first of the hours.
+        ndarray of shape (n_gpus, n)
             NaN where either sensor is missing.
         """
         (y, x), fit = (means[name] for name in self.pairs[pair]), self.fits[pair]
         kind, changed, kinds = self.types.of_gpus(grid)
-        left = np.empty(grid.shape)
-        for first in range(0, len(left), _GPUS_AT_ONCE):
-            gpus = slice(first, first + _GPUS_AT_ONCE)
-            group = np.broadcast_to(kind[gpus, None], x[gpus].shape)
-            left[gpus] = y[gpus] - fit.expected(x[gpus], group)
-        left[changed] = y[changed] - fit.expected(x[changed], kinds)
-        return left
+        n_at_once = max(1, _CELLS_AT_ONCE // max(1, len(x)))
+        for first in range(0, x.shape[1], n_at_once):
+            hours = slice(first, first + n_at_once)
+            some_y, some_x, some_kinds = y[:, hours], x[:, hours], kinds[:, hours]
+            group = np.broadcast_to(kind[:, None], some_x.shape)
+            left = some_y - fit.expected(some_x, group)
+            left[changed] = some_y[changed] - fit.expected(some_x[changed], some_kinds)
+            yield first, left
 
 
 def _sampled(

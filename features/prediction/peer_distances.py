@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.history import ChannelHistory, InstanceHistory, mean_of
+from forewarn.features.records.few_hours import HourlyTally
+from forewarn.features.records.hourly_sums import HourBlock, HourlyCounts
 from forewarn.features.records.spans import Spans
 
 __all__ = ["PeerDistances"]
@@ -27,18 +29,22 @@ class _Sums:
     own : ndarray of shape (2, k, n)
         Totals and counts of each span.
     total : dict of ndarray of shape (n_groups, n_hours)
+        Of a level; nothing of what counts.
+    counted : dict of HourlyTally
+        Of what counts.
     count : dict of ndarray of shape (n_groups, n_hours)
         Readings of a channel that is not read row by row; nothing of the others.
-    missing : dict of ndarray of shape (n_groups, n_hours)
-        Rows without a reading; nothing where every row has one.
+    missing : dict of HourlyTally
+        Rows without a reading of the others.
     moved : list of (str, int, int, float, float)
         Column, span and instance whose own part of a group is not all that is its own.
     """
 
     own: Hourly
     total: dict[str, Hourly] = field(default_factory=dict)
+    counted: dict[str, HourlyTally] = field(default_factory=dict)
     count: dict[str, CountArray] = field(default_factory=dict)
-    missing: dict[str, CountArray] = field(default_factory=dict)
+    missing: dict[str, HourlyTally] = field(default_factory=dict)
     moved: list[tuple[str, int, int, float, float]] = field(default_factory=list)
 
 
@@ -59,6 +65,7 @@ class PeerDistances:
         self._of_channel: dict[str, _Sums] = {}
         self._group: dict[str, Rows] = {}
         self._rows: dict[str, CountArray] = {}
+        self._rows_of_spans: dict[str, Hourly] = {}
         self._edges = np.zeros((3, 0, n), dtype=np.int64)
         self._known = np.zeros((0, n), dtype=np.bool_)
 
@@ -83,29 +90,43 @@ class PeerDistances:
             groups.add(history.grid.row_count, counts)
 
     def add(self, name: str, rows: Rows, history: InstanceHistory, part: ChannelHistory) -> None:
-        """Add what a slice that was entered says of a channel."""
+        """Add what a slice that was entered says of a channel; its levels hour by hour before."""
         if not history.groups:
             return
-        if name not in self._of_channel:
-            self._of_channel[name] = _Sums(np.empty((2, len(self._names), self._n)))
-        channel = self._of_channel[name]
+        channel = self._sums_of(name)
         channel.own[0][:, rows] = part.span_sums.total
         channel.own[1][:, rows] = part.span_sums.count
-        missing = part.sums.missing
         for column, (groups, _) in history.groups.items():
             shape = self._rows[column].shape
-            if column not in channel.total:
-                channel.total[column] = np.zeros(shape)
-            groups.add(part.sums.total, channel.total[column])
-            counts = channel.count if missing is None else channel.missing
-            if column not in counts and (missing is None or len(missing.cell)):
-                counts[column] = np.zeros(shape, dtype=np.int32)
-            if missing is None:
-                groups.add(part.sums.count, counts[column])
-            elif len(missing.cell):
-                groups.add_few(missing.cell, missing.value, counts[column])
-            for k, i, total, count in history.inside(column, part.sums):
+            if isinstance(part.hours, HourlyCounts):
+                few = groups.of_few(part.hours.total)
+                channel.counted.setdefault(column, HourlyTally(shape)).add(*few)
+            if part.hours.missing is not None:
+                few = groups.of_few(part.hours.missing)
+                channel.missing.setdefault(column, HourlyTally(shape)).add(*few)
+            for k, i, total, count in history.inside(column, part.hours):
                 channel.moved.append((column, k, int(rows[i]), total, count))
+
+    def add_hours(self, name: str, history: InstanceHistory, block: HourBlock) -> None:
+        """Add some hours of a level of a slice that was entered."""
+        channel = self._sums_of(name)
+        for column, (groups, _) in history.groups.items():
+            if column not in channel.total:
+                channel.total[column] = np.zeros(self._rows[column].shape)
+            groups.add(block.total, channel.total[column], block.hours)
+
+    def add_counts(self, name: str, history: InstanceHistory, count: CountArray) -> None:
+        """Add the readings of a channel that is not read row by row, shape (n_gpus, n_hours)."""
+        channel = self._sums_of(name)
+        for column, (groups, _) in history.groups.items():
+            if column not in channel.count:
+                channel.count[column] = np.zeros(self._rows[column].shape, dtype=np.int32)
+            groups.add(count, channel.count[column])
+
+    def _sums_of(self, name: str) -> _Sums:
+        if name not in self._of_channel:
+            self._of_channel[name] = _Sums(np.empty((2, len(self._names), self._n)))
+        return self._of_channel[name]
 
     def columns(self, name: str) -> list[tuple[str, FloatArray]]:
         """Return the columns of a channel, and let go of its sums: all slices were added."""
@@ -113,7 +134,7 @@ class PeerDistances:
         if name not in self._of_channel:
             return columns
         channel = self._of_channel.pop(name)
-        for column in channel.total:
+        for column in (*channel.total, *channel.counted):
             group = self._group[column]
             distance = self._distance(channel, column)
             distance[:, group < 0] = np.nan
@@ -128,12 +149,23 @@ class PeerDistances:
         """Return the means of the spans less those of the others of the group, shape (k, n)."""
         group = self._group[column]
         spans = Spans(group, np.argsort(group, kind="stable"), self._edges, self._known)
-        count = channel.count.get(column, self._rows[column])
-        if column in channel.missing:
-            count = count - channel.missing[column]
+        if column in channel.counted:
+            total = spans.sums(channel.counted[column].hours())
+        else:
+            total = spans.sums(channel.total[column])
+        if column in channel.count:
+            count = spans.sums(channel.count[column])
+        else:
+            count = self._n_rows(column, spans) - spans.sums(channel.missing[column].hours())
         own = channel.own.copy()
         for moved, k, i, *sums in channel.moved:
             if moved == column:
                 own[:, k, i] = sums
-        others = spans.sums(channel.total[column]) - own[0], spans.sums(count) - own[1]
+        others = total - own[0], count - own[1]
         return np.asarray(mean_of(*channel.own) - mean_of(*others))
+
+    def _n_rows(self, column: str, spans: Spans) -> Hourly:
+        """Return the rows of each group in each span, the same for all channels."""
+        if column not in self._rows_of_spans:
+            self._rows_of_spans[column] = spans.sums(self._rows[column])
+        return self._rows_of_spans[column]

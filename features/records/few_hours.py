@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FewHours"]
+from forewarn.features.compiled import compiled
+
+__all__ = ["FewHours", "HourlyTally"]
+
+_FEW = 8  # of so many cells one has something
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,18 @@ class FewHours:
         return cls(hourly.shape[1], cell, hourly.ravel()[cell])
 
     @classmethod
+    def of_cells(
+        cls,
+        n_hours: int,
+        parts: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]],
+    ) -> FewHours:
+        """Keep the numbers of some cells, each of which is in one part alone."""
+        cell = np.concatenate([np.zeros(0, dtype=np.int64), *(cells for cells, _ in parts)])
+        order = np.argsort(cell, kind="stable")
+        value = np.concatenate([np.zeros(0, dtype=np.int32), *(values for _, values in parts)])
+        return cls(n_hours, cell[order], value[order])
+
+    @classmethod
     def joined(cls, parts: Sequence[tuple[FewHours, npt.NDArray[np.int64]]]) -> FewHours:
         """Return the hours of all slices of a fleet, each with the numbers of its GPUs there.
 
@@ -51,11 +67,63 @@ class FewHours:
         order = np.argsort(cell, kind="stable")
         return cls(n_hours, cell[order], np.concatenate([few.value for few, _ in parts])[order])
 
-    def of_gpus(self, gpus: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+    def of_gpus(self, gpus: Sequence[int]) -> npt.NDArray[Any]:
         """Return the numbers of some GPUs, shape (len(gpus), n_hours)."""
         hourly = np.zeros((len(gpus), self.n_hours), dtype=self.value.dtype)
-        for line, gpu in zip(hourly, gpus.tolist(), strict=True):
+        for line, gpu in zip(hourly, gpus, strict=True):
             start = gpu * self.n_hours
             few = slice(*np.searchsorted(self.cell, [start, start + self.n_hours]))
             line[self.cell[few] - start] = self.value[few]
         return hourly
+
+
+class HourlyTally:
+    """Numbers added up by cell, one part after another: kept one by one as long as they are few.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Lines, such as groups of GPUs, and hours.
+
+    Examples
+    --------
+    >>> tally = HourlyTally((2, 4))
+    >>> tally.add(np.array([7, 2]), np.array([1.0, 5.0]))
+    >>> tally.hours()
+    FewHours(n_hours=4, cell=array([2, 7]), value=array([5., 1.]))
+    >>> tally.add(np.array([7]), np.array([2.0]))
+    >>> tally.hours().tolist()
+    [[0.0, 0.0, 5.0, 0.0], [0.0, 0.0, 0.0, 3.0]]
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape, self._n = shape, 0
+        self._parts: list[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]] = []
+        self._whole: npt.NDArray[np.float64] | None = None
+
+    def add(self, cell: npt.NDArray[np.int64], value: npt.NDArray[Any]) -> None:
+        """Add numbers to those of their cells, one after another."""
+        self._parts.append((cell, value))
+        self._n += len(cell)
+        if _FEW * self._n > self._shape[0] * self._shape[1]:
+            self._whole = np.zeros(self._shape) if self._whole is None else self._whole
+            for cells, values in self._parts:
+                _add_to(self._whole.reshape(-1), cells, values)
+            self._parts.clear()
+
+    def hours(self) -> FewHours | npt.NDArray[np.float64]:
+        """Return the sums; as an array of that shape where they are many."""
+        if self._whole is not None:
+            return self._whole
+        cells = np.concatenate([np.zeros(0, dtype=np.int64), *(cell for cell, _ in self._parts)])
+        values = np.concatenate([np.zeros(0), *(value for _, value in self._parts)])
+        cell, number = np.unique(cells, return_inverse=True)
+        return FewHours(self._shape[1], cell, np.bincount(number, values, minlength=len(cell)))
+
+
+@compiled
+def _add_to(
+    whole: npt.NDArray[np.float64], cells: npt.NDArray[np.int64], values: npt.NDArray[Any]
+) -> None:
+    for number in range(len(cells)):
+        whole[cells[number]] += values[number]

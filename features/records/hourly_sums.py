@@ -6,26 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.compiled import vectorised
-from forewarn.features.records.cells import (
-    BlockCells,
-    CellShape,
-    PlacedRows,
-    RowCells,
+from forewarn.features.records.cell_sums import (
     add_blocks_up,
     add_runs_row_by_row,
     add_runs_up,
     add_up,
-    cell_range,
-    lie_together,
 )
+from forewarn.features.records.cells import BlockCells, CellShape, RowCells, cell_range
 from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.hours import Hours, bucket_length
 from forewarn.features.records.peer_groups import Groups
+from forewarn.features.records.placed_rows import DayByDay, PlacedRows, lie_together
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
 from forewarn.features.records.stretches import RunStretch, Stretch
@@ -33,41 +29,74 @@ from forewarn.features.records.sum_room import Add, SumRoom
 from forewarn.features.records.table import CheckReport, NoNumbers, Records
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["HourlyGrid", "HourlySums", "Work"]
+__all__ = ["HourBlock", "HourlyCounts", "HourlyGrid", "HourlySums", "Work"]
 
 DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 CountArray = npt.NDArray[np.int32]
-_NONE: DoubleArray = np.zeros((0, 0))
+_CELLS_AT_ONCE = 2**18  # some 4 MiB of sums, which a cache holds
 Work = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+
+
+class HourBlock(NamedTuple):
+    """What a level adds up to in some hours of all GPUs.
+
+    Attributes
+    ----------
+    first : int
+        The first of the hours.
+    total, squares : ndarray of shape (n_gpus, n), float64
+    lost : ndarray of shape (m,)
+        Cells that have rows without a reading, GPU after GPU among all hours.
+    n_lost : ndarray of shape (m,), int32
+        How many rows those are.
+    """
+
+    first: int
+    total: DoubleArray
+    squares: DoubleArray
+    lost: IntArray
+    n_lost: CountArray
+
+    @classmethod
+    def of_means(cls, first: int, means: DoubleArray) -> tuple[HourBlock, BoolArray]:
+        """Return hours of a channel that has one reading in each, and where it has one."""
+        known = np.isfinite(means)
+        total = np.where(known, means, 0.0)
+        none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+        return cls(first, total, total * total, *none), known
+
+    @property
+    def hours(self) -> slice:
+        """Which hours those are."""
+        return slice(self.first, self.first + self.total.shape[1])
 
 
 @dataclass(frozen=True, slots=True)
 class HourlySums:
-    """Sum, sum of squares and number of readings of one channel, each of shape (n_gpus, n_hours).
-
-    `squares` is empty for a channel that counts. `missing` are the rows without a reading; None for
-    a channel that is not read row by row.
-    """
+    """Sum, sum of squares and number of readings of a level, each of shape (n_gpus, n_hours)."""
 
     total: DoubleArray
     squares: DoubleArray
     count: CountArray
-    missing: FewHours | None = None
 
-    def mean(self) -> npt.NDArray[np.float32]:
-        """Return the hourly means; NaN where nothing was read."""
-        means = np.empty(self.total.shape, dtype=np.float32)
-        _divide(self.total.ravel(), self.count.ravel(), means.ravel())
-        return means
 
-    @classmethod
-    def of_means(cls, means: DoubleArray) -> HourlySums:
-        """Return a channel that has one reading an hour."""
-        known = np.isfinite(means)
-        total = np.where(known, means, 0.0)
-        return cls(total, total * total, known.astype(np.int32))
+@dataclass(frozen=True, slots=True)
+class HourlyCounts:
+    """What a channel that counts adds up to in the hours of GPUs.
+
+    Nearly all hours hold 0, so that whatever is made of the others costs next to nothing.
+
+    Attributes
+    ----------
+    total : FewHours
+    missing : FewHours
+        The rows without a reading.
+    """
+
+    total: FewHours
+    missing: FewHours
 
 
 @dataclass(frozen=True)
@@ -91,6 +120,8 @@ class HourlyGrid:
         First row of each cell in the columns as read, -1 if it has none.
     row_count : ndarray of shape (n_gpus, n_hours)
         Number of rows of each cell.
+    days : DayByDay
+        Stretches of rows that have no hour in common.
     """
 
     records: Records
@@ -101,6 +132,7 @@ class HourlyGrid:
     cells: RowCells | BlockCells
     first_row: IntArray
     row_count: CountArray
+    days: DayByDay
     _groups: dict[str, Groups] = field(default_factory=dict)
     _rooms: list[SumRoom] = field(default_factory=list, init=False)
     _hours: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, init=False)
@@ -122,61 +154,108 @@ class HourlyGrid:
         """Number of cells."""
         return self.shape[0] * self.shape[1]
 
-    @contextmanager
-    def sums(
-        self, column: str | Iterable[Stretch], work: Work | None = None
-    ) -> Iterator[HourlySums]:
-        """Add up one channel; its sums hold until the block ends.
+    def blocks(self, column: str | Iterable[Stretch]) -> Iterator[HourBlock]:
+        """Add up a level and its squares; yield some hours after the others.
 
-        Large arrays are used again: to get them anew costs more than the sums.
+        What lies by date is added up date after date, so that the sums are still in a cache when
+        something is made of them. A block holds until the next one is asked for.
 
         Parameters
         ----------
         column : str or iterable of Stretch
             Its name; or what is read of it, part after part, with all the rows that count.
-        work : callable, optional
-            What is counted of the column; without it the channel has a level, and squares too.
         """
-        if isinstance(column, str):
-            column = self.records.stretches(column, self.low, self.high)
+        for room, hours in self._added(column, SumRoom.add, None):
+            total, squares = room.levels()
+            yield HourBlock(hours[0], total, squares, *room.lost())
+
+    def counts(self, column: str | Iterable[Stretch], work: Work) -> HourlyCounts:
+        """Add up what `work` counts of each value of a column; as `blocks`."""
+        counted, lost = [], []
+        for room, _ in self._added(column, SumRoom.count, work):
+            counted.append(room.counts())
+            lost.append(room.lost())
+        return HourlyCounts(*(FewHours.of_cells(self.shape[1], few) for few in (counted, lost)))
+
+    def sums(self, column: str | Iterable[Stretch]) -> HourlySums:
+        """Add up a level and its squares, all hours at once; as `blocks`."""
+        total, squares = np.zeros((2, *self.shape))
+        lost = []
+        for block in self.blocks(column):
+            total[:, block.hours], squares[:, block.hours] = block.total, block.squares
+            lost.append((block.lost, block.n_lost))
+        missing = FewHours.of_cells(self.shape[1], lost)
+        count = self.row_count.copy()
+        count.reshape(-1)[missing.cell] -= missing.value
+        return HourlySums(total, squares, count)
+
+    def _added(
+        self,
+        column: str | Iterable[Stretch],
+        put: Callable[[SumRoom, Add], None],
+        work: Work | None,
+    ) -> Iterator[tuple[SumRoom, tuple[int, int]]]:
+        """Yield a room when all rows of some hours were put there, and which hours those are."""
+        rows, hours = self._parts
+        with self._room() as room:
+            for number, values in self._that_count(column, rows):
+                if values.low == rows[number]:
+                    room.begin(hours[number])
+                is_row_by_row, add = self._adding(values.mapped(work) if work else values)
+                if work or self.gpu_after_gpu or is_row_by_row:
+                    put(room, add)
+                else:
+                    room.add_by_hour(self._hours_of(values.low, values.high), add)
+                if values.high == rows[number + 1]:
+                    yield room, hours[number]
+
+    @contextmanager
+    def _room(self) -> Iterator[SumRoom]:
+        """Large arrays are used again: to get them anew costs more than the sums."""
         try:
             room = self._rooms.pop()
         except IndexError:
-            room = SumRoom(self.row_count, gpu_after_gpu=self.gpu_after_gpu)
+            n_gpus, n_hours = self.shape
+            shape = CellShape(n_gpus, n_hours, self.bucket, self.first, self.gpu_after_gpu)
+            room = SumRoom(shape)
         try:
-            yield self._added(room.begun(1 if work else 2), column, work)
+            yield room
         finally:
             self._rooms.append(room)
 
-    def _added(self, room: SumRoom, column: Iterable[Stretch], work: Work | None) -> HourlySums:
-        """Add up a channel, and its squares if it has a level."""
+    def _that_count(
+        self, column: str | Iterable[Stretch], rows: Sequence[int]
+    ) -> Iterator[tuple[int, Stretch]]:
+        """Yield what is read of a column, part after part, cut at some rows.
+
+        Yields
+        ------
+        int
+            The number of the row at which it was cut last.
+        Stretch
+        """
+        if isinstance(column, str):
+            column = self.records.stretches(column, self.low, self.high)
+        number = 0
         for stretch in column:
             low, high = max(stretch.low, self.low), min(stretch.high, self.high)
-            if low < high:
-                values = stretch.between(low, high)
-                self._add_part(room, values.mapped(work) if work else values)
-        total, squares = (*room.whole(), _NONE)[:2]
-        missing = FewHours(self.shape[1], *room.lost.by_cell())
-        return HourlySums(total, squares, room.lost.n_read, missing)
+            while low < high:
+                end = min(high, rows[number + 1])
+                yield number, stretch.between(low, end)
+                number += end == rows[number + 1]
+                low = end
 
-    def _add_part(self, room: SumRoom, values: Stretch) -> None:
-        """Add the values of some rows to the sums of their cells."""
+    def _adding(self, values: Stretch) -> tuple[bool, Add]:
+        """Return what adds values to the sums of their cells, and whether row by row to any."""
         cells = self.cells.between(values.low, values.high)
-        add: Add
         if isinstance(values, RunStretch):
             runs = values.begin, values.value, values.end
             if isinstance(cells, RowCells) and not self.gpu_after_gpu:
-                room.add(partial(add_runs_row_by_row, runs, cells.cell))
-                return
-            add = partial(add_runs_up, runs, *self._blocks)
-        elif isinstance(cells, BlockCells):
-            add = partial(add_blocks_up, values.values, *cells)
-        else:
-            add = partial(add_up, values.values, cells.cell)
-        if self.gpu_after_gpu:
-            room.add(add)
-        else:
-            room.add_by_hour(self._hours_of(values.low, values.high), add)
+                return True, partial(add_runs_row_by_row, runs, cells.cell)
+            return False, partial(add_runs_up, runs, *self._blocks.between(values.low, values.high))
+        if isinstance(cells, BlockCells):
+            return False, partial(add_blocks_up, values.values, *cells)
+        return False, partial(add_up, values.values, cells.cell)
 
     def _hours_of(self, low: int, high: int) -> tuple[int, int]:
         """Return the first hour of some rows as read, and one more than their last."""
@@ -184,6 +263,14 @@ class HourlyGrid:
             first, last = cell_range(self.cells.between(low, high).cell)
             self._hours[low, high] = first // self.shape[0], -(-last // self.shape[0])
         return self._hours[low, high]
+
+    @cached_property
+    def _parts(self) -> DayByDay:
+        """The stretches of rows that are added up one after another."""
+        if not self.gpu_after_gpu:
+            return DayByDay([self.low, self.high], [(0, self.shape[1])])
+        cells_a_row = self.size / max(1, self.high - self.low)
+        return self.days.of_least(round(_CELLS_AT_ONCE / max(cells_a_row, 1e-9)))
 
     def gpu_of_cells(self, cells: IntArray) -> IntArray:
         """Return the number of the GPU of each cell."""
@@ -251,9 +338,3 @@ def _without_rows(records: Records) -> Records:
     line = records.line.pieces(*np.zeros((3, 0), dtype=np.int64))
     # What was seen counts nulls as they are asked for, and so holds on to the columns.
     return replace(records, columns=NoNumbers(), seen=CheckReport(), line=line)
-
-
-@vectorised
-def _divide(total: DoubleArray, count: CountArray, means: npt.NDArray[np.float32]) -> None:
-    for cell in range(len(total)):
-        means[cell] = total[cell] / count[cell]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.runs import Runs
 
 __all__ = ["Groups"]
@@ -80,27 +81,61 @@ class Groups:
         cells = self.group[self.line[gpu], hours]
         return None if ((cells == group) | (cells == _NO_ROW)).all() else cells == group
 
-    def add(self, hourly: DoubleArray | CountArray, added: DoubleArray | CountArray) -> None:
+    def add(
+        self,
+        hourly: DoubleArray | CountArray,
+        added: DoubleArray | CountArray,
+        hours: slice = slice(None),
+    ) -> None:
         """Add the cells of each group up by hour.
 
         Parameters
         ----------
-        hourly : ndarray of shape (n_gpus, n_hours)
+        hourly : ndarray of shape (n_gpus, n)
         added : ndarray of shape (number, n_hours)
             Added to.
+        hours : slice
+            Which n hours those are.
         """
-        _add_by_group(hourly, self.home, (self.line, self.group), self.visit, added)
+        moved = self.line, self.group[:, hours]
+        _add_by_group(hourly, self.home, moved, self.visit, added[:, hours])
 
-    def add_few(self, cells: IntArray, counts: CountArray, added: CountArray) -> None:
-        """Add the counts of some cells that have rows up by group and hour."""
-        _add_cells(self.at(cells), cells % self.group.shape[1], counts, added)
+    def of_few(self, few: FewHours) -> tuple[IntArray, npt.NDArray[Any]]:
+        """Return the cells of groups that few hours lie in, and their numbers, as they are added.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Group x `n_hours` + hour, as often as there are hours to add.
+        ndarray of shape (m,)
+        """
+        begin = np.searchsorted(few.cell, np.arange(len(self.visit) + 1) * few.n_hours)
+        cell, number = np.empty((2, len(few.cell)), dtype=np.int64)
+        moved = self.line, self.group
+        n = _cells_of_groups(few.cell, begin, self.visit, (self.home, moved), cell, number)
+        return cell[:n], few.value[number[:n]]
 
 
 @compiled
-def _add_cells(group: CountArray, hour: IntArray, counts: CountArray, added: CountArray) -> None:
-    for number in range(len(group)):
-        if group[number] >= 0:
-            added[group[number], hour[number]] += counts[number]
+def _cells_of_groups(
+    cells: IntArray,
+    begin: IntArray,
+    visit: IntArray,
+    groups: tuple[CountArray, tuple[CountArray, CountArray]],
+    cell: IntArray,
+    number: IntArray,
+) -> int:
+    """Put cells of groups, and the numbers of those that lie in them, into two arrays; count."""
+    home, (line, group) = groups
+    n, n_hours = 0, group.shape[1]
+    for gpu in visit:
+        for few in range(begin[gpu], begin[gpu + 1]):
+            hour = cells[few] - gpu * n_hours
+            own = home[gpu] if line[gpu] < 0 else group[line[gpu], hour]
+            if own >= 0:
+                cell[n], number[n] = own * n_hours + hour, few
+                n += 1
+    return n
 
 
 @compiled

@@ -93,12 +93,23 @@ class _Courses:
         number = {gpu: i for i, gpu in enumerate(part.gpu.tolist())}
         lines = [line for line, gpu in enumerate(self.gpus.tolist()) if gpu in number]
         inside = [number[gpu] for gpu in self.gpus[lines].tolist()]
-        with part.timeline.grid.sums(name, work) as sums:
-            self.total[lines], self.count[lines] = sums.total[inside], sums.count[inside]
+        grid = part.timeline.grid
+        if work is not None:
+            counts, rows = grid.counts(name, work), grid.row_count[inside]
+            self.total[lines] = counts.total.of_gpus(inside)
+            self.count[lines] = rows - counts.missing.of_gpus(inside)
+            return
+        self.count[lines] = grid.row_count[inside]
+        for block in grid.blocks(name):
+            self.total[lines, block.hours] = block.total[inside]
+            gpu, hour = np.divmod(block.lost, grid.shape[1])
+            for line, own in zip(lines, inside, strict=True):
+                lost = gpu == own
+                self.count[line, hour[lost]] -= block.n_lost[lost]
 
     def fill_from(self, few: tuple[FewHours, FewHours], row_count: Counts) -> None:
         """Fill in all GPUs with what was kept of a channel that counts."""
-        total, missing = (hours.of_gpus(self.gpus) for hours in few)
+        total, missing = (hours.of_gpus(self.gpus.tolist()) for hours in few)
         self.total[:], self.count[:] = total, row_count[self.gpus] - missing
 
 

@@ -139,9 +139,13 @@ class ChannelEvidence:
         """Return what a channel adds up to in each span; read where it was not measured."""
         if name in self.span_sums:
             return self.span_sums[name]
-        with self.timeline.grid.sums(name, work) as sums:
-            added = self.spans.sums(sums.total), self.spans.sums(sums.count)
-            return SpanSums(*added) if work else SpanSums(*added, self.spans.sums(sums.squares))
+        spans, grid = self.spans, self.timeline.grid
+        if work is not None:
+            counts = grid.counts(name, work)
+            n_read = spans.sums(grid.row_count) - spans.sums(counts.missing)
+            return SpanSums(spans.sums(counts.total), n_read)
+        sums = grid.sums(name)
+        return SpanSums(spans.sums(sums.total), spans.sums(sums.count), spans.sums(sums.squares))
 
     def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Signs]:
         sums = self._sums(name, lambda values: values).total

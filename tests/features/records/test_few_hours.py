@@ -18,12 +18,12 @@ def test_gpus_have_the_numbers_that_they_had(
 ) -> None:
     few = FewHours.of(hourly)
     assert len(few.cell) == np.count_nonzero(hourly)
-    gpus = np.array(random.choices(range(len(hourly)), k=4), dtype=np.int32)  # type: ignore[attr-defined]
+    gpus = random.choices(range(len(hourly)), k=4)  # type: ignore[attr-defined]
     assert np.array_equal(few.of_gpus(gpus), hourly[gpus])
 
 
 def test_arrays_that_lie_hour_after_hour_are_kept_alike() -> None:
     hourly = np.array([[0, 2], [5, 0], [0, 0]], dtype=np.int32).T
     few = FewHours.of(hourly)
-    assert few.of_gpus(np.array([1])).tolist() == [[2, 0, 0]]
+    assert few.of_gpus([1]).tolist() == [[2, 0, 0]]
     assert few.value.dtype == np.int32

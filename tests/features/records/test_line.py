@@ -10,11 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from forewarn.features.records.cells import BlockCells, CellShape, PlacedRows, RowCells
+from forewarn.features.records.cells import BlockCells, CellShape, RowCells
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
 from forewarn.features.records.keys_as_read import RunKeys
 from forewarn.features.records.line import Line
+from forewarn.features.records.placed_rows import PlacedRows
 from forewarn.features.records.table import Records
 from forewarn.features.records.timeline import lay_out
 
@@ -235,7 +236,7 @@ def test_keys_as_read_are_those_of_the_line(rows: Rows, more: int, part: tuple[i
 def test_rows_lie_in_the_cell_of_their_hour(rows: Rows, gpu_after_gpu: bool) -> None:
     last = int(rows.time.max(initial=0))
     shape = CellShape(N_GPUS, last // 600 + 2, 600, 0, gpu_after_gpu)
-    cells, first_row, row_count = PlacedRows.of(rows.line, shape)
+    cells, first_row, row_count, _ = PlacedRows.of(rows.line, shape)
     assert isinstance(cells, RowCells if len(rows.line.rows) else BlockCells)
     counts = ~rows.filled & ~rows.failed
     steps = shape.steps

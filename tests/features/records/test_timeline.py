@@ -138,9 +138,9 @@ def test_hours_count_what_is_alive_and_not_filled(
         + rows("B", [0, 10, 20], value=0.0),
         kinds=FeatureKinds(float=("value",)),
     )
-    with lay_out(records, failures(records, ("A", 50))).grid.sums("value") as sums:
-        assert sums.total[0, 0] == 15.0
-        assert sums.count[0, 0] == 4
+    sums = lay_out(records, failures(records, ("A", 50))).grid.sums("value")
+    assert sums.total[0, 0] == 15.0
+    assert sums.count[0, 0] == 4
 
 
 def test_no_records_make_an_empty_timeline(
