@@ -21,11 +21,12 @@ from forewarn.features.records.file_check import (
     missing_column,
 )
 from forewarn.features.records.key_runs import KeyRuns
+from forewarn.features.records.keys_as_read import RowKeys
 from forewarn.features.records.keys_builder import KeysBuilder
 from forewarn.features.records.number_columns import days_of
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.run_keys import FileRuns, RunCleaning, Within
-from forewarn.features.records.seldom_changing import SeldomChanging
+from forewarn.features.records.seldom_changing import RowsOfRuns, SeldomChanging
 from forewarn.features.records.slices import FINEST, serials_within
 from forewarn.features.records.table import (
     FAILURE,
@@ -41,7 +42,8 @@ from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["RecordSource", "RecordsQuery", "assemble", "check_numbers", "read_past"]
 
-_MOST_UNKNOWN = 4  # one of so many rows may be of files whose runs are not known
+_FEWEST_PER_RUN = 4  # rows of files whose runs are looked for: fewer are not worth it
+_FEW_RUNS = 2**16  # are no matter, however few rows they have
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +130,22 @@ class _File(NamedTuple):
 def _in_runs(
     files: Sequence[_File], query: RecordsQuery, spacings: Spacings | None
 ) -> RunCleaning | None:
-    """Bring the keys of files into line that are known as runs; None where rows are wanted."""
-    sizes = [file.source.n_rows for file in files]
-    unknown = [size for file, size in zip(files, sizes, strict=True) if not file.is_even]
-    if _MOST_UNKNOWN * sum(unknown) > sum(sizes):
-        return None
+    """Bring the keys of all files into line as runs; None where rows are wanted.
+
+    Those are looked for where they are not known: rows that come by time are in runs once they
+    are taken by GPU.
+    """
     runs_of = partial(_runs_of, query, serials_within(*query.slices))
     # What is in memory takes less time than to hand it to a thread.
-    runs = list(in_turn(runs_of, files) if unknown else map(runs_of, files))
+    known = all(file.is_even for file in files)
+    runs, n_rows, n_runs = [], 0, 0
+    for of_file in map(runs_of, files) if known else in_turn(runs_of, files):
+        runs.append(of_file)
+        n_rows, n_runs = n_rows + int(of_file.n_rows.sum()), n_runs + len(of_file.n_rows)
+        if n_runs > max(_FEW_RUNS, n_rows // _FEWEST_PER_RUN):
+            return None
     pa.default_memory_pool().release_unused()  # it keeps what many threads have held
+    sizes = [file.source.n_rows for file in files]
     with _naming(query.name):
         return RunCleaning.of(runs, sizes, query.interval, spacings)
 
@@ -202,15 +211,20 @@ def _records(
 ) -> Records:
     """Read texts and dates, and leave the numbers to be read when they are asked for."""
     sources = [file.source for file in files]
-    kinds, names = query.kinds, query.texts_in(sources)
+    kinds, names, as_read = query.kinds, query.texts_in(sources), keys.as_read
     in_threads(partial(check_numbers, query), sources)
-    texts = SeldomChanging(keys.as_read, keys.keep, names, kinds.date)
+    texts = SeldomChanging(as_read, keys.keep, names, kinds.date)
     # One column after another: the texts of a whole file take more memory than those of a GPU's
     # whole life.
     pairs = list(product((*names, *kinds.date), range(len(files))))
 
-    def read(column: tuple[str, int]) -> tuple[Values, IntArray | None]:
-        return _read_text(query, column[0], files[column[1]])
+    def read(column: tuple[str, int]) -> tuple[Values, IntArray | RowsOfRuns | None]:
+        name, number = column
+        values, of_rows = _read_text(query, name, files[number])
+        order, has_it = as_read.order_in(number), values.numbers or values.texts
+        if isinstance(as_read, RowKeys) or order is None or not has_it:
+            return values, of_rows
+        return RowsOfRuns.in_order(values, name, order, as_read.part(keys.rows_of(number)))
 
     known = all(files[number].has_runs_of(name) for name, number in pairs)
     columns = map(read, pairs) if known else in_turn(read, pairs)
@@ -218,7 +232,7 @@ def _records(
         texts.put(name, keys.rows_of(number), *values)
     pa.default_memory_pool().release_unused()
     nulls = dict(texts.nulls)
-    numbers = ColumnFiles(sources, kinds, keys.as_read, nulls)
+    numbers = ColumnFiles(sources, kinds, as_read, nulls)
     return Records(
         interval=query.interval,
         serials=keys.serials,

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns, put_numbers
 from forewarn.features.records.key_runs import KeyRuns
-from forewarn.features.records.keys_as_read import KeysAsRead
+from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
 from forewarn.features.records.number_columns import leave_out_no_codes
-from forewarn.features.records.number_runs import KeySegments, NumberRuns
+from forewarn.features.records.number_runs import FEWEST_PER_RUN, KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
 from forewarn.features.records.stretches import RowStretch, RunStretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, IntArray
@@ -111,6 +111,7 @@ class ColumnFiles:
         self._locks = {name: Lock() for name in self.names}
         self._of_runs = Lock()
         self._known_runs: list[Mapping[str, NumberRuns]] | None = None
+        self._looked_for: dict[tuple[str, int], NumberRuns] = {}
 
     @property
     def n_rows(self) -> int:
@@ -213,13 +214,15 @@ class ColumnFiles:
     def runs(self, name: str, low: int, high: int) -> RunStretch | None:
         """Return the rows [low, high) of a column run after run (`NumberColumns.runs`).
 
-        That pays where the runs of most rows are known; those of the other files are looked for.
+        That pays where the runs of most rows are known, or where values hardly change; those of
+        the other files are looked for.
         """
         if self._kept is not None or self.keys.order is not None or low >= high:
             return None
         runs = self._runs_of_files
         known = sum(s.n_rows for s, has in zip(self._sources, runs, strict=True) if name in has)
-        if 2 * known < self.n_rows:
+        most = 2 * (high - low) > self.n_rows  # for a few rows no other file is opened
+        if 2 * known < self.n_rows and not (most and self._hardly_changes(name)):
             return None
         is_counter = name in self._kinds.counter
         first = 0 if is_counter else int(np.searchsorted(self._starts, low, side="right")) - 1
@@ -227,6 +230,17 @@ class ColumnFiles:
             name, range(first, int(np.searchsorted(self._starts, high))), is_counter=is_counter
         )
         return stretch.between(low, high)
+
+    def _hardly_changes(self, name: str) -> bool:
+        """Tell by the largest file whether what counts is worth runs, where rows lie by GPU."""
+        if isinstance(self.keys, RowKeys) or name in self._kinds.float:
+            return False
+        n_rows, file = max((source.n_rows, file) for file, source in enumerate(self._sources))
+        runs = self._runs_in(name, file)
+        if FEWEST_PER_RUN * len(runs.n_rows) > n_rows:
+            return False
+        self._looked_for[name, file] = runs
+        return True
 
     def _read_runs(self, name: str, files: range, *, is_counter: bool) -> RunStretch:
         """Return the runs of some files, of a counter of the first ones; as `_put_file`."""
@@ -254,11 +268,12 @@ class ColumnFiles:
     def _runs_in(self, name: str, file: int) -> NumberRuns:
         """Return the runs of a column of one file."""
         known, source = self._runs_of_files[file], self._sources[file]
-        if name in known:
+        if (name, file) in self._looked_for:
+            return self._looked_for.pop((name, file))
+        if name in known and self.keys.order_in(file) is None:
             return known[name]
         values = np.empty(source.n_rows, dtype=np.float64)
-        with source.columns() as columns:
-            put_numbers(columns, name, source.name, values)
+        self._put_in_order(name, file, values)
         return NumberRuns.of(values)
 
     @cached_property
@@ -280,9 +295,7 @@ class ColumnFiles:
 
     def _put_file(self, name: str, file: int, room: npt.NDArray[np.floating]) -> int:
         """Put the values of one file into `room`; return how many null ones the records have."""
-        source = self._sources[file]
-        with source.columns() as columns:
-            nulls = put_numbers(columns, name, source.name, room)
+        nulls = self._put_in_order(name, file, room)
         if name in self._kinds.code:
             nulls += leave_out_no_codes(room)
         if nulls:
@@ -291,6 +304,12 @@ class ColumnFiles:
             if name in self._kinds.code:
                 room[np.isnan(room)] = 0
         return nulls
+
+    def _put_in_order(self, name: str, file: int, room: npt.NDArray[np.floating]) -> int:
+        """Put the values of one file into `room`, as their rows are taken; count the null ones."""
+        source = self._sources[file]
+        with source.columns() as columns:
+            return put_numbers(columns, name, source.name, room, self.keys.order_in(file))
 
     def _counts(
         self, name: str, files: Iterable[int]

@@ -16,9 +16,9 @@ from forewarn.features.records.line import Line
 from forewarn.features.records.number_columns import (
     dates_into,
     numbers_into,
-    numbers_of_column,
-    odd_states,
+    states_of_column,
 )
+from forewarn.features.records.ordering import put_in_order
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.table import (
     FAILURE,
@@ -208,15 +208,27 @@ def missing_column(file: str, name: str, present: Sequence[str]) -> RecordsError
     return RecordsError(f"{file}: column `{name}` is missing, found {', '.join(present)}.")
 
 
-def put_numbers(table: Columns, name: str, file: str, room: npt.NDArray[Any]) -> int:
+def put_numbers(
+    table: Columns,
+    name: str,
+    file: str,
+    room: npt.NDArray[Any],
+    order: npt.NDArray[np.signedinteger] | None = None,
+) -> int:
     """Put a column of numbers into `room`, NaN for null; return how many are null.
+
+    Where there is an `order`, the rows are taken in it.
 
     Raises
     ------
     RecordsError
         If it is missing or cannot be converted.
     """
-    return _convert(table, name, partial(numbers_into, room), "a number", file)
+    values = room if order is None else np.empty_like(room)
+    nulls = _convert(table, name, partial(numbers_into, values), "a number", file)
+    if order is not None:
+        put_in_order(values, order, room)
+    return nulls
 
 
 def check_keys(
@@ -249,8 +261,7 @@ def check_keys(
     serial = serial or _convert(table, SERIAL, name_of, "text", file)
     failed, odd = np.zeros(len(table), dtype=bool), np.zeros(0, dtype=np.int64)
     if FAILURE in table.column_names:
-        states = _convert(table, FAILURE, numbers_of_column, "0 or 1", file)
-        failed, odd = states > 0, odd_states(states)
+        failed, odd = _convert(table, FAILURE, states_of_column, "0 or 1", file)
     keep = serial.codes >= 0
     if times.null_count:
         keep &= times.is_valid().to_numpy()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -39,6 +40,9 @@ class RowKeys:
     order: IntArray | None
     n_gpus: int
 
+    def order_in(self, file: int) -> None:
+        """Return None: rows are taken as they come."""
+
     def gpu_of(self, rows: slice) -> CodeArray:
         """Return the GPU of some rows."""
         return self.gpu[rows]
@@ -71,13 +75,22 @@ class RunKeys:
         Rows that do not count are left out.
     n_rows : int
         Of the files.
+    orders : mapping of int to ndarray
+        The order in which the rows of a file are taken, by its number; the others have it already.
     """
 
     stretches: KeySegments
     n_rows: int
+    orders: Mapping[int, IntArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, line: Line, n_rows: int, n_gpus: int) -> Self:
+    def of(
+        cls,
+        line: Line,
+        n_rows: int,
+        n_gpus: int,
+        orders: Mapping[int, IntArray] | None = None,
+    ) -> Self:
         """Find where the runs of a line were read; the files have so many rows."""
         runs = np.flatnonzero(~line.filled)
         runs = runs[np.argsort(line.order[runs], kind="stable")]
@@ -87,12 +100,16 @@ class RunKeys:
         gpu = np.full(len(first), -1, dtype=np.int32)
         gpu[1:-1:2] = line.gpu[runs]
         some = np.diff(np.append(first, n_rows)) > 0
-        return cls(KeySegments(first[some], gpu[some], n_gpus), n_rows)
+        return cls(KeySegments(first[some], gpu[some], n_gpus), n_rows, orders or {})
 
     @property
     def order(self) -> None:
-        """None: columns lie as they come."""
+        """None: columns lie as their files do."""
         return
+
+    def order_in(self, file: int) -> IntArray | None:
+        """Return the order in which the rows of a file are taken; None where they have it."""
+        return self.orders.get(file)
 
     @property
     def n_gpus(self) -> int:

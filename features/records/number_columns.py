@@ -20,7 +20,7 @@ __all__ = [
     "leave_out_no_codes",
     "numbers_into",
     "numbers_of_column",
-    "odd_states",
+    "states_of_column",
 ]
 
 # Exporters write blank values as 2**47 or 2**63 less a little; nothing that is read of a GPU gets
@@ -34,6 +34,8 @@ _AS_THEY_ARE = {
     pa.int64(): np.int64,
 }
 
+
+_SMALL_WHOLE = (pa.int8(), pa.int16(), pa.int32())
 
 Number = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
@@ -99,25 +101,25 @@ def _put(
     return nulls
 
 
-def odd_states(states: Number) -> npt.NDArray[np.int64]:
-    """Return the rows that are neither 0 nor 1 nor null.
+def states_of_column(
+    column: pa.ChunkedArray,
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """Return whether each row says that its GPU is failed, and which say neither 0 nor 1 nor null.
 
     Examples
     --------
-    >>> odd_states(np.array([0, 1, np.nan, -1, 0.5, 2], dtype=np.float32)).tolist()
-    [3, 4, 5]
+    >>> failed, odd = states_of_column(pa.chunked_array([[0, 1, None, -1, 0.5, 2]]))
+    >>> failed.tolist(), odd.tolist()
+    ([False, True, False, False, True, True], [3, 4, 5])
+    >>> failed, odd = states_of_column(pa.chunked_array([pa.array([0, 1, -1], pa.int8())]))
+    >>> failed.tolist(), odd.tolist()
+    ([False, True, False], [2])
     """
-    if _are_states(states):
-        return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(~((states == 0) | (states == 1) | np.isnan(states)))
-
-
-@compiled
-def _are_states(states: Number) -> bool:
-    for row in range(len(states)):
-        if not (states[row] == 0 or states[row] == 1 or np.isnan(states[row])):
-            return False
-    return True
+    if column.type in _SMALL_WHOLE and not column.null_count:  # nothing can be null or blank
+        whole = column.to_numpy()
+        return whole > 0, np.flatnonzero(whole & ~whole.dtype.type(1))
+    states = numbers_of_column(column)
+    return states > 0, np.flatnonzero(~((states == 0) | (states == 1) | np.isnan(states)))
 
 
 @compiled

@@ -12,7 +12,10 @@ from forewarn.features.compiled import compiled
 from forewarn.features.records.number_columns import as_single
 from forewarn.features.records.stretches import RunStretch, run_begins
 
-__all__ = ["KeySegments", "NumberRuns"]
+__all__ = ["FEWEST_PER_RUN", "KeySegments", "NumberRuns"]
+
+FEWEST_PER_RUN = 8
+"""Rows that a run has at least, on average, where runs are worth it."""
 
 IntArray = npt.NDArray[np.int64]
 CodeArray = npt.NDArray[np.int32]

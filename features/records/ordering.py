@@ -4,33 +4,106 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 
-__all__ = ["sampling_hash", "stable_order"]
+__all__ = ["lie_by_gpu", "put_in_order", "sampling_hash", "stable_order"]
+
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+
+@compiled
+def lie_by_gpu(
+    gpu: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int64],
+    keep: npt.NDArray[np.bool_],
+    n_gpus: int,
+) -> bool:
+    """Tell whether the rows to keep of each GPU lie together, and come by time."""
+    seen = np.zeros(n_gpus, dtype=np.bool_)
+    before, last = -1, np.int64(0)
+    for row in range(len(gpu)):
+        if not keep[row]:
+            continue
+        if gpu[row] == before:
+            if time[row] < last:
+                return False
+        elif seen[gpu[row]]:
+            return False
+        before, last = gpu[row], time[row]
+        seen[before] = True
+    return True
 
 
 def stable_order(
     gpu: npt.NDArray[np.int32], time: npt.NDArray[np.int32] | npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+) -> npt.NDArray[np.signedinteger]:
     """Return the rows by (gpu, time); rows equal in both keep their order.
 
     Files come by date, so that rows of one GPU are nearly always in order of time already: then
-    two passes of a 16-bit radix sort do, ten times faster than sorting by both keys.
+    it is enough to count how many each GPU has, far faster than sorting by both keys.
+
+    Parameters
+    ----------
+    gpu : ndarray of shape (n,)
+        From 0 on.
+    time : ndarray of shape (n,)
 
     Examples
     --------
     >>> stable_order(np.array([1, 0, 1], np.int32), np.array([5, 9, 4])).tolist()
     [1, 2, 0]
     """
-    order = np.argsort((gpu & 0xFFFF).astype(np.uint16), kind="stable")
-    if len(gpu) and gpu.max() > 0xFFFF:
-        order = order[np.argsort((gpu[order] >> 16).astype(np.uint16), kind="stable")]
-    backwards = (np.diff(gpu[order]) == 0) & (np.diff(time[order]) < 0)
-    return np.lexsort((time, gpu)) if backwards.any() else order
+    n_gpus = int(gpu.max(initial=-1)) + 1
+    n_rows, last = np.zeros(n_gpus + 1, dtype=np.int64), np.full(n_gpus, np.iinfo(np.int64).min)
+    if not _count_by_time(gpu, time, n_rows[1:], last):
+        return np.lexsort((time, gpu))
+    order: npt.NDArray[np.signedinteger] = np.empty(
+        len(gpu), dtype=np.int32 if len(gpu) < 2**31 else np.int64
+    )
+    _put_rows(gpu, np.cumsum(n_rows), order)
+    return order
+
+
+@compiled
+def _count_by_time(
+    gpu: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    n_rows: npt.NDArray[np.int64],
+    last: npt.NDArray[np.int64],
+) -> bool:
+    """Count the rows of each GPU; tell whether they come by time."""
+    for row in range(len(gpu)):
+        if time[row] < last[gpu[row]]:
+            return False
+        last[gpu[row]] = time[row]
+        n_rows[gpu[row]] += 1
+    return True
+
+
+@compiled
+def _put_rows(
+    gpu: npt.NDArray[np.int32],
+    free: npt.NDArray[np.int64],
+    order: npt.NDArray[np.signedinteger],
+) -> None:
+    """Put the rows of each GPU one after another, from the first place that is its own."""
+    for row in range(len(gpu)):
+        order[free[gpu[row]]] = row
+        free[gpu[row]] += 1
+
+
+@compiled
+def put_in_order(
+    values: npt.NDArray[_Kind], order: npt.NDArray[np.signedinteger], room: npt.NDArray[_Kind]
+) -> None:
+    """Put the values of some rows into `room`, which is twice as fast as to index by them."""
+    for number in range(len(order)):
+        room[number] = values[order[number]]
 
 
 @compiled

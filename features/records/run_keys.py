@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Keys
 from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.keys_as_read import RunKeys
 from forewarn.features.records.line import Line
+from forewarn.features.records.ordering import lie_by_gpu, stable_order
 from forewarn.features.records.row_cleaning import Spacing, Spacings
 from forewarn.features.records.table import CheckReport, NoRecordsError
 
@@ -36,12 +38,14 @@ class FileRuns(NamedTuple):
     time, step, n_rows : ndarray of shape (n_runs,), int64
         Time of the first row, nanoseconds from one to the next, and how many there are.
     row : ndarray of shape (n_runs,), int64
-        The first row, counted in the file.
+        The first row, counted in the file once its rows are in order.
     failed : ndarray of shape (n_runs,), bool
     seen : int
         Rows within the limits, those without keys counted.
     odd_states : int
     naive_time : bool
+    order : ndarray of shape (n,) or None
+        All rows of the file, those to keep by GPU and time; None where they lie so.
     """
 
     code: CodeArray
@@ -54,6 +58,7 @@ class FileRuns(NamedTuple):
     seen: int
     odd_states: int
     naive_time: bool
+    order: IntArray | None = None
 
     @classmethod
     def of(
@@ -91,22 +96,82 @@ class FileRuns(NamedTuple):
 
     @classmethod
     def of_rows(cls, keys: Keys) -> FileRuns:
-        """Find the runs of the rows to keep of a file."""
-        rows = np.flatnonzero(keys.keep)
-        code, time, failed = keys.serial.codes[rows], keys.time[rows], keys.failed[rows]
-        line = Line.of_rows(code, time, rows, failed, np.zeros(len(rows), dtype=bool), whole=True)
+        """Find the runs of the rows to keep of a file, in whatever order they come."""
+        order = None
+        if not lie_by_gpu(keys.serial.codes, keys.time, keys.keep, len(keys.serial.texts)):
+            order = _order_by_gpu(keys)
+        n_kept = np.count_nonzero(keys.keep)
+        rows = np.flatnonzero(keys.keep) if order is None else order[:n_kept]
+        code, time, step, n_rows, row, failed = _runs_of(keys, rows, in_order=order is not None)
         return cls(
-            code=line.gpu,
+            code=code,
             texts=keys.serial.texts,
-            time=line.time,
-            step=line.step,
-            n_rows=line.n_rows,
-            row=line.order,
-            failed=line.failed,
+            time=time,
+            step=step,
+            n_rows=n_rows,
+            row=row,
+            failed=failed,
             seen=keys.n_rows,
             odd_states=keys.n_odd_states,
             naive_time=keys.naive_time,
+            order=order,
         )
+
+
+def _order_by_gpu(keys: Keys) -> IntArray:
+    """Return all rows by GPU and time, those to keep first.
+
+    The others lie by GPU, too, so that their numbers hardly change from one row to the next.
+    """
+    owner, time, n = keys.serial.codes, keys.time, len(keys.serial.texts)
+    if not keys.keep.all():
+        owner, time = np.where(keys.keep, owner, owner % (n + 1) + n), np.where(keys.keep, time, 0)
+    return stable_order(owner, time)
+
+
+def _runs_of(keys: Keys, rows: IntArray, *, in_order: bool) -> tuple[npt.NDArray[Any], ...]:
+    """Return code, time, step, number of rows, first row and state of each run of some rows.
+
+    Rows that are taken in an order of their own are counted in it.
+    """
+    most = 2 * len(keys.serial.texts) + 64
+    while True:  # a GPU has one run a file, nearly always
+        code, failed = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.bool_)
+        time, step, n_rows, row = np.empty((4, most), dtype=np.int64)
+        room = code, time, step, n_rows, row, failed
+        n = _find_runs((keys.serial.codes, keys.time, keys.failed), rows, in_order, room)
+        if n <= most:
+            return tuple(column[:n].copy() for column in room)
+        most = min(4 * most, len(rows))
+
+
+@compiled
+def _find_runs(
+    keys: tuple[CodeArray, IntArray, BoolArray],
+    rows: IntArray,
+    in_order: bool,
+    room: tuple[CodeArray, IntArray, IntArray, IntArray, IntArray, BoolArray],
+) -> int:
+    """Put the runs of rows by GPU and time into arrays; count them, one too many if there are."""
+    codes, times, states = keys
+    code, time, step, n_rows, first, failed = room
+    n, before, last = 0, np.int64(0), np.int64(0)
+    for number in range(len(rows)):
+        row = rows[number]
+        moment, apart = times[row], times[row] - last
+        new = n == 0 or codes[row] != code[n - 1] or states[row] != failed[n - 1]
+        new = new or not (in_order or row == before + 1)
+        if not new and n_rows[n - 1] == 1:
+            step[n - 1] = apart
+        if new or apart != step[n - 1]:
+            if n == len(code):
+                return n + 1
+            code[n], time[n], step[n], failed[n] = codes[row], moment, 0, states[row]
+            n_rows[n], first[n] = 0, number if in_order else row
+            n += 1
+        n_rows[n - 1] += 1
+        before, last = row, moment
+    return n
 
 
 def _first_from(time: IntArray, step: IntArray, n_rows: IntArray, moment: int) -> IntArray:
@@ -198,7 +263,9 @@ class RunCleaning:
             naive_time=any(file.naive_time for file in files),
         )
         line = runs.line()
-        return cls(serials, line, RunKeys.of(line, int(starts[-1]), len(serials)), seen, starts)
+        orders = {n: file.order for n, file in enumerate(files) if file.order is not None}
+        as_read = RunKeys.of(line, int(starts[-1]), len(serials), orders)
+        return cls(serials, line, as_read, seen, starts)
 
 
 def _numbered(files: Sequence[FileRuns]) -> tuple[tuple[str, ...], list[CodeArray]]:

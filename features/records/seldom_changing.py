@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from forewarn.features.records.table import (
 )
 from forewarn.features.records.text_columns import numbers_of
 
-__all__ = ["SeldomChanging"]
+__all__ = ["RowsOfRuns", "SeldomChanging"]
 
 
 class SeldomChanging:
@@ -51,10 +52,16 @@ class SeldomChanging:
         self._number: dict[str, tuple[tuple[str, ...], CodeArray]] = {}
         self._columns = {name: _OrderedRuns(keys) for name in (*texts, *dates)}
         self._dates = tuple(dates)
-        self._of_file: dict[int, _RowsOfRuns] = {}
+        self._of_file: dict[int, RowsOfRuns] = {}
         self.nulls = dict.fromkeys(dates, 0)
 
-    def put(self, name: str, rows: slice, values: Values, of_rows: IntArray | None = None) -> None:
+    def put(
+        self,
+        name: str,
+        rows: slice,
+        values: Values,
+        of_rows: IntArray | RowsOfRuns | None = None,
+    ) -> None:
         """Take over a column of one file; file after file.
 
         Parameters
@@ -63,10 +70,10 @@ class SeldomChanging:
         rows : slice
             The rows of the file.
         values : Values
-        of_rows : ndarray of shape (n_values,), optional
-            How many rows each value is of; without it, one.
+        of_rows : ndarray of shape (n_values,) or RowsOfRuns, optional
+            How many rows each value is of, or which; without it, one.
         """
-        runs = None if of_rows is None else self._runs_of(rows, of_rows)
+        runs = self._runs_of(rows, of_rows) if isinstance(of_rows, np.ndarray) else of_rows
         if name in self.nulls:
             days = values.numbers[name]
             counted = self._keys.counted_of(rows) if runs is None else runs.counted
@@ -80,17 +87,17 @@ class SeldomChanging:
             unknown = np.full(rows.stop - rows.start, -1, dtype=np.int32)
             self._columns[name].add(unknown, rows)
 
-    def _runs_of(self, rows: slice, n_rows: IntArray) -> _RowsOfRuns:
+    def _runs_of(self, rows: slice, n_rows: IntArray) -> RowsOfRuns:
         """Return what keys say of the runs of a file: the same for all of its columns."""
         if rows.start not in self._of_file:
             self._of_file[rows.start] = self._rows_of_runs(rows, n_rows)
         return self._of_file[rows.start]
 
-    def _rows_of_runs(self, rows: slice, n_rows: IntArray) -> _RowsOfRuns:
+    def _rows_of_runs(self, rows: slice, n_rows: IntArray) -> RowsOfRuns:
         if isinstance(self._keys, RunKeys):
-            return _RowsOfRuns.within(n_rows, self._keys.part(rows))
+            return RowsOfRuns.within(n_rows, self._keys.part(rows))
         gpu, counted = self._keys.gpu_of(rows), self._keys.counted_of(rows)
-        return _RowsOfRuns.of(n_rows, gpu, counted, self._needed(rows))
+        return RowsOfRuns.of(n_rows, gpu, counted, self._needed(rows))
 
     def _needed(self, rows: slice) -> BoolArray:
         """Tell of which rows of a file the texts exist."""
@@ -125,7 +132,7 @@ class SeldomChanging:
         return column.codes
 
 
-class _RowsOfRuns(NamedTuple):
+class RowsOfRuns(NamedTuple):
     """What keys say of the n runs of a file.
 
     Attributes
@@ -156,6 +163,39 @@ class _RowsOfRuns(NamedTuple):
         return cls(n_rows, needed, number, row, owner)
 
     @classmethod
+    def in_order(
+        cls, values: Values, name: str, order: IntArray, segments: KeySegments
+    ) -> tuple[Values, Self]:
+        """Find the runs of a column of texts or dates of a file.
+
+        Parameters
+        ----------
+        values : Values
+            Of all rows as they come.
+        name : str
+        order : ndarray of shape (n_rows,)
+            In which they are taken.
+        segments : KeySegments
+            Of the rows in order.
+
+        Returns
+        -------
+        Values
+            Of each run.
+        RowsOfRuns
+        """
+        is_date = name in values.numbers
+        column = _bits(values.numbers[name]) if is_date else values.texts[name].codes
+        row, n_rows, gpu, value = (np.empty(len(order), dtype=np.int32) for _ in range(4))
+        n = _find_changes(column, order, segments, (row, n_rows, gpu, value))
+        counted = n_rows[:n].astype(np.int64)
+        runs = cls(counted, np.full(n, True), counted, row[:n].astype(np.int64), gpu[:n].copy())
+        if is_date:
+            return replace(values, numbers={name: value[:n].view(np.float32).copy()}), runs
+        texts = Column(value[:n].copy(), values.texts[name].texts)
+        return replace(values, texts={name: texts}), runs
+
+    @classmethod
     def within(cls, n_rows: IntArray, segments: KeySegments) -> Self:
         """Find the runs in which segments lie that count.
 
@@ -174,6 +214,34 @@ class _RowsOfRuns(NamedTuple):
         row, gpu = np.full(len(n_rows), -1), np.full(len(n_rows), -1, dtype=np.int32)
         row[run[::-1]], gpu[run[::-1]] = begin[::-1], owner[::-1]  # the first one stays
         return cls(n_rows, number > 0, number, row, gpu)
+
+
+@compiled
+def _find_changes(
+    values: CodeArray,
+    order: IntArray,
+    segments: KeySegments,
+    room: tuple[CodeArray, CodeArray, CodeArray, CodeArray],
+) -> int:
+    """Put first row, number of rows, GPU and value of each run into four arrays; count them.
+
+    A segment begins another run, and where rows do not count there is none.
+    """
+    first, n_rows, owner, value = room
+    n = 0
+    for number in range(len(segments.begin)):
+        if segments.gpu[number] < 0:
+            continue
+        begin = segments.begin[number]
+        end = segments.begin[number + 1] if number + 1 < len(segments.begin) else len(order)
+        for row in range(begin, end):
+            current = values[order[row]]
+            if row == begin or current != value[n - 1]:
+                first[n], n_rows[n] = row, 0
+                owner[n], value[n] = segments.gpu[number], current
+                n += 1
+            n_rows[n - 1] += 1
+    return n
 
 
 @compiled
@@ -203,7 +271,7 @@ class _OrderedRuns:
         self._keys, self._builder = keys, RunsBuilder(keys.n_gpus)
         self._unsorted: list[CodeArray] = []
 
-    def add(self, values: CodeArray, rows: slice, runs: _RowsOfRuns | None = None) -> None:
+    def add(self, values: CodeArray, rows: slice, runs: RowsOfRuns | None = None) -> None:
         """Take the values of one file, of each row or of runs of rows."""
         if self._keys.order is not None:
             self._unsorted.append(values if runs is None else np.repeat(values, runs.n_rows))

@@ -160,9 +160,13 @@ def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
     if column.type.value_type != pa.string():
         column = column.cast(pa.dictionary(pa.int32(), pa.string()))
     position: dict[str, int] = {}
-    indices, numbers = [], []
-    for chunk in column.chunks:
-        texts = chunk.dictionary.to_pylist()
+    indices, numbers, before = [], [], None
+    for chunk in _in_common(column).chunks:
+        if before is not None and chunk.dictionary.equals(before):
+            numbers.append(numbers[-1])
+            indices.append(_without_nulls(chunk.indices))
+            continue
+        before, texts = chunk.dictionary, chunk.dictionary.to_pylist()
         distinct = dict.fromkeys(texts)
         if not position and len(distinct) == len(texts) and None not in distinct:
             position = dict(zip(texts, count(), strict=False))  # as of most files: no lookups
@@ -171,9 +175,24 @@ def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
             new = [text for text in distinct if text not in position and text is not None]
             position.update(zip(new, count(len(position)), strict=False))
             numbers.append(numbers_of(texts, position))
-        indices.append(pc.fill_null(_narrow(chunk.indices), -1).to_numpy())
+        indices.append(_without_nulls(chunk.indices))
     _put_parts(indices, numbers, codes)
     return Column(codes, tuple(position))
+
+
+def _in_common(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Give all parts the same texts, where that is possible: those of one are looked up at once."""
+    wide = pa.types.is_int32(column.type.index_type)
+    if column.num_chunks < 2 or not wide or any(c.dictionary.null_count for c in column.chunks):
+        return column
+    return column.unify_dictionaries()
+
+
+def _without_nulls(indices: pa.Array) -> WholeArray:
+    """Return indices, -1 for null."""
+    whole = _narrow(indices)
+    numbers: WholeArray = (pc.fill_null(whole, -1) if whole.null_count else whole).to_numpy()
+    return numbers
 
 
 def numbers_of(texts: Sequence[str], number: Mapping[str, int]) -> CodeArray:

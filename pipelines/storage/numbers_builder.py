@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.number_columns import numbers_into
-from forewarn.features.records.number_runs import NumberRuns
+from forewarn.features.records.number_runs import FEWEST_PER_RUN, NumberRuns
 from forewarn.features.records.table import FAILURE
 from forewarn.pipelines.storage.numbers_index import COLUMNS
-from forewarn.pipelines.storage.runs_table import FEWEST_PER_RUN, ROWS
+from forewarn.pipelines.storage.runs_table import ROWS
 
 __all__ = ["NumbersBuilder"]
 

@@ -18,11 +18,12 @@ from tests.features.table_source import TableSource
 from forewarn.features.prediction.instances import find_instances, latest_instances
 from forewarn.features.prediction.measurement import Measures
 from forewarn.features.prediction.plan import Plan
-from forewarn.features.records import column_files
+from forewarn.features.records import assembly, column_files, hourly_sums
 from forewarn.features.records.assembly import RecordsQuery, assemble
-from forewarn.features.records.column_files import COLUMNS_AT_ONCE
+from forewarn.features.records.column_files import COLUMNS_AT_ONCE, ColumnFiles
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import Columns
+from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
 from forewarn.features.records.number_columns import numbers_into
 from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.stretches import RowStretch
@@ -296,6 +297,60 @@ def test_what_is_measured_of_runs_has_the_same_bytes(
     read = _with_runs(table, parts, known)
     assert (read.columns.runs("xid", 0, 9) is None) == late
     assert _measured(read) == _measured(kept)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**16), n_at_once=st.sampled_from([1, 2**18]), keyless=st.booleans())
+def test_rows_that_come_by_time_are_measured_as_those_that_are_looked_at_one_by_one(
+    rows: Rows, table: Any, seed: int, n_at_once: int, keyless: bool
+) -> None:
+    listed = fleet_rows(rows, seed)
+    if keyless:
+        listed[20:20] = [{**listed[20], "gpu_serial": None}, {**listed[21], "timestamp": None}]
+    parts = [listed[:150], listed[150:300], listed[300:]]
+    by_gpu = [sorted(part, key=lambda row: str(row["gpu_serial"])) for part in parts]
+    none = [False] * 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly, "_in_runs", lambda *_: None)
+        one_by_one = _with_runs(table, parts, none)
+        assert isinstance(column_keys(one_by_one), RowKeys)
+        expected = _measured(one_by_one)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hourly_sums, "_CELLS_AT_ONCE", n_at_once)
+        by_time, in_place = (_with_runs(table, files, none) for files in (parts, by_gpu))
+        assert _orders(by_time) == [True] * 3
+        assert _orders(in_place) == [False] * 3
+        assert _measured(by_time) == _measured(in_place) == expected
+    texts = [
+        [records.codes(name, np.arange(len(records))).tolist() for name in records.texts]
+        for records in (one_by_one, by_time, in_place)
+    ]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def column_keys(records: Records) -> KeysAsRead:
+    assert isinstance(records.columns, ColumnFiles)
+    return records.columns.keys
+
+
+def _orders(records: Records) -> list[bool]:
+    """Tell of each of three files whether its rows are taken in an order of their own."""
+    return [column_keys(records).order_in(file) is not None for file in range(3)]
+
+
+def test_what_changes_with_nearly_every_row_is_read_row_by_row(rows: Rows, table: Any) -> None:
+    listed = rows("A", range(0, 600, 10), value=1.0, count=[*range(60)], xid=0)
+    listed += rows("B", range(0, 600, 10), value=1.0, count=[*range(60)], xid=0)
+    by_time = sorted(listed, key=lambda row: row["timestamp"])
+    kinds = FeatureKinds(float=("value",), counter=("count",), code=("xid",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_files, "_KEPT_BYTES", 0)
+        query = RecordsQuery("t", kinds, Nanoseconds(10 * MINUTE))
+        columns = assemble([TableSource("a", table(by_time))], query).columns
+        assert columns.runs("xid", 0, 120) is not None
+        assert columns.runs("count", 0, 120) is None
+        assert columns.runs("value", 0, 120) is None  # a level: not even looked for
+        assert columns.runs("xid", 0, 50) is None  # no other file is read for a few rows
 
 
 def test_a_column_is_read_row_by_row_where_the_runs_of_few_rows_are_known(

@@ -109,7 +109,12 @@ def test_rows_that_no_runs_are_known_of_go_along() -> None:
     assert cleaned is not None
     line = cleaned.line
     assert line.of_each(line.gpu).tolist() == [0] * 6 + [1] * 6 + [2]
-    assert line.order_of_each().tolist() == [0, 1, 2, 3, 8, 10, 4, 5, 6, 6, 9, 11, 7]
+    # The second file is taken by GPU: C, A twice, B twice.
+    assert line.order_of_each().tolist() == [0, 1, 2, 3, 8, 9, 4, 5, 6, 6, 10, 11, 7]
+    order = cleaned.as_read.order_in(1)
+    assert cleaned.as_read.order_in(0) is None
+    assert order is not None
+    assert order.tolist() == [0, 1, 3, 2, 4]
 
 
 def test_other_slices_are_left_out() -> None:
