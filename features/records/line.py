@@ -71,12 +71,8 @@ class Line(NamedTuple):
         order: IntArray,
         failed: BoolArray,
         filled: BoolArray,
-        *,
-        whole: bool = False,
     ) -> Self:
         """Find the runs of records by GPU and time; all arrays are of shape (n,).
-
-        With `whole` there are as many runs as it takes, and nothing is kept for each record.
 
         Examples
         --------
@@ -87,7 +83,7 @@ class Line(NamedTuple):
         """
         changes = np.flatnonzero(np.append(True, gpu[1:] != gpu[:-1])[: len(gpu)])
         lives = gpu[changes], np.append(changes, len(gpu))
-        return cls.of_lives(*lives, time, order, failed, filled, whole=whole)
+        return cls.of_lives(*lives, time, order, failed, filled)
 
     @classmethod
     def of_lives(
@@ -100,7 +96,6 @@ class Line(NamedTuple):
         filled: BoolArray,
         *,
         unit: int = 1,
-        whole: bool = False,
     ) -> Self:
         """Find the runs of records of k GPUs, whose first records are known (`of_rows`).
 
@@ -112,12 +107,10 @@ class Line(NamedTuple):
         time, order, failed, filled : ndarray of shape (n,)
         unit : int
             Nanoseconds that a unit of `time` stands for.
-        whole : bool
-            As of `of_rows`.
         """
         n, rows = len(time), (time, order, failed, filled)
         for even, together in ((True, True), (True, False), (False, True), (False, False)):
-            most = n // _FEWEST_PER_RUN if (even or together) and not whole else n
+            most = n // _FEWEST_PER_RUN if even or together else n
             # Few records are no reason to keep anything for each.
             runs = _runs_of_lives(life, rows, (even, together), max(most, min(n, 64)))
             if runs is not None:

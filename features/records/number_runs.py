@@ -112,6 +112,18 @@ class KeySegments(NamedTuple):
         begin = run_begins(owner)
         return cls(begin, owner[begin], n_gpus)
 
+    def cut(self, rows: IntArray) -> KeySegments:
+        """Return the same rows with a segment beginning at each of some rows, too.
+
+        Examples
+        --------
+        >>> KeySegments(np.array([0, 4]), np.array([7, 8]), 9).cut(np.array([0, 2, 4])).gpu
+        array([7, 7, 8])
+        """
+        begin = np.union1d(self.begin, rows)
+        gpu = self.gpu[np.searchsorted(self.begin, begin, side="right") - 1]
+        return self._replace(begin=begin, gpu=gpu)
+
 
 @compiled
 def _count_within(

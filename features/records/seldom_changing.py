@@ -203,9 +203,10 @@ class RowsOfRuns(NamedTuple):
         ----------
         n_rows : ndarray of shape (n,)
         segments : KeySegments
-            Of the rows of the file, each within one run.
+            Of the rows of the file.
         """
         end = np.cumsum(n_rows)
+        segments = segments.cut(end - n_rows)
         counts = np.flatnonzero(segments.gpu >= 0)
         lengths = np.diff(np.append(segments.begin, end[-1] if len(end) else 0))[counts]
         begin, owner = segments.begin[counts], segments.gpu[counts]
