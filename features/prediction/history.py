@@ -235,12 +235,13 @@ class InstanceHistory:
         """
         groups, group = self.groups[column]
         for i in np.flatnonzero(groups.home[self.spans.line] != group).tolist():
+            gpu = self.spans.line[i]
+            total, count = self._hours_of(of_gpus, gpu)
             for k in range(len(self.names)):
-                gpu, hours = self.spans.line[i], slice(*self.spans.edges[::2, k, i].tolist())
+                hours = slice(*self.spans.edges[::2, k, i].tolist())
                 within = groups.within(gpu, hours, group[i])
                 # Only if it matters for this span: a later move must not change the rounding.
                 if within is not None:
-                    total, count = self._hours_of(of_gpus, gpu)
                     yield k, i, total[hours][within].sum(), count[hours][within].sum()
 
     def _hours_of(

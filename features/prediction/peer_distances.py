@@ -101,6 +101,8 @@ class PeerDistances:
             if isinstance(part.hours, HourlyCounts):
                 few = groups.of_few(part.hours.total)
                 channel.counted.setdefault(column, HourlyTally(shape)).add(*few)
+            else:  # of no hour at all, where no row counts
+                channel.total.setdefault(column, np.zeros(shape))
             if part.hours.missing is not None:
                 few = groups.of_few(part.hours.missing)
                 channel.missing.setdefault(column, HourlyTally(shape)).add(*few)
@@ -109,6 +111,8 @@ class PeerDistances:
 
     def add_hours(self, name: str, history: InstanceHistory, block: HourBlock) -> None:
         """Add some hours of a level of a slice that was entered."""
+        if not history.groups:
+            return
         channel = self._sums_of(name)
         for column, (groups, _) in history.groups.items():
             if column not in channel.total:

@@ -42,7 +42,7 @@ from forewarn.features.time_units import Nanoseconds
 
 __all__ = ["RecordSource", "RecordsQuery", "assemble", "check_numbers", "read_past"]
 
-_FEWEST_PER_RUN = 4  # rows of files whose runs are looked for: fewer are not worth it
+_ROWS_PER_RUN = 4  # of files whose runs are looked for: fewer are not worth it
 _FEW_RUNS = 2**16  # are no matter, however few rows they have
 
 
@@ -142,7 +142,7 @@ def _in_runs(
     for of_file in map(runs_of, files) if known else in_turn(runs_of, files):
         runs.append(of_file)
         n_rows, n_runs = n_rows + int(of_file.n_rows.sum()), n_runs + len(of_file.n_rows)
-        if n_runs > max(_FEW_RUNS, n_rows // _FEWEST_PER_RUN):
+        if n_runs > max(_FEW_RUNS, n_rows // _ROWS_PER_RUN):
             return None
     pa.default_memory_pool().release_unused()  # it keeps what many threads have held
     sizes = [file.source.n_rows for file in files]
@@ -222,7 +222,7 @@ def _records(
         name, number = column
         values, of_rows = _read_text(query, name, files[number])
         order, has_it = as_read.order_in(number), values.numbers or values.texts
-        if isinstance(as_read, RowKeys) or order is None or not has_it:
+        if isinstance(as_read, RowKeys) or order is None or of_rows is not None or not has_it:
             return values, of_rows
         return RowsOfRuns.in_order(values, name, order, as_read.part(keys.rows_of(number)))
 

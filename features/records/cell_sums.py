@@ -22,7 +22,6 @@ __all__ = [
 
 DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-CountArray = npt.NDArray[np.int32]
 _TILE = 32  # numbers of eight bytes: 8 KiB of each array
 
 

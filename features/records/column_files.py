@@ -178,7 +178,7 @@ class ColumnFiles:
             values = np.empty(self._n_rows_of(some), dtype=np.float32)
             nulls += self._put(name, some, values)
             yield RowStretch(int(self._starts[some.start]), values)
-        self._note_nulls(name, nulls)
+        self._note_nulls(name, nulls, files)
 
     def _gains(self, name: str, n_files: int) -> Iterator[RowStretch]:
         """Read what a counter gained, which depends on all rows before, too."""
@@ -195,7 +195,7 @@ class ColumnFiles:
                 room = gained[rows.start - first : rows.stop - first]
                 add_increases(values, gpu, counted, before, room)
             yield RowStretch(first, gained)
-        self._note_nulls(name, nulls)
+        self._note_nulls(name, nulls, range(n_files))
 
     def _few_at_a_time(self, files: range) -> Iterator[range]:
         """Yield files by the few: one for each thread, and enough rows to be worth a loop."""
@@ -236,10 +236,12 @@ class ColumnFiles:
         if isinstance(self.keys, RowKeys) or name in self._kinds.float:
             return False
         n_rows, file = max((source.n_rows, file) for file, source in enumerate(self._sources))
-        runs = self._runs_in(name, file)
-        if FEWEST_PER_RUN * len(runs.n_rows) > n_rows:
+        values = np.empty(n_rows, dtype=np.float64)
+        self._put_in_order(name, file, values)
+        some = values[:_PART_ROWS].view(np.int64)
+        if FEWEST_PER_RUN * np.count_nonzero(some[1:] != some[:-1]) > len(some):
             return False
-        self._looked_for[name, file] = runs
+        self._looked_for[name, file] = NumberRuns.of(values)
         return True
 
     def _read_runs(self, name: str, files: range, *, is_counter: bool) -> RunStretch:
@@ -249,7 +251,7 @@ class ColumnFiles:
             runs = runs.single()
         if name in self._kinds.code:
             leave_out_no_codes(runs.value)
-        if len(files) == len(self._sources):
+        if self._n_rows_of(files) == self._starts[-1]:
             self._nulls[name] = runs.missing(self._segments)
         if name in self._kinds.code:
             runs.value[np.isnan(runs.value)] = 0
@@ -268,8 +270,9 @@ class ColumnFiles:
     def _runs_in(self, name: str, file: int) -> NumberRuns:
         """Return the runs of a column of one file."""
         known, source = self._runs_of_files[file], self._sources[file]
-        if (name, file) in self._looked_for:
-            return self._looked_for.pop((name, file))
+        looked_for = self._looked_for.pop((name, file), None)
+        if looked_for is not None:
+            return looked_for
         if name in known and self.keys.order_in(file) is None:
             return known[name]
         values = np.empty(source.n_rows, dtype=np.float64)
@@ -329,18 +332,19 @@ class ColumnFiles:
         n, files, keys = int(self._starts[-1]), range(len(self._sources)), self.keys
         if name not in self._kinds.counter:
             values = np.empty(n, dtype=np.float32)
-            self._note_nulls(name, self._put(name, files, values))
+            self._note_nulls(name, self._put(name, files, values), files)
             return values[order]
         counts = np.empty(n, dtype=np.float64)
-        self._note_nulls(name, self._put(name, files, counts))
+        self._note_nulls(name, self._put(name, files, counts), files)
         counts = counts[order]
         gained, before = np.empty(len(counts), np.float32), np.full(keys.n_gpus, np.nan)
         counted = keys.counted_of(slice(0, n))[order]
         add_increases(counts, keys.gpu_in_order, counted, before, gained)
         return gained
 
-    def _note_nulls(self, name: str, nulls: Sequence[int]) -> None:
-        if len(nulls) == len(self._sources):
+    def _note_nulls(self, name: str, nulls: Sequence[int], files: range) -> None:
+        """Note how many values are null, if these files hold all rows: others may have none."""
+        if self._n_rows_of(files) == self._starts[-1]:
             self._nulls[name] = sum(nulls)
 
 

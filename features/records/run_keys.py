@@ -44,7 +44,7 @@ class FileRuns(NamedTuple):
         Rows within the limits, those without keys counted.
     odd_states : int
     naive_time : bool
-    order : ndarray of shape (n,) or None
+    order : ndarray of shape (n,), int32 or int64, or None
         All rows of the file, those to keep by GPU and time; None where they lie so.
     """
 
@@ -116,6 +116,10 @@ class FileRuns(NamedTuple):
             naive_time=keys.naive_time,
             order=order,
         )
+
+    def n_wide(self, interval: int) -> int:
+        """Count the rows of runs in which others are missing."""
+        return int(self.n_rows[(self.n_rows > 1) & (2 * self.step >= 3 * interval)].sum())
 
 
 def _order_by_gpu(keys: Keys) -> IntArray:
@@ -241,6 +245,9 @@ class RunCleaning:
         NoRecordsError
             If there is no row.
         """
+        wide = sum(file.n_wide(interval) for file in files)
+        if 2 * wide > sum(int(file.n_rows.sum()) for file in files):
+            return None  # none of those is a run, and most are not an interval apart
         serials, gpus = _numbered(files)
         starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
         runs = _Runs.of(files, gpus, starts).apart_if_wide(interval)

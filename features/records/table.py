@@ -195,9 +195,9 @@ class CheckReport:
 class Records:
     """Records of many GPUs, sorted by (serial, time), lone missing ones filled in.
 
-    Only the keys lie in memory, sorted. A column of numbers is read when it is asked for, all files
-    of it at once, and lies as it was read, `line` says where: most rows of most columns are never
-    looked at one by one, and sorting them would cost more than reading.
+    Only the keys lie in memory, sorted. A column of numbers is read when it is asked for, and lies
+    file after file, in each as its rows are taken; `line` says where: most rows of most columns
+    are never looked at one by one, and sorting all of them would cost more than reading.
 
     Attributes
     ----------

@@ -39,7 +39,10 @@ _SLICES_AT_ONCE = 2  # whose keys are in memory: much of the work on a slice is 
 
 
 class _Slice(NamedTuple):
-    """What is kept of a slice between two readings: all that does not grow with its records.
+    """What is kept of a slice between two readings.
+
+    Of files that are compacted nothing of it grows with the records; of others the order of their
+    rows does.
 
     Attributes
     ----------

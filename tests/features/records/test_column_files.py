@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -326,6 +327,33 @@ def test_rows_that_come_by_time_are_measured_as_those_that_are_looked_at_one_by_
         for records in (one_by_one, by_time, in_place)
     ]
     assert texts[0] == texts[1] == texts[2]
+
+
+def test_of_a_fleet_whose_rows_all_say_that_it_failed_every_column_is_there(
+    rows: Rows, table: Any
+) -> None:
+    listed = fleet_rows(rows)
+    dead = [row | {"failure": 1} for row in listed]
+    known, failed = (timeline_of(_with_runs(table, [part], [False])) for part in (listed, dead))
+    find = partial(latest_instances, window_records=RecordCount(3), since=0)
+    measures, values = Measures.fit_values(PLAN, known, find(known))
+    none = measures.values(failed, find(failed))
+    assert len(none) == 0
+    assert none.columns == values.columns
+
+
+@pytest.mark.parametrize("empty", [0, 3])
+def test_nulls_are_counted_though_a_file_has_no_rows(rows: Rows, table: Any, empty: int) -> None:
+    listed = fleet_rows(rows)
+    parts = [listed[:100][::-1], listed[100:200][::-1], listed[200:]]
+    expected = _with_runs(table, parts, [False] * 3).seen.notes()
+    files = [table(part) for part in parts]
+    files.insert(empty, files[0].slice(0, 0))
+    query = RecordsQuery("t", KINDS, Nanoseconds(10 * MINUTE), ("machine_id", "slot"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_files, "_KEPT_BYTES", 0)
+        sources = [TableSource(str(number), file) for number, file in enumerate(files)]
+        assert assemble(sources, query).seen.notes() == expected
 
 
 def column_keys(records: Records) -> KeysAsRead:

@@ -123,6 +123,17 @@ def test_records_are_the_same_with_runs_and_without(
     assert cells(known(folder, begin)) == without_runs(folder, begin)
 
 
+def test_texts_that_change_where_times_are_uneven_are_all_read(tmp_path: Path) -> None:
+    moves = [row("G3", hour, machine_id="n") for hour in (0, 2, 4)]
+    uneven = [row(serial, hour + hour % 3 / 10) for serial in MANY for hour in range(24)]
+    write(tmp_path, "part-0.parquet", [entry for entry in uneven if entry not in moves] + moves)
+    compact_date(tmp_path, FIRST)
+    runs = runs_of(tmp_path)
+    assert runs is not None
+    assert runs.step is None
+    assert cells(known(tmp_path)) == without_runs(tmp_path)
+
+
 def steady(folder: Path, **others: Any) -> Path:
     """Write a date of GPUs that report each hour, and compact it."""
     write(folder, "part.parquet", [row(s, hour, **others) for s in SERIALS for hour in range(24)])
