@@ -124,9 +124,12 @@ def test_records_are_the_same_with_runs_and_without(
 
 
 def test_texts_that_change_where_times_are_uneven_are_all_read(tmp_path: Path) -> None:
-    moves = [row("G3", hour, machine_id="n") for hour in (0, 2, 4)]
-    uneven = [row(serial, hour + hour % 3 / 10) for serial in MANY for hour in range(24)]
-    write(tmp_path, "part-0.parquet", [entry for entry in uneven if entry not in moves] + moves)
+    listed = [
+        row(serial, hour + hour % 3 / 10, machine_id="n" if serial == "G3" and hour == 4 else "m")
+        for serial in MANY
+        for hour in range(24)
+    ]
+    write(tmp_path, "part-0.parquet", listed)
     compact_date(tmp_path, FIRST)
     runs = runs_of(tmp_path)
     assert runs is not None
