@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Keys, check_keys, check_values
 from forewarn.features.records.key_runs import KeyRuns, find_runs
+from forewarn.features.records.number_runs import FEWEST_PER_RUN
 from forewarn.features.records.table import (
     FAILURE,
     MACHINE,
@@ -34,7 +35,7 @@ from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError
-from forewarn.pipelines.storage.runs_table import FEWEST_PER_RUN, ROWS, STEP, runs_table
+from forewarn.pipelines.storage.runs_table import ROWS, STEP, runs_table
 
 __all__ = ["keep_runs"]
 

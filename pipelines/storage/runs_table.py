@@ -23,10 +23,8 @@ from forewarn.features.records.table import (
 )
 from forewarn.features.records.text_columns import array_of, texts_in_common
 
-__all__ = ["FEWEST_PER_RUN", "ROWS", "STEP", "RunsTable", "StoredRuns", "other_runs", "runs_table"]
+__all__ = ["ROWS", "STEP", "RunsTable", "StoredRuns", "other_runs", "runs_table"]
 
-FEWEST_PER_RUN = 8
-"""Rows on average: else reading runs spares nothing."""
 
 ROWS, STEP = "forewarn.rows", "forewarn.step"
 _KEYS = (SERIAL, TIMESTAMP, FAILURE, ROWS, STEP)
