@@ -175,7 +175,8 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Pla
     """Return what of the configuration the rules can use of these records."""
     features, interval = settings.features, Nanoseconds(settings.records.interval)
     columns = RecordStore(records, FeatureKinds(), interval).columns()
-    kinds = features.kinds.among(columns)
+    known = features.kinds.among(columns)
+    kinds = FeatureKinds(counter=known.counter, code=known.code)
     if not (kinds.counter or kinds.code):
         raise JobError(f"{records}: no counter or event code, which {BUILTIN_RULES} needs.")
     peers = tuple(name for name in features.peers if name in columns)
