@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -14,6 +16,25 @@ R = TypeVar("R")
 
 # Sums in any order, so that a loop can take many places at once; NaN and infinity stay themselves.
 _ANY_ORDER = {"reassoc", "contract", "arcp", "afn", "nsz"}
+
+
+def _start_without_scipy() -> None:
+    """Load what numba makes of arrays before anything is compiled, and scipy not with it.
+
+    Numba looks whether there is a BLAS, by importing all of `scipy.linalg`: a quarter of a second
+    and 30 MiB, for products of matrices that no loop here has.
+    """
+    blas = "scipy.linalg.cython_blas"
+    if blas in sys.modules:
+        return
+    sys.modules[blas] = None  # type: ignore[assignment]  # what an import then says is: not there
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        del sys.modules[blas]
+
+
+_start_without_scipy()
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
