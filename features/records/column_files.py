@@ -112,6 +112,7 @@ class ColumnFiles:
         self._of_runs = Lock()
         self._known_runs: list[Mapping[str, NumberRuns]] | None = None
         self._looked_for: dict[tuple[str, int], NumberRuns] = {}
+        self._codes: dict[tuple[str, range], RunStretch] = {}
 
     @property
     def n_rows(self) -> int:
@@ -219,17 +220,24 @@ class ColumnFiles:
         """
         if self._kept is not None or self.keys.order is not None or low >= high:
             return None
-        runs = self._runs_of_files
-        known = sum(s.n_rows for s, has in zip(self._sources, runs, strict=True) if name in has)
-        most = 2 * (high - low) > self.n_rows  # for a few rows no other file is opened
-        if 2 * known < self.n_rows and not (most and self._hardly_changes(name)):
-            return None
         is_counter = name in self._kinds.counter
         first = 0 if is_counter else int(np.searchsorted(self._starts, low, side="right")) - 1
-        stretch = self._read_runs(
-            name, range(first, int(np.searchsorted(self._starts, high))), is_counter=is_counter
-        )
+        files = range(first, int(np.searchsorted(self._starts, high)))
+        stretch = self._codes.get((name, files))
+        if stretch is None:
+            if not self._pays_in_runs(name, high - low):
+                return None
+            stretch = self._read_runs(name, files, is_counter=is_counter)
+            if name in self._kinds.code:  # a list asks twice: what happened, and the columns
+                self._codes[name, files] = stretch
         return stretch.between(low, high)
+
+    def _pays_in_runs(self, name: str, n_rows: int) -> bool:
+        """Tell whether so many rows of a column are better read run after run."""
+        runs = self._runs_of_files
+        known = sum(s.n_rows for s, has in zip(self._sources, runs, strict=True) if name in has)
+        most = 2 * n_rows > self.n_rows  # for a few rows no other file is opened
+        return 2 * known >= self.n_rows or (most and self._hardly_changes(name))
 
     def _hardly_changes(self, name: str) -> bool:
         """Tell by the largest file whether what counts is worth runs, where rows lie by GPU."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -225,8 +226,10 @@ class RecordStore:
     def _read_known(self, files: _Files, end: int | None) -> tuple[Records, Failures]:
         sources, older, query = files
         self._check_memory(sources)
-        past, records = read_past(older, query.start), assemble(sources, query)
-        failures = Failures.of_records(records, past.of_gpus(records.serials))
+        with ThreadPoolExecutor(1) as beside:
+            past = beside.submit(read_past, older, query.start).result
+            records = assemble(sources, query)
+        failures = Failures.of_records(records, past().of_gpus(records.serials))
         return self._known(records, failures, end=end)
 
     def failures_known(
