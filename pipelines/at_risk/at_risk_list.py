@@ -123,10 +123,7 @@ class AtRiskList:
         }
 
     def _as_text(self) -> pd.DataFrame:
-        moments = {
-            name: self.table[name].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
-            for name in ("window_end", "valid_until")
-        }
+        moments = {name: _iso_of(self.table[name]) for name in ("window_end", "valid_until")}
         return self.table.assign(**moments)
 
 
@@ -227,6 +224,13 @@ class Candidates:
                 texts = np.array([*column.texts, None], dtype=object)
                 places[name] = texts[records.codes(name, self.records.instances.row)]
         return places
+
+
+def _iso_of(moments: pd.Series) -> pd.Series:
+    """Return moments as text; of a fleet most are the same."""
+    distinct = moments.drop_duplicates()
+    texts = distinct.dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moments.map(dict(zip(distinct, texts, strict=True)))
 
 
 def _unscored(day: DayRecords, plan: Plan, *, since: int) -> pd.DataFrame:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -186,8 +187,9 @@ def _course(
     stop = int(evidence.spans.edges[2, -1, row])
     start = stop - max(1, round(evidence.lengths[-1] / evidence.timeline.grid.bucket))
     line, hours = courses.line[other], np.arange(max(start, 0), stop)
-    total = np.pad(courses.total[line, hours], (max(-start, 0), 0))
-    count = np.pad(courses.count[line, hours].astype(float), (max(-start, 0), 0))
+    before = np.zeros(max(-start, 0))
+    total = np.concatenate([before, courses.total[line, hours]])
+    count = np.concatenate([before, courses.count[line, hours]])
     edges = np.linspace(0, len(total), min(_MOST_POINTS, len(total)) + 1).astype(int)[:-1]
     added, read = np.add.reduceat(total, edges), np.add.reduceat(count, edges)
     if not level:
@@ -252,16 +254,21 @@ def _gravity(label: str) -> float:
 def _path(line: Floats, low: float, high: float) -> str:
     """Return the path of a line through its known points, broken where nothing was read."""
     scale = _HEIGHT / (high - low) if high > low else 0.0
+    heights = (_TOP + _HEIGHT - (line - low) * scale).tolist()
     steps, pen_up = [], True
-    for i, value in enumerate(line.tolist()):
-        if not np.isfinite(value):
+    for x, y in zip(_across(len(line)), heights, strict=True):
+        if not math.isfinite(y):
             pen_up = True
             continue
-        x = _WIDTH * i / max(1, len(line) - 1)
-        y = _TOP + _HEIGHT - (value - low) * scale
-        steps.append(f"{'M' if pen_up else 'L'}{x:.0f} {y:.1f}")
+        steps.append(f"{'M' if pen_up else 'L'}{x} {y:.1f}")
         pen_up = False
     return "".join(steps)
+
+
+@lru_cache(8)  # all lines of a page are as long as one another, or nearly
+def _across(n: int) -> tuple[str, ...]:
+    """Return how far to the right each of n points lies."""
+    return tuple(f"{_WIDTH * i / max(1, n - 1):.0f}" for i in range(n))
 
 
 def _label(value: float) -> str:

@@ -32,6 +32,7 @@ _ENSEMBLES = {
     "parallel": "the parallel ensemble agrees",
     "cascade": "the cascade agrees",
 }
+Row = Mapping[Any, Any]
 _SERIALS = 8  # named in one line before "and N more": a usual machine has eight
 
 
@@ -105,15 +106,15 @@ def flagged_machines(
         By serial.
     """
     n_gpus = _gpus_by_machine(table, unscored)
-    blind = unscored.loc[~unscored["reason"].isin(JUDGED), "machine_id"].value_counts()
-    flagged = table[table["flagged"]]
-    own = flagged["machine_id"].isna().map({True: "serial", False: "machine"})
-    names = flagged["machine_id"].fillna(flagged["gpu_serial"])
+    blind = unscored.loc[~unscored["reason"].isin(JUDGED), "machine_id"].value_counts().to_dict()
+    rows_of: dict[tuple[str, str], list[Row]] = {}
+    for row in table[table["flagged"]].to_dict("records"):
+        machine = row["machine_id"]
+        known = isinstance(machine, str)
+        whose = (machine, "") if known else ("", str(row["gpu_serial"]))
+        rows_of.setdefault(whose, []).append(row)
     machines = [
-        _flagged_machine(
-            rows, str(name) if kind == "machine" else "", n_gpus, blind.to_dict(), charts
-        )
-        for (kind, name), rows in flagged.groupby([own, names], sort=False, dropna=False)
+        _flagged_machine(rows, name, n_gpus, blind, charts) for (name, _), rows in rows_of.items()
     ]
     return sorted(machines, key=lambda machine: -(machine.expected or 0.0))  # stable: then by rank
 
@@ -125,14 +126,14 @@ def _gpus_by_machine(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[Any, i
 
 
 def _flagged_machine(
-    rows: pd.DataFrame,
+    rows: Sequence[Row],
     name: str,
     n_gpus: Mapping[Any, int],
     blind: Mapping[Any, int],
     charts: Mapping[str, Sequence[Chart]],
 ) -> FlaggedMachine:
     """Put one machine together from its flagged rows."""
-    gpus = tuple(_flagged_gpu(row, charts) for row in rows.to_dict("records"))
+    gpus = tuple(_flagged_gpu(row, charts) for row in rows)
     known = [gpu.probability for gpu in gpus if gpu.probability is not None]
     return FlaggedMachine(
         name=visible(name),
@@ -145,7 +146,7 @@ def _flagged_machine(
     )
 
 
-def _flagged_gpu(row: Mapping[Any, Any], charts: Mapping[str, Sequence[Chart]]) -> FlaggedGpu:
+def _flagged_gpu(row: Row, charts: Mapping[str, Sequence[Chart]]) -> FlaggedGpu:
     """Make one row ready to be shown."""
     rank, slot = number(row["rank"]), number(row["slot"])
     by = visible(row["flagged_by"])
@@ -181,18 +182,19 @@ def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Silence]:
     """
     n_gpus = _gpus_by_machine(table, unscored)
     reporting = set(table["machine_id"].dropna())
-    reasons = unscored["reason"].map(visible)
-    machines = unscored["machine_id"].fillna("")
-    grouped = unscored["gpu_serial"].groupby([reasons, machines], sort=True)
+    serials_of: dict[tuple[str, str], list[str]] = {}
+    for row in unscored[["reason", "machine_id", "gpu_serial"]].itertuples(index=False):
+        machine = row.machine_id if isinstance(row.machine_id, str) else ""
+        serials_of.setdefault((visible(row.reason), machine), []).append(visible(row.gpu_serial))
     silences = [
-        _silence(str(reason), machine, serials, n_gpus, partly=machine in reporting)
-        for (reason, machine), serials in grouped
+        _silence(reason, machine, serials, n_gpus, partly=machine in reporting)
+        for (reason, machine), serials in sorted(serials_of.items())
     ]
     return sorted(silences, key=_worry)
 
 
 def _silence(
-    reason: str, machine: Any, serials: pd.Series, n_gpus: Mapping[Any, int], *, partly: bool
+    reason: str, machine: str, serials: Sequence[str], n_gpus: Mapping[Any, int], *, partly: bool
 ) -> Silence:
     """Put one group together, with what its silence may mean."""
     note = ""
@@ -203,7 +205,7 @@ def _silence(
     return Silence(
         reason=reason or "not said",
         machine=visible(machine),
-        serials=tuple(sorted(serials.map(visible))[:_SERIALS]),
+        serials=tuple(sorted(serials)[:_SERIALS]),
         n=len(serials),
         n_gpus=n_gpus.get(machine, 0),
         note=note,

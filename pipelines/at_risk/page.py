@@ -138,7 +138,9 @@ def render_at_risk(
 def _complete(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Add the columns that are missing, and make every machine a string or None."""
     table = table.reindex(columns=columns)
-    machines = [None if pd.isna(name) else str(name) for name in table["machine_id"]]
+    names = table["machine_id"]
+    pairs = zip(names.tolist(), names.notna().tolist(), strict=True)
+    machines = [str(name) if known else None for name, known in pairs]
     return table.assign(machine_id=pd.Series(machines, index=table.index, dtype=object))
 
 

@@ -187,7 +187,9 @@ def visible(value: object, limit: int = 120) -> str:
         return ""
     if isinstance(value, float) and math.isnan(value):
         return ""
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

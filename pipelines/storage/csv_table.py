@@ -33,7 +33,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     <BLANKLINE>
     """
     texts = {
-        name: column.map(_as_text)
+        name: column.map({cell: _as_text(cell) for cell in column.unique().tolist()})
         for name, column in table.items()
         if not pd.api.types.is_numeric_dtype(column)
         and not pd.api.types.is_datetime64_any_dtype(column)
