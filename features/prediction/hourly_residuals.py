@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.compiled import compiled
 from forewarn.features.prediction.history import InstanceHistory
 from forewarn.features.prediction.residuals import RESIDUAL_SAMPLE, ResidualFit
 from forewarn.features.records.hourly_sums import HourlyGrid
@@ -155,20 +156,64 @@ def _sampled(
 
     Hours are counted by GPU of the fleet: the sample is the same for any number of slices.
     """
-    known = [np.isfinite(part.means[pair[0]]) & np.isfinite(part.means[pair[1]]) for part in slices]
     n_known = np.zeros(sum(len(part.gpu) for part in slices), dtype=np.int64)
-    for part, both in zip(slices, known, strict=True):
-        n_known[part.gpu] = both.sum(axis=1)
+    for part in slices:
+        n_here = np.empty(len(part.gpu), dtype=np.int64)
+        _count_known(*_both(pair, part), n_here)
+        n_known[part.gpu] = n_here
     before = np.cumsum(n_known) - n_known
     step = max(1, int(n_known.sum()) // RESIDUAL_SAMPLE)
+    until, so_far = (-(-number // step) for number in (before + n_known, before))  # rounded up
+    n_taken = until - so_far
     taken = []
-    for part, both in zip(slices, known, strict=True):
-        cells, n_here = np.flatnonzero(both), n_known[part.gpu]
-        skipped = before[part.gpu] - (np.cumsum(n_here) - n_here)
-        rank = np.arange(len(cells)) + np.repeat(skipped, n_here)
-        rank, cells = rank[rank % step == 0], cells[rank % step == 0]
-        y, x = (part.means[name].ravel()[cells] for name in pair)
+    for part in slices:
+        rank, cells = np.empty((2, n_taken[part.gpu].sum()), dtype=np.int64)
+        _take_some(*_both(pair, part), before[part.gpu], step, rank, cells)
+        y, x = (means.ravel()[cells] for means in _both(pair, part))
         taken.append((rank, x, y, types.of_cells(part.history.grid, cells)))
     rank, x, y, group = (np.concatenate(values) for values in zip(*taken, strict=True))
     order = np.argsort(rank)
     return x[order], y[order], group[order]
+
+
+def _both(
+    pair: tuple[str, str], part: SliceMeans
+) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
+    """Return the means of both sensors of a pair, shape (n_gpus, n_hours)."""
+    y, x = (part.means[name] for name in pair)
+    return y, x
+
+
+@compiled
+def _count_known(
+    y: npt.NDArray[np.floating], x: npt.NDArray[np.floating], n_known: npt.NDArray[np.int64]
+) -> None:
+    """Count the hours of each GPU in which both are known."""
+    for gpu in range(len(y)):
+        n_known[gpu] = 0
+        for hour in range(y.shape[1]):
+            n_known[gpu] += np.isfinite(y[gpu, hour]) and np.isfinite(x[gpu, hour])
+
+
+@compiled
+def _take_some(
+    y: npt.NDArray[np.floating],
+    x: npt.NDArray[np.floating],
+    before: npt.NDArray[np.int64],
+    step: int,
+    rank: npt.NDArray[np.int64],
+    cell: npt.NDArray[np.int64],
+) -> None:
+    """Put rank and cell of every so-manieth hour in which both are known into two arrays.
+
+    `before` counts those of all GPUs before each one.
+    """
+    n = 0
+    for gpu in range(len(y)):
+        so_far = before[gpu]
+        for hour in range(y.shape[1]):
+            if np.isfinite(y[gpu, hour]) and np.isfinite(x[gpu, hour]):
+                if so_far % step == 0:
+                    rank[n], cell[n] = so_far, gpu * y.shape[1] + hour
+                    n += 1
+                so_far += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
 from forewarn.features.records.number_columns import leave_out_no_codes
 from forewarn.features.records.number_runs import FEWEST_PER_RUN, KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
-from forewarn.features.records.stretches import RowStretch, RunStretch
+from forewarn.features.records.stretches import RowStretch, RunStretch, Stretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, IntArray
 from forewarn.features.threads import in_threads, in_turn, n_threads
 
@@ -27,6 +27,7 @@ __all__ = ["COLUMNS_AT_ONCE", "ColumnFiles", "NullCounts", "RecordSource"]
 COLUMNS_AT_ONCE = 2
 """Columns of numbers that may be in memory at a time, where not all of them are kept."""
 
+_Part = TypeVar("_Part", RowStretch, RunStretch)
 _KEPT_BYTES = 256 * 2**20  # columns that take no more in all are read once and kept
 _PART_ROWS = 2**20  # a part of a column: 4 MiB, which a cache holds
 
@@ -112,7 +113,7 @@ class ColumnFiles:
         self._of_runs = Lock()
         self._known_runs: list[Mapping[str, NumberRuns]] | None = None
         self._looked_for: dict[tuple[str, int], NumberRuns] = {}
-        self._codes: dict[tuple[str, range], RunStretch] = {}
+        self._codes: dict[str, RunStretch] = {}
 
     @property
     def n_rows(self) -> int:
@@ -142,12 +143,26 @@ class ColumnFiles:
                 self._kept[name] = values
             return self._kept[name][low:high]
 
-    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
-        """Yield the rows [low, high) of a column part after part (`NumberColumns.parts`)."""
+    def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
+        """Yield the rows [low, high) of a column part after part (`NumberColumns.parts`).
+
+        They come run after run where that pays: where the runs of most rows are known, or where
+        values hardly change; those of the other files are looked for.
+        """
         if self._kept is not None or self.keys.order is not None:
             yield RowStretch(low, self.read(name, low, high))
+        elif low < high and self._pays_in_runs(name, high - low):
+            yield from self._run_parts(name, low, high)
         elif low < high:
-            yield from self._parts(name, low, high)
+            yield from self._row_parts(name, low, high)
+
+    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
+        """Return the rows [low, high) of a column run after run (`NumberColumns.runs`)."""
+        if self._kept is not None or self.keys.order is not None or low >= high:
+            return None
+        if not self._pays_in_runs(name, high - low):
+            return None
+        return RunStretch.joined(self._run_parts(name, low, high))
 
     def _read(self, name: str, low: int, high: int) -> FloatArray:
         if low >= high:
@@ -155,22 +170,22 @@ class ColumnFiles:
         if self.keys.order is not None:
             return self._read_sorted(name, self.keys.order)[low:high]
         values = np.empty(high - low, dtype=np.float32)
-        for part in self._parts(name, low, high):
+        for part in self._row_parts(name, low, high):
             values[part.low - low : part.high - low] = part.values
         return values
 
-    def _parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
-        """Read the files that hold some rows; of a counter those before them, too."""
+    def _row_parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
+        """Read the files that hold some rows, row by row."""
+        files = self._files_of(name, low, high)
+        read = self._gains if name in self._kinds.counter else self._levels
+        yield from _between(read(name, files), low, high)
+
+    def _files_of(self, name: str, low: int, high: int) -> range:
+        """Return the files that hold some rows; of a counter those before them, too."""
         last = int(np.searchsorted(self._starts, high))
         if name in self._kinds.counter:
-            parts = self._gains(name, last)
-        else:
-            first = int(np.searchsorted(self._starts, low, side="right")) - 1
-            parts = self._levels(name, range(first, last))
-        for part in parts:
-            start, end = max(part.low, low), min(part.high, high)
-            if start < end:
-                yield part.between(start, end)
+            return range(last)
+        return range(int(np.searchsorted(self._starts, low, side="right")) - 1, last)
 
     def _levels(self, name: str, files: range) -> Iterator[RowStretch]:
         """Read some files, a few at a time."""
@@ -181,11 +196,11 @@ class ColumnFiles:
             yield RowStretch(int(self._starts[some.start]), values)
         self._note_nulls(name, nulls, files)
 
-    def _gains(self, name: str, n_files: int) -> Iterator[RowStretch]:
+    def _gains(self, name: str, files: range) -> Iterator[RowStretch]:
         """Read what a counter gained, which depends on all rows before, too."""
         before = np.full(self.keys.n_gpus, np.nan)
-        nulls, counts = [], self._counts(name, range(n_files))
-        for some in self._few_at_a_time(range(n_files)):
+        nulls, counts = [], self._counts(name, files)
+        for some in self._few_at_a_time(files):
             gained = np.empty(self._n_rows_of(some), dtype=np.float32)
             first = int(self._starts[some.start])
             for file in some:
@@ -196,7 +211,7 @@ class ColumnFiles:
                 room = gained[rows.start - first : rows.stop - first]
                 add_increases(values, gpu, counted, before, room)
             yield RowStretch(first, gained)
-        self._note_nulls(name, nulls, range(n_files))
+        self._note_nulls(name, nulls, files)
 
     def _few_at_a_time(self, files: range) -> Iterator[range]:
         """Yield files by the few: one for each thread, and enough rows to be worth a loop."""
@@ -212,28 +227,22 @@ class ColumnFiles:
     def _n_rows_of(self, files: range) -> int:
         return int(self._starts[files.stop] - self._starts[files.start])
 
-    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
-        """Return the rows [low, high) of a column run after run (`NumberColumns.runs`).
-
-        That pays where the runs of most rows are known, or where values hardly change; those of
-        the other files are looked for.
-        """
-        if self._kept is not None or self.keys.order is not None or low >= high:
-            return None
-        is_counter = name in self._kinds.counter
-        first = 0 if is_counter else int(np.searchsorted(self._starts, low, side="right")) - 1
-        files = range(first, int(np.searchsorted(self._starts, high)))
-        stretch = self._codes.get((name, files))
-        if stretch is None:
-            if not self._pays_in_runs(name, high - low):
-                return None
-            stretch = self._read_runs(name, files, is_counter=is_counter)
-            if name in self._kinds.code:  # a list asks twice: what happened, and the columns
-                self._codes[name, files] = stretch
-        return stretch.between(low, high)
+    def _run_parts(self, name: str, low: int, high: int) -> Iterator[RunStretch]:
+        """Read the files that hold some rows, run after run."""
+        files = self._files_of(name, low, high)
+        if name not in self._kinds.code:
+            yield from _between(self._read_runs(name, files), low, high)
+            return
+        # A list asks for codes twice: for what happened, and for the columns.
+        kept = self._codes.get(name)
+        if kept is None or not kept.low <= low < high <= kept.high:
+            kept = self._codes[name] = RunStretch.joined(self._read_runs(name, files))
+        yield kept.between(low, high)
 
     def _pays_in_runs(self, name: str, n_rows: int) -> bool:
         """Tell whether so many rows of a column are better read run after run."""
+        if name in self._codes:
+            return True
         runs = self._runs_of_files
         known = sum(s.n_rows for s, has in zip(self._sources, runs, strict=True) if name in has)
         most = 2 * n_rows > self.n_rows  # for a few rows no other file is opened
@@ -252,20 +261,25 @@ class ColumnFiles:
         self._looked_for[name, file] = NumberRuns.of(values)
         return True
 
-    def _read_runs(self, name: str, files: range, *, is_counter: bool) -> RunStretch:
-        """Return the runs of some files, of a counter of the first ones; as `_put_file`."""
-        runs = NumberRuns.joined(in_threads(partial(self._runs_in, name), files, _threads()))
-        if not is_counter:
+    def _read_runs(self, name: str, files: range) -> Iterator[RunStretch]:
+        """Read the runs of some files, a few at a time; of a counter of the first ones."""
+        before, nulls = np.full(self.keys.n_gpus, np.nan), 0
+        for some in self._few_at_a_time(files):
+            low, high = int(self._starts[some.start]), int(self._starts[some.stop])
+            segments = self._segments.between(low, high)
+            runs = NumberRuns.joined(in_threads(partial(self._runs_in, name), some, _threads()))
+            if name in self._kinds.counter:
+                nulls += runs.missing(segments)
+                yield runs.gains(low, segments, before)
+                continue
             runs = runs.single()
-        if name in self._kinds.code:
-            leave_out_no_codes(runs.value)
-        if self._n_rows_of(files) == self._starts[-1]:
-            self._nulls[name] = runs.missing(self._segments)
-        if name in self._kinds.code:
-            runs.value[np.isnan(runs.value)] = 0
-        if is_counter:
-            return runs.gains(self._segments)
-        return runs.stretch(int(self._starts[files.start]))
+            if name in self._kinds.code:
+                leave_out_no_codes(runs.value)
+            nulls += runs.missing(segments)
+            if name in self._kinds.code:
+                runs.value[np.isnan(runs.value)] = 0
+            yield runs.stretch(low)
+        self._note_nulls(name, [nulls], files)
 
     @property
     def _runs_of_files(self) -> list[Mapping[str, NumberRuns]]:
@@ -354,6 +368,14 @@ class ColumnFiles:
         """Note how many values are null, if these files hold all rows: others may have none."""
         if self._n_rows_of(files) == self._starts[-1]:
             self._nulls[name] = sum(nulls)
+
+
+def _between(parts: Iterable[_Part], low: int, high: int) -> Iterator[_Part]:
+    """Yield the rows [low, high) of parts."""
+    for part in parts:
+        start, end = max(part.low, low), min(part.high, high)
+        if start < end:
+            yield part.between(start, end)
 
 
 def _threads() -> int:

@@ -118,11 +118,7 @@ class RunKeys:
 
     def part(self, rows: slice) -> KeySegments:
         """Return the segments of some rows, which are counted from the first of them."""
-        begin, gpu, n_gpus = self.stretches
-        first = max(0, int(np.searchsorted(begin, rows.start, side="right")) - 1)
-        last = max(first, int(np.searchsorted(begin, rows.stop)))
-        since = np.maximum(begin[first:last] - rows.start, 0)
-        return KeySegments(since, gpu[first:last], n_gpus)
+        return self.stretches.between(rows.start, rows.stop)
 
     def gpu_of(self, rows: slice) -> CodeArray:
         """Return the GPU of some rows."""

@@ -231,6 +231,21 @@ class Line(NamedTuple):
         low, n_rows = self.order[runs], self.n_rows[runs]
         return int(low.min()), int((low + n_rows).max())
 
+    def most_rows_from(self, moment: int) -> int:
+        """Return how many records may lie at a moment or after it: no more do.
+
+        Examples
+        --------
+        >>> no, gpu = np.full(4, False), np.array([0, 0, 0, 1], dtype=np.int32)
+        >>> line = Line.of_rows(gpu, np.array([0, 10, 20, 5]), np.arange(4), no, no)
+        >>> line.most_rows_from(10), line.most_rows_from(5)
+        (2, 3)
+        """
+        n_rows = self.n_rows
+        within = np.where(self.step > 0, (self.last_time - moment) // np.maximum(self.step, 1), 0)
+        n_rows = n_rows if len(self.times) else np.minimum(n_rows, within + 1)
+        return int(n_rows[self.last_time >= moment].sum())
+
     def rows_from(self, gpu: npt.NDArray[np.integer], moment: IntArray, n_gpus: int) -> IntArray:
         """Return the first record of each GPU at or after a moment, or the first of the next GPU.
 

@@ -60,7 +60,7 @@ class NumberRuns(NamedTuple):
         return self._replace(value=as_single(self.value).astype(np.float64))
 
     def missing(self, segments: KeySegments) -> int:
-        """Count the values that are missing in rows that count; they are those from 0 on."""
+        """Count the values that are missing in rows that count; segments begin with the first."""
         lost = np.flatnonzero(np.isnan(self.value))
         begin, end = self._begin(0)
         return _count_within(begin[lost], self.n_rows[lost], segments.begin, segments.gpu, end)
@@ -70,18 +70,25 @@ class NumberRuns(NamedTuple):
         begin, end = self._begin(low)
         return RunStretch(begin, self.value.astype(np.float32), end)
 
-    def gains(self, segments: KeySegments) -> RunStretch:
+    def gains(self, low: int, segments: KeySegments, before: DoubleArray) -> RunStretch:
         """Return what a counter gained since the record before (`add_increases`).
 
-        They are those of all rows from 0 on.
+        Parameters
+        ----------
+        low : int
+            The first row, as read.
+        segments : KeySegments
+            Of these rows, counted from the first.
+        before : ndarray of shape (n_gpus,)
+            What each GPU's record before them holds, NaN if it has none; it is made to hold the
+            last of them.
         """
         begin, end = self._begin(0)
         most = 2 * (len(begin) + len(segments.begin))
         gained_at, gained = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.float32)
-        before = np.full(segments.n_gpus, np.nan)
         runs = begin, self.value, end
         n = _find_gains(runs, segments.begin, segments.gpu, before, gained_at, gained)
-        return RunStretch(gained_at[:n].copy(), gained[:n].copy(), end)
+        return RunStretch(gained_at[:n] + low, gained[:n].copy(), end + low)
 
     def _begin(self, low: int) -> tuple[IntArray, int]:
         """Return the first row of each run, and one more than the last row."""
@@ -111,6 +118,19 @@ class KeySegments(NamedTuple):
         owner = np.where(counted, gpu, np.int32(-1))
         begin = run_begins(owner)
         return cls(begin, owner[begin], n_gpus)
+
+    def between(self, low: int, high: int) -> KeySegments:
+        """Return the segments of the rows [low, high), which are counted from the first of them.
+
+        Examples
+        --------
+        >>> KeySegments(np.array([0, 4, 9]), np.array([7, 8, 7]), 9).between(5, 9).begin
+        array([0])
+        """
+        first = max(0, int(np.searchsorted(self.begin, low, side="right")) - 1)
+        last = max(first, int(np.searchsorted(self.begin, high)))
+        begin = np.maximum(self.begin[first:last] - low, 0)
+        return self._replace(begin=begin, gpu=self.gpu[first:last])
 
     def cut(self, rows: IntArray) -> KeySegments:
         """Return the same rows with a segment beginning at each of some rows, too.

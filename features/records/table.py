@@ -130,8 +130,11 @@ class NumberColumns(Protocol):
         """
         ...
 
-    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
-        """Yield the same part after part; each holds until the next one is asked for."""
+    def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
+        """Yield the same part after part, run after run where that is quicker.
+
+        Each holds until the next one is asked for.
+        """
         ...
 
     def runs(self, name: str, low: int, high: int) -> RunStretch | None:
@@ -150,7 +153,7 @@ class NoNumbers:
         """Refuse whatever is asked for."""
         raise KeyError(f"{name}: rows {low} to {high}")
 
-    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
+    def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
         """Refuse whatever is asked for."""
         raise KeyError(f"{name}: rows {low} to {high}")
 
@@ -299,10 +302,6 @@ class Records:
 
         Each holds until the next one is asked for.
         """
-        runs = self.columns.runs(name, low, high)
-        if runs is not None:
-            yield self._without_births(name, runs)
-            return
         for part in self.columns.parts(name, low, high):
             yield self._without_births(name, part)
 

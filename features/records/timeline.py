@@ -139,7 +139,7 @@ class Timeline:
         first = int(line.time.min(initial=2**62))
         since = first if since is None else max(since, first)
         # No series has more: they are due from the first whole window on, `step_records` apart.
-        most = line.n // min(window_records, step_records)
+        most = min(line.n // min(window_records, step_records), line.most_rows_from(since))
         row, time = np.empty((2, most), dtype=np.int64)
         room = Ends(row, np.empty(most, dtype=np.int32), time)
         n = _find_ends(line, self.breaks, interval, (window_records, step_records), since, room)

@@ -27,7 +27,7 @@ from forewarn.features.records.file_check import Columns
 from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
 from forewarn.features.records.number_columns import numbers_into
 from forewarn.features.records.number_runs import NumberRuns
-from forewarn.features.records.stretches import RowStretch
+from forewarn.features.records.stretches import RowStretch, RunStretch, Stretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, NumberColumns, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -109,10 +109,10 @@ class _Watched:
         self._watch(values)
         return values
 
-    def parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
+    def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
         self.reads[name] += 1
         for part in self.columns.parts(name, low, high):
-            self._watch(part.values)
+            self._watch(part.values if isinstance(part, RowStretch) else part.value)
             yield part
 
     def _watch(self, values: FloatArray) -> None:
@@ -236,8 +236,9 @@ def test_files_are_read_by_the_few(assembled: Make, rows: Rows) -> None:
             assert parts == expected
 
 
-def _row(part: RowStretch) -> list[tuple[int, bytes]]:
-    return [(part.low + i, value.tobytes()) for i, value in enumerate(part.values)]
+def _row(part: Stretch) -> list[tuple[int, bytes]]:
+    rows = range(part.low, part.high)
+    return [(row, part.at(np.array([row])).tobytes()) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -270,19 +271,29 @@ KNOWN = st.lists(st.booleans(), min_size=3, max_size=3).filter(lambda known: sum
 
 
 @settings(max_examples=30)
-@given(ends=st.tuples(st.integers(0, 400), st.integers(0, 400)), known=KNOWN)
+@given(
+    ends=st.tuples(st.integers(0, 400), st.integers(0, 400)),
+    known=KNOWN,
+    part_rows=st.sampled_from([1, 150, 10**6]),
+)
 def test_runs_of_a_stretch_hold_what_its_rows_hold(
-    rows: Rows, table: Any, ends: tuple[int, int], known: list[bool]
+    rows: Rows, table: Any, ends: tuple[int, int], known: list[bool], part_rows: int
 ) -> None:
     listed = fleet_rows(rows)
     columns = _with_runs(table, [listed[:130], listed[130:280], listed[280:]], known).columns
     low, high = sorted(ends)
-    for name in columns.names:
-        runs = columns.runs(name, low, high)
-        assert (runs is None) == (low == high)
-        if runs is not None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_files, "_PART_ROWS", part_rows)
+        patch.setattr(column_files, "_threads", lambda: 1)
+        for name in columns.names:
             values = columns.read(name, low, high)
-            assert runs.at(np.arange(low, high)).tobytes() == values.tobytes()
+            parts = list(columns.parts(name, low, high))
+            assert all(isinstance(part, RunStretch) for part in parts)
+            assert [row for part in parts for row in _row(part)] == _row(RowStretch(low, values))
+            runs = columns.runs(name, low, high)
+            assert (runs is None) == (low == high)
+            if runs is not None:
+                assert runs.at(np.arange(low, high)).tobytes() == values.tobytes()
 
 
 @settings(max_examples=10)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from forewarn.features.records.number_runs import KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
+from forewarn.features.records.stretches import RunStretch
 
 VALUES = st.sampled_from([0.0, 0.0, -0.0, 1.0, 2.5, 7.0, np.nan, 2.0**41, 1e-30])
 # A value and how many rows hold it, the GPU of these rows and whether they count.
@@ -28,9 +29,9 @@ def test_runs_lay_out_to_the_same_bits(pieces: list[tuple[float, int, int, bool]
     assert (np.diff(runs.value.view(np.int64)) != 0).all()
 
 
-@given(PIECES)
+@given(PIECES, st.integers(0, 80))
 def test_gains_and_missing_values_are_those_of_the_rows(
-    pieces: list[tuple[float, int, int, bool]],
+    pieces: list[tuple[float, int, int, bool]], cut: int
 ) -> None:
     n_rows = [p[1] for p in pieces]
     values = np.repeat([p[0] for p in pieces], n_rows)
@@ -38,17 +39,21 @@ def test_gains_and_missing_values_are_those_of_the_rows(
     counted = np.repeat([p[3] for p in pieces], n_rows) & (gpu >= 0)
     gained = np.empty(len(values), dtype=np.float32)
     add_increases(values, gpu, counted, np.full(3, np.nan), gained)
-    runs = NumberRuns.of(values)
-    segments = KeySegments.of(gpu, counted, 3)
-    stretch = runs.gains(segments)
+    segments, before = KeySegments.of(gpu, counted, 3), np.full(3, np.nan)
+    cut, found, missing = min(cut, len(values)), [], 0
+    for low, high in ((0, cut), (cut, len(values))):  # one part after another
+        runs, of_part = NumberRuns.of(values[low:high]), segments.between(low, high)
+        found.append(runs.gains(low, of_part, before))
+        missing += runs.missing(of_part)
+    stretch = RunStretch.joined(found)
     assert stretch.at(np.arange(len(values))).tobytes() == gained.tobytes()
-    assert runs.missing(segments) == np.isnan(values[counted]).sum()
+    assert missing == np.isnan(values[counted]).sum()
 
 
 def test_a_counter_that_stands_still_gains_at_its_changes_alone() -> None:
     runs = NumberRuns(np.array([3.0, 5.0]), np.array([4, 6], dtype=np.int32))
     gpu = np.array([0] * 5 + [1] * 5, dtype=np.int32)
-    stretch = runs.gains(KeySegments.of(gpu, np.full(10, True), 2))
+    stretch = runs.gains(0, KeySegments.of(gpu, np.full(10, True), 2), np.full(2, np.nan))
     nan = pytest.approx(np.nan, nan_ok=True)
     assert stretch.begin.tolist() == [0, 1, 4, 5, 6]
     assert stretch.value.tolist() == [nan, 0, 2, nan, 0]
