@@ -20,12 +20,13 @@ from forewarn.features.records.file_check import (
     check_values,
     missing_column,
 )
+from forewarn.features.records.file_runs import FileRuns, Within
 from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.keys_as_read import RowKeys
 from forewarn.features.records.keys_builder import KeysBuilder
 from forewarn.features.records.number_columns import days_of
 from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.run_keys import FileRuns, RunCleaning, Within
+from forewarn.features.records.run_keys import RunCleaning
 from forewarn.features.records.seldom_changing import RowsOfRuns, SeldomChanging
 from forewarn.features.records.slices import FINEST, serials_within
 from forewarn.features.records.table import (

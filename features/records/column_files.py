@@ -253,12 +253,10 @@ class ColumnFiles:
         if isinstance(self.keys, RowKeys) or name in self._kinds.float:
             return False
         n_rows, file = max((source.n_rows, file) for file, source in enumerate(self._sources))
-        values = np.empty(n_rows, dtype=np.float64)
-        self._put_in_order(name, file, values)
-        some = values[:_PART_ROWS].view(np.int64)
-        if FEWEST_PER_RUN * np.count_nonzero(some[1:] != some[:-1]) > len(some):
+        runs = self._found_runs(name, file)
+        if FEWEST_PER_RUN * len(runs.value) > n_rows:
             return False
-        self._looked_for[name, file] = NumberRuns.of(values)
+        self._looked_for[name, file] = runs
         return True
 
     def _read_runs(self, name: str, files: range) -> Iterator[RunStretch]:
@@ -291,15 +289,21 @@ class ColumnFiles:
 
     def _runs_in(self, name: str, file: int) -> NumberRuns:
         """Return the runs of a column of one file."""
-        known, source = self._runs_of_files[file], self._sources[file]
+        known = self._runs_of_files[file]
         looked_for = self._looked_for.pop((name, file), None)
         if looked_for is not None:
             return looked_for
         if name in known and self.keys.order_in(file) is None:
             return known[name]
+        return self._found_runs(name, file)
+
+    def _found_runs(self, name: str, file: int) -> NumberRuns:
+        """Look for the runs of a column of one file, as its rows are taken."""
+        source = self._sources[file]
         values = np.empty(source.n_rows, dtype=np.float64)
-        self._put_in_order(name, file, values)
-        return NumberRuns.of(values)
+        with source.columns() as columns:
+            put_numbers(columns, name, source.name, values)
+        return NumberRuns.of(values, self.keys.order_in(file))
 
     @cached_property
     def _segments(self) -> KeySegments:
@@ -320,7 +324,9 @@ class ColumnFiles:
 
     def _put_file(self, name: str, file: int, room: npt.NDArray[np.floating]) -> int:
         """Put the values of one file into `room`; return how many null ones the records have."""
-        nulls = self._put_in_order(name, file, room)
+        source = self._sources[file]
+        with source.columns() as columns:
+            nulls = put_numbers(columns, name, source.name, room, self.keys.order_in(file))
         if name in self._kinds.code:
             nulls += leave_out_no_codes(room)
         if nulls:
@@ -329,12 +335,6 @@ class ColumnFiles:
             if name in self._kinds.code:
                 room[np.isnan(room)] = 0
         return nulls
-
-    def _put_in_order(self, name: str, file: int, room: npt.NDArray[np.floating]) -> int:
-        """Put the values of one file into `room`, as their rows are taken; count the null ones."""
-        source = self._sources[file]
-        with source.columns() as columns:
-            return put_numbers(columns, name, source.name, room, self.keys.order_in(file))
 
     def _counts(
         self, name: str, files: Iterable[int]

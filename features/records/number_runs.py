@@ -38,8 +38,16 @@ class NumberRuns(NamedTuple):
     n_rows: CodeArray
 
     @classmethod
-    def of(cls, values: DoubleArray) -> NumberRuns:
+    def of(
+        cls, values: DoubleArray, order: npt.NDArray[np.signedinteger] | None = None
+    ) -> NumberRuns:
         """Find the runs of values that are the same to the last bit.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n,)
+        order : ndarray of shape (n,), optional
+            In which the values are taken.
 
         Examples
         --------
@@ -47,6 +55,10 @@ class NumberRuns(NamedTuple):
         >>> runs.value.tolist(), runs.n_rows.tolist()
         ([1.0, 0.0, -0.0], [2, 1, 1])
         """
+        if order is not None:
+            value, n_rows = np.empty(len(order)), np.empty(len(order), dtype=np.int32)
+            n = _find_runs(values.view(np.int64), order, value.view(np.int64), n_rows)
+            return cls(value[:n].copy(), n_rows[:n].copy())
         begin = run_begins(values.view(np.int64))
         return cls(values[begin], np.diff(np.append(begin, len(values))).astype(np.int32))
 
@@ -143,6 +155,23 @@ class KeySegments(NamedTuple):
         begin = np.union1d(self.begin, rows)
         gpu = self.gpu[np.searchsorted(self.begin, begin, side="right") - 1]
         return self._replace(begin=begin, gpu=gpu)
+
+
+@compiled
+def _find_runs(
+    bits: IntArray, order: npt.NDArray[np.signedinteger], value: IntArray, n_rows: CodeArray
+) -> int:
+    """Put value and number of rows of each run into two arrays; count them."""
+    n = since = 0
+    for row in range(1, len(order)):
+        current = bits[order[row]]
+        if current != bits[order[since]]:
+            value[n], n_rows[n] = bits[order[since]], row - since
+            n, since = n + 1, row
+    if len(order):
+        value[n], n_rows[n] = bits[order[since]], len(order) - since
+        n += 1
+    return n
 
 
 @compiled

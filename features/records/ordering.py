@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 
-__all__ = ["lie_by_gpu", "put_in_order", "sampling_hash", "stable_order"]
+__all__ = ["lie_by_gpu", "put_in_order", "rows_by_gpu", "sampling_hash", "stable_order"]
 
 _Kind = TypeVar("_Kind", bound=np.generic)
 
@@ -59,13 +59,20 @@ def stable_order(
     [1, 2, 0]
     """
     n_gpus = int(gpu.max(initial=-1)) + 1
-    n_rows, last = np.zeros(n_gpus + 1, dtype=np.int64), np.full(n_gpus, np.iinfo(np.int64).min)
-    if not _count_by_time(gpu, time, n_rows[1:], last):
+    n_rows, last = np.zeros(n_gpus, dtype=np.int64), np.full(n_gpus, np.iinfo(np.int64).min)
+    if not _count_by_time(gpu, time, n_rows, last):
         return np.lexsort((time, gpu))
+    return rows_by_gpu(gpu, n_rows)
+
+
+def rows_by_gpu(
+    gpu: npt.NDArray[np.int32], n_rows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.signedinteger]:
+    """Return the rows by GPU; those of one keep their order, and how many each has is known."""
     order: npt.NDArray[np.signedinteger] = np.empty(
         len(gpu), dtype=np.int32 if len(gpu) < 2**31 else np.int64
     )
-    _put_rows(gpu, np.cumsum(n_rows), order)
+    _put_rows(gpu, np.cumsum(n_rows) - n_rows, order)
     return order
 
 

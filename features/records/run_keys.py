@@ -2,187 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.compiled import compiled
-from forewarn.features.records.file_check import Keys
-from forewarn.features.records.key_runs import KeyRuns
+from forewarn.features.records.file_runs import FileRuns
 from forewarn.features.records.keys_as_read import RunKeys
 from forewarn.features.records.line import Line
-from forewarn.features.records.ordering import lie_by_gpu, stable_order
 from forewarn.features.records.row_cleaning import Spacing, Spacings
 from forewarn.features.records.table import CheckReport, NoRecordsError
 
-__all__ = ["FileRuns", "RunCleaning", "Within"]
+__all__ = ["RunCleaning"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 CodeArray = npt.NDArray[np.int32]
-Within = Callable[[tuple[str, ...]], BoolArray]
-_WHOLE = -(2**63), 2**63 - 1
-
-
-class FileRuns(NamedTuple):
-    """The runs of rows to keep of a file.
-
-    Attributes
-    ----------
-    code : ndarray of shape (n_runs,)
-        Position of the serial of each in `texts`.
-    texts : tuple of str
-    time, step, n_rows : ndarray of shape (n_runs,), int64
-        Time of the first row, nanoseconds from one to the next, and how many there are.
-    row : ndarray of shape (n_runs,), int64
-        The first row, counted in the file once its rows are in order.
-    failed : ndarray of shape (n_runs,), bool
-    seen : int
-        Rows within the limits, those without keys counted.
-    odd_states : int
-    naive_time : bool
-    order : ndarray of shape (n,), int32 or int64, or None
-        All rows of the file, those to keep by GPU and time; None where they lie so.
-    """
-
-    code: CodeArray
-    texts: tuple[str, ...]
-    time: IntArray
-    step: IntArray
-    n_rows: IntArray
-    row: IntArray
-    failed: BoolArray
-    seen: int
-    odd_states: int
-    naive_time: bool
-    order: IntArray | None = None
-
-    @classmethod
-    def of(
-        cls, runs: KeyRuns, start: int | None, end: int | None, within: Within
-    ) -> FileRuns | None:
-        """Cut the runs of a file at limits of time; None where times are uneven.
-
-        Parameters
-        ----------
-        runs : KeyRuns
-        start, end : int or None
-            Only rows of [start, end).
-        within : callable
-            Tells of each of several serials whether its rows are asked for.
-        """
-        if runs.step is None:
-            return None
-        first, n, step = runs.first, runs.n_rows, np.maximum(runs.step, 1)
-        limits = _WHOLE[0] if start is None else start, _WHOLE[1] if end is None else end
-        low, high = (_first_from(first.time, step, n, limit) for limit in limits)
-        some = np.flatnonzero((high > low) & within(first.serial.texts)[first.serial.codes])
-        low, n_rows = low[some], (high - low)[some]
-        return cls(
-            code=first.serial.codes[some],
-            texts=first.serial.texts,
-            time=first.time[some] + runs.step[some] * low,
-            step=runs.step[some],
-            n_rows=n_rows,
-            row=(np.cumsum(n) - n)[some] + low,
-            failed=first.failed[some],
-            seen=int(n_rows.sum()),
-            odd_states=0,
-            naive_time=first.naive_time,
-        )
-
-    @classmethod
-    def of_rows(cls, keys: Keys) -> FileRuns:
-        """Find the runs of the rows to keep of a file, in whatever order they come."""
-        order = None
-        if not lie_by_gpu(keys.serial.codes, keys.time, keys.keep, len(keys.serial.texts)):
-            order = _order_by_gpu(keys)
-        n_kept = np.count_nonzero(keys.keep)
-        rows = np.flatnonzero(keys.keep) if order is None else order[:n_kept]
-        code, time, step, n_rows, row, failed = _runs_of(keys, rows, in_order=order is not None)
-        return cls(
-            code=code,
-            texts=keys.serial.texts,
-            time=time,
-            step=step,
-            n_rows=n_rows,
-            row=row,
-            failed=failed,
-            seen=keys.n_rows,
-            odd_states=keys.n_odd_states,
-            naive_time=keys.naive_time,
-            order=order,
-        )
-
-    def n_wide(self, interval: int) -> int:
-        """Count the rows of runs in which others are missing."""
-        return int(self.n_rows[(self.n_rows > 1) & (2 * self.step >= 3 * interval)].sum())
-
-
-def _order_by_gpu(keys: Keys) -> IntArray:
-    """Return all rows by GPU and time, those to keep first.
-
-    The others lie by GPU, too, so that their numbers hardly change from one row to the next.
-    """
-    owner, time, n = keys.serial.codes, keys.time, len(keys.serial.texts)
-    if not keys.keep.all():
-        owner, time = np.where(keys.keep, owner, owner % (n + 1) + n), np.where(keys.keep, time, 0)
-    return stable_order(owner, time)
-
-
-def _runs_of(keys: Keys, rows: IntArray, *, in_order: bool) -> tuple[npt.NDArray[Any], ...]:
-    """Return code, time, step, number of rows, first row and state of each run of some rows.
-
-    Rows that are taken in an order of their own are counted in it.
-    """
-    most = 2 * len(keys.serial.texts) + 64
-    while True:  # a GPU has one run a file, nearly always
-        code, failed = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.bool_)
-        time, step, n_rows, row = np.empty((4, most), dtype=np.int64)
-        room = code, time, step, n_rows, row, failed
-        n = _find_runs((keys.serial.codes, keys.time, keys.failed), rows, in_order, room)
-        if n <= most:
-            return tuple(column[:n].copy() for column in room)
-        most = min(4 * most, len(rows))
-
-
-@compiled
-def _find_runs(
-    keys: tuple[CodeArray, IntArray, BoolArray],
-    rows: IntArray,
-    in_order: bool,
-    room: tuple[CodeArray, IntArray, IntArray, IntArray, IntArray, BoolArray],
-) -> int:
-    """Put the runs of rows by GPU and time into arrays; count them, one too many if there are."""
-    codes, times, states = keys
-    code, time, step, n_rows, first, failed = room
-    n, before, last = 0, np.int64(0), np.int64(0)
-    for number in range(len(rows)):
-        row = rows[number]
-        moment, apart = times[row], times[row] - last
-        new = n == 0 or codes[row] != code[n - 1] or states[row] != failed[n - 1]
-        new = new or not (in_order or row == before + 1)
-        if not new and n_rows[n - 1] == 1:
-            step[n - 1] = apart
-        if new or apart != step[n - 1]:
-            if n == len(code):
-                return n + 1
-            code[n], time[n], step[n], failed[n] = codes[row], moment, 0, states[row]
-            n_rows[n], first[n] = 0, number if in_order else row
-            n += 1
-        n_rows[n - 1] += 1
-        before, last = row, moment
-    return n
-
-
-def _first_from(time: IntArray, step: IntArray, n_rows: IntArray, moment: int) -> IntArray:
-    """Return the number of the first row of each run at or after a moment."""
-    if moment in _WHOLE:
-        return np.zeros_like(n_rows) if moment < 0 else n_rows
-    return np.asarray(np.clip(-((time - moment) // step), 0, n_rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,13 +235,15 @@ def _find_changes(
             continue
         begin = segments.begin[number]
         end = segments.begin[number + 1] if number + 1 < len(segments.begin) else len(order)
-        for row in range(begin, end):
-            current = values[order[row]]
-            if row == begin or current != value[n - 1]:
-                first[n], n_rows[n] = row, 0
-                owner[n], value[n] = segments.gpu[number], current
-                n += 1
-            n_rows[n - 1] += 1
+        since, current = begin, values[order[begin]]
+        for row in range(begin + 1, end + 1):
+            if row < end and values[order[row]] == current:
+                continue
+            first[n], n_rows[n] = since, row - since
+            owner[n], value[n] = segments.gpu[number], current
+            n += 1
+            if row < end:
+                since, current = row, values[order[row]]
     return n
 
 

@@ -27,6 +27,9 @@ def test_runs_lay_out_to_the_same_bits(pieces: list[tuple[float, int, int, bool]
     assert laid_out(runs) == values.tobytes()
     assert laid_out(NumberRuns.joined([runs, runs])) == 2 * values.tobytes()
     assert (np.diff(runs.value.view(np.int64)) != 0).all()
+    order = np.random.default_rng(len(values)).permutation(len(values)).astype(np.int32)
+    in_order, taken = NumberRuns.of(values[order]), NumberRuns.of(values, order)
+    assert [column.tobytes() for column in taken] == [column.tobytes() for column in in_order]
 
 
 @given(PIECES, st.integers(0, 80))

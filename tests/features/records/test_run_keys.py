@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from forewarn.features.records.file_check import Keys
+from forewarn.features.records.file_runs import FileRuns
 from forewarn.features.records.key_runs import KeyRuns, find_runs
 from forewarn.features.records.keys_builder import KeysBuilder
 from forewarn.features.records.row_cleaning import Spacings
-from forewarn.features.records.run_keys import FileRuns, RunCleaning
+from forewarn.features.records.run_keys import RunCleaning
 from forewarn.features.records.slices import FINEST, serials_within, slice_of
 from forewarn.features.records.table import Column, NoRecordsError
 
