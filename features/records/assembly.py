@@ -75,6 +75,11 @@ class RecordsQuery:
     slices: tuple[int, int] = (0, FINEST)
 
     @property
+    def span(self) -> tuple[int | None, int | None]:
+        """The limits of time."""
+        return self.start, self.end
+
+    @property
     def optional(self) -> tuple[str, ...]:
         """The text columns beside the features."""
         names = dict.fromkeys((MACHINE, SLOT, *self.groups))

@@ -14,16 +14,20 @@ from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.slices import FINEST, slice_ranges
 from forewarn.pipelines.storage.file_columns import rows_of_groups
 from forewarn.pipelines.storage.parquet_files import ParquetSource
+from forewarn.pipelines.storage.row_group_times import groups_within
 
 __all__ = ["FileSlice", "number_of_slices"]
 
+Span = tuple[int | None, int | None]
 _ROWS_PER_SLICE = 1 << 24  # some 500 MiB while they are measured
 _MOST_READ = 1.5  # rows that may be read for each row that there is
 
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Row groups of a file (`RecordSource`): of a compacted one few, of another one all.
+    """Row groups of a file (`RecordSource`): of a compacted one those of few GPUs.
+
+    Of another one those that can hold rows of the span that is asked for.
 
     Attributes
     ----------
@@ -36,10 +40,21 @@ class FileSlice:
     groups: list[int] | None
 
     @classmethod
-    def of(cls, source: ParquetSource, slices: tuple[int, int]) -> FileSlice:
-        """Return what can hold GPUs of the finest slices [first, last)."""
-        form = None if slices == (0, FINEST) else source.form
-        return cls(source, None if form is None else form.row_groups(*slices))
+    def of(
+        cls, source: ParquetSource, slices: tuple[int, int], span: Span = (None, None)
+    ) -> FileSlice:
+        """Return what can hold GPUs of the finest slices [first, last) in a span.
+
+        Parameters
+        ----------
+        source : ParquetSource
+        slices : tuple of (int, int)
+        span : tuple of (int or None, int or None)
+            Nanoseconds since 1970 UTC, the end left out; None has no limit.
+        """
+        if source.form is None:
+            return cls(source, groups_within(source.metadata, source.schema, *span))
+        return cls(source, None if slices == (0, FINEST) else source.form.row_groups(*slices))
 
     @property
     def name(self) -> str:

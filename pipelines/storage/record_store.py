@@ -168,7 +168,7 @@ class RecordStore:
         def read() -> Records:
             sources, _, query = self._sources(start, end, with_older=False)
             self._check_memory(sources)
-            return assemble(sources, query, spacings)
+            return assemble(_parts(sources, query), query, spacings)
 
         return self.served(read_until_still(read))
 
@@ -190,7 +190,7 @@ class RecordStore:
             while True:
                 part = replace(query, slices=(0, last))
                 try:
-                    return assemble([FileSlice.of(of, part.slices) for of in sources], part)
+                    return assemble(_parts(sources, part), part)
                 except NoRecordsError:  # few GPUs: some slices have none
                     if last == FINEST:
                         raise
@@ -228,7 +228,7 @@ class RecordStore:
         self._check_memory(sources)
         with ThreadPoolExecutor(1) as beside:
             past = beside.submit(read_past, older, query.start).result
-            records = assemble(sources, query)
+            records = assemble(_parts(sources, query), query)
         failures = Failures.of_records(records, past().of_gpus(records.serials))
         return self._known(records, failures, end=end)
 
@@ -414,6 +414,11 @@ def _before(
     """Return the files whose date can hold records before `start`."""
     last = dt.date.min if start is None else date_of(start)
     return [source for date, source in listed if date <= last]
+
+
+def _parts(sources: Sequence[ParquetSource], query: RecordsQuery) -> list[FileSlice]:
+    """Return what of the files can hold what is asked for."""
+    return [FileSlice.of(source, query.slices, query.span) for source in sources]
 
 
 def _newest(sources: Sequence[ParquetSource]) -> Sequence[ParquetSource]:

@@ -208,7 +208,7 @@ class StoredFleet:
 
     def _records(self, part: _Slice) -> Records:
         """Return the records of a slice with its columns of numbers."""
-        files = [FileSlice.of(source, part.slices) for source in self.sources]
+        files = [FileSlice.of(s, part.slices, self.query.span) for s in self.sources]
         kinds, nulls = self.query.kinds.numbers, dict[str, int]()
         columns = ColumnFiles(files, kinds, part.keys, nulls, once=True)
         return Records(
@@ -237,7 +237,7 @@ def _read_slice(
     since: int | None,
 ) -> _Slice:
     """Read what is kept of a slice."""
-    files = [FileSlice.of(source, query.slices) for source in sources]
+    files = [FileSlice.of(source, query.slices, query.span) for source in sources]
     records = assemble(files, query, spacings)
     line, seen = records.line, replace(records.seen, nulls={})
     keys = cast(ColumnFiles, records.columns).keys
