@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -86,7 +87,9 @@ class Day:
     @classmethod
     def _of_timeline(cls, timeline: Timeline, instances: Instances, plan: Plan) -> Day:
         """Let go of all other rows at once: the whole of them would be in memory."""
-        events = CodeEvents.of_plan(timeline, instances, plan)
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(lambda: timeline.grid)  # which is kept, and asked for below
+            events = CodeEvents.of_plan(timeline, instances, plan)
         few, left = timeline.narrowed(_windows(instances, plan))
         inside = instances.at_rows(np.searchsorted(left, instances.row))
         day = cls(few, inside, plan)
