@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ _ROWS_AT_ONCE = 2**20
 _MOST_CODES = 60  # a column with more distinct values is no list of codes to read out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CodeEvents:
     """Events by instance and time.
 
@@ -93,7 +94,7 @@ class CodeEvents:
         )
         return cls(len(end), row[order], code, time, end)
 
-    @property
+    @cached_property
     def distinct(self) -> tuple[float, ...]:
         """The codes that occur; none where there are too many to be a list of codes."""
         codes = np.unique(self.code)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.stretches import run_begins
 from forewarn.features.records.table import MACHINE
 from forewarn.features.records.timeline import Timeline
 from forewarn.pipelines.rendering.templates import visible
@@ -115,9 +116,10 @@ def group_medians(values: Floats, code: Ints, *, fewest: int = 1) -> Floats:
     medians = np.full(len(values), np.nan)
     known = np.flatnonzero(np.isfinite(values) & (code >= 0))
     order = known[np.lexsort((values[known], code[known]))]
-    codes, starts, counts = np.unique(code[order], return_index=True, return_counts=True)
-    if not len(codes):
+    if not len(order):
         return medians
+    starts = run_begins(code[order])
+    codes, counts = code[order[starts]], np.diff(np.append(starts, len(order)))
     sorted_values = values[order]
     low, high = starts + (counts - 1) // 2, starts + counts // 2
     middle = np.where(counts >= fewest, (sorted_values[low] + sorted_values[high]) / 2, np.nan)
