@@ -46,7 +46,7 @@ __all__ = ["RecordStore"]
 
 Look = Callable[[Timeline], Instances]
 _Files = tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]
-_ROWS_OF_LIST = 1 << 22  # in a slice: a list is to fit beside what else its machine does
+_NUMBERS_OF_LIST = 1 << 26  # in a slice: a list is to fit beside what else its machine does
 _MOST_OPEN = 256  # files; a process may mostly have 1,024
 
 
@@ -311,7 +311,8 @@ class RecordStore:
 
         def read() -> StoredFleet | Timeline:
             files = self._sources(start, end, with_older=True)
-            n_slices = number_of_slices(files[0], _ROWS_OF_LIST) if sliced else 1
+            n_rows = _NUMBERS_OF_LIST // max(1, len(self.kinds.numbers.names))
+            n_slices = number_of_slices(files[0], n_rows) if sliced else 1
             if n_slices > 1:
                 return self._sliced(files, end, look, n_slices)
             return lay_out(*self._read_known(files, end))
