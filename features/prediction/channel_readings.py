@@ -23,7 +23,7 @@ from forewarn.features.records.stretches import RunStretch, Stretch
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
 
-__all__ = ["ChannelReadings", "ReadingsOfFleet"]
+__all__ = ["ChannelReadings", "ReadingsOfFleet", "SliceReader"]
 
 FloatArray = npt.NDArray[np.float32]
 Hourly = npt.NDArray[np.float64]
@@ -136,8 +136,8 @@ class ReadingsOfFleet:
         self._means: list[SliceMeans] = []
         self._channels: list[Channel] = []
 
-    def read(self, part: FleetSlice, instances: Instances, rows: Rows, *, last: bool) -> None:
-        """Read the columns of one slice.
+    def begun(self, part: FleetSlice, instances: Instances, rows: Rows) -> SliceReader:
+        """Find whatever is needed before the columns of one slice can be read.
 
         Parameters
         ----------
@@ -146,20 +146,28 @@ class ReadingsOfFleet:
             Of its timeline.
         rows : ndarray, int64
             Which of all instances those are.
+        """
+        return SliceReader(self, part, instances, rows)
+
+    def read(self, reader: SliceReader, *, last: bool) -> None:
+        """Read the columns of a slice that was begun, one slice after another.
+
+        Parameters
+        ----------
+        reader : SliceReader
         last : bool
             No further slice follows: then what waits for all of them is made.
         """
-        reader, kinds = _SliceReader(self, part, instances, rows, last), self.plan.kinds
-        if reader.history is not None:
-            self._channels = reader.history.channels()
-            self.peers.enter(rows, reader.history)
-        at_once = part.timeline.records.columns.at_once
+        kinds, history, reader.last = self.plan.kinds, reader.history, last
+        if history is not None:
+            self._channels = history.channels()
+            self.peers.enter(reader.rows, history)
         # Codes are looked at more than once: what takes longest is not to be begun last.
         numbers = sorted(range(len(self.names)), key=lambda n: self.names[n] not in kinds.code)
-        in_threads(reader.read, numbers, at_once)
-        if reader.history is not None and self.plan.residuals:
-            history = reader.history.without_rows()
-            self._means.append(SliceMeans(rows, part.gpu, history, reader.means))
+        in_threads(reader.read, numbers, reader.at_once)
+        if history is not None and self.plan.residuals:
+            means = SliceMeans(reader.rows, reader.gpu, history.without_rows(), reader.means)
+            self._means.append(means)
 
     def readings(self) -> ChannelReadings:
         """Return what was read, after the last slice."""
@@ -169,20 +177,21 @@ class ReadingsOfFleet:
         return ChannelReadings(self.names, sequence, columns, self._means, codes, self.peers)
 
 
-class _SliceReader:
-    """Reads columns of one slice, and puts what they gave where it belongs."""
+class SliceReader:
+    """Reads columns of one slice, and puts what they gave where it belongs.
+
+    Parameters
+    ----------
+    fleet, part, instances, rows
+        As of `ReadingsOfFleet.begun`.
+    """
 
     def __init__(
-        self,
-        fleet: ReadingsOfFleet,
-        part: FleetSlice,
-        instances: Instances,
-        rows: Rows,
-        last: bool,
+        self, fleet: ReadingsOfFleet, part: FleetSlice, instances: Instances, rows: Rows
     ) -> None:
         plan, timeline = fleet.plan, part.timeline
-        self._fleet, self._timeline, self._rows, self._last = fleet, timeline, rows, last
-        self._gpu = part.gpu
+        self._fleet, self._timeline, self.rows, self.gpu = fleet, timeline, rows, part.gpu
+        self.last = False
         self.history: InstanceHistory | None = None
         if plan.history or plan.peers or plan.residuals:
             self.history = InstanceHistory.of(plan, timeline, instances)
@@ -192,6 +201,11 @@ class _SliceReader:
         self._as_read, self._filled = timeline.records.line.read_at(windows)
         places = np.argsort(self._as_read, axis=None, kind="stable")
         self._rising = self._as_read.reshape(-1)[places], places
+
+    @property
+    def at_once(self) -> int:
+        """How many columns may be read at a time."""
+        return self._timeline.records.columns.at_once
 
     @cached_property
     def _extent(self) -> tuple[int, int]:
@@ -230,7 +244,7 @@ class _SliceReader:
             values.reshape(-1)[places[first:last]] = part.at(rows[first:last])
             yield part
         self._timeline.records.fill_in(fleet.names[number], values, self._filled)
-        fleet.windows[number, self._rows] = values
+        fleet.windows[number, self.rows] = values
 
     def _read_channels(self, name: str, parts: Iterable[Stretch]) -> None:
         """Add up the channels of a column; of one that is read in parts there is one at most."""
@@ -244,7 +258,7 @@ class _SliceReader:
             else:
                 part = self._read_level(history, channel.name, parts)
             self._take(history, channel.name, part)
-            if self._last:
+            if self.last:
                 own = fleet.gathered.pop(channel.name)
                 fleet.columns[channel.name] = [*own, *fleet.peers.columns(channel.name)]
 
@@ -266,8 +280,8 @@ class _SliceReader:
     def _take(self, history: InstanceHistory, name: str, part: ChannelHistory) -> None:
         """Take from what is known of a channel whatever anything needs of it."""
         fleet, hours = self._fleet, part.hours
-        fleet.gathered.put(name, self._rows, part)
-        fleet.peers.add(name, self._rows, history, part)
+        fleet.gathered.put(name, self.rows, part)
+        fleet.peers.add(name, self.rows, history, part)
         if fleet.span_sums is not None:
             few = (hours.total, hours.missing) if isinstance(hours, HourlyCounts) else None
-            fleet.span_sums.put(name, self._rows, self._gpu, replace(part.span_sums, hours=few))
+            fleet.span_sums.put(name, self.rows, self.gpu, replace(part.span_sums, hours=few))

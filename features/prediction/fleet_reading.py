@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from forewarn.features.prediction.channel_readings import ChannelReadings, ReadingsOfFleet
+from forewarn.features.prediction.channel_readings import (
+    ChannelReadings,
+    ReadingsOfFleet,
+    SliceReader,
+)
 from forewarn.features.prediction.instance_facts import InstanceFacts
 from forewarn.features.prediction.instances import Instances, instances_of_slice
 from forewarn.features.prediction.plan import Plan
@@ -65,18 +69,15 @@ class FleetReading(NamedTuple):
         n, n_gpus = len(instances), len(fleet.serials)
         readings = ReadingsOfFleet(plan, n, with_codes=with_codes, span_sums=span_sums)
         facts = InstanceFacts(plan, fleet, n)
-        hourly = with_codes or bool(plan.history or plan.peers or plan.residuals)
-        ahead = hourly and fleet.n_slices > 1
-        parts = in_turn(_with_hours, fleet.slices(), 1) if ahead else fleet.slices()
-        for number, part in enumerate(parts, 1):
+
+        def begun(part: FleetSlice) -> SliceReader:
             rows, inside = instances_of_slice(part, n_gpus, instances)
             facts.read(part, inside, rows)
-            readings.read(part, inside, rows, last=number == fleet.n_slices)
-            del part  # or two slices would be in memory at a time
+            return readings.begun(part, inside, rows)
+
+        parts = fleet.slices()  # one is begun while columns of the one before are read
+        readers = in_turn(begun, parts, 1) if fleet.n_slices > 1 else map(begun, parts)
+        for number, reader in enumerate(readers, 1):
+            readings.read(reader, last=number == fleet.n_slices)
+            del reader  # or two slices would be in memory at a time
         return cls(plan, instances, fleet.failures, readings.readings(), facts)
-
-
-def _with_hours(part: FleetSlice) -> FleetSlice:
-    """Find the hours of a slice, while columns of the one before are read."""
-    _ = part.timeline.grid
-    return part

@@ -60,7 +60,10 @@ class Instances:
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Instances:
         """Return the instances of `rows`."""
-        return Instances(self.row[rows], self.gpu[rows], self.end[rows], self.label[rows])
+        # To index by truth asks each row of each column anew.
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        columns: list[Any] = [column.take(rows) for column in self.columns]
+        return Instances(*columns)
 
     @classmethod
     def joined(cls, slices: Sequence[Instances]) -> Instances:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -152,8 +153,13 @@ def sampling_hash(
     -------
     ndarray of shape (n,), uint64
     """
-    digests = [hashlib.blake2b(f"{seed}:{serial}".encode(), digest_size=8) for serial in serials]
-    words = np.array([int.from_bytes(d.digest(), "little") for d in digests], dtype=np.uint64)
     hashes = np.empty(len(gpu), dtype=np.uint64)
-    _mix_all(words, gpu, time, hashes)
+    _mix_all(_words(seed, tuple(serials)), gpu, time, hashes)
     return hashes
+
+
+@lru_cache(1)  # failures are hashed right after instances
+def _words(seed: int, serials: tuple[str, ...]) -> npt.NDArray[np.uint64]:
+    """Return a hash of (seed, serial) for each serial."""
+    digests = [hashlib.blake2b(f"{seed}:{serial}".encode(), digest_size=8) for serial in serials]
+    return np.frombuffer(b"".join(each.digest() for each in digests), dtype="<u8")
