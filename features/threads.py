@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 __all__ = ["in_parallel", "in_threads", "in_turn", "n_threads"]
@@ -14,6 +15,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+@cache  # the system reads a file for it
 def n_threads() -> int:
     """Return how many threads work at a time: one for each core."""
     return os.cpu_count() or 1
