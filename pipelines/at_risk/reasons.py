@@ -94,7 +94,7 @@ def reasons_of(
     columns = {*evidence.plan.kinds.names}
     channels = np.array([channel_of(name, columns) for name in contributions.names])
     distinct = sorted(set(channels.tolist()))
-    chooser = _Chooser(evidence, _own_name(columns), distinct)
+    chooser = _Chooser(evidence, _own_name(columns | {*evidence.plan.peers}), distinct)
     rows = np.union1d(chooser.remarkable(), np.array(sorted(drawn), dtype=np.int64))
     if not len(rows):
         return {}

@@ -176,6 +176,7 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Pla
     features, interval = settings.features, Nanoseconds(settings.records.interval)
     columns = RecordStore(records, FeatureKinds(), interval).columns()
     known = features.kinds.among(columns)
+    # Nothing of a list by rules looks at the others: they would be read for nothing.
     kinds = FeatureKinds(counter=known.counter, code=known.code)
     if not (kinds.counter or kinds.code):
         raise JobError(f"{records}: no counter or event code, which {BUILTIN_RULES} needs.")

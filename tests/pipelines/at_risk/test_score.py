@@ -21,6 +21,7 @@ from forewarn.pipelines.at_risk.past_alerts import watched_since
 from forewarn.pipelines.at_risk.review import review_lists, review_text
 from forewarn.pipelines.at_risk.score import contributions_of
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage import record_store
 from forewarn.pipelines.storage.record_store import RecordStore
@@ -331,6 +332,25 @@ def test_builtin_rules_need_no_failures(
     assert table["gpu_serial"].iloc[0] == "S010"
     assert "Xid 79 (fell off the bus) once in the last day" in table["reasons"].iloc[0]
     assert np.isnan(table["probability"]).all()
+
+
+def test_builtin_rules_look_at_counters_and_codes_alone(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    kinds = load_settings(config).features.kinds
+    looked_at = {"gpu_serial", "timestamp", "failure", "machine_id", "slot"}
+    looked_at |= {*kinds.counter, *kinds.code, *load_settings(config).features.peers}
+    others = sorted({*kinds.names} - looked_at)
+    assert "temperature_gpu" in others
+    last = fleet["timestamp"] == pd.Timestamp(AT, tz="UTC") - pd.Timedelta("1h")
+    good, lists = fleet.copy(), []
+    good.loc[last & (fleet["gpu_serial"] == "S010"), "xid"] = 79
+    for name, frame in (("good", good), ("odd", good.assign(**dict.fromkeys(others, "cold")))):
+        records, out = write(frame, tmp_path / name), tmp_path / f"list-{name}"
+        assert _score(records, "builtin:rules", out, "--config", str(config)) == 0
+        lists.append({path.name: path.read_bytes() for path in (out / f"date={AT}").iterdir()})
+    assert lists[0] == lists[1]
+    assert b"Xid" in lists[0]["at_risk.html"]
 
 
 def test_review_counts_hits_and_misses(
