@@ -40,7 +40,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from forewarn.pipelines.rendering.drawing import COLOURS, own_style
-from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 
 HERE = Path(__file__).resolve().parent
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
@@ -87,13 +86,16 @@ def measure(
         folder = fleets / f"{n_gpus}x{n_days}" if fleets else Path(temporary)
         records, figures = folder / "records", []
         if not records.exists():
-            simulate_fleet_to(folder, n_gpus=n_gpus, n_days=n_days, seed=0)
+            # Not in this process: to the system its memory would be that of its children, too.
+            size = ["--gpus", str(n_gpus), "--days", str(n_days), "--seed", "0"]
+            simulating = ["simulate", "fleet", "--out", str(folder), *size]
+            subprocess.run([sys.executable, "-c", COMMAND, *simulating], check=True)
         if compact:
             compacting = ["compact", "--records", str(records)]
             once = measured([sys.executable, "-c", COMMAND, *compacting])
             figures.append({"stage": "compact"} | once)
         files = [path for path in records.glob("date=*/*.parquet") if path.name[0] not in "._"]
-        size = {
+        holds = {
             "records": sum(pq.read_metadata(path).num_rows for path in files),
             "bytes": sum(path.stat().st_size for path in files),
         }
@@ -105,7 +107,7 @@ def measure(
             median = {key: statistics.median(t[key] for t in times) for key in times[0]}
             peak = max(t["peak_mib"] for t in times)
             figures.append({"stage": stage} | median | {"peak_mib": peak})
-    about = {"gpus": n_gpus, "days": n_days, "compacted": compact} | size
+    about = {"gpus": n_gpus, "days": n_days, "compacted": compact} | holds
     return [about | of for of in figures]
 
 
