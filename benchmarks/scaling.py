@@ -161,6 +161,7 @@ def _sentence(line: dict[str, Any]) -> str:
 
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw CPU seconds and peak memory of each stage against records; a style for each commit."""
+    lines = [line for line in lines if line["stage"] in STAGES]
     groups = list(dict.fromkeys((line["commit"], line["compacted"]) for line in lines))
     with own_style():
         figure = Figure(figsize=(10.0, 4.6), layout="constrained")
