@@ -234,10 +234,10 @@ class ColumnFiles:
             yield from _between(self._read_runs(name, files), low, high)
             return
         # A list asks for codes twice: for what happened, and for the columns.
-        kept = self._codes.get(name)
-        if kept is None or not kept.low <= low < high <= kept.high:
-            kept = self._codes[name] = RunStretch.joined(self._read_runs(name, files))
-        yield kept.between(low, high)
+        codes = self._codes.get(name)
+        if codes is None or not codes.low <= low < high <= codes.high:
+            codes = self._codes[name] = RunStretch.joined(self._read_runs(name, files))
+        yield codes.between(low, high)
 
     def _pays_in_runs(self, name: str, n_rows: int) -> bool:
         """Tell whether so many rows of a column are better read run after run."""

@@ -92,19 +92,19 @@ class FileRuns(NamedTuple):
     @classmethod
     def of_rows(cls, keys: Keys) -> FileRuns:
         """Find the runs of the rows to keep of a file, in whatever order they come."""
-        order, found = None, None
+        order, runs = None, None
         if lie_by_gpu(keys.serial.codes, keys.time, keys.keep, len(keys.serial.texts)):
-            found = _runs_of(keys, np.flatnonzero(keys.keep), in_order=False)
+            runs = _runs_of(keys, np.flatnonzero(keys.keep), in_order=False)
         else:
-            order, found = _by_gpu(keys)
+            order, runs = _by_gpu(keys)
         return cls(
-            code=found.code,
+            code=runs.code,
             texts=keys.serial.texts,
-            time=found.time,
-            step=found.step,
-            n_rows=found.n_rows,
-            row=found.first,
-            failed=found.failed,
+            time=runs.time,
+            step=runs.step,
+            n_rows=runs.n_rows,
+            row=runs.first,
+            failed=runs.failed,
             seen=keys.n_rows,
             odd_states=keys.n_odd_states,
             naive_time=keys.naive_time,
@@ -116,7 +116,7 @@ class FileRuns(NamedTuple):
         return int(self.n_rows[(self.n_rows > 1) & (2 * self.step >= 3 * interval)].sum())
 
 
-class _Found(NamedTuple):
+class _RunsOfRows(NamedTuple):
     """Runs that were found among the rows of a file, or room for them."""
 
     code: CodeArray
@@ -138,24 +138,24 @@ class _Found(NamedTuple):
         return type(self)(*columns)
 
 
-def _by_gpu(keys: Keys) -> tuple[IntArray, _Found]:
+def _by_gpu(keys: Keys) -> tuple[IntArray, _RunsOfRows]:
     """Return all rows by GPU and time, those to keep first, and the runs of these.
 
     The others lie by GPU, too, so that their numbers hardly change from one row to the next.
     """
     n_gpus = len(keys.serial.texts)
     n_rows = np.zeros(2 * n_gpus + 1, dtype=np.int64)
-    found = _runs_by_time(keys, n_rows)
+    runs = _runs_by_time(keys, n_rows)
     owner, time = keys.serial.codes, keys.time
     if not keys.keep.all():
         owner = np.where(keys.keep, owner, owner % (n_gpus + 1) + n_gpus)
-    if found is not None:
-        return rows_by_gpu(owner, n_rows), found
+    if runs is not None:
+        return rows_by_gpu(owner, n_rows), runs
     order = stable_order(owner, np.where(keys.keep, time, 0))
     return order, _runs_of(keys, order[: np.count_nonzero(keys.keep)], in_order=True)
 
 
-def _runs_by_time(keys: Keys, n_rows: IntArray) -> _Found | None:
+def _runs_by_time(keys: Keys, n_rows: IntArray) -> _RunsOfRows | None:
     """Find the runs of rows that come by time, in one passage; None where they do not.
 
     `n_rows` counts the rows to keep of each GPU, and then the others of each, and of none.
@@ -165,15 +165,15 @@ def _runs_by_time(keys: Keys, n_rows: IntArray) -> _Found | None:
     while True:  # a GPU has one run a file, nearly always
         n_rows[:] = 0
         columns = keys.serial.codes, keys.time, keys.failed, keys.keep
-        found = _Found.room(most)
-        n = _find_by_time(columns, np.empty((n_gpus, 3), dtype=np.int64), n_rows, found)
+        room = _RunsOfRows.room(most)
+        n = _find_by_time(columns, np.empty((n_gpus, 3), dtype=np.int64), n_rows, room)
         if n < 0:
             return None
         if n <= most:
             break
         most = min(4 * most, len(keys.time))
-    some = np.argsort(found.code[:n], kind="stable")
-    runs, end = found.take(some), np.cumsum(n_rows[:n_gpus])
+    some = np.argsort(room.code[:n], kind="stable")
+    runs, end = room.take(some), np.cumsum(n_rows[:n_gpus])
     runs.first[:] += (end - n_rows[:n_gpus])[runs.code]
     runs.n_rows[:] = np.diff(np.append(runs.first, end[-1:]))
     return runs
@@ -184,7 +184,7 @@ def _find_by_time(
     keys: tuple[CodeArray, IntArray, BoolArray, BoolArray],
     latest: IntArray,
     n_rows: IntArray,
-    room: _Found,
+    room: _RunsOfRows,
 ) -> int:
     """Put the runs of rows that come by time into arrays; count them, one too many if there are.
 
@@ -221,14 +221,14 @@ def _find_by_time(
     return n
 
 
-def _runs_of(keys: Keys, rows: IntArray, *, in_order: bool) -> _Found:
+def _runs_of(keys: Keys, rows: IntArray, *, in_order: bool) -> _RunsOfRows:
     """Find the runs of some rows, by GPU and time.
 
     Rows that are taken in an order of their own are counted in it.
     """
     most = 2 * len(keys.serial.texts) + 64
     while True:
-        room = _Found.room(most)
+        room = _RunsOfRows.room(most)
         n = _find_runs((keys.serial.codes, keys.time, keys.failed), rows, in_order, room)
         if n <= most:
             return room.take(slice(n))
@@ -240,7 +240,7 @@ def _find_runs(
     keys: tuple[CodeArray, IntArray, BoolArray],
     rows: IntArray,
     in_order: bool,
-    room: _Found,
+    room: _RunsOfRows,
 ) -> int:
     """Put the runs of rows by GPU and time into arrays; count them, one too many if there are."""
     codes, times, states = keys
