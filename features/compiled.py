@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -59,9 +61,22 @@ def vectorised(function: Callable[P, R]) -> Callable[P, R]:
     return _made(function, fastmath=_ANY_ORDER, error_model="numpy")
 
 
+def _forget_if_older(made: Any, source: Path) -> None:
+    """Remove the list of kept machine code that is older than its source.
+
+    Numba would not use it, but reads it first, and that fails where it names a class that is gone:
+    an upgrade in place would end in a traceback.
+    """
+    with suppress(AttributeError, OSError):  # the names are numba's own, and may change
+        index = Path(made._cache._cache_file._index_path)
+        if index.stat().st_mtime < source.stat().st_mtime:
+            index.unlink()
+
+
 def _made(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     try:
         made = numba.njit(cache=True, nogil=True, **options)(function)
+        _forget_if_older(made, Path(function.__code__.co_filename))
     except RuntimeError:
         made = numba.njit(nogil=True, **options)(function)
     return cast(Callable[P, R], made)

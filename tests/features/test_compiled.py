@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -36,3 +41,31 @@ def test_where_no_folder_can_be_written_to_it_is_compiled_anew(
 
     monkeypatch.setattr(numba, "njit", read_only)
     assert compiled(_sum)(np.ones(3)) == 3.0
+
+
+SOURCE = """
+from typing import NamedTuple
+from forewarn.features.compiled import compiled
+class {name}(NamedTuple):
+    first: int
+@compiled
+def doubled(pair):
+    return {times} * pair.first
+def asked(number):
+    return doubled({name}(number))
+"""
+
+
+def test_machine_code_of_a_class_that_is_gone_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade in place ended in a traceback of numba's."""
+    monkeypatch.syspath_prepend(tmp_path)
+    source, now = tmp_path / "upgraded_loops.py", time.time()
+    for ago, name, times in ((100, "Old", 2), (-100, "New", 3)):
+        source.write_text(SOURCE.format(name=name, times=times))
+        os.utime(source, (now - ago, now - ago))
+        sys.modules.pop("upgraded_loops", None)
+        importlib.invalidate_caches()
+        assert importlib.import_module("upgraded_loops").asked(7) == 7 * times
+    sys.modules.pop("upgraded_loops")
