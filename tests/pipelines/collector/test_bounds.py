@@ -65,6 +65,14 @@ class Running:
         row = {"timestamp": time.time_ns(), "machine_id": "node-1", "gpu_serial": "S1"}
         return self.post(json.dumps({"readings": [row]}).encode()).status_code == 200
 
+    def lands_a_batch(self) -> None:
+        """Wait for the first records: to write them takes memory that no stranger costs."""
+        assert self.takes_a_batch()
+        deadline = time.monotonic() + 60
+        while not list(self.out.glob("date=*/*.parquet")):
+            assert time.monotonic() < deadline, "no records after a minute"
+            time.sleep(0.05)
+
 
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
@@ -80,7 +88,9 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             line = process.stderr.readline()
             assert "listening on http://127.0.0.1:" in line
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield Running(process, int(line.rpartition(":")[2]), out)
+            running = Running(process, int(line.rpartition(":")[2]), out)
+            running.lands_a_batch()
+            yield running
         finally:
             process.terminate()
 
