@@ -33,7 +33,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
-from forewarn.models.prediction.training_set import build_training_set, known
+from forewarn.models.prediction.training_set import Thinned, build_training_sets, known
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.progress import Stages
@@ -60,9 +60,10 @@ def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
     with stages("keys, texts, labels"):
         recipe, first = settings.recipe, moment - settings.reach
         fleet = job.store.read_fleet(first, moment, recipe.finder(first), n_slices)
-        chosen = known(fleet.instances, moment, settings.longest, recipe.horizon)
     with stages(f"measure and encode, {fleet.n_slices} slices"):
-        _, built = build_training_set(recipe, fleet, chosen)
+        past = fleet.instances, moment, settings.longest, recipe.horizon
+        thinned = Thinned.of(recipe, fleet, known(*past))
+        _, built = next(build_training_sets(recipe, fleet, [thinned]))
     if not 0 < (built.labels == 1).sum() < len(built.labels):
         raise SystemExit("the training set lacks failing or healthy instances")
     return stages

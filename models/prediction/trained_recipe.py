@@ -21,6 +21,7 @@ from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.training_set import (
     Recipe,
+    Thinned,
     TrainingSet,
     build_training_sets,
     fit_model,
@@ -196,18 +197,24 @@ class RecipeTrainer:
         recipe = self.recipe
         with self.stage("training sets"):
             instances = recipe.instances(fleet) if instances is None else instances
-            chosen = {span: known(instances, moment, span, recipe.horizon) for span in spans}
-            n_positives = {span: int((some.label == 1).sum()) for span, some in chosen.items()}
-            enough = {
-                span: chosen[span]
-                for span, n in n_positives.items()
-                if FEWEST_POSITIVES <= n < len(chosen[span])
-            }
+            enough = {}
+            for span in spans:
+                if (thinned := self._thinned(fleet, moment, span, instances)) is not None:
+                    enough[span] = thinned
             if not enough:
                 return {}
             fitted = None if self.start is None else self.start.encoder
             sets = build_training_sets(recipe, fleet, list(enough.values()), fitted)
             return dict(zip(enough, sets, strict=True))
+
+    def _thinned(
+        self, fleet: Fleet, moment: int, span: Nanoseconds, instances: Instances
+    ) -> Thinned | None:
+        """Return what of a span is trained on, None where it has too few positives."""
+        past = known(instances, moment, span, self.recipe.horizon)
+        if not FEWEST_POSITIVES <= int((past.label == 1).sum()) < len(past):
+            return None
+        return Thinned.of(self.recipe, fleet, past)
 
     def _trained(
         self,

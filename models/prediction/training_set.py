@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from forewarn.models.prediction.trees.base import TreeModel
 
 __all__ = [
     "Recipe",
+    "Thinned",
     "TrainingSet",
     "build_training_set",
     "build_training_sets",
@@ -189,6 +191,30 @@ def _fading(ends: npt.NDArray[np.int64], half_life: Nanoseconds | None) -> npt.N
     return np.asarray(0.5 ** ((ends.max() - ends) / half_life))
 
 
+class Thinned(NamedTuple):
+    """What stays of the instances that are known at t, so that those may be let go.
+
+    Attributes
+    ----------
+    chosen : Instances
+        n instances, which trees train on.
+    few : ndarray of shape (m,), int64
+        Which of them slower models train on.
+    prevalence : float
+        Share of positives before.
+    """
+
+    chosen: Instances
+    few: Rows
+    prevalence: float
+
+    @classmethod
+    def of(cls, recipe: Recipe, fleet: Fleet, instances: Instances) -> Thinned:
+        """Thin the instances known at t (`known`), with at least one positive."""
+        chosen, few = _chosen(recipe, fleet, instances)
+        return cls(chosen, few, float((instances.label == 1).mean()))
+
+
 def build_training_set(
     recipe: Recipe, fleet: Fleet, instances: Instances, encoder: Encoder | None = None
 ) -> tuple[Encoder, TrainingSet]:
@@ -210,32 +236,30 @@ def build_training_set(
         Fitted on these instances only, unless one was given.
     TrainingSet
     """
-    return next(build_training_sets(recipe, fleet, [instances], encoder))
+    thinned = Thinned.of(recipe, fleet, instances)
+    return next(build_training_sets(recipe, fleet, [thinned], encoder))
 
 
 def build_training_sets(
     recipe: Recipe,
     fleet: Fleet,
-    several: Sequence[Instances],
+    several: Sequence[Thinned],
     encoder: Encoder | None = None,
 ) -> Iterator[tuple[Encoder, TrainingSet]]:
-    """Build one training set after another, of one reading of the fleet.
+    """Measure and encode one training set after another, of one reading of the fleet.
 
     Parameters
     ----------
     recipe, fleet, encoder
         As of `build_training_set`.
-    several : sequence of Instances
-        Of each training set, as of `build_training_set`.
+    several : sequence of Thinned
+        The instances of each training set.
     """
-    choices = [_chosen(recipe, fleet, instances) for instances in several]
-    united, rows = Instances.united([chosen for chosen, _ in choices])
+    united, rows = Instances.united([thinned.chosen for thinned in several])
     reading = FleetReading.of(recipe.plan, fleet, united, with_codes=encoder is None)
-    for (chosen, few), own, instances in zip(choices, rows, several, strict=True):
+    for thinned, own in zip(several, rows, strict=True):
         fitted, values = _measured(reading, own, encoder)
-        prevalence = float((instances.label == 1).mean())
-        inputs = fitted.encode(values)
-        yield fitted, _training_set(recipe, chosen, few, inputs, prevalence)
+        yield fitted, _training_set(recipe, thinned, fitted.encode(values))
 
 
 def _measured(
@@ -248,9 +272,8 @@ def _measured(
     return encoder or Encoder.of_values(measures, values), values
 
 
-def _training_set(
-    recipe: Recipe, chosen: Instances, few: Rows, inputs: Inputs, prevalence: float
-) -> TrainingSet:
+def _training_set(recipe: Recipe, thinned: Thinned, inputs: Inputs) -> TrainingSet:
+    chosen, few, prevalence = thinned
     fading = _fading(chosen.end, recipe.half_life)
 
     def of_rows(inputs: Inputs, rows: Rows) -> TrainingSet:

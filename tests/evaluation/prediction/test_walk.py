@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,8 @@ from forewarn.evaluation.prediction.walk import Walk, scorable
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.as_of import as_of
+from forewarn.features.prediction.fleet_reading import FleetReading
+from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.assembly import RecordsQuery, assemble
 from forewarn.features.records.failures import NEVER, Failures
@@ -33,7 +36,7 @@ from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.calibration import Calibration, fit_calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.trained_recipe import FEWEST_POSITIVES, RecipeTrainer
-from forewarn.models.prediction.training_set import Recipe
+from forewarn.models.prediction.training_set import Recipe, known
 
 START = 20_500 * 24 * HOUR
 N_GPUS, N_HOURS = 20, 18 * 24
@@ -365,6 +368,29 @@ def test_stages_are_named() -> None:
     assert {"training sets", "fit gbdt", "measure test windows", "score"} <= set(named)
 
 
+def test_what_is_known_of_a_span_is_let_go_before_the_fleet_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It grows with the fleet, and what stays of it does not."""
+    ends: list[weakref.ref[Any]] = []
+    read = FleetReading.of
+
+    def known_to(*arguments: Any) -> Instances:
+        instances = known(*arguments)
+        ends.append(weakref.ref(instances.end))
+        return instances
+
+    def reading(*arguments: Any, **options: Any) -> FleetReading:
+        assert [end() is None for end in ends] == [True, True]
+        return read(*arguments, **options)
+
+    monkeypatch.setattr("forewarn.models.prediction.trained_recipe.known", known_to)
+    monkeypatch.setattr("forewarn.models.prediction.training_set.FleetReading.of", reading)
+    walk = walk_of()
+    spans = {SHORT: ("gbdt",), LONG: ("gbdt",)}
+    assert len(list(walk.trainer.train_spans(seen(walk, TIMES[2]), at(TIMES[2]), spans))) == 2
+
+
 @pytest.mark.parametrize("weight", [1.0, 4.0])
 def test_the_prior_undoes_the_balance_that_the_loss_had(weight: float) -> None:
     walk = walk_of(recipe=replace(RECIPE, positive_weight=weight))
@@ -678,10 +704,10 @@ def labels_at(window: WindowScores, tickets: tuple[Ticket, ...]) -> npt.NDArray[
     The last record that is known at NOW is that of an hour before.
     """
     labels = np.zeros(len(window.instances), dtype=np.int8)
-    for gpu, failed, _, known in tickets:
+    for gpu, failed, _, told in tickets:
         ahead = at(failed) - window.instances.end
         mine = (window.instances.gpu == gpu) & (ahead > 0) & (ahead <= 12 * HOUR)
-        labels[mine & ((known or failed) < NOW)] = 1
+        labels[mine & ((told or failed) < NOW)] = 1
     labels[window.instances.end > at(NOW - 1 - 12)] = -1
     return labels
 

@@ -24,6 +24,7 @@ from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.training_set import (
     Recipe,
+    Thinned,
     TrainingSet,
     build_training_set,
     build_training_sets,
@@ -271,7 +272,9 @@ def test_sets_of_one_reading_are_those_of_a_reading_for_each(
 ) -> None:
     several = [instances.between(START + a * HOUR, START + b * HOUR) for a, b in hours]
     several = [some for some in several if (some.label == 1).any()] or [instances]
-    sets = build_training_sets(RECIPE, timeline, several)
+    sets = build_training_sets(
+        RECIPE, timeline, [Thinned.of(RECIPE, timeline, some) for some in several]
+    )
     for some, (encoder, training) in zip(several, sets, strict=True):
         alone, expected = build_training_set(RECIPE, timeline, some)
         assert encoder.to_dict() == alone.to_dict()

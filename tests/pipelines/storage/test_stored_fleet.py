@@ -24,6 +24,7 @@ from forewarn.features.records.timeline import Fleet, FleetSlice
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.training_set import (
     Recipe,
+    Thinned,
     TrainingSet,
     build_training_set,
     build_training_sets,
@@ -207,7 +208,9 @@ def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_al
 
     monkeypatch.setattr(StoredFleet, "slices", counted)
     several = [known(fleet.instances, MOMENT, span, RECIPE.horizon) for span in spans]
-    together = build_training_sets(RECIPE, fleet, several)
+    together = build_training_sets(
+        RECIPE, fleet, [Thinned.of(RECIPE, fleet, some) for some in several]
+    )
     assert [bytes_of(*made) for made in together] == alone
     assert len(readings) == 1
 
