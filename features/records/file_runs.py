@@ -92,7 +92,7 @@ class FileRuns(NamedTuple):
     @classmethod
     def of_rows(cls, keys: Keys) -> FileRuns:
         """Find the runs of the rows to keep of a file, in whatever order they come."""
-        order, runs = None, None
+        order = None
         if lie_by_gpu(keys.serial.codes, keys.time, keys.keep, len(keys.serial.texts)):
             runs = _runs_of(keys, np.flatnonzero(keys.keep), in_order=False)
         else:

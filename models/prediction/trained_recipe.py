@@ -197,10 +197,11 @@ class RecipeTrainer:
         recipe = self.recipe
         with self.stage("training sets"):
             instances = recipe.instances(fleet) if instances is None else instances
-            enough = {}
-            for span in spans:
-                if (thinned := self._thinned(fleet, moment, span, instances)) is not None:
-                    enough[span] = thinned
+            enough = {
+                span: thinned
+                for span in spans
+                if (thinned := self._thinned(fleet, moment, span, instances)) is not None
+            }
             if not enough:
                 return {}
             fitted = None if self.start is None else self.start.encoder

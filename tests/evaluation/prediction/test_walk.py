@@ -704,10 +704,10 @@ def labels_at(window: WindowScores, tickets: tuple[Ticket, ...]) -> npt.NDArray[
     The last record that is known at NOW is that of an hour before.
     """
     labels = np.zeros(len(window.instances), dtype=np.int8)
-    for gpu, failed, _, told in tickets:
+    for gpu, failed, _, known_at in tickets:
         ahead = at(failed) - window.instances.end
         mine = (window.instances.gpu == gpu) & (ahead > 0) & (ahead <= 12 * HOUR)
-        labels[mine & ((told or failed) < NOW)] = 1
+        labels[mine & ((known_at or failed) < NOW)] = 1
     labels[window.instances.end > at(NOW - 1 - 12)] = -1
     return labels
 

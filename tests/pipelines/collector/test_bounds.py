@@ -71,7 +71,7 @@ class Running:
         deadline = time.monotonic() + 60
         while not list(self.out.glob("date=*/*.parquet")):
             assert time.monotonic() < deadline, "no records after a minute"
-            time.sleep(0.05)
+            time.sleep(0.05)  # as often as it publishes; it tells nobody when it has
 
 
 @pytest.fixture(scope="module")
