@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["BASELINE_NAMES", "CASCADE_FIRST", "LINEAR", "MODEL_NAMES", "START", "kind_of"]
+__all__ = [
+    "BASELINE_NAMES",
+    "CASCADE_FIRST",
+    "LINEAR",
+    "MODEL_NAMES",
+    "NETWORK_NAMES",
+    "START",
+    "kind_of",
+]
 
 LINEAR = "linear"  # may vote beside the others in what ranks the list
 MODEL_NAMES = ("cnn", "mlp", "gbdt", "lstm", LINEAR)
+NETWORK_NAMES = ("cnn", "mlp", "lstm")  # which Keras trains
 BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
 CASCADE_FIRST = "cascade_first"  # the cascade's first model, which has a loss of its own
 START = "start_"  # before the name of a model that another site trained

@@ -24,7 +24,7 @@ from forewarn.models.prediction.training_set import (
     Thinned,
     TrainingSet,
     build_training_sets,
-    fit_model,
+    fit_models,
     known,
 )
 
@@ -224,13 +224,10 @@ class RecipeTrainer:
         training: TrainingSet,
         names: Sequence[str],
     ) -> TrainedRecipe:
-        models = {name: self._fit(name, training) for name in names}
+        with self.stage("fits"):
+            models = fit_models(self.recipe, training, names)
         models |= {} if self.start is None else self.start.models
         # What the loss saw: the positives count for more in it than in the training set.
         positive = training.balance * self.recipe.positive_weight
         balance = positive / (positive + 1.0 - training.balance)
         return TrainedRecipe(training_span, encoder, models, balance, training.prevalence)
-
-    def _fit(self, name: str, training: TrainingSet) -> FailureModel:
-        with self.stage(f"fit {name}"):
-            return fit_model(self.recipe, name, training)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from forewarn.models.prediction.catalogue import make_model
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.instance_budget import Budget, thin_positives
 from forewarn.models.prediction.linear import LinearModel
+from forewarn.models.prediction.model_names import NETWORK_NAMES, kind_of
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.trees.base import TreeModel
 
@@ -33,6 +35,7 @@ __all__ = [
     "build_training_set",
     "build_training_sets",
     "fit_model",
+    "fit_models",
     "known",
 ]
 
@@ -333,3 +336,32 @@ def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
     if training.few is not None and not isinstance(model, TreeModel | LinearModel):
         training = training.few
     return model.fit(training.inputs, training.labels, training.weights, training.ends)
+
+
+def fit_models(
+    recipe: Recipe, training: TrainingSet, names: Sequence[str]
+) -> dict[str, FailureModel]:
+    """Fit the networks one after another, and meanwhile, in a thread, the other models.
+
+    Two networks at a time would draw from the same generators: Keras has those of the process.
+
+    Returns
+    -------
+    dict of str to FailureModel
+        In the order of `names`; see `fit_model`.
+    """
+    # Loaded before there are two threads, of which each could meet a half of it.
+    import sklearn.metrics  # noqa: F401  # both fit or judge with parts of it
+
+    kinds = {name: kind_of(name, recipe.cascade_model) for name in names}
+    networks = [name for name, kind in kinds.items() if kind in NETWORK_NAMES]
+    fit = partial(fit_model, recipe, training=training)
+    with ThreadPoolExecutor(1) as beside:
+        others = {name: beside.submit(fit, name) for name in names if name not in networks}
+        try:
+            models = {name: fit(name) for name in networks}
+            models |= {name: other.result() for name, other in others.items()}
+        finally:
+            for other in others.values():
+                other.cancel()
+    return {name: models[name] for name in names}

@@ -365,7 +365,7 @@ def test_stages_are_named() -> None:
 
     walk = replace(walk_of(), trainer=RecipeTrainer(RECIPE, stage=stage))
     walk.retrain(at(TIMES[0]), ("sliding",))
-    assert {"training sets", "fit gbdt", "measure test windows", "score"} <= set(named)
+    assert {"training sets", "fits", "measure test windows", "score"} <= set(named)
 
 
 def test_what_is_known_of_a_span_is_let_go_before_the_fleet_is_read(

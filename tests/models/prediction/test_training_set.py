@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +31,7 @@ from forewarn.models.prediction.training_set import (
     build_training_set,
     build_training_sets,
     fit_model,
+    fit_models,
     known,
 )
 from forewarn.models.prediction.trees.gbdt import GbdtModel
@@ -367,3 +370,57 @@ def test_balance_and_loss_weights_agree(labels: list[int], weight: float, factor
     expected = factor * weight * n_positive
     share = in_loss[outcomes == 1].sum() / in_loss.sum()
     assert share == pytest.approx(expected / (expected + len(outcomes) - n_positive), rel=1e-4)
+
+
+def test_other_models_are_fitted_while_networks_are(
+    timeline: Timeline, instances: Instances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that is not fitted beside a tree would wait for it in vain."""
+    _, training = build_training_set(RECIPE, timeline, instances)
+    met, order = threading.Barrier(2), list[str]()
+
+    def fit(_: Recipe, name: str, training: TrainingSet) -> str:
+        if name in ("mlp", "gbdt"):
+            met.wait(timeout=30)
+        order.append(name)
+        return f"{name} of {len(training.labels)}"
+
+    monkeypatch.setattr("forewarn.models.prediction.training_set.fit_model", fit)
+    recipe, names = replace(RECIPE, cascade_model="cnn"), ("mlp", "gbdt", CASCADE_FIRST, "linear")
+    models: dict[str, Any] = {**fit_models(recipe, training, names)}
+    assert list(models.items()) == [(name, f"{name} of {len(training.labels)}") for name in names]
+    assert order.index("mlp") < order.index(CASCADE_FIRST)
+    assert order.index("gbdt") < order.index("linear")
+
+
+def test_models_are_the_same_beside_others_and_alone(
+    timeline: Timeline, instances: Instances
+) -> None:
+    _, training = build_training_set(RECIPE, timeline, instances)
+    names = ("gbdt", "mlp", "linear", CASCADE_FIRST)
+    for name, model in fit_models(RECIPE, training, names).items():
+        alone = fit_model(RECIPE, name, training).score(training.inputs)
+        np.testing.assert_array_equal(model.score(training.inputs), alone)
+
+
+@pytest.mark.parametrize("wrong", ["mlp", "gbdt"])
+def test_what_a_fit_raises_ends_all(
+    timeline: Timeline, instances: Instances, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Of what waits beside it, what was not begun is not begun any more."""
+    _, training = build_training_set(RECIPE, timeline, instances)
+    others = ["gbdt", *(f"other {n}" for n in range(2_000))]
+    fitted = list[str]()
+
+    def fit(_: Recipe, name: str, training: TrainingSet) -> str:
+        assert len(training.labels)
+        if name == wrong:
+            raise MemoryError(name)
+        time.sleep(0.005)
+        fitted.append(name)
+        return name
+
+    monkeypatch.setattr("forewarn.models.prediction.training_set.fit_model", fit)
+    with pytest.raises(MemoryError, match=wrong):
+        fit_models(RECIPE, training, ("mlp", *others))
+    assert len(fitted) < len(others) / 2
