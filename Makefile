@@ -22,7 +22,7 @@ up: setup ## start Airflow and MLflow on loopback with a simulated fleet; Ctrl-C
 	$(BIN)/forewarn up $(ARGS)
 
 test: setup ## run the tests
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup ## check style, types and the direction of imports
 	$(BIN)/ruff check
