@@ -343,18 +343,19 @@ def fit_models(
 ) -> dict[str, FailureModel]:
     """Fit the networks one after another, and meanwhile, in a thread, the other models.
 
-    Two networks at a time would draw from the same generators: Keras has those of the process.
+    Two networks at a time would draw from the same generators: Keras has those of the process. The
+    others follow one another too, since a linear fit limits the threads of BLAS for the process.
 
     Returns
     -------
     dict of str to FailureModel
         In the order of `names`; see `fit_model`.
     """
-    # Loaded before there are two threads, of which each could meet a half of it.
-    import sklearn.metrics  # noqa: F401  # both fit or judge with parts of it
+    # Networks are judged with it, and linear models fitted with other parts of the package: two
+    # threads that load it at once could each meet a half of what the other has begun.
+    import sklearn.metrics  # noqa: F401  # loaded for that alone
 
-    kinds = {name: kind_of(name, recipe.cascade_model) for name in names}
-    networks = [name for name, kind in kinds.items() if kind in NETWORK_NAMES]
+    networks = [name for name in names if kind_of(name, recipe.cascade_model) in NETWORK_NAMES]
     fit = partial(fit_model, recipe, training=training)
     with ThreadPoolExecutor(1) as beside:
         others = {name: beside.submit(fit, name) for name in names if name not in networks}

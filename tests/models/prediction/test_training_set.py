@@ -416,7 +416,7 @@ def test_what_a_fit_raises_ends_all(
         assert len(training.labels)
         if name == wrong:
             raise MemoryError(name)
-        time.sleep(0.005)
+        time.sleep(0.005)  # a fit takes its time: so long has whoever gives up to call off the next
         fitted.append(name)
         return name
 
