@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 __all__ = ["compiled", "vectorised"]
 
@@ -20,23 +20,25 @@ R = TypeVar("R")
 _ANY_ORDER = {"reassoc", "contract", "arcp", "afn", "nsz"}
 
 
-def _start_without_scipy() -> None:
-    """Load what numba makes of arrays before anything is compiled, and scipy not with it.
+class _KeptCode(FunctionCache):
+    """Machine code on disk, loaded without what only compiling needs.
 
-    Numba looks whether there is a BLAS, by importing all of `scipy.linalg`: a quarter of a second
-    and 30 MiB, for products of matrices that no loop here has.
+    Numba would first load all that it makes of Python and numpy, and scipy with it, to see whether
+    there is a BLAS: a third of a second. What compiles asks for that itself.
     """
-    blas = "scipy.linalg.cython_blas"
-    if blas in sys.modules:
-        return
-    sys.modules[blas] = None  # type: ignore[assignment]  # what an import then says is: not there
-    try:
-        import_module("numba.np.arraymath")
-    finally:
-        del sys.modules[blas]
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is kept for a signature, None if there is nothing; numba holds its lock."""
+        rtsys.initialize(target_context)
+        target_context.refresh = _nothing  # of this object alone, for as long as it takes
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        finally:
+            del target_context.refresh
 
 
-_start_without_scipy()
+def _nothing() -> None:
+    """Take the place of what loads all that numba knows."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -45,6 +47,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     Large arrays are better made outside by `np.empty` or `np.full` and filled in by the loop:
     those ask the system for huge pages, and touching small ones for the first time costs more
     than the arithmetic.
+
+    A loop calls little of numpy: searches, sorts, sums and medians bring all that numba makes of
+    arrays, and scipy, with the kept machine code (`first_from` searches).
 
     The machine code is kept beside the source or in the user's cache folder. Where neither can be
     written, as in a container with a read-only installation, it is made in each process anew.
@@ -61,22 +66,21 @@ def vectorised(function: Callable[P, R]) -> Callable[P, R]:
     return _made(function, fastmath=_ANY_ORDER, error_model="numpy")
 
 
-def _forget_if_older(made: Any, source: Path) -> None:
+def _forget_if_older(cache: Any, source: Path) -> None:
     """Remove the list of kept machine code that is older than its source.
 
     Numba would not use it, but reads it first, and that fails where it names a class that is gone:
     an upgrade in place would end in a traceback.
     """
     with suppress(AttributeError, OSError):  # the names are numba's own, and may change
-        index = Path(made._cache._cache_file._index_path)
+        index = Path(cache._cache_file._index_path)
         if index.stat().st_mtime < source.stat().st_mtime:
             index.unlink()
 
 
 def _made(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    try:
-        made = numba.njit(cache=True, nogil=True, **options)(function)
-        _forget_if_older(made, Path(function.__code__.co_filename))
-    except RuntimeError:
-        made = numba.njit(nogil=True, **options)(function)
+    made = numba.njit(nogil=True, **options)(function)
+    with suppress(RuntimeError):  # no folder can be written to
+        made._cache = cache = _KeptCode(function)  # type: ignore[no-untyped-call]
+        _forget_if_older(cache, Path(function.__code__.co_filename))
     return cast(Callable[P, R], made)

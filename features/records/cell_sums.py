@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.ordering import first_from
 
 __all__ = [
     "CellSums",
@@ -281,7 +282,7 @@ def add_runs_up(
         row = begin[run]
         last = begin[run + 1] if run + 1 < len(begin) else end
         if block[number + step] <= row:
-            number += np.uint64(np.searchsorted(block[number:], row, side="right") - 1)
+            number = np.uint64(first_from(block, np.int64(number), len(block), row + 1) - 1)
         while row < last:
             stop = min(last, block[number + step])
             n_rows, row, cell = stop - row, stop, cell_of_block[number]

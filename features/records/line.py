@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.ordering import first_from
 from forewarn.features.threads import in_threads, n_threads
 
 __all__ = ["Line"]
@@ -495,7 +496,7 @@ def _look_up(start: IntArray, rows: npt.NDArray[np.integer], run: IntArray) -> N
             if row == high and current + 2 < len(start):
                 current += 1
             else:
-                current = np.searchsorted(start, row, side="right") - 1
+                current = first_from(start, 0, len(start), row + 1) - 1
             low, high = start[current], start[current + 1]
         run[i] = current
 
@@ -511,10 +512,9 @@ def _find_rows(
     for i in range(len(gpu)):
         low, high = bounds[gpu[i]], bounds[gpu[i] + 1]
         if len(line.times):
-            times = line.times[line.start[low] : line.start[high]]
-            rows[i] = line.start[low] + np.searchsorted(times, moment[i])
+            rows[i] = first_from(line.times, line.start[low], line.start[high], moment[i])
             continue
-        run = low + np.searchsorted(line.time[low:high], moment[i]) - 1
+        run = first_from(line.time, low, high, moment[i]) - 1
         if run < low:  # there is none, or the first one is late enough
             rows[i] = line.start[low]
             continue

@@ -12,9 +12,40 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 
-__all__ = ["lie_by_gpu", "put_in_order", "rows_by_gpu", "sampling_hash", "stable_order"]
+__all__ = [
+    "first_from",
+    "lie_by_gpu",
+    "put_in_order",
+    "rows_by_gpu",
+    "sampling_hash",
+    "stable_order",
+]
 
 _Kind = TypeVar("_Kind", bound=np.generic)
+
+
+@compiled
+def first_from(values: npt.NDArray[np.integer], first: int | np.int64, end: int, least: int) -> int:
+    """Return the first of the places [first, end) that holds at least so much, or `end`.
+
+    The values rise. It is `numpy.searchsorted` for loops, which would bring with it half of what
+    numba knows of arrays.
+
+    Examples
+    --------
+    >>> first_from(np.array([1, 3, 3, 9]), 0, 4, 3)
+    1
+    >>> first_from(np.array([1, 3, 3, 9]), 2, 4, 10)
+    4
+    """
+    low, high = int(first), end
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @compiled

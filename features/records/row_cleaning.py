@@ -18,6 +18,8 @@ TimeArray = npt.NDArray[np.int32] | IntArray
 
 __all__ = ["CleanRows", "Spacing", "Spacings", "add_increases", "goes_back"]
 
+_BEFORE_ALL = np.iinfo(np.int64).min
+
 
 class CleanRows(NamedTuple):
     """Rows by GPU and time, and what was left out or filled in.
@@ -104,9 +106,10 @@ class CleanRows(NamedTuple):
             too_close=too_close,
             gaps=gaps,
         )
+        free = np.cumsum(n_rows) - n_rows
 
         def lay(first: int, last: int) -> None:
-            _lay(room, n_rows, (first, last), (gpu, time, failed), units, line)
+            _lay(room, free, (first, last), (gpu, time, failed), units, line)
 
         in_parallel(lay, n_gpus)  # rows lie by time, and so each goes to another place
         np.minimum(room, 1, out=room)
@@ -194,7 +197,7 @@ def _odd_spacing(rows: tuple[CodeArray, TimeArray], interval: int, unit: int) ->
 @compiled
 def goes_back(gpu: CodeArray, time: TimeArray, n_gpus: int) -> bool:
     """Tell whether a row is earlier than one of the same GPU before it."""
-    last = np.full(n_gpus, np.iinfo(np.int64).min)
+    last = np.full(n_gpus, _BEFORE_ALL)
     for row in range(len(gpu)):
         if gpu[row] >= 0:
             if time[row] < last[gpu[row]]:
@@ -265,15 +268,14 @@ def _rooms(
 @compiled
 def _lay(
     room: npt.NDArray[np.uint8],
-    n_rows: IntArray,
+    free: IntArray,
     gpus: tuple[int, int],
     rows: tuple[CodeArray, TimeArray, BoolArray],
     interval: int,
     line: CleanRows,
 ) -> None:
-    """Put every row of some GPUs where it belongs."""
+    """Put every row of some GPUs where it belongs: the next place of its own that is free."""
     gpu, time, failed = rows
-    free = np.cumsum(n_rows) - n_rows
     for row in range(len(gpu)):
         if room[row] == 0 or not gpus[0] <= gpu[row] < gpus[1]:
             continue

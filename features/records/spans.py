@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.few_hours import FewHours
+from forewarn.features.records.ordering import first_from
 
 __all__ = ["SpanSteps", "Spans", "rest_of_sum"]
 
@@ -233,7 +234,7 @@ def _add_few_halves(
         start = line[i] * n_hours
         if number == 0 or line[i] != line[visit[number - 1]]:
             first, last = _hours_of_line(line, visit[number:], edges)
-            low = np.searchsorted(cell, start + first)
+            low = first_from(cell, 0, len(cell), start + first)
             total, rest, n = 0.0, 0.0, 0
             while low + n < len(cell) and cell[low + n] < start + last:
                 rest += rest_of_sum(total, np.float64(value[low + n]))
@@ -243,11 +244,10 @@ def _add_few_halves(
         if n == 0:
             gained[:, :, i] = 0.0
             continue
-        own = cell[low : low + n]
         for k in range(edges.shape[1]):
             for half in range(2):
-                begin = np.searchsorted(own, start + edges[half, k, i])
-                end = np.searchsorted(own, start + edges[half + 1, k, i])
+                begin = first_from(cell, low, low + n, start + edges[half, k, i]) - low
+                end = first_from(cell, low, low + n, start + edges[half + 1, k, i]) - low
                 rest = left_out[end] - left_out[begin]
                 rest += rest_of_sum(so_far[end], -so_far[begin])
                 gained[half, k, i] = (so_far[end] - so_far[begin]) + rest

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.ordering import first_from
 
 __all__ = ["RowStretch", "RunStretch", "Stretch", "run_begins"]
 
@@ -173,7 +174,7 @@ def _look_up(
             if row == high and run + 1 < len(begin):
                 run += 1
             else:
-                run = np.searchsorted(begin, row, side="right") - 1
+                run = first_from(begin, 0, len(begin), row + 1) - 1
             low = begin[run]
             high = begin[run + 1] if run + 1 < len(begin) else end
         values[i] = value[run]
