@@ -30,6 +30,7 @@ _BLANK = {np.dtype(np.float32): 2.0**40, np.dtype(np.float64): 2.0**47}
 _AS_THEY_ARE = {
     pa.float32(): np.float32,
     pa.float64(): np.float64,
+    pa.int16(): np.int16,
     pa.int32(): np.int32,
     pa.int64(): np.int64,
 }

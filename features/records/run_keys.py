@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,14 +122,14 @@ def _numbered(files: Sequence[FileRuns]) -> tuple[tuple[str, ...], list[CodeArra
     for file in files:
         new = file.texts, np.zeros(len(file.texts), dtype=bool)
         occurs.setdefault(id(file.texts), new)[1][file.code] = True
-    codes = {key: np.flatnonzero(some).tolist() for key, (_, some) in occurs.items()}
-    serials = sorted({occurs[key][0][code] for key in codes for code in codes[key]})
+    named = {key: list(compress(texts, some.tolist())) for key, (texts, some) in occurs.items()}
+    serials = sorted(set(chain.from_iterable(named.values())))
     if not serials:
         raise NoRecordsError("there is no row with a serial and a timestamp.")
     position, numbers = {serial: number for number, serial in enumerate(serials)}, {}
-    for key, (texts, _) in occurs.items():
+    for key, (texts, some) in occurs.items():
         numbers[key] = np.empty(len(texts), dtype=np.int32)
-        numbers[key][codes[key]] = [position[texts[code]] for code in codes[key]]
+        numbers[key][some] = [*map(position.__getitem__, named[key])]
     return tuple(serials), [numbers[id(file.texts)][file.code] for file in files]
 
 
