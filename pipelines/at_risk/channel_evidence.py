@@ -26,6 +26,7 @@ from forewarn.pipelines.at_risk.peer_comparison import (
     PeerComparison,
     deviation,
     group_medians,
+    median_of,
     tail_share,
 )
 
@@ -158,11 +159,7 @@ class ChannelEvidence:
 
     def _rare(self, counted: Floats) -> Floats:
         """Return the strength of counts: those that hardly any of the same kind reach."""
-        group = self.peers.references
-        usual = group_medians(counted, group)
-        rare = (counted > 0) & (tail_share(counted, group) <= _RARE)
-        rare &= counted > usual + 3.0 * np.sqrt(np.maximum(usual, 0.0))
-        return np.where(rare, np.clip(deviation(counted, group), 1.0, 100.0), 0.0)
+        return self.peers.against(_rareness, counted)
 
     def _levels(self, name: str) -> Iterator[Signs]:
         sums = self._sums(name, None)
@@ -193,9 +190,8 @@ class ChannelEvidence:
         """
         beside = self.peers.beside(values)
         beside = np.where(np.isfinite(beside), beside, values)
-        group = self.peers.references
-        off = np.abs(deviation(beside, group))
-        rare = tail_share(np.abs(beside), group) <= _RARE
+        off = np.abs(self.peers.against(deviation, beside))
+        rare = self.peers.against(tail_share, np.abs(beside)) <= _RARE
         rare &= self.peers.leads(values) | self.peers.leads(-values)
         if level is not None:
             rare &= np.abs(beside) > _LEAST_DIFFERENCE * np.abs(level)
@@ -221,7 +217,7 @@ class ChannelEvidence:
     def _failures(self, channel: str) -> Iterator[Signs]:
         if channel in self.values.context_names:
             failed = self._context(channel)
-            share = tail_share(failed, np.zeros(len(failed), dtype=np.int64))
+            share = tail_share(failed, failed)
             strength = np.where((failed > 0) & (share <= _RARE_FAILURES), failed * _FAR, 0.0)
             yield Signs("failures", channel, failed, strength)
 
@@ -238,9 +234,9 @@ class ChannelEvidence:
     def _dates(self, name: str) -> Iterator[Signs]:
         day = self.timeline.records.numbers(name, self.instances.row).astype(np.float64)
         days: Floats = np.asarray(day - self.instances.end / DAY)
-        beside = days - group_medians(days, np.zeros(len(days), dtype=np.int64))
-        rare = tail_share(np.abs(beside), np.zeros(len(days), dtype=np.int64)) <= _RARE
-        rare &= np.isfinite(days) & (np.abs(deviation(days, self.peers.references)) > 2)
+        beside = np.abs(days - median_of(days))
+        rare = tail_share(beside, beside) <= _RARE
+        rare &= np.isfinite(days) & (np.abs(self.peers.against(deviation, days)) > 2)
         yield Signs("date", name, days, np.where(rare, 1.0, 0.0))
 
     def _explained(self, channel: str) -> Iterator[Signs]:
@@ -254,3 +250,14 @@ class ChannelEvidence:
     def _context(self, name: str) -> Floats:
         column = self.values.context[:, self.values.context_names.index(name)]
         return column.astype(np.float64)
+
+
+def _rareness(counted: Floats, among: Floats) -> Floats:
+    """Return the strength of counts among those of a reference."""
+    strength, some = np.zeros(len(counted)), np.flatnonzero(counted > 0)
+    counted = counted[some]  # mostly few: the others are not ranked for nothing
+    usual = median_of(among)
+    rare = tail_share(counted, among) <= _RARE
+    rare &= counted > usual + 3.0 * np.sqrt(max(usual, 0.0))
+    strength[some] = np.where(rare, np.clip(deviation(counted, among), 1.0, 100.0), 0.0)
+    return strength

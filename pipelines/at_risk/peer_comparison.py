@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,14 @@ from forewarn.features.records.table import MACHINE
 from forewarn.features.records.timeline import Timeline
 from forewarn.pipelines.rendering.templates import visible
 
-__all__ = ["Grouping", "PeerComparison", "deviation", "group_medians", "tail_share"]
+__all__ = [
+    "Grouping",
+    "PeerComparison",
+    "deviation",
+    "group_medians",
+    "median_of",
+    "tail_share",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -89,13 +96,21 @@ class PeerComparison:
         return cls(near, wide)
 
     @cached_property
-    def references(self) -> Ints:
-        """Number of the reference group of each GPU; 0 is the whole fleet."""
-        group = np.zeros(len(self.wide.code), dtype=np.int64)
-        for code, members in self.wide.members.items():
-            if code >= 0 and len(members) >= _FEWEST:
-                group[members] = code + 1
-        return group
+    def references(self) -> tuple[tuple[Ints, Ints], ...]:
+        """GPUs, and those whose spread says what is usual for them, themselves among these."""
+        large = {c: of for c, of in self.wide.members.items() if c >= 0 and len(of) >= _FEWEST}
+        left = np.flatnonzero(~np.isin(self.wide.code, list(large)))
+        by_themselves = tuple((members, members) for members in large.values())
+        if not len(left):
+            return by_themselves
+        return (*by_themselves, (left, np.arange(len(self.wide.code))))
+
+    def against(self, work: Callable[[Floats, Floats], Floats], values: Floats) -> Floats:
+        """Return what `work` makes of the values of some GPUs and of those of their reference."""
+        made = np.empty(len(values))
+        for rows, members in self.references:
+            made[rows] = work(values[rows], values[members])
+        return made
 
     def leads(self, values: Floats) -> npt.NDArray[np.bool_]:
         """Tell which values no other GPU of the same machine surpasses."""
@@ -129,38 +144,41 @@ def group_medians(values: Floats, code: Ints, *, fewest: int = 1) -> Floats:
     return medians
 
 
-def deviation(values: Floats, group: Ints) -> Floats:
-    """Return how many robust standard deviations each value lies from the median of its group.
+def median_of(values: Floats) -> float:
+    """Return the median of the known values, NaN if there is none."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
 
-    Where most of a group are equal, anything else lies very far off; missing is 0.
+
+def deviation(values: Floats, among: Floats) -> Floats:
+    """Return how many robust standard deviations each value lies from the median of others.
+
+    Where most of those are equal, anything else lies very far off; missing is 0.
 
     Examples
     --------
-    >>> deviation(np.array([16.0, 16.0, 16.0, 8.0]), np.zeros(4, dtype=np.int64)).tolist()
+    >>> values = np.array([16.0, 16.0, 16.0, 8.0])
+    >>> deviation(values, values).tolist()
     [0.0, 0.0, 0.0, -1000.0]
     """
-    off = values - group_medians(values, group)
-    scale = 1.4826 * group_medians(np.abs(off), group)
+    usual = median_of(among)
+    off, scale = values - usual, 1.4826 * median_of(np.abs(among - usual))
     with np.errstate(divide="ignore", invalid="ignore"):
         far = np.where(np.abs(off) <= 1e-9 * (1.0 + np.abs(values)), 0.0, off / scale)
     return np.asarray(np.clip(np.nan_to_num(far, nan=0.0), -_MOST_DEVIATION, _MOST_DEVIATION))
 
 
-def tail_share(values: Floats, group: Ints) -> Floats:
-    """Return the share of each one's group whose value is at least as high, itself not counted.
+def tail_share(values: Floats, among: Floats) -> Floats:
+    """Return the share of others that have as much as each value, which is one of them itself.
 
     Missing values count as lower than all others.
 
     Examples
     --------
-    >>> tail_share(np.array([0.0, 0.0, 7.0, 2.0]), np.zeros(4, dtype=np.int64)).tolist()
+    >>> values = np.array([0.0, 0.0, 7.0, 2.0])
+    >>> tail_share(values, values).tolist()
     [0.75, 0.75, 0.0, 0.25]
     """
-    shares = np.ones(len(values))
-    filled = np.nan_to_num(values, nan=-np.inf)
-    for code in np.unique(group):
-        members = np.flatnonzero(group == code)
-        ordered = np.sort(filled[members])
-        above = len(members) - np.searchsorted(ordered, filled[members], side="left")
-        shares[members] = (above - 1) / len(members)
-    return shares
+    ordered = np.sort(np.nan_to_num(among, nan=-np.inf))
+    lower = np.searchsorted(ordered, np.nan_to_num(values, nan=-np.inf), side="left")
+    return np.asarray((len(among) - lower - 1) / max(len(among), 1))

@@ -20,7 +20,12 @@ from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
 from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of, draw_chart
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
-from forewarn.pipelines.at_risk.peer_comparison import PeerComparison, deviation, tail_share
+from forewarn.pipelines.at_risk.peer_comparison import (
+    Grouping,
+    PeerComparison,
+    deviation,
+    tail_share,
+)
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
 from forewarn.pipelines.storage.record_store import RecordStore
 
@@ -256,11 +261,23 @@ def test_counts_are_drawn_alike_whether_their_hours_were_kept_or_are_read(tmp_pa
 
 
 def test_deviation_and_tail_leave_missing_values_out() -> None:
-    values, group = np.array([1.0, 2.0, 3.0, np.nan, 50.0]), np.zeros(5, dtype=np.int64)
-    far = deviation(values, group)
+    values = np.array([1.0, 2.0, 3.0, np.nan, 50.0])
+    far = deviation(values, values)
     assert far[3] == 0
     assert far[4] > 10
-    assert tail_share(values, group).tolist() == [0.6, 0.4, 0.2, 0.8, 0.0]
+    assert tail_share(values, values).tolist() == [0.6, 0.4, 0.2, 0.8, 0.0]
+
+
+def test_gpus_of_a_small_group_are_compared_with_the_fleet() -> None:
+    """They were compared among themselves, where three alike are what is usual."""
+    type_of = np.array([0] * 30 + [1] * 3)
+    wide = Grouping("gpu_type", type_of, ("common", "rare"))
+    peers = PeerComparison(wide, wide)
+    values = np.where(type_of == 1, 9.0, 1.0) + np.arange(33) / 100
+    assert (peers.against(deviation, values)[30:] > 10).all()
+    assert peers.against(tail_share, values).tolist()[30:] == [2 / 33, 1 / 33, 0.0]
+    alone = replace(peers, wide=replace(wide, code=np.zeros(33, dtype=np.int64)))
+    assert len(alone.references) == 1
 
 
 @pytest.mark.parametrize(("at", "shown"), [((0.74, 0.94), 1), ((0.55, 0.94), 2), ((0.1, 0.3), 2)])
