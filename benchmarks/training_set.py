@@ -44,7 +44,7 @@ SIDES = ("read", "build")
 KEYS = (SERIAL, TIMESTAMP, FAILURE)
 AGAIN = 9
 # As a command does before it loads anything; plain pyarrow has no such thing.
-_AS_A_COMMAND = """
+AS_A_COMMAND = """
 import runpy, sys
 from forewarn.pipelines.runtime.heap import keep_memory
 
@@ -109,7 +109,7 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
 
 
 def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    command = [sys.executable, *(["-c", _AS_A_COMMAND] * (side == "build")), __file__]
+    command = [sys.executable, *(["-c", AS_A_COMMAND] * (side == "build")), __file__]
     command += ["--side", side, "--records", str(records)]
     command += ["--again", str(asked.again)]
     command += [] if asked.slices is None else ["--slices", str(asked.slices)]

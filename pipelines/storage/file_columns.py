@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from forewarn.features.records.table import RecordsError
 from forewarn.pipelines.storage.remote_path import Location
 
-__all__ = ["BROKEN", "FileColumns", "no_parquet", "rows_of_each_group", "rows_of_groups"]
+__all__ = ["BROKEN", "FileColumns", "no_parquet", "rows_of_each_group"]
 
 BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 """What pyarrow raises where a file is no whole Parquet file: a flipped bit can name a new type."""
@@ -58,7 +58,8 @@ class FileColumns:
         self._path, self._file, self._groups = path, file, row_groups
         self._lock = lock or Lock()
         self._schema, self.column_names = schema, list(schema.names)
-        self._n_rows = rows_of_groups(file.metadata, row_groups)
+        rows = rows_of_each_group(file.metadata)
+        self._n_rows = sum(rows if row_groups is None else [rows[group] for group in row_groups])
 
     def __len__(self) -> int:
         return self._n_rows
@@ -85,14 +86,7 @@ class FileColumns:
         return table.column(0)
 
 
-def rows_of_each_group(metadata: pq.FileMetaData) -> list[int]:
+def rows_of_each_group(metadata: pq.FileMetaData) -> tuple[int, ...]:
     """Return how many rows each row group of a file claims to have."""
     groups = range(metadata.num_row_groups)
-    return [int(metadata.row_group(number).num_rows) for number in groups]
-
-
-def rows_of_groups(metadata: pq.FileMetaData, row_groups: Sequence[int] | None) -> int:
-    """Return how many rows some row groups of a file claim to have; None stands for all."""
-    if row_groups is None:
-        return int(metadata.num_rows)
-    return sum(int(metadata.row_group(number).num_rows) for number in row_groups)
+    return tuple(int(metadata.row_group(number).num_rows) for number in groups)

@@ -12,7 +12,6 @@ from forewarn.features.records.file_check import Columns
 from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.slices import FINEST, slice_ranges
-from forewarn.pipelines.storage.file_columns import rows_of_groups
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.row_group_times import groups_within
 
@@ -64,7 +63,8 @@ class FileSlice:
     @property
     def n_rows(self) -> int:
         """The number of rows that these row groups claim; some can be of other slices."""
-        return rows_of_groups(self.source.metadata, self.groups)
+        rows = self.source.rows_of_groups
+        return sum(rows if self.groups is None else [rows[group] for group in self.groups])
 
     @property
     def schema(self) -> pa.Schema:

@@ -136,26 +136,28 @@ def _memory() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The metadata at the end of a file, and which file that was."""
+    """What is kept of the metadata at the end of a file, and which file that was."""
 
-    metadata: pq.FileMetaData
     schema: pa.Schema
+    rows_of_groups: tuple[int, ...]
     stamp: FileStamp
     form: CompactedForm | None
 
     @classmethod
-    def of(cls, path: Location) -> _Head:
+    def of(cls, path: Location) -> tuple[_Head, pq.FileMetaData]:
+        """Read the metadata."""
         # The stamp before the head: where that is of another file, it shows.
         stamp = FileStamp.of_name(path)
         try:
-            metadata = open_parquet(path).metadata
+            file = open_parquet(path)
         except (RecordsError, OSError):
             if FileStamp.of_name(path) is None:  # compacted or removed since it was listed
                 raise ReplacedFileError(path, missing=True) from None
             raise
         if stamp is None:
             raise ReplacedFileError(path, missing=True)
-        return cls(metadata, metadata.schema.to_arrow_schema(), stamp, _form(path, metadata))
+        metadata, schema = file.metadata, file.schema_arrow
+        return cls(schema, rows_of_each_group(metadata), stamp, _form(path, metadata)), metadata
 
     @property
     def texts(self) -> list[str]:
@@ -191,6 +193,7 @@ class ParquetSource:
         self.path = path
         self.stays_open = False
         self._known_head: _Head | None = None
+        self._known_metadata: pq.FileMetaData | None = None
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
         self._runs: tuple[RunsTable | None] | None = None
@@ -200,7 +203,10 @@ class ParquetSource:
     def _head(self) -> _Head:
         # Not a cached_property: in Python 3.11 that lets one thread at a time read any head.
         if self._known_head is None:
-            self._known_head = _Head.of(self.path)
+            head, metadata = _Head.of(self.path)
+            if head.form is None:  # a compacted file has many row groups, which take a megabyte
+                self._known_metadata = metadata
+            self._known_head = head
         return self._known_head
 
     @property
@@ -211,7 +217,12 @@ class ParquetSource:
     @property
     def n_rows(self) -> int:
         """The number of rows that the file claims."""
-        return int(self._head.metadata.num_rows)
+        return sum(self._head.rows_of_groups)
+
+    @property
+    def rows_of_groups(self) -> tuple[int, ...]:
+        """The number of rows that each row group claims."""
+        return self._head.rows_of_groups
 
     @property
     def column_names(self) -> list[str]:
@@ -230,8 +241,20 @@ class ParquetSource:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """The metadata at its end."""
-        return self._head.metadata
+        """The metadata at its end; of a compacted file read again, by whoever needs it first.
+
+        Raises
+        ------
+        ReplacedFileError
+            If another file has taken its name since the head was read.
+        """
+        stamp = self.stamp  # with which those of a file that is not compacted are kept
+        if self._known_metadata is None:
+            metadata = _Head.of(self.path)[1]
+            if FileStamp.of_name(self.path) != stamp:
+                raise ReplacedFileError(self.path)
+            self._known_metadata = metadata
+        return self._known_metadata
 
     @property
     def form(self) -> CompactedForm | None:
@@ -268,8 +291,7 @@ class ParquetSource:
         path = self.beside(RUNS)
 
         def read(file: pq.ParquetFile) -> StoredRuns | None:
-            rows = rows_of_each_group(self.metadata)
-            return StoredRuns.of(file, str(path), rows, with_texts=with_texts)
+            return StoredRuns.of(file, str(path), self.rows_of_groups, with_texts=with_texts)
 
         return _work_if_there(path, read)
 
@@ -281,8 +303,7 @@ class ParquetSource:
         path, index = self.beside(NUMBERS), self._numbers
 
         def read(file: pq.ParquetFile) -> dict[str, NumberRuns]:
-            rows = rows_of_each_group(self.metadata)
-            self._numbers = index or NumbersIndex.of(str(path), file.metadata, rows)
+            self._numbers = index or NumbersIndex.of(str(path), file.metadata, self.rows_of_groups)
             return self._numbers.read(file, row_groups)
 
         return _work_if_there(path, read, index and index.metadata) or {}
@@ -331,7 +352,7 @@ class ParquetSource:
     def _opened(self, head: _Head) -> pq.ParquetFile:
         # Not mapped into memory: a file that is cut while it is read would end the process.
         return pq.ParquetFile(
-            _content(self.path), metadata=head.metadata, read_dictionary=head.texts
+            _content(self.path), metadata=self.metadata, read_dictionary=head.texts
         )
 
     @contextmanager

@@ -83,7 +83,7 @@ def _is_whole(read: Callable[[], object], path: Location) -> bool:
 
 def _numbers(source: ParquetSource) -> NumbersBuilder:
     builder = NumbersBuilder()
-    for group in range(source.metadata.num_row_groups):
+    for group in range(len(source.rows_of_groups)):
         with source.columns([group]) as columns:
             builder.add(columns, source.schema)
     return builder
@@ -116,7 +116,7 @@ def _parts(source: ParquetSource) -> list[KeyRuns]:
     """Return the runs of each row group, nothing where they cannot stand for the rows."""
     names = _text_names(source.schema)
     parts: list[KeyRuns] = []
-    for group in range(source.metadata.num_row_groups):
+    for group in range(len(source.rows_of_groups)):
         rows = _Rows.of(source, group, names)
         if rows is not None and not parts and (often := rows.often_changing()):
             names = [name for name in names if name not in often]

@@ -67,7 +67,7 @@ def test_columns_that_hardly_change_lie_beside_in_row_groups(
     for name, runs in every.items():
         np.testing.assert_array_equal(values_of(runs), rows[name].to_numpy())
     halves = [FileSlice.of(source, half).number_runs() for half in ((0, 32), (32, 64))]
-    assert source.metadata.num_row_groups == (4 if per_group == 40 else 1)
+    assert len(source.rows_of_groups) == (4 if per_group == 40 else 1)
     if per_group == 40:
         joined = [v for half in halves for v in values_of(half["tenths"])]
         assert joined == values_of(every["tenths"])
