@@ -34,7 +34,7 @@ class _KeptCode(FunctionCache):
         try:
             return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         finally:
-            del target_context.refresh
+            vars(target_context).pop("refresh", None)
 
 
 def _nothing() -> None:
