@@ -9,12 +9,14 @@ __all__ = [
     "MODEL_NAMES",
     "NETWORK_NAMES",
     "START",
+    "TREE_NAMES",
     "kind_of",
 ]
 
 LINEAR = "linear"  # may vote beside the others in what ranks the list
 MODEL_NAMES = ("cnn", "mlp", "gbdt", "lstm", LINEAR)
 NETWORK_NAMES = ("cnn", "mlp", "lstm")  # which Keras trains
+TREE_NAMES = ("gbdt", "window_gbdt")
 BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
 CASCADE_FIRST = "cascade_first"  # the cascade's first model, which has a loss of its own
 START = "start_"  # before the name of a model that another site trained

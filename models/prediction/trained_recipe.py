@@ -17,6 +17,7 @@ from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, prior_correction
+from forewarn.models.prediction.fits import fit_models
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.training_set import (
@@ -24,7 +25,6 @@ from forewarn.models.prediction.training_set import (
     Thinned,
     TrainingSet,
     build_training_sets,
-    fit_models,
     known,
 )
 

@@ -1,9 +1,8 @@
-"""Training as of a moment t: the instances that count, their balance, the models of a recipe."""
+"""Training as of a moment t: the instances that count, and their balance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -20,13 +19,7 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.models.prediction.catalogue import make_model
-from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.instance_budget import Budget, thin_positives
-from forewarn.models.prediction.linear import LinearModel
-from forewarn.models.prediction.model_names import NETWORK_NAMES, kind_of
-from forewarn.models.prediction.protocol import FailureModel
-from forewarn.models.prediction.trees.base import TreeModel
 
 __all__ = [
     "Recipe",
@@ -34,8 +27,6 @@ __all__ = [
     "TrainingSet",
     "build_training_set",
     "build_training_sets",
-    "fit_model",
-    "fit_models",
     "known",
 ]
 
@@ -325,44 +316,3 @@ def _positives(
         of_failure = sampling_hash(recipe.seed, fleet.serials, gpu, fails_at)
         rows = rows[thin_positives(failure, of_failure, hashes[rows], budget.positives)]
     return rows, budget.negatives
-
-
-def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
-    """Fit one model; `cascade_first` is the cascade's first one, with its own positive weight."""
-    weight = recipe.positive_weight
-    if name == CASCADE_FIRST:
-        name, weight = recipe.cascade_model, recipe.cascade_positive_weight
-    model = make_model(name, seed=recipe.seed, purge=recipe.horizon, positive_weight=weight)
-    if training.few is not None and not isinstance(model, TreeModel | LinearModel):
-        training = training.few
-    return model.fit(training.inputs, training.labels, training.weights, training.ends)
-
-
-def fit_models(
-    recipe: Recipe, training: TrainingSet, names: Sequence[str]
-) -> dict[str, FailureModel]:
-    """Fit the networks one after another, and meanwhile, in a thread, the other models.
-
-    Two networks at a time would draw from the same generators: Keras has those of the process. The
-    others follow one another too, since a linear fit limits the threads of BLAS for the process.
-
-    Returns
-    -------
-    dict of str to FailureModel
-        In the order of `names`; see `fit_model`.
-    """
-    # Networks are judged with it, and linear models fitted with other parts of the package: two
-    # threads that load it at once could each meet a half of what the other has begun.
-    import sklearn.metrics  # noqa: F401  # loaded for that alone
-
-    networks = [name for name in names if kind_of(name, recipe.cascade_model) in NETWORK_NAMES]
-    fit = partial(fit_model, recipe, training=training)
-    with ThreadPoolExecutor(1) as beside:
-        others = {name: beside.submit(fit, name) for name in names if name not in networks}
-        try:
-            models = {name: fit(name) for name in networks}
-            models |= {name: other.result() for name, other in others.items()}
-        finally:
-            for other in others.values():
-                other.cancel()
-    return {name: models[name] for name in names}

@@ -23,6 +23,7 @@ from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
+from forewarn.models.prediction.fits import fit_model, fit_models
 from forewarn.models.prediction.loss_weights import loss_weights
 from forewarn.models.prediction.training_set import (
     Recipe,
@@ -30,8 +31,6 @@ from forewarn.models.prediction.training_set import (
     TrainingSet,
     build_training_set,
     build_training_sets,
-    fit_model,
-    fit_models,
     known,
 )
 from forewarn.models.prediction.trees.gbdt import GbdtModel
@@ -385,7 +384,7 @@ def test_other_models_are_fitted_while_networks_are(
         order.append(name)
         return f"{name} of {len(training.labels)}"
 
-    monkeypatch.setattr("forewarn.models.prediction.training_set.fit_model", fit)
+    monkeypatch.setattr("forewarn.models.prediction.fits.fit_model", fit)
     recipe, names = replace(RECIPE, cascade_model="cnn"), ("mlp", "gbdt", CASCADE_FIRST, "linear")
     models: dict[str, Any] = {**fit_models(recipe, training, names)}
     assert list(models.items()) == [(name, f"{name} of {len(training.labels)}") for name in names]
@@ -393,11 +392,40 @@ def test_other_models_are_fitted_while_networks_are(
     assert order.index("gbdt") < order.index("linear")
 
 
+def test_trees_are_fitted_beside_each_other_and_linear_models_are_not(
+    training: TrainingSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met, linear, most = threading.Barrier(2), list[str](), list[int]()
+
+    def fit(_: Recipe, name: str, training: TrainingSet) -> str:
+        assert len(training.labels)
+        if name in ("gbdt", CASCADE_FIRST):
+            met.wait(timeout=30)
+        else:
+            linear.append(name)
+            time.sleep(0.02)
+            most.append(len(linear))
+            linear.remove(name)
+        return name
+
+    monkeypatch.setattr("forewarn.models.prediction.fits.fit_model", fit)
+    monkeypatch.setattr("forewarn.models.prediction.fits.n_threads", lambda: 4)
+    names = ("linear", "gbdt", "logistic", CASCADE_FIRST, "last_value", "random")
+    assert list(fit_models(RECIPE, training, names)) == list(names)
+    assert most == [1] * 4
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("gbdt", "mlp", "linear", CASCADE_FIRST),
+        ("linear", "logistic", "window_gbdt", "gbdt", CASCADE_FIRST),
+    ],
+)
 def test_models_are_the_same_beside_others_and_alone(
-    timeline: Timeline, instances: Instances
+    timeline: Timeline, instances: Instances, names: tuple[str, ...]
 ) -> None:
     _, training = build_training_set(RECIPE, timeline, instances)
-    names = ("gbdt", "mlp", "linear", CASCADE_FIRST)
     for name, model in fit_models(RECIPE, training, names).items():
         alone = fit_model(RECIPE, name, training).score(training.inputs)
         np.testing.assert_array_equal(model.score(training.inputs), alone)
@@ -420,7 +448,7 @@ def test_what_a_fit_raises_ends_all(
         fitted.append(name)
         return name
 
-    monkeypatch.setattr("forewarn.models.prediction.training_set.fit_model", fit)
+    monkeypatch.setattr("forewarn.models.prediction.fits.fit_model", fit)
     with pytest.raises(MemoryError, match=wrong):
         fit_models(RECIPE, training, ("mlp", *others))
     assert len(fitted) < len(others) / 2
