@@ -1,6 +1,6 @@
 """Time and memory of a training set and of a daily list against the number of records.
 
-    python -m benchmarks.scaling [--gpus LIST] [--days N] [--runs N] [--compact]
+    python benchmarks/scaling.py [--gpus LIST] [--days N] [--runs N] [--compact]
                                  [--fleets FOLDER] [--figures JSONL] [--plot PNG]
 
 For each size a fleet is simulated, and each of these is done in fresh processes, in turn: pyarrow
@@ -10,11 +10,11 @@ reads the columns of a training set into memory (the yardstick), the training se
 printed, appended to a file of figures with the commit and the load average, and all of that file is
 drawn. 1 to 18 million records:
 
-    python -m benchmarks.scaling --plot docs/scale.png
+    python benchmarks/scaling.py --plot docs/scale.png
 
 350 million, some 4 GB on disk, with the settings of the authors' four months:
 
-    python -m benchmarks.scaling --gpus 58,230,800,5000,20000 --days 122 --compact \
+    python benchmarks/scaling.py --gpus 58,230,800,5000,20000 --days 122 --compact \
         --plot docs/scale.png
 
 With `--gpus ""` nothing is measured, and what the file holds is drawn again.
@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from benchmarks.training_set import AS_A_COMMAND
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -74,7 +73,6 @@ def commands(records: Path, out: Path) -> dict[str, list[str]]:
     at = (dt.date.fromisoformat(newest) + dt.timedelta(days=1)).isoformat()
     training_set = [sys.executable, str(HERE / "training_set.py"), "--records", str(records)]
     sides = {side: [*training_set, "--side", side, "--again", "0"] for side in ("read", "build")}
-    sides["build"][1:1] = ["-c", AS_A_COMMAND]
     score = ["score", "--records", str(records), "--model", "builtin:rules", "--at", at]
     ours = {"score": [*score, "--out", str(out)], "doctor": ["doctor", str(records), "--json"]}
     return sides | {name: [sys.executable, "-c", COMMAND, *line] for name, line in ours.items()}

@@ -36,6 +36,7 @@ from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT,
 from forewarn.models.prediction.training_set import Thinned, build_training_sets, known
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
+from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
@@ -43,15 +44,6 @@ from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
 SIDES = ("read", "build")
 KEYS = (SERIAL, TIMESTAMP, FAILURE)
 AGAIN = 9
-# As a command does before it loads anything; plain pyarrow has no such thing.
-AS_A_COMMAND = """
-import runpy, sys
-from forewarn.pipelines.runtime.heap import keep_memory
-
-keep_memory()
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
@@ -109,8 +101,7 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
 
 
 def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    command = [sys.executable, *(["-c", AS_A_COMMAND] * (side == "build")), __file__]
-    command += ["--side", side, "--records", str(records)]
+    command = [sys.executable, __file__, "--side", side, "--records", str(records)]
     command += ["--again", str(asked.again)]
     command += [] if asked.slices is None else ["--slices", str(asked.slices)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -161,6 +152,8 @@ def main() -> None:
     parser.add_argument("--touch", type=int, default=0, help="GiB, before each side")
     asked = parser.parse_args()
     if asked.side:
+        if asked.side == "build":
+            keep_memory()  # as a command does; plain pyarrow has no such thing
         print(json.dumps(_measure(asked.side, asked.records, asked)))
         return
     if asked.short:

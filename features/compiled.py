@@ -51,8 +51,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     A loop calls little of numpy: searches, sorts, sums and medians bring all that numba makes of
     arrays, and scipy, with the kept machine code (`first_from` searches).
 
-    The machine code is kept beside the source or in the user's cache folder. Where neither can be
-    written, as in a container with a read-only installation, it is made in each process anew.
+    The machine code is kept beside the source or in the user's cache folder, until the source
+    changes; not if what it calls in another file does, so touch that source, too. Where neither can
+    be written, as in a container with a read-only installation, it is made in each process anew.
     """
     return _made(function)
 

@@ -40,7 +40,8 @@ def fit_models(
     """Fit the networks one after another, and meanwhile, on the other cores, the other models.
 
     Two networks at a time would draw from the same generators: Keras has those of the process. Of
-    linear models and rules one is fitted at a time, of trees as many as there are cores.
+    linear models and rules one is fitted at a time, of trees, each with a table of its own, as many
+    as there are cores.
 
     Returns
     -------
@@ -54,7 +55,8 @@ def fit_models(
     kinds = {name: kind_of(name, recipe.cascade_model) for name in names}
     networks = [name for name in names if kinds[name] in NETWORK_NAMES]
     # Trees take longest: they are not to be begun last.
-    rest = sorted(set(names) - set(networks), key=lambda name: kinds[name] not in TREE_NAMES)
+    rest = [name for name in names if name not in networks]
+    rest.sort(key=lambda name: kinds[name] not in TREE_NAMES)
 
     def fit(name: str) -> FailureModel:
         alone = kinds[name] not in (*NETWORK_NAMES, *TREE_NAMES)

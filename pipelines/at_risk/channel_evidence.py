@@ -255,6 +255,8 @@ class ChannelEvidence:
 def _rareness(counted: Floats, among: Floats) -> Floats:
     """Return the strength of counts among those of a reference."""
     strength, some = np.zeros(len(counted)), np.flatnonzero(counted > 0)
+    if not len(some):
+        return strength
     counted = counted[some]  # mostly few: the others are not ranked for nothing
     usual = median_of(among)
     rare = tail_share(counted, among) <= _RARE

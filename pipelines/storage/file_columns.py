@@ -41,6 +41,8 @@ class FileColumns:
     path : Path or RemotePath
     file : ParquetFile
     schema : Schema
+    n_rows : int
+        That are claimed.
     row_groups : sequence of int, optional
         Of these alone.
     lock : Lock, optional
@@ -52,14 +54,14 @@ class FileColumns:
         path: Location,
         file: pq.ParquetFile,
         schema: pa.Schema,
+        n_rows: int,
         row_groups: Sequence[int] | None = None,
         lock: Lock | None = None,
     ) -> None:
         self._path, self._file, self._groups = path, file, row_groups
         self._lock = lock or Lock()
         self._schema, self.column_names = schema, list(schema.names)
-        rows = rows_of_each_group(file.metadata)
-        self._n_rows = sum(rows if row_groups is None else [rows[group] for group in row_groups])
+        self._n_rows = n_rows
 
     def __len__(self) -> int:
         return self._n_rows

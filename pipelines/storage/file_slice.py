@@ -63,8 +63,7 @@ class FileSlice:
     @property
     def n_rows(self) -> int:
         """The number of rows that these row groups claim; some can be of other slices."""
-        rows = self.source.rows_of_groups
-        return sum(rows if self.groups is None else [rows[group] for group in self.groups])
+        return self.source.rows_in(self.groups)
 
     @property
     def schema(self) -> pa.Schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -62,13 +62,19 @@ def open_parquet(path: Location) -> pq.ParquetFile:
     if isinstance(path, Path):
         require_regular(path, RecordsError)
     try:
-        file = pq.ParquetFile(_content(path), read_dictionary=[])
-        names = file.schema_arrow.names
+        # Extension types are what lies beneath them: a UUID or JSON is no text of another kind.
+        file = pq.ParquetFile(_content(path), read_dictionary=[], arrow_extensions_enabled=False)
+        names, rows = file.schema_arrow.names, rows_of_each_group(file.metadata)
     except (*BROKEN, UnicodeDecodeError) as error:
         raise no_parquet(path, error) from None
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
+    if sum(rows) != file.metadata.num_rows or min(rows, default=0) < 0:
+        raise RecordsError(
+            f"{path}: is no whole Parquet file (it claims {file.metadata.num_rows:,} rows, its row "
+            f"groups {sum(rows):,})."
+        )
     check_memory(path, file.metadata.num_rows, 0)
     return file
 
@@ -136,16 +142,20 @@ def _memory() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What is kept of the metadata at the end of a file, and which file that was."""
+    """What the metadata at the end of a file say, and which file that was.
+
+    They are not kept themselves of a compacted file, before its columns are read: it has many row
+    groups, which take a megabyte.
+    """
 
     schema: pa.Schema
     rows_of_groups: tuple[int, ...]
     stamp: FileStamp
     form: CompactedForm | None
+    metadata: pq.FileMetaData | None
 
     @classmethod
-    def of(cls, path: Location) -> tuple[_Head, pq.FileMetaData]:
-        """Read the metadata."""
+    def of(cls, path: Location) -> _Head:
         # The stamp before the head: where that is of another file, it shows.
         stamp = FileStamp.of_name(path)
         try:
@@ -156,8 +166,10 @@ class _Head:
             raise
         if stamp is None:
             raise ReplacedFileError(path, missing=True)
-        metadata, schema = file.metadata, file.schema_arrow
-        return cls(schema, rows_of_each_group(metadata), stamp, _form(path, metadata)), metadata
+        # Its own schema refers to the metadata in a circle, and they would stay for long.
+        metadata, form = file.metadata, _form(path, file.metadata)
+        rows = rows_of_each_group(metadata)
+        return cls(file.schema_arrow, rows, stamp, form, None if form else metadata)
 
     @property
     def texts(self) -> list[str]:
@@ -193,7 +205,6 @@ class ParquetSource:
         self.path = path
         self.stays_open = False
         self._known_head: _Head | None = None
-        self._known_metadata: pq.FileMetaData | None = None
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
         self._runs: tuple[RunsTable | None] | None = None
@@ -203,10 +214,7 @@ class ParquetSource:
     def _head(self) -> _Head:
         # Not a cached_property: in Python 3.11 that lets one thread at a time read any head.
         if self._known_head is None:
-            head, metadata = _Head.of(self.path)
-            if head.form is None:  # a compacted file has many row groups, which take a megabyte
-                self._known_metadata = metadata
-            self._known_head = head
+            self._known_head = _Head.of(self.path)
         return self._known_head
 
     @property
@@ -217,12 +225,17 @@ class ParquetSource:
     @property
     def n_rows(self) -> int:
         """The number of rows that the file claims."""
-        return sum(self._head.rows_of_groups)
+        return self.rows_in(None)
 
     @property
     def rows_of_groups(self) -> tuple[int, ...]:
         """The number of rows that each row group claims."""
         return self._head.rows_of_groups
+
+    def rows_in(self, row_groups: Sequence[int] | None) -> int:
+        """Return the number of rows that some row groups claim; None stands for all."""
+        rows = self.rows_of_groups
+        return sum(rows if row_groups is None else [rows[group] for group in row_groups])
 
     @property
     def column_names(self) -> list[str]:
@@ -241,20 +254,11 @@ class ParquetSource:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """The metadata at its end; of a compacted file read again, by whoever needs it first.
-
-        Raises
-        ------
-        ReplacedFileError
-            If another file has taken its name since the head was read.
-        """
-        stamp = self.stamp  # with which those of a file that is not compacted are kept
-        if self._known_metadata is None:
-            metadata = _Head.of(self.path)[1]
-            if FileStamp.of_name(self.path) != stamp:
-                raise ReplacedFileError(self.path)
-            self._known_metadata = metadata
-        return self._known_metadata
+        """The metadata at its end; as `opened` where they were not kept."""
+        if self._head.metadata is None:
+            with self.opened():
+                pass
+        return self._head.metadata
 
     @property
     def form(self) -> CompactedForm | None:
@@ -351,15 +355,23 @@ class ParquetSource:
 
     def _opened(self, head: _Head) -> pq.ParquetFile:
         # Not mapped into memory: a file that is cut while it is read would end the process.
-        return pq.ParquetFile(
-            _content(self.path), metadata=self.metadata, read_dictionary=head.texts
-        )
+        options = {"read_dictionary": head.texts, "arrow_extensions_enabled": False}
+        try:
+            file = pq.ParquetFile(_content(self.path), metadata=head.metadata, **options)
+        except KeyError:  # it has no such column any more
+            raise ReplacedFileError(self.path) from None
+        if head.metadata is None:
+            if not self.is_still():
+                raise ReplacedFileError(self.path)
+            self._known_head = replace(head, metadata=file.metadata)
+        return file
 
     @contextmanager
     def columns(self, row_groups: Sequence[int] | None = None) -> Iterator[Columns]:
         """Open the columns, of some row groups or of all; as `opened`."""
         with self.opened() as file:
-            yield FileColumns(self.path, file, self.schema, row_groups, self._lock)
+            n_rows = self.rows_in(row_groups)
+            yield FileColumns(self.path, file, self.schema, n_rows, row_groups, self._lock)
 
 
 def read_runs(sources: Sequence[ParquetSource]) -> None:

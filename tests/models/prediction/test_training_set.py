@@ -385,6 +385,7 @@ def test_other_models_are_fitted_while_networks_are(
         return f"{name} of {len(training.labels)}"
 
     monkeypatch.setattr("forewarn.models.prediction.fits.fit_model", fit)
+    monkeypatch.setattr("forewarn.models.prediction.fits.n_threads", lambda: 2)
     recipe, names = replace(RECIPE, cascade_model="cnn"), ("mlp", "gbdt", CASCADE_FIRST, "linear")
     models: dict[str, Any] = {**fit_models(recipe, training, names)}
     assert list(models.items()) == [(name, f"{name} of {len(training.labels)}") for name in names]

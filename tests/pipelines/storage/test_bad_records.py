@@ -17,6 +17,7 @@ from forewarn.features.records.table import FeatureKinds, RecordsError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import read_cmdb
+from forewarn.pipelines.storage import parquet_files
 from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
 from forewarn.pipelines.storage.record_store import RecordStore
 
@@ -397,3 +398,25 @@ def test_a_flipped_bit_in_the_schema_is_said_in_a_line_or_harmless(tmp_path: Pat
                 lines.append(str(error))
     assert any("Integers with more than 64 bits" in line for line in lines)
     assert all(line.startswith(f"{path}: ") and "\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize("claims", [(-5, 125), (60, 61)])
+def test_row_groups_that_claim_other_rows_than_their_file_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: tuple[int, ...]
+) -> None:
+    path = tmp_path / "part-0.parquet"
+    pq.write_table(pa.table({"value": range(120)}), path, row_group_size=60)
+    assert ParquetSource(path).rows_of_groups == (60, 60)
+    monkeypatch.setattr(parquet_files, "rows_of_each_group", lambda _: claims)
+    with pytest.raises(RecordsError, match=r"part-0.parquet: is no whole Parquet file"):
+        _ = ParquetSource(path).n_rows
+
+
+def test_extension_types_are_what_lies_beneath_them(tmp_path: Path) -> None:
+    path, texts = tmp_path / "part-0.parquet", pa.array(['{"a": 1}'] * 3)
+    table = pa.table({"note": texts.cast(pa.json_()), "value": [1, 2, 3]})
+    pq.write_table(table, path, store_schema=False)
+    source = ParquetSource(path)
+    assert source.schema.field("note").type == pa.string()
+    with source.columns() as columns:
+        assert columns["note"].to_pylist() == texts.to_pylist()
