@@ -1,7 +1,8 @@
 """Keys of the fleet part by part: some of the GPUs at a time, so that memory does not grow.
 
 What compacting has brought in order is read once in all: runs are kept, and row groups are those of
-the part. Of other files as much as a part may hold is kept, and the rest read for each part anew.
+the part. So is another file whose GPUs are steady. Of those that are not as much as a part may hold
+is kept, and the rest read for each part anew.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from forewarn.features.records.slices import FINEST
 from forewarn.features.threads import in_turn
 from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows, read_runs
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
-from forewarn.pipelines.doctor.keys_by_part import KeyRows, KeysByPart
+from forewarn.pipelines.doctor.keys_by_part import KeyRows, KeysByPart, RunSteps
 from forewarn.pipelines.storage.compacted_form import is_compacted_name
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.remote_path import Location
@@ -76,7 +77,7 @@ class FleetParts:
             yield self._part(partition, part, list(zip(files, keys, strict=True)))
 
     def _to_hold(self, files: Sequence[ParquetSource]) -> list[tuple[ParquetSource, bool]]:
-        """Tell of which files all rows are held; of those that are not compacted the first."""
+        """Tell of which files all rows may be held; of those that are not compacted the first."""
         plain = [0 if is_compacted_name(path.name) else n for path, n in self.files]
         fits = (n <= self.rows_at_once for n in accumulate(plain))
         some = (n > 0 and fit for n, fit in zip(plain, fits, strict=True))
@@ -87,13 +88,15 @@ class FleetParts:
     ) -> KeysByPart | None:
         """Read what is kept of a file; None if it is read for each part."""
         fleet = FleetNumbers(self.gpus, self.machines)
-        if hold:
+        keys: tuple[KeyRows, RunSteps | None] | None = None
+        if is_compacted_name(source.path.name):
+            keys = _of_still(source, lambda file: read_runs(file, fleet))
+        else:
             rows = _of_still(source, lambda file: read_rows(file, _ALL, fleet))
-            return KeysByPart.of(partition.part[rows.gpu], partition.n_parts, rows)
-        runs = _of_still(source, lambda file: read_runs(file, fleet))
-        if runs is None:
+            keys = rows.in_runs() or ((rows, None) if hold else None)
+        if keys is None:
             return None
-        return KeysByPart.of(partition.part[runs[0].gpu], partition.n_parts, *runs)
+        return KeysByPart.of(partition.part[keys[0].gpu], partition.n_parts, *keys)
 
     def _part(
         self,

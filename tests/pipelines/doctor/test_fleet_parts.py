@@ -7,17 +7,22 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.features.records.slices import slice_of
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.doctor import examination, fleet_parts
 from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows, read_runs
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
 from forewarn.pipelines.doctor.fleet_parts import FleetParts
+from forewarn.pipelines.doctor.keys_by_part import KeyRows
 from forewarn.pipelines.storage import date_merge
 from forewarn.pipelines.storage.compacted_form import COMPACTED
 from forewarn.pipelines.storage.compaction import compact_date
@@ -204,15 +209,60 @@ def test_compacted_rows_are_read_once_whatever_the_number_of_parts(
     assert sum(rows_read) == len(frame)
 
 
-def test_files_that_are_not_compacted_are_kept_as_far_as_a_part_may_hold_them(
+def test_files_that_are_not_compacted_are_read_once_where_gpus_are_steady(
     tmp_path: Path, rows_read: list[int]
 ) -> None:
+    """Each was read for each part: the time of doctor grew with the square of the fleet."""
     frame = records()
+    parts = list(parts_of(write(frame, tmp_path), 300))
+    assert len(parts) > 8
+    assert sum(len(part.rows.time) for part in parts) == len(frame) == sum(rows_read)
+
+
+def test_others_are_kept_as_far_as_a_part_may_hold_them(
+    tmp_path: Path, rows_read: list[int]
+) -> None:
+    frame = uneven(records())
     folder = compacted(write(frame, tmp_path), DATES[:2])
+    removed_runs(folder)
     third, fourth = (ParquetSource(*folder.glob(f"date={d}/*.parquet")).n_rows for d in DATES[2:])
     parts = list(parts_of(folder, third))
     assert sum(len(part.rows.time) for part in parts) == len(frame)
-    assert sorted(rows_read) == sorted([third, *[fourth] * len(parts)])
+    of_compacted = len(frame) - third - fourth
+    assert sum(rows_read) == of_compacted + third + fourth * (1 + len(parts))
+
+
+SMALL = st.integers(0, 2)
+
+
+@given(
+    st.lists(st.tuples(SMALL, SMALL, st.sampled_from([0, 0, 1]), st.booleans()), max_size=4),
+    st.integers(1, 40),
+)
+def test_runs_of_rows_are_these_rows_by_gpu_and_time(
+    steps: list[tuple[int, int, int, bool]], n_times: int
+) -> None:
+    """Steps of every length, rows twice, GPUs that move, and failed ones."""
+    gpu, step, machine, failed = np.array(steps * n_times, dtype=np.int64).reshape(-1, 4).T
+    rows = KeyRows(gpu.astype(np.int32), step.cumsum(), machine.astype(np.int32), failed > 0)
+    runs = rows.in_runs()
+    ordered = rows.at(np.lexsort((rows.time, rows.gpu)))
+    if runs is not None:
+        first, steps_of_runs = runs
+        assert 8 * len(first.gpu) <= len(gpu)
+        columns: list[tuple[Any, Any]] = [*zip(steps_of_runs.rows(first), ordered, strict=True)]
+        assert all(mine.tolist() == expected.tolist() for mine, expected in columns)
+
+
+def test_rows_that_are_steady_are_one_run() -> None:
+    still, zeros = np.full(16, False), np.zeros(16, dtype=np.int32)
+    runs = KeyRows(zeros, np.arange(16) * HOUR, zeros, still).in_runs()
+    assert runs is not None
+    assert (runs[1].n_rows.tolist(), runs[1].step.tolist()) == ([16], [HOUR])
+    moved = np.where(np.arange(16) < 8, 0, 1).astype(np.int32)
+    runs = KeyRows(zeros, np.arange(16) * HOUR, moved, still).in_runs()
+    assert runs is not None
+    assert runs[1].n_rows.tolist() == [8, 8]
 
 
 def test_a_file_that_takes_the_name_of_another_between_two_parts_is_read(tmp_path: Path) -> None:
