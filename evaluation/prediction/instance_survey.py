@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.fleet_survey import FleetSurvey, ReadSpan, Span
+from forewarn.features.compiled import compiled
 from forewarn.features.prediction.instances import Instances, label
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.table import Records
@@ -20,6 +21,7 @@ __all__ = ["InstanceSurvey", "survey_instances"]
 
 Ints = npt.NDArray[np.int64]
 _NEVER_SEEN = int(np.iinfo(np.int64).min)
+_AT_ONCE = 1 << 21  # instances that are labelled
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,8 @@ def survey_instances(
     surveyor = _Surveyor.of(fleet, recipe, moments)
     for number, span in enumerate(spans):
         surveyor.look_at(fleet.numbered(read(span.begun_earlier(margin if number else 0))))
-    gpu, end = (np.concatenate(parts) for parts in zip(*surveyor.ends, strict=True))
-    order = np.argsort(gpu, kind="stable")
-    gpu, end = gpu[order], end[order]
-    labels = label(fleet.truth, gpu, end, recipe.horizon)
+    gpu, end = _by_gpu(surveyor.ends)
+    labels = _labels(fleet.truth, gpu, end, recipe.horizon)
     rows = np.broadcast_to(np.int64(-1), len(gpu))
     return InstanceSurvey(
         Instances(rows, gpu, end, labels),
@@ -79,15 +79,49 @@ def survey_instances(
     )
 
 
+def _by_gpu(spans: list[tuple[Ints, Ints]]) -> tuple[npt.NDArray[np.int32], Ints]:
+    """Put the ends of all spans together by GPU and time; those of a span are let go of then."""
+    n_ends = np.sum([number for number, _ in spans], axis=0)
+    free, end = np.cumsum(n_ends) - n_ends, np.empty(int(n_ends.sum()), dtype=np.int64)
+    while spans:
+        _put_ends(*spans.pop(0), free, end)
+    return np.repeat(np.arange(len(n_ends), dtype=np.int32), n_ends), end
+
+
+@compiled
+def _put_ends(n_ends: Ints, end: Ints, free: Ints, room: Ints) -> None:
+    """Put the ends of each GPU into the next places of its own that are free."""
+    first = 0
+    for gpu in range(len(n_ends)):
+        for number in range(n_ends[gpu]):
+            room[free[gpu] + number] = end[first + number]
+        first += n_ends[gpu]
+        free[gpu] += n_ends[gpu]
+
+
+def _labels(
+    truth: Timeline, gpu: npt.NDArray[np.int32], end: Ints, horizon: Nanoseconds
+) -> npt.NDArray[np.int8]:
+    """Label some at a time: what that takes is several times as large as the labels."""
+    labels = np.empty(len(end), dtype=np.int8)
+    for first in range(0, len(end), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        labels[some] = label(truth, gpu[some], end[some], horizon)
+    return labels
+
+
 @dataclass(slots=True)
 class _Surveyor:
-    """The state between two spans: of each GPU its last record and the place in its series."""
+    """The state between two spans: of each GPU its last record and the place in its series.
+
+    Of each span how many instances each GPU has, and when they end, by GPU and time.
+    """
 
     recipe: Recipe
     failures: Failures
     last: Ints
     position: Ints
-    ends: list[tuple[npt.NDArray[np.int32], Ints]]
+    ends: list[tuple[Ints, Ints]]
     seen_before: dict[int, Ints]
     n_records: int = 0
     filled: int = 0
@@ -107,7 +141,7 @@ class _Surveyor:
         fresh = time > self.last[gpu]
         position = self._positions(timeline)
         rows = np.flatnonzero(fresh & self._ends(timeline, position))
-        self.ends.append((gpu[rows], time[rows]))
+        self.ends.append((np.bincount(gpu[rows], minlength=len(self.last)), time[rows]))
         self._count(records, fresh)
         self._move_on(records, timeline.bounds, position)
 

@@ -13,6 +13,7 @@ from forewarn.features.time_units import DAY, Nanoseconds
 __all__ = ["best_length", "finished", "last_finished", "retraining_times", "with_instances"]
 
 Span = TypeVar("Span", bound=int)  # of whatever unit
+_AT_ONCE = 1 << 21  # ends that are looked through
 
 
 def retraining_times(
@@ -73,7 +74,10 @@ def with_instances(
     >>> with_instances([10, 13, 16, 19, 22], np.array([8, 20]), longest=4, every=3)
     [10, 19, 22]
     """
-    moments, ends = np.asarray(times, dtype=np.int64), np.unique(ends)
+    moments = np.asarray(times, dtype=np.int64)
+    # Part by part: few are distinct, and to sort all of them takes as much memory again.
+    parts = np.array_split(ends, 1 + len(ends) // _AT_ONCE)
+    ends = np.unique(np.concatenate([np.unique(part) for part in parts]))
     first, stop = np.searchsorted(ends, (moments - longest, moments + every))
     return [int(moment) for moment in moments[first < stop]]
 
