@@ -6,10 +6,11 @@ rows to read takes one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from forewarn.features.compiled import compiled
@@ -17,7 +18,7 @@ from forewarn.features.records.file_check import Keys
 from forewarn.features.records.table import BoolArray, CodeArray, Column, IntArray
 from forewarn.features.records.text_columns import array_of
 
-__all__ = ["KeyRuns", "find_runs", "times_of_runs"]
+__all__ = ["KeyRuns", "changes_of", "find_runs", "times_of_runs"]
 
 _WHOLE = -(2**63), 2**63 - 1
 
@@ -107,6 +108,21 @@ def _narrow(column: Column) -> Column:
     number[-1] = -1
     texts = map(column.texts.__getitem__, np.flatnonzero(occurs).tolist())
     return Column(number[column.codes], tuple(texts))
+
+
+def changes_of(columns: Sequence[npt.NDArray[np.generic]]) -> BoolArray:
+    """Tell which rows differ in any column from the one before; the first does.
+
+    Examples
+    --------
+    >>> changes_of([np.array([1, 1, 2, 2]), np.array([5, 5, 5, 6])]).tolist()
+    [True, False, True, True]
+    """
+    changes = np.full(len(columns[0]), False)
+    changes[:1] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return changes
 
 
 def find_runs(changes: BoolArray, time: IntArray, most: int) -> tuple[IntArray, IntArray | None]:

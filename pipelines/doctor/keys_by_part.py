@@ -9,13 +9,12 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.compiled import compiled
-from forewarn.features.records.key_runs import times_of_runs
+from forewarn.features.records.key_runs import changes_of, find_runs, times_of_runs
+from forewarn.features.records.number_runs import FEWEST_PER_RUN
 from forewarn.features.records.ordering import stable_order
 
 __all__ = ["KeyRows", "KeysByPart", "RunSteps"]
 
-_FEWEST_PER_RUN = 8  # rows on average: runs take twice the room of as many rows
 Codes = npt.NDArray[np.int32]
 IntArray = npt.NDArray[np.int64]
 
@@ -48,28 +47,23 @@ class KeyRows(NamedTuple):
         return KeyRows(self.gpu[rows], self.time[rows], self.machine[rows], self.failed[rows])
 
     def in_runs(self) -> tuple[KeyRows, RunSteps] | None:
-        """Return the first rows of runs, by GPU and time, and their steps; None where rows are few.
+        """Return the first rows of runs, by GPU and time, and their steps; None where many are due.
 
-        A run is of one GPU, machine and state. Where two rows have one time the later one wins, and
-        both stay.
+        A run is of one GPU, machine and state. Two rows of one time both stay: the later one wins.
         """
         rows = self.at(stable_order(self.gpu, self.time))
-        begin, step = np.empty((2, len(rows.gpu)), dtype=np.int64)
-        n = _find_runs(*rows, begin, step)
-        if n * _FEWEST_PER_RUN > len(rows.gpu):
+        changes, n = changes_of([rows.gpu, rows.machine, rows.failed]), len(rows.gpu)
+        begin, step = find_runs(changes, rows.time, n // FEWEST_PER_RUN)
+        if step is None:
             return None
-        begin = begin[:n].copy()
-        n_rows = np.diff(np.append(begin, len(rows.gpu)))
-        return rows.at(begin), RunSteps(n_rows, step[:n].copy())
+        return rows.at(begin), RunSteps(np.diff(np.append(begin, n)), step)
 
     def changes_of_state(self) -> KeyRows:
         """Return the first row of each GPU, and those whose state is not that of the row before.
 
         Nothing begins or ends at the others, of rows by GPU and time.
         """
-        change = np.full(len(self.gpu), True)
-        change[1:] = (self.gpu[1:] != self.gpu[:-1]) | (self.failed[1:] != self.failed[:-1])
-        return self.at(np.flatnonzero(change))
+        return self.at(np.flatnonzero(changes_of([self.gpu, self.failed])))
 
 
 class RunSteps(NamedTuple):
@@ -119,26 +113,3 @@ class KeysByPart:
         if self.steps is None:
             return first
         return RunSteps(*(column[within] for column in self.steps)).rows(first)
-
-
-@compiled
-def _find_runs(
-    gpu: Codes,
-    time: IntArray,
-    machine: Codes,
-    failed: npt.NDArray[np.bool_],
-    begin: IntArray,
-    step: IntArray,
-) -> int:
-    """Put the first row of each run and its step into two arrays; count the runs."""
-    n = 0
-    for row in range(len(gpu)):
-        before, apart = row - 1, np.int64(0)
-        if row and gpu[row] == gpu[before] and machine[row] == machine[before]:
-            apart = (time[row] - time[before]) * (failed[row] == failed[before])
-        if apart > 0 and (begin[n - 1] == before or step[n - 1] == apart):
-            step[n - 1] = apart
-            continue
-        begin[n], step[n] = row, 0
-        n += 1
-    return n

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Keys, check_keys, check_values
-from forewarn.features.records.key_runs import KeyRuns, find_runs
+from forewarn.features.records.key_runs import KeyRuns, changes_of, find_runs
 from forewarn.features.records.number_runs import FEWEST_PER_RUN
 from forewarn.features.records.table import (
     FAILURE,
@@ -19,7 +18,6 @@ from forewarn.features.records.table import (
     SERIAL,
     SLOT,
     TIMESTAMP,
-    BoolArray,
     Column,
     FeatureKinds,
     RecordsError,
@@ -161,13 +159,13 @@ class _Rows(NamedTuple):
     def often_changing(self) -> set[str]:
         """Return the texts that change too often for runs."""
         most = _most_runs(len(self.keys.time)) // 2
-        n_changes = {name: _changes([column.codes]).sum() for name, column in self.texts.items()}
+        n_changes = {name: changes_of([column.codes]).sum() for name, column in self.texts.items()}
         return {name for name, n in n_changes.items() if n > most}
 
     def runs(self) -> KeyRuns:
         """Return the runs, of even times if those are few."""
         keys = self.keys
-        changes = _changes(
+        changes = changes_of(
             [keys.serial.codes, keys.failed, *(c.codes for c in self.texts.values())]
         )
         begin, step = find_runs(changes, keys.time, _most_runs(len(changes)))
@@ -178,12 +176,3 @@ class _Rows(NamedTuple):
 
 def _most_runs(n_rows: int) -> int:
     return -(-n_rows // FEWEST_PER_RUN)
-
-
-def _changes(columns: Sequence[npt.NDArray[np.generic]]) -> BoolArray:
-    """Tell which rows differ in any column from the one before; the first does."""
-    changes = np.full(len(columns[0]), False)
-    changes[:1] = True
-    for column in columns:
-        changes[1:] |= column[1:] != column[:-1]
-    return changes
