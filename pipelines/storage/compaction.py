@@ -123,8 +123,10 @@ def _compact(folder: Location, date: dt.date) -> CompactedDate:
 
 
 def _form_of(source: ParquetSource) -> CompactedForm | None:
-    compacted = is_compacted_name(source.path.name)
-    return CompactedForm.of(source.metadata.metadata) if compacted else None
+    metadata = source.metadata  # there where the row groups are others than the form says
+    if not is_compacted_name(source.path.name):
+        return None
+    return source.form if metadata is None else CompactedForm.of(metadata.metadata)
 
 
 def _already_merged(sources: Sequence[ParquetSource]) -> list[ParquetSource]:

@@ -253,11 +253,8 @@ class ParquetSource:
         return self._head.stamp
 
     @property
-    def metadata(self) -> pq.FileMetaData:
-        """The metadata at its end; as `opened` where they were not kept."""
-        if self._head.metadata is None:
-            with self.opened():
-                pass
+    def metadata(self) -> pq.FileMetaData | None:
+        """The metadata at its end; None of a compacted file whose columns nobody has opened."""
         return self._head.metadata
 
     @property
@@ -361,7 +358,7 @@ class ParquetSource:
         except KeyError:  # it has no such column any more
             raise ReplacedFileError(self.path) from None
         if head.metadata is None:
-            if not self.is_still():
+            if not self.is_still():  # rows would be asked for that it does not have
                 raise ReplacedFileError(self.path)
             self._known_head = replace(head, metadata=file.metadata)
         return file

@@ -343,9 +343,12 @@ def test_the_head_of_a_compacted_file_does_not_keep_its_metadata(compacted_file:
 
 def test_metadata_that_are_read_again_are_those_of_the_same_file(compacted_file: Path) -> None:
     source = ParquetSource(compacted_file)
+    with source.columns() as columns:
+        assert len(columns) == source.n_rows
+    assert source.metadata is not None
     assert source.metadata.num_rows == source.n_rows
     late = ParquetSource(compacted_file)
     assert late.schema.names
     pq.write_table(pa.table({"gpu_serial": ["G"]}), compacted_file)
-    with pytest.raises(ReplacedFileError):
-        _ = late.metadata
+    with pytest.raises(ReplacedFileError), late.columns():
+        raise AssertionError("it was opened")
