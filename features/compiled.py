@@ -27,14 +27,14 @@ class _KeptCode(FunctionCache):
     there is a BLAS: a third of a second. What compiles asks for that itself.
     """
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Any, context: Any) -> Any:
         """Return what is kept for a signature, None if there is nothing; numba holds its lock."""
-        rtsys.initialize(target_context)
-        target_context.refresh = _nothing  # of this object alone, for as long as it takes
+        rtsys.initialize(context)
+        context.refresh = _nothing  # of this object alone, for as long as it takes
         try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            return super().load_overload(sig, context)  # type: ignore[no-untyped-call]  # numba's
         finally:
-            vars(target_context).pop("refresh", None)
+            vars(context).pop("refresh", None)
 
 
 def _nothing() -> None:
@@ -82,6 +82,6 @@ def _forget_if_older(cache: Any, source: Path) -> None:
 def _made(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     made = numba.njit(nogil=True, **options)(function)
     with suppress(RuntimeError):  # no folder can be written to
-        made._cache = cache = _KeptCode(function)  # type: ignore[no-untyped-call]
+        made._cache = cache = _KeptCode(function)  # type: ignore[no-untyped-call]  # numba's
         _forget_if_older(cache, Path(function.__code__.co_filename))
     return cast(Callable[P, R], made)

@@ -404,7 +404,7 @@ def test_trees_are_fitted_beside_each_other_and_linear_models_are_not(
             met.wait(timeout=30)
         else:
             linear.append(name)
-            time.sleep(0.02)
+            time.sleep(0.02)  # so long has another one to begin meanwhile
             most.append(len(linear))
             linear.remove(name)
         return name
