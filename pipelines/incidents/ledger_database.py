@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from sqlalchemy import (
     make_url,
     select,
 )
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -177,13 +180,30 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _let_readers_read_beside_the_writer(engine: Engine) -> None:
-    """Switch to the write-ahead log; it can be done outside of a transaction only."""
-    with _translated(engine.url):
-        raw = engine.raw_connection()
-        try:
-            raw.cursor().execute("PRAGMA journal_mode = WAL")
-        finally:
-            raw.close()
+    """Switch to the write-ahead log; it can be done outside of a transaction only.
+
+    SQLite does not wait here for a connection that has begun to write, whatever its time-out: so
+    we do.
+    """
+    raw = engine.raw_connection()
+    try:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not _switched_to_write_ahead_log(raw.cursor(), engine.url, deadline):
+            time.sleep(0.02)
+    finally:
+        raw.close()
+
+
+def _switched_to_write_ahead_log(cursor: DBAPICursor, address: URL, deadline: float) -> bool:
+    """Return whether the log could be switched; false while others write, until the deadline."""
+    try:
+        cursor.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the rest says why
+        if is_busy and time.monotonic() < deadline:
+            return False
+        raise LedgerError(f"the ledger, {_name(address)}: {error}") from error
+    return True
 
 
 @contextmanager

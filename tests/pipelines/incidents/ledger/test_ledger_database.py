@@ -6,16 +6,18 @@ import logging
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, text
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents import ledger_database
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.ledger_database import PASSWORD, VERSION_TABLE, LedgerError
 from forewarn.pipelines.incidents.tables import metadata
@@ -72,6 +74,43 @@ def test_several_that_open_a_new_ledger_at_once_make_it_once(url: str) -> None:
 
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(open_it, range(3))) == [0, 0, 0]
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """Return who begins to write a ledger just before its opener switches to the log."""
+    path = tmp_path / "ledger.db"
+    Ledger.open(f"sqlite:///{path}").close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    switch = ledger_database._let_readers_read_beside_the_writer
+
+    def write_and_switch(engine: Engine) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        switch(engine)
+
+    monkeypatch.setattr(ledger_database, "_let_readers_read_beside_the_writer", write_and_switch)
+    yield connection
+    connection.close()
+
+
+def test_a_ledger_that_somebody_writes_is_opened_when_that_is_done(
+    writer: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: writer.execute("COMMIT"))
+    monkeypatch.setattr(ledger_database, "time", clock)
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with Ledger.open(url) as ledger, ledger.database.reading() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+
+
+def test_a_ledger_that_somebody_writes_without_end_is_one_line(
+    writer: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_database, "PATIENCE_SECONDS", 0)
+    path = tmp_path / "ledger.db"
+    assert message_of(f"sqlite:///{path}") == f"the ledger, `{path}`: database is locked"
+    assert writer.in_transaction
 
 
 def test_a_ledger_of_a_newer_forewarn_is_refused(url: str) -> None:
