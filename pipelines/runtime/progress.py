@@ -6,8 +6,9 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -23,6 +24,11 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def _peak_rss() -> int:
+    """Return the peak memory of this program, bytes."""
+    with suppress(OSError):  # on Linux what `getrusage` says begins with the peak of the parent
+        for line in Path("/proc/self/status").read_bytes().splitlines():
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
@@ -45,7 +51,7 @@ class Stages:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
             # Others on the machine change the time, and hardly this.
             self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - cpu
-            self.peak[name] = _peak_rss()
+            self.peak[name] = self._peak_so_far()
 
     def figures(self) -> dict[str, Any]:
         """Return what a report says of the cost; the peaks are those of the process so far."""
@@ -59,7 +65,11 @@ class Stages:
             for name, seconds in self.seconds.items()
         ]
         total = round(time.perf_counter() - self.started, 3)
-        return {"stages": stages, "seconds": total, "peak_rss_bytes": _peak_rss()}
+        return {"stages": stages, "seconds": total, "peak_rss_bytes": self._peak_so_far()}
+
+    def _peak_so_far(self) -> int:
+        """Return the peak memory; the system's own figure can fall by some pages."""
+        return max([_peak_rss(), *self.peak.values()])
 
 
 def progress_bar(total: int, what: str, unit: str) -> tqdm[Any]:

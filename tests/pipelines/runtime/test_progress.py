@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
+import numpy as np
 import pytest
 
 from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
@@ -63,6 +66,20 @@ def test_peaks_are_bytes_and_never_fall() -> None:
     peaks = [one["peak_rss_bytes"] for one in figures["stages"]] + [figures["peak_rss_bytes"]]
     assert peaks == sorted(peaks)
     assert 20 * MIB < peaks[0] < 2**20 * MIB
+
+
+PEAK = """
+from forewarn.pipelines.runtime.progress import Stages
+
+print(Stages().figures()["peak_rss_bytes"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell it")
+def test_the_peak_is_not_that_of_whoever_started_the_program() -> None:
+    own = np.ones(64 * MIB)  # 512 MiB
+    done = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True)
+    assert 5 * MIB < int(done.stdout) < own.nbytes // 2
 
 
 def test_a_note_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
