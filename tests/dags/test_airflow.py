@@ -21,6 +21,8 @@ import pytest
 from forewarn.models.prediction.trees import base as trees
 from forewarn.pipelines.cli.main import main
 
+pytestmark = pytest.mark.airflow
+
 DAGS = Path(__file__).parents[2] / "dags"
 DAG_FILES = sorted(DAGS.glob("*.py"))
 GATED = Path(__file__).with_name("gated_airflow.py")
