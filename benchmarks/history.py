@@ -5,8 +5,9 @@
 Beside what a benchmark prints itself stand its time, CPU time and peak memory, of all its
 processes. A line has the commit, the machine and the load average, so that lines can be compared;
 a run at a load average above 3 says little, and is left out with a note. The short form, which CI
-runs, writes nothing. A benchmark fails where a result is wrong, never where it is slow: the others
-run all the same, and the exit code is 1.
+runs, writes nothing; a script without one, which is about precision or takes an hour, is not run
+here. A benchmark fails where a result is wrong, never where it is slow: the others run all the
+same, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 HIGHEST_LOAD = 3.0
-# scaling takes an hour, and draws; ranking and oracle (of a measured_fleet), committee,
-# drifting (by drifts), promise_streams and training_budget are about precision, and take minutes
-NO_BENCHMARKS = (
-    *("committee", "drifting", "drifts", "fitted_chances", "history", "measured_fleet"),
-    *("oracle", "plain_lightgbm", "promise_streams", "ranking", "ranking_figures"),
-    *("scaling", "studied_fleets", "training_budget", "training_rows"),
-)
+
+
+def benchmarks() -> list[Path]:
+    """Return the scripts that have a short form, and so are run and kept here."""
+    others = [path for path in sorted(HERE.glob("*.py")) if path != Path(__file__).resolve()]
+    return [path for path in others if '"--short"' in path.read_text(encoding="utf-8")]
 
 
 def run_benchmark(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAMES", help="separated by commas")
     parser.add_argument("--history", type=Path, default=HERE / "history.jsonl", metavar="FILE")
     options = parser.parse_args()
-    paths = [path for path in sorted(HERE.glob("*.py")) if path.stem not in NO_BENCHMARKS]
+    paths = benchmarks()
     if options.only:
         names = options.only.split(",")
         paths = [path for path in paths if path.stem in names]

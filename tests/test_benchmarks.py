@@ -76,3 +76,9 @@ def test_the_short_form_fails_on_a_wrong_result_only_and_keeps_nothing(
 def test_ratios_are_named_by_the_start_of_their_lines() -> None:
     lines = ["peer, one Parquet file  0.031 s, ratio 12", "  read    0.4 s", "ratio x"]
     assert ratios_of(lines) == {"peer": 12.0}
+
+
+def test_what_a_benchmark_shares_with_another_is_not_run_as_one() -> None:
+    names = {path.stem for path in history_module.benchmarks()}
+    assert {"api", "compact", "daily_list", "executors", "training_set"} <= names
+    assert not names & {"as_command", "history", "measured_fleet", "scaling"}
