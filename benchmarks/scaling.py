@@ -7,8 +7,8 @@ For each size a fleet is simulated, and each of these is done in fresh processes
 reads the columns of a training set into memory (the yardstick), the training set is built as
 `forewarn train` builds it, a list is made by `forewarn score`, of the built-in rules, and
 `forewarn doctor` looks at all of it. Medians of time and CPU time, and the highest peak memory, are
-printed, appended to a file of figures with the commit and the load average, and all of that file is
-drawn. 1 to 18 million records:
+printed and appended to a file of figures with the commit and the load average; of that file the
+last are drawn. 1 to 18 million records:
 
     python benchmarks/scaling.py --plot docs/scale.png
 
@@ -49,7 +49,7 @@ STAGES = {
     "score": "forewarn score, rules",
     "doctor": "forewarn doctor",
 }
-STYLES = ("o-", "s--", "^:", "d-.")
+STYLES = {False: "o-", True: "s--"}
 
 
 def measured(command: Sequence[str]) -> dict[str, float]:
@@ -71,8 +71,11 @@ def commands(records: Path, out: Path) -> dict[str, list[str]]:
     """Return the command of each stage, start of the process included."""
     newest = max(path.name.removeprefix("date=") for path in records.glob("date=*"))
     at = (dt.date.fromisoformat(newest) + dt.timedelta(days=1)).isoformat()
-    training_set = [sys.executable, str(HERE / "training_set.py"), "--records", str(records)]
-    sides = {side: [*training_set, "--side", side, "--again", "0"] for side in ("read", "build")}
+    asked = [str(HERE / "training_set.py"), "--records", str(records), "--again", "0", "--side"]
+    sides = {
+        "read": [sys.executable, *asked, "read"],
+        "build": [sys.executable, str(HERE / "as_command.py"), *asked, "build"],
+    }
     score = ["score", "--records", str(records), "--model", "builtin:rules", "--at", at]
     ours = {"score": [*score, "--out", str(out)], "doctor": ["doctor", str(records), "--json"]}
     return sides | {name: [sys.executable, "-c", COMMAND, *line] for name, line in ours.items()}
@@ -122,7 +125,9 @@ def main() -> None:
     parser.add_argument(
         "--figures", type=Path, default=HERE / "scaling.jsonl", metavar="JSONL", help="appended to"
     )
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw all figures of the file")
+    parser.add_argument(
+        "--plot", type=Path, metavar="PNG", help="draw the last figures of the file"
+    )
     options = parser.parse_args()
     commit = _commit()
     for text in filter(None, options.gpus.split(",")):
@@ -160,29 +165,30 @@ def _sentence(line: dict[str, Any]) -> str:
 
 
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw CPU seconds and peak memory of each stage against records; a style for each commit."""
+    """Draw CPU seconds and peak memory of each stage against records, as last measured."""
     lines = [line for line in lines if line["stage"] in STAGES]
-    groups = list(dict.fromkeys((line["commit"], line["compacted"]) for line in lines))
+    latest = {line["compacted"]: line["commit"] for line in lines}
     with own_style():
         figure = Figure(figsize=(10.0, 4.6), layout="constrained")
         panels = figure.subplots(1, 2)
         for panel, key, label in zip(
             panels, ("cpu_seconds", "peak_mib"), ("CPU seconds", "peak memory, MiB"), strict=True
         ):
-            for group, style in zip(groups[-len(STYLES) :], STYLES, strict=False):
+            for compacted, commit in sorted(latest.items()):
                 for number, (stage, name) in enumerate(STAGES.items()):
                     points = sorted(
                         (line["records"] / 1e6, line[key])
                         for line in lines
-                        if (line["commit"], line["compacted"]) == group and line["stage"] == stage
+                        if (line["commit"], line["compacted"], line["stage"])
+                        == (commit, compacted, stage)
                     )
                     if not points:
                         continue
                     panel.loglog(
                         *zip(*points, strict=True),
-                        style,
+                        STYLES[compacted],
                         color=COLOURS[f"c{number + 1}"],
-                        label=f"{name} ({group[0][:7]}{', compacted' if group[1] else ''})",
+                        label=f"{name} ({commit[:7]}{', compacted' if compacted else ''})",
                     )
             for axis in (panel.xaxis, panel.yaxis):
                 axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

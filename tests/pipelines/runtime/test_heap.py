@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -28,6 +29,19 @@ for _ in range({ROUNDS}):
 """
 
 
+BACKEND = """
+import sys
+from forewarn.pipelines.runtime.heap import keep_memory
+
+if "loaded" in sys.argv:
+    import pyarrow
+keep_memory()
+import pyarrow
+
+print(pyarrow.default_memory_pool().backend_name)
+"""
+
+
 def _faults(how: str, pages: int) -> list[int]:
     command = [sys.executable, "-c", FAULTS, how, str(pages)]
     small = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"}  # pages, so that each is counted
@@ -45,3 +59,20 @@ def test_threads_take_arrays_from_memory_that_was_let_go_of(pages: int) -> None:
 def test_otherwise_threads_ask_the_system_for_every_array(pages: int) -> None:
     first, *_, last = _faults("own", pages)
     assert last >= first / 2
+
+
+@pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="elsewhere Arrow chooses"
+)
+@pytest.mark.parametrize("chosen", [None, "system"])
+@pytest.mark.parametrize("when", ["loaded", "later"])
+def test_arrow_gives_back_what_it_lets_go_of_unless_somebody_chose_otherwise(
+    chosen: str | None, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", chosen)
+    done = subprocess.run(
+        [sys.executable, "-c", BACKEND, when], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [chosen or "jemalloc"]

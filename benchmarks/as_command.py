@@ -1,0 +1,18 @@
+"""Run another script in a process that begins as those of our commands do.
+
+    python benchmarks/as_command.py SCRIPT [ARGUMENTS]
+
+What a command does before libraries are loaded decides how much memory they keep.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from forewarn.pipelines.runtime.heap import keep_memory
+
+if __name__ == "__main__":
+    keep_memory()
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
