@@ -6,6 +6,7 @@ import base64
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +34,7 @@ from forewarn.pipelines.storage.parquet_files import ParquetSource
 
 __all__ = ["MergeCounts", "merge_date", "stamp_of_source"]
 
-_CELLS_AT_ONCE = 100 << 20  # rows times columns; some 2 GiB while they are sorted and written
+_CELLS_AT_ONCE = 16 << 20  # rows times columns; some 300 MiB while they are sorted and written
 _ROWS_PER_GROUP = 1 << 20
 _FEWEST_PER_GROUP = 1 << 15  # smaller row groups cost more than they spare
 _ALL = (0, FINEST)
@@ -112,11 +113,12 @@ class _Gathering:
         stays = np.append(~doubled, True)[: len(rank)]
         slice_of_rank = np.append(slices[by_slice], np.uint8(_KEYLESS))
         empty = self.schema.working_schema.empty_table()
-        table = pa.concat_tables([empty, *self.tables]).unify_dictionaries()
+        columns = pa.concat_tables([empty, *self.tables]).unify_dictionaries().columns
         self.tables.clear()
-        rows = pa.array(order[stays].astype(np.uint32))
-        columns = in_threads(lambda column: ordered_column(column, rows), table.columns)
-        return _Rows(columns, slice_of_rank[rank[stays]], int(doubled.sum()))
+        rows, left = pa.array(order[stays].astype(np.uint32)), dict(enumerate(columns))
+        del columns  # each is let go of when it is in order: else all would be there twice
+        in_order = in_threads(lambda position: ordered_column(left.pop(position), rows), list(left))
+        return _Rows(in_order, slice_of_rank[rank[stays]], int(doubled.sum()))
 
 
 def _keys_of(table: pa.Table, file: str) -> Keys:
@@ -126,7 +128,12 @@ def _keys_of(table: pa.Table, file: str) -> Keys:
 def _slice_of_each(keys: Keys) -> npt.NDArray[np.uint8]:
     """Return the finest slice of each row."""
     codes = np.where(keys.keep, keys.serial.codes, -1)
-    return np.append(slice_of(keys.serial.texts), np.uint8(_KEYLESS))[codes]
+    return _slices_and_none(keys.serial.texts)[codes]
+
+
+@lru_cache(2)  # most files of a date have the same serials
+def _slices_and_none(serials: tuple[str, ...]) -> npt.NDArray[np.uint8]:
+    return np.append(slice_of(serials), np.uint8(_KEYLESS))
 
 
 def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.int32]:
@@ -161,7 +168,7 @@ def merge_date(
     """
     schema = MergedSchema.of(sources)
     n_rows = sum(source.n_rows for source in sources)
-    n_parts = _power_of_two(-(-n_rows * len(schema.target) // _CELLS_AT_ONCE))
+    n_parts = _number_of_parts(n_rows * len(schema.target))
     n_ranges = max(n_parts, _power_of_two(n_rows // _FEWEST_PER_GROUP, up=False))
     slices: list[tuple[int, int]] = []
     written = doubled = 0
@@ -179,6 +186,7 @@ def merge_date(
             for span, table in one_ahead(_row_groups(rows, ranges, schema, numbers)):
                 writer.write_table(table, row_group_size=len(table))
                 slices.append(span)
+            pa.default_memory_pool().release_unused()  # it keeps what many threads have held
         form = CompactedForm(tuple(slices), tuple(map(stamp_of_source, sources)))
         # Texts are written as dictionaries, which is quicker; this says what they are read as.
         types = base64.b64encode(schema.target.serialize().to_pybytes()).decode()
@@ -189,6 +197,13 @@ def merge_date(
 def stamp_of_source(source: ParquetSource) -> SourceStamp:
     """Return what a compacted file notes of a file that it was made of."""
     return SourceStamp(source.path.name, source.stamp.size, source.stamp.modified)
+
+
+def _number_of_parts(n_cells: int) -> int:
+    """Return into how many parts a date is divided."""
+    n_parts = _power_of_two(-(-n_cells // _CELLS_AT_ONCE))
+    # Beside a part there is what is read of others.
+    return 1 if n_parts == 1 else min(2 * n_parts, FINEST)
 
 
 def _power_of_two(n: int, *, up: bool = True) -> int:
@@ -210,14 +225,15 @@ def _parts_of_date(
         yield _ALL, _gathered(schema, _ALL, _files(sources)).rows()
         return
     compacted = list(takewhile(lambda source: source.form is not None, sources))
+    at_once = min(n_parts * _FEWEST_PER_GROUP, _ROWS_PER_GROUP)
     # It has no name: whatever ends this process, nothing of it stays.
     with tempfile.TemporaryFile(dir=folder) as file:
         divided = DividedRows(file, schema.working_schema)
-        for name, table in one_ahead(_batches(sources[len(compacted) :], _ALL)):
+        for name, table in one_ahead(_batches(sources[len(compacted) :], _ALL, at_once)):
             slices = _slice_of_each(_keys_of(table, name))
             divided.add(schema.working(table, name), slices // (FINEST // n_parts))
         for number, span in enumerate(slice_ranges(n_parts)):
-            gathering = _gathered(schema, span, _batches(compacted, span))
+            gathering = _gathered(schema, span, _batches(compacted, span, at_once))
             gathering.add(divided.rows(number), str(folder))
             yield span, gathering.rows()
 
@@ -240,13 +256,13 @@ def _files(sources: Sequence[ParquetSource]) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _batches(
-    sources: Sequence[ParquetSource], span: tuple[int, int]
+    sources: Sequence[ParquetSource], span: tuple[int, int], n_rows: int
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield parts of what files can hold of some slices, with their names."""
+    """Yield parts of `n_rows` of what files can hold of some slices, with their names."""
     for source in sources:
         groups = FileSlice.of(source, span).groups
         with source.opened() as file:
-            for batch in file.iter_batches(_ROWS_PER_GROUP, row_groups=groups):
+            for batch in file.iter_batches(n_rows, row_groups=groups):
                 yield source.name, pa.Table.from_batches([batch])
 
 

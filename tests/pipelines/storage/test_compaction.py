@@ -191,7 +191,7 @@ def test_late_files_are_divided_and_what_is_compacted_is_read_where_it_lies(
     monkeypatch.setattr(DividedRows, "add", counting)
     monkeypatch.setattr(date_merge, "_CELLS_AT_ONCE", 240)
     assert date_merge.merge_date(sources, tmp_path / "parts").doubled == 40
-    assert divided == [80]
+    assert sum(divided) == 80  # rows of the late file alone
     assert pq.read_table(tmp_path / "parts").equals(pq.read_table(tmp_path / "once"))
 
 
