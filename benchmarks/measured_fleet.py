@@ -21,7 +21,8 @@ from forewarn.features.records.table import MACHINE, Records
 from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
-from forewarn.models.prediction.training_set import Recipe, build_training_set, known
+from forewarn.models.prediction.candidates import known
+from forewarn.models.prediction.training_set import Recipe, build_training_set
 from forewarn.pipelines.prediction_job import Job
 
 __all__ = ["ARRAYS", "Floats", "Ints", "Labels", "Study", "Window"]

@@ -28,13 +28,13 @@ from forewarn.features.prediction.instances import Instances, find_instances
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.models.prediction.candidates import known
 from forewarn.models.prediction.fits import fit_model
 from forewarn.models.prediction.trained_recipe import RecipeTrainer
 from forewarn.models.prediction.training_set import (
     Recipe,
     TrainingSet,
     build_training_set,
-    known,
 )
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job

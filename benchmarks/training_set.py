@@ -33,10 +33,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from forewarn.features.records.table import DAY, FAILURE, MACHINE, SERIAL, SLOT, TIMESTAMP
-from forewarn.models.prediction.training_set import Thinned, build_training_sets, known
+from forewarn.models.prediction.training_set import Thinned, build_training_sets
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
-from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.storage.compaction_run import DateSpan, compact_records
@@ -51,10 +50,12 @@ def _build(job: Job, moment: int, *, n_slices: int | None) -> Stages:
     settings, stages = job.walk_settings, Stages()
     with stages("keys, texts, labels"):
         recipe, first = settings.recipe, moment - settings.reach
-        fleet = job.store.read_fleet(first, moment, recipe.finder(first), n_slices)
+        span = settings.longest
+        look = recipe.candidate_selector(first, moment, [span])
+        fleet = job.store.read_fleet(first, moment, look, n_slices)
     with stages(f"measure and encode, {fleet.n_slices} slices"):
-        past = fleet.instances, moment, settings.longest, recipe.horizon
-        thinned = Thinned.of(recipe, fleet, known(*past))
+        past, counts = fleet.selection.known(span), fleet.selection.counts[span]
+        thinned = Thinned.of(recipe, fleet, past, counts)
         _, built = next(build_training_sets(recipe, fleet, [thinned]))
     if not 0 < (built.labels == 1).sum() < len(built.labels):
         raise SystemExit("the training set lacks failing or healthy instances")
@@ -101,7 +102,8 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
 
 
 def _in_fresh_process(side: str, records: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    command = [sys.executable, __file__, "--side", side, "--records", str(records)]
+    begin = [] if side == "read" else [str(Path(__file__).with_name("as_command.py"))]
+    command = [sys.executable, *begin, __file__, "--side", side, "--records", str(records)]
     command += ["--again", str(asked.again)]
     command += [] if asked.slices is None else ["--slices", str(asked.slices)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -152,8 +154,6 @@ def main() -> None:
     parser.add_argument("--touch", type=int, default=0, help="GiB, before each side")
     asked = parser.parse_args()
     if asked.side:
-        if asked.side == "build":
-            keep_memory()  # as a command does; plain pyarrow has no such thing
         print(json.dumps(_measure(asked.side, asked.records, asked)))
         return
     if asked.short:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds
+from forewarn.models.prediction.candidates import Candidates
 
 __all__ = ["SlicedRecords"]
 
@@ -17,8 +19,10 @@ __all__ = ["SlicedRecords"]
 class SlicedRecords(Protocol):
     """Records that are read slice by slice of GPUs, as they stood at one moment or another."""
 
-    def past(self, moment: int, reach: Nanoseconds) -> tuple[Fleet, Instances]:
-        """Return the fleet as it stood at `moment`, `reach` back, and all instances of it."""
+    def past(
+        self, moment: int, reach: Nanoseconds, spans: Sequence[Nanoseconds]
+    ) -> tuple[Fleet, Candidates]:
+        """Return the fleet as it stood at `moment`, `reach` back, and what can train on spans."""
         ...
 
     def future(

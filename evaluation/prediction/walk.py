@@ -23,8 +23,8 @@ from forewarn.features.records.table import MACHINE, Records
 from forewarn.features.records.timeline import Fleet, Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
+from forewarn.models.prediction.candidates import Candidates, KnownCounts
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
-from forewarn.models.prediction.training_set import known
 
 __all__ = ["Walk", "scorable"]
 
@@ -150,31 +150,35 @@ class Walk:
         """Train on all of the past before `moment`, the older weighing less; None: too few fail."""
         settings = self.settings
         span = settings.whole_past(moment, self.extent[0] if self.extent else self.records.first)
-        fleet, instances = self._past(moment, settings.reach_of(span))
+        fleet, candidates = self._past(moment, settings.reach_of(span), [span])
         names = (*settings.names, *settings.baselines)
         trainer = self.trainer.fading(settings.half_life)
-        return trainer.train(fleet, moment, span, names, instances)
+        return trainer.train(fleet, moment, span, names, candidates)
 
     def train_on(self, moment: int, span: Nanoseconds) -> TrainedRecipe | None:
         """Train on one span before `moment`, without baselines; None: too few fail."""
-        fleet, instances = self._past(moment, self.settings.reach)
-        return self.trainer.train(fleet, moment, span, self.settings.names, instances)
+        fleet, candidates = self._past(moment, self.settings.reach, [span])
+        return self.trainer.train(fleet, moment, span, self.settings.names, candidates)
 
-    def known_labels(self, moment: int, span: Nanoseconds) -> npt.NDArray[np.int8]:
-        """Return the labels of a span that a training as of `moment` knows, positive or not."""
-        recipe = self.settings.recipe
-        fleet, instances = self._past(moment, self.settings.reach_of(span))
-        instances = recipe.instances(fleet) if instances is None else instances
-        return known(instances, moment, span, recipe.horizon).label
+    def known_counts(self, moment: int, span: Nanoseconds) -> KnownCounts:
+        """Return how many labels of a span a training as of `moment` knows."""
+        spans = [span]
+        fleet, candidates = self._past(moment, self.settings.reach_of(span), spans)
+        candidates = candidates or self.settings.recipe.candidates(fleet, moment, spans)
+        return candidates.counts[span]
 
     def _past(
-        self, moment: int, reach: Nanoseconds, timeline: Timeline | None = None
-    ) -> tuple[Fleet, Instances | None]:
-        """Return the fleet as it stood at `moment`, and its instances if they are found already."""
+        self,
+        moment: int,
+        reach: Nanoseconds,
+        spans: Sequence[Nanoseconds],
+        timeline: Timeline | None = None,
+    ) -> tuple[Fleet, Candidates | None]:
+        """Return the fleet as it stood at `moment`, and what can train if it is found already."""
         if self.sliced is None:
             return timeline or as_of(self.records, self.failures, moment, reach), None
         with self.trainer.stage("read records"):
-            return self.sliced.past(moment, reach)
+            return self.sliced.past(moment, reach, spans)
 
     def _train_spans(
         self, timeline: Timeline, moment: int, strategies: Sequence[str]
@@ -188,8 +192,8 @@ class Walk:
             names[span] = settings.names if self.compared is None else settings.choosing_names
             if span in chosen:
                 names[span] = (*settings.names, *settings.baselines)
-        fleet, instances = self._past(moment, settings.reach, timeline)
-        recipes = self.trainer.train_spans(fleet, moment, names, instances)
+        fleet, candidates = self._past(moment, settings.reach, list(names), timeline)
+        recipes = self.trainer.train_spans(fleet, moment, names, candidates)
         trained = {recipe.training_span: recipe for recipe in recipes}
         return trained if longest in trained else {}
 

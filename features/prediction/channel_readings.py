@@ -19,8 +19,9 @@ from forewarn.features.prediction.peer_distances import PeerDistances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.hourly_sums import HourBlock, HourlyCounts
+from forewarn.features.records.spillable_array import SpillableArray
 from forewarn.features.records.stretches import RunStretch, Stretch
-from forewarn.features.records.timeline import FleetSlice
+from forewarn.features.records.timeline import Fleet, FleetSlice
 from forewarn.features.threads import in_threads
 
 __all__ = ["ChannelReadings", "ReadingsOfFleet", "SliceReader"]
@@ -66,12 +67,14 @@ class ChannelReadings:
             for part in self.means:
                 history, count = part.history, np.empty(part.history.grid.shape, dtype=np.int32)
                 reading = LevelReading(history, name, count)
-                for first, hourly in residuals.of_hours(history.grid, number, part.means):
+                means = {column: held.values for column, held in part.means.items()}
+                for first, hourly in residuals.of_hours(history.grid, number, means):
                     block, count[:, first : first + hourly.shape[1]] = HourBlock.of_means(
                         first, hourly
                     )
                     reading.take(block)
                     peers.add_hours(name, history, block)
+                part.spill()
                 channel = reading.part()
                 gathered.put(name, part.rows, channel)
                 peers.add_counts(name, history, count)
@@ -108,6 +111,8 @@ class ReadingsOfFleet:
     Parameters
     ----------
     plan : Plan
+    fleet : Fleet
+        Whose slices are read.
     n : int
         Number of instances.
     with_codes : bool
@@ -120,17 +125,18 @@ class ReadingsOfFleet:
     def __init__(
         self,
         plan: Plan,
+        fleet: Fleet,
         n: int,
         *,
         with_codes: bool = False,
         span_sums: GatheredSums | None = None,
     ) -> None:
         kinds = plan.kinds
-        self.plan, self.n, self.span_sums = plan, n, span_sums
+        self.plan, self.zeros, self.n, self.span_sums = plan, fleet.allocator(), n, span_sums
         self.names = (*kinds.float, *kinds.counter, *kinds.binary, *kinds.code)
         self.with_codes = kinds.code if with_codes else ()
         self.windows = np.empty((len(self.names), n, plan.window_records), dtype=np.float32)
-        self.gathered, self.peers = _GatheredColumns(n), PeerDistances(n)
+        self.gathered, self.peers = _GatheredColumns(n), PeerDistances(n, self.zeros)
         self.columns: dict[str, list[tuple[str, FloatArray]]] = {}
         self.codes: dict[str, list[npt.NDArray[np.int64]]] = {n: [] for n in self.with_codes}
         self._means: list[SliceMeans] = []
@@ -195,7 +201,7 @@ class SliceReader:
         self.history: InstanceHistory | None = None
         if plan.history or plan.peers or plan.residuals:
             self.history = InstanceHistory.of(plan, timeline, instances)
-        self.means: dict[str, FloatArray] = {}
+        self.means: dict[str, SpillableArray] = {}
         self._with_means = {name for pair in plan.residuals for name in pair}
         windows = instances.row[:, None] + np.arange(1 - plan.window_records, 1)
         self._as_read, self._filled = timeline.records.line.read_at(windows)
@@ -266,15 +272,17 @@ class SliceReader:
         self, history: InstanceHistory, name: str, parts: Iterable[Stretch]
     ) -> ChannelHistory:
         """Add up a level, and make of its hours whatever is made of them while they pass."""
-        reading = LevelReading(history, name)
-        means = HourlyMeans(history.grid) if name in self._with_means else None
+        reading, means = LevelReading(history, name), None
+        if name in self._with_means:
+            self.means[name] = self._fleet.zeros(history.grid.shape, np.float32)
+            means = HourlyMeans(history.grid, self.means[name].values)
         for block in history.grid.blocks(parts):
             reading.take(block)
             self._fleet.peers.add_hours(name, history, block)
             if means is not None:
                 means.take(block)
         if means is not None:
-            self.means[name] = means.values
+            self.means[name].spill()
         return reading.part()
 
     def _take(self, history: InstanceHistory, name: str, part: ChannelHistory) -> None:

@@ -13,6 +13,7 @@ from forewarn.features.compiled import compiled
 from forewarn.features.prediction.history import InstanceHistory
 from forewarn.features.prediction.residuals import RESIDUAL_SAMPLE, ResidualFit
 from forewarn.features.records.hourly_sums import HourlyGrid
+from forewarn.features.records.spillable_array import SpillableArray
 from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.threads import in_threads
 
@@ -35,14 +36,19 @@ class SliceMeans(NamedTuple):
         The number that each GPU has in the fleet.
     history : InstanceHistory
         Of these instances; what each record takes is let go of.
-    means : dict of ndarray of shape (n_gpus, n_hours), float32
+    means : dict of SpillableArray of shape (n_gpus, n_hours), float32
         Of each column that residuals are made of.
     """
 
     rows: npt.NDArray[np.int64]
     gpu: npt.NDArray[np.int64]
     history: InstanceHistory
-    means: Means
+    means: Mapping[str, SpillableArray]
+
+    def spill(self) -> None:
+        """Have the means leave memory, if they can, until they are looked at again."""
+        for held in self.means.values():
+            held.spill()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,7 @@ def _sampled(
     for part in slices:
         n_here = np.empty(len(part.gpu), dtype=np.int64)
         _count_known(*_both(pair, part), n_here)
+        part.spill()
         n_known[part.gpu] = n_here
     before = np.cumsum(n_known) - n_known
     step = max(1, int(n_known.sum()) // RESIDUAL_SAMPLE)
@@ -170,6 +177,7 @@ def _sampled(
         rank, cells = np.empty((2, n_taken[part.gpu].sum()), dtype=np.int64)
         _take_some(*_both(pair, part), before[part.gpu], step, rank, cells)
         y, x = (means.ravel()[cells] for means in _both(pair, part))
+        part.spill()
         taken.append((rank, x, y, types.of_cells(part.history.grid, cells)))
     rank, x, y, group = (np.concatenate(values) for values in zip(*taken, strict=True))
     order = np.argsort(rank)
@@ -180,7 +188,7 @@ def _both(
     pair: tuple[str, str], part: SliceMeans
 ) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
     """Return the means of both sensors of a pair, shape (n_gpus, n_hours)."""
-    y, x = (part.means[name] for name in pair)
+    y, x = (part.means[name].values for name in pair)
     return y, x
 
 

@@ -105,6 +105,10 @@ class Instances:
         ends = np.cumsum([len(part) for part in several])
         return every.take(order[first]), np.split(number, ends[:-1])
 
+    def renumbered(self, gpu: npt.NDArray[np.int64]) -> Instances:
+        """Return those of a slice with the numbers that its GPUs have in the fleet."""
+        return replace(self, gpu=gpu.astype(np.int32)[self.gpu])
+
     def at_rows(self, row: npt.NDArray[np.int64]) -> Instances:
         """Return the same instances with their rows numbered as in another timeline."""
         return Instances(row, self.gpu, self.end, self.label)

@@ -62,14 +62,16 @@ class LevelReading:
 class HourlyMeans:
     """The hourly means of a channel of a slice; NaN where nothing was read.
 
-    Attributes
+    Parameters
     ----------
+    grid : HourlyGrid
     values : ndarray of shape (n_gpus, n_hours), float32
+        Filled in.
     """
 
-    def __init__(self, grid: HourlyGrid) -> None:
-        self._n_rows = grid.row_count
-        self.values: MeanArray = np.full(grid.shape, np.nan, dtype=np.float32)
+    def __init__(self, grid: HourlyGrid, values: MeanArray) -> None:
+        self._n_rows, self.values = grid.row_count, values
+        values.fill(np.nan)
 
     def take(self, block: HourBlock) -> None:
         """Take the next hours."""

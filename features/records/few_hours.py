@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
+from forewarn.features.records.spillable_array import ArrayAllocator, SpillableArray
 
 __all__ = ["FewHours", "HourlyTally"]
 
@@ -84,6 +85,8 @@ class HourlyTally:
     ----------
     shape : tuple of int
         Lines, such as groups of GPUs, and hours.
+    zeros : callable
+        Makes the array in which they are added up where they are many.
 
     Examples
     --------
@@ -96,25 +99,30 @@ class HourlyTally:
     [[0.0, 3.0], [5.0, 0.0]]
     """
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self._shape, self._n = shape, 0
+    def __init__(self, shape: tuple[int, int], zeros: ArrayAllocator = SpillableArray) -> None:
+        self._shape, self._zeros, self._n = shape, zeros, 0
         self._parts: list[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]] = []
-        self._whole: npt.NDArray[np.float64] | None = None
+        self._whole: SpillableArray | None = None
 
     def add(self, cell: npt.NDArray[np.int64], value: npt.NDArray[Any]) -> None:
         """Add numbers to those of their cells, one after another."""
         self._parts.append((cell, value))
         self._n += len(cell)
         if _FEW * self._n > self._shape[0] * self._shape[1]:
-            self._whole = np.zeros(self._shape) if self._whole is None else self._whole
+            self._whole = self._whole or self._zeros(self._shape, np.float64)
             for cells, values in self._parts:
-                _add_to(self._whole.reshape(-1), cells, values)
+                _add_to(self._whole.values.reshape(-1), cells, values)
             self._parts.clear()
+
+    def spill(self) -> None:
+        """Have an array of sums leave memory, if it can, until it is looked at again."""
+        if self._whole is not None:
+            self._whole.spill()
 
     def hours(self) -> FewHours | npt.NDArray[np.float64]:
         """Return the sums; as an array of that shape where they are many."""
         if self._whole is not None:
-            return self._whole
+            return self._whole.values
         cells = np.concatenate([np.zeros(0, dtype=np.int64), *(cell for cell, _ in self._parts)])
         values = np.concatenate([np.zeros(0), *(value for _, value in self._parts)])
         cell, number = np.unique(cells, return_inverse=True)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from forewarn.features.compiled import compiled
 from forewarn.features.records.line import Line
 from forewarn.features.records.number_runs import KeySegments
+from forewarn.features.records.spillable_array import Move
 
 __all__ = ["KeysAsRead", "RowKeys", "RunKeys"]
 
@@ -58,6 +59,11 @@ class RowKeys:
     def segments(self) -> KeySegments:
         """Return the stretches of rows of one GPU."""
         return KeySegments.of(self.gpu, self.counted, self.n_gpus)
+
+    def moved(self, move: Move) -> RowKeys:
+        """Return the same with its arrays where `move` puts them."""
+        order = None if self.order is None else move(self.order)
+        return RowKeys(move(self.gpu), move(self.counted), order, self.n_gpus)
 
     @property
     def gpu_in_order(self) -> CodeArray:
@@ -139,6 +145,12 @@ class RunKeys:
     def segments(self) -> KeySegments:
         """Return the stretches of rows of one GPU."""
         return self.stretches
+
+    def moved(self, move: Move) -> RunKeys:
+        """Return the same with its arrays where `move` puts them."""
+        begin, gpu, n_gpus = self.stretches
+        orders = {file: move(order) for file, order in self.orders.items()}
+        return RunKeys(KeySegments(move(begin), move(gpu), n_gpus), self.n_rows, orders)
 
     @property
     def gpu_in_order(self) -> CodeArray:

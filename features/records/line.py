@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.ordering import first_from
+from forewarn.features.records.spillable_array import Move
 from forewarn.features.threads import in_threads, n_threads
 
 __all__ = ["Line"]
@@ -345,6 +346,10 @@ class Line(NamedTuple):
             times=self.times[some] if len(self.times) else self.times,
             rows=self.rows[some] if len(self.rows) else self.rows,
         )
+
+    def moved(self, move: Move) -> Line:
+        """Return the same with its arrays where `move` puts them."""
+        return Line._make(move(array) for array in self)
 
     def of_gpus(self, number: npt.NDArray[np.integer]) -> Line:
         """Return the same with the number of each GPU in its place; they rise."""

@@ -105,12 +105,14 @@ class Groups:
 
         Returns
         -------
-        ndarray of shape (m,)
+        ndarray of shape (m,), int32 or int64
             Group x `n_hours` + hour, as often as there are hours to add.
         ndarray of shape (m,)
         """
         begin = np.searchsorted(few.cell, np.arange(len(self.visit) + 1) * few.n_hours)
-        cell, number = np.empty((2, len(few.cell)), dtype=np.int64)
+        n_cells = self.number * few.n_hours
+        cell: IntArray = np.empty(len(few.cell), np.int32 if n_cells < 2**31 else np.int64)
+        number: IntArray = np.empty(len(few.cell), dtype=np.int64)
         moved = self.line, self.group
         n = _cells_of_groups(few.cell, begin, self.visit, (self.home, moved), cell, number)
         return cell[:n], few.value[number[:n]]

@@ -15,6 +15,7 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.hourly_sums import HourlyGrid
 from forewarn.features.records.hours import Hours
 from forewarn.features.records.line import Line
+from forewarn.features.records.spillable_array import ArrayAllocator, SpillableArray
 from forewarn.features.records.table import Records
 
 __all__ = ["Ends", "Fleet", "FleetSlice", "Timeline", "lay_out"]
@@ -82,6 +83,10 @@ class Fleet(Protocol):
         """Read one slice after another; none is kept."""
         ...
 
+    def allocator(self) -> ArrayAllocator:
+        """Return the allocator of arrays that outlive a slice: they grow with the fleet."""
+        ...
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -122,6 +127,10 @@ class Timeline:
     def slices(self) -> Iterator[FleetSlice]:
         """Yield itself."""
         yield FleetSlice(self, np.arange(len(self.serials)))
+
+    def allocator(self) -> ArrayAllocator:
+        """Return the allocator of arrays in memory, where all records are."""
+        return SpillableArray
 
     def ends(self, window_records: int, step_records: int, since: int | None = None) -> Ends:
         """Return where instances end; one due at a filled row may end at the next.

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import Inputs, InstanceValues
-from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, prior_correction
+from forewarn.models.prediction.candidates import Candidates
 from forewarn.models.prediction.fits import fit_models
 from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.starting_point import StartingPoint
@@ -25,7 +25,6 @@ from forewarn.models.prediction.training_set import (
     Thinned,
     TrainingSet,
     build_training_sets,
-    known,
 )
 
 __all__ = ["FEWEST_POSITIVES", "RecipeTrainer", "TrainedRecipe", "TrainingCache"]
@@ -136,7 +135,7 @@ class RecipeTrainer:
         moment: int,
         training_span: Nanoseconds,
         names: Sequence[str],
-        instances: Instances | None = None,
+        candidates: Candidates | None = None,
     ) -> TrainedRecipe | None:
         """Train on one span before `moment`; None if too few positives are known.
 
@@ -148,17 +147,17 @@ class RecipeTrainer:
         training_span : Nanoseconds
         names : sequence of str
             Models to fit.
-        instances : Instances, optional
-            All of the fleet (`Recipe.instances`), if they are found already.
+        candidates : Candidates, optional
+            Of that moment and span (`Recipe.candidates`), if they are found already.
         """
-        return next(iter(self.train_spans(fleet, moment, {training_span: names}, instances)), None)
+        return next(iter(self.train_spans(fleet, moment, {training_span: names}, candidates)), None)
 
     def train_spans(
         self,
         fleet: Fleet,
         moment: int,
         names: Mapping[Nanoseconds, Sequence[str]],
-        instances: Instances | None = None,
+        candidates: Candidates | None = None,
     ) -> Iterator[TrainedRecipe]:
         """Train on one span after another; those in which too few positives are known are left out.
 
@@ -166,14 +165,14 @@ class RecipeTrainer:
 
         Parameters
         ----------
-        fleet, moment, instances
-            As of `train`.
+        fleet, moment, candidates
+            As of `train`, of all spans.
         names : mapping of Nanoseconds to sequence of str
             The spans, and the models to fit to each.
         """
         recalled = {span: self._recall(moment, span) for span in names}
         left = [span for span, trained in recalled.items() if trained is None]
-        sets = self._training_sets(fleet, moment, left, instances) if left else {}
+        sets = self._training_sets(fleet, moment, left, candidates) if left else {}
         for span, models in names.items():
             trained = recalled.pop(span)
             if trained is None and span in sets:
@@ -191,16 +190,16 @@ class RecipeTrainer:
         fleet: Fleet,
         moment: int,
         spans: Sequence[Nanoseconds],
-        instances: Instances | None,
+        candidates: Candidates | None,
     ) -> dict[Nanoseconds, tuple[Encoder, TrainingSet]]:
         """Build the training set of each span that has enough positives."""
         recipe = self.recipe
         with self.stage("training sets"):
-            instances = recipe.instances(fleet) if instances is None else instances
+            candidates = candidates or recipe.candidates(fleet, moment, spans)
             enough = {
                 span: thinned
                 for span in spans
-                if (thinned := self._thinned(fleet, moment, span, instances)) is not None
+                if (thinned := self._thinned(fleet, span, candidates)) is not None
             }
             if not enough:
                 return {}
@@ -208,14 +207,12 @@ class RecipeTrainer:
             sets = build_training_sets(recipe, fleet, list(enough.values()), fitted)
             return dict(zip(enough, sets, strict=True))
 
-    def _thinned(
-        self, fleet: Fleet, moment: int, span: Nanoseconds, instances: Instances
-    ) -> Thinned | None:
+    def _thinned(self, fleet: Fleet, span: Nanoseconds, candidates: Candidates) -> Thinned | None:
         """Return what of a span is trained on, None where it has too few positives."""
-        past = known(instances, moment, span, self.recipe.horizon)
-        if not FEWEST_POSITIVES <= int((past.label == 1).sum()) < len(past):
+        counts = candidates.counts[span]
+        if counts.positives < FEWEST_POSITIVES or not counts.negatives:
             return None
-        return Thinned.of(self.recipe, fleet, past)
+        return Thinned.of(self.recipe, fleet, candidates.known(span), counts)
 
     def _trained(
         self,

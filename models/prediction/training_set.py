@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds, RecordCount
+from forewarn.models.prediction.candidates import Candidates, KnownCounts, rarest, rarest_among
 from forewarn.models.prediction.instance_budget import Budget, thin_positives
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "TrainingSet",
     "build_training_set",
     "build_training_sets",
-    "known",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -36,8 +35,6 @@ Rows = npt.NDArray[np.int64]
 # kept for each positive, and the positives repeated (as a weight) that often. Trees are quick
 # enough for more of them (`Recipe.tree_negatives`).
 _REPEATS = 10.0
-_AMPLE = 1.5  # times as many hashes as are wanted lie below the limit
-_LARGEST_HASH = float(2**64 - 2**11)  # of those that are floats, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +96,23 @@ class Recipe:
             since=since,
         )
 
-    def finder(self, start: int | None) -> Callable[[Fleet], Instances]:
-        """Return what finds the instances that can be measured in records from `start` on."""
+    def candidates(
+        self, fleet: Fleet, moment: int, spans: Sequence[Nanoseconds], since: int | None = None
+    ) -> Candidates:
+        """Return what trainings on some spans before `moment` can choose of a fleet, or a slice.
+
+        Of the instances that end at or after `since`.
+        """
+        every = self.instances(fleet, since)
+        hashes = sampling_hash(self.seed, fleet.serials, every.gpu, every.end)
+        return Candidates.of(every, hashes, moment, self.horizon, spans, self.max_instances)
+
+    def candidate_selector(
+        self, start: int | None, moment: int, spans: Sequence[Nanoseconds]
+    ) -> Callable[[Fleet], Candidates]:
+        """Return what finds the candidates that can be measured in records from `start` on."""
         since = None if start is None else start + self.plan.reach
-        return partial(self.instances, since=since)
+        return lambda fleet: self.candidates(fleet, moment, spans, since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,40 +142,6 @@ class TrainingSet:
     def balance(self) -> float:
         """Share of the weight that the positives have."""
         return float(self.weights[self.labels == 1].sum() / self.weights.sum())
-
-
-def known(
-    instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
-) -> Instances:
-    """Return what may train at `moment`: a span of instances whose horizons end before it.
-
-    Parameters
-    ----------
-    instances : Instances
-        Labelled from what existed before `moment`.
-    moment : int
-        Nanoseconds since 1970 UTC.
-    training_span : Nanoseconds
-        Time over which the instances end.
-    horizon : Nanoseconds
-    """
-    end, first = instances.end, moment - horizon - training_span
-    return instances.take((end >= first) & (end < moment - horizon) & (instances.label >= 0))
-
-
-def _rarest(rows: Rows, hashes: npt.NDArray[np.uint64], n: int) -> Rows:
-    """Return the `n` of `rows` with the smallest hashes."""
-    return rows if n >= len(rows) else rows[np.argpartition(hashes[rows], n)[:n]]
-
-
-def _rarest_among(some: npt.NDArray[np.bool_], hashes: npt.NDArray[np.uint64], n: int) -> Rows:
-    """Return the `n` rows of `some` with the smallest hashes.
-
-    Hashes are spread evenly, so that most rows need not be compared.
-    """
-    share = min(_AMPLE * n / max(1, int(np.count_nonzero(some))), 1.0)
-    low = np.flatnonzero(some & (hashes <= np.uint64(share * _LARGEST_HASH)))
-    return _rarest(low if len(low) >= n else np.flatnonzero(some), hashes, n)
 
 
 def _weights(
@@ -203,10 +179,20 @@ class Thinned(NamedTuple):
     prevalence: float
 
     @classmethod
-    def of(cls, recipe: Recipe, fleet: Fleet, instances: Instances) -> Thinned:
-        """Thin the instances known at t (`known`), with at least one positive."""
-        chosen, few = _chosen(recipe, fleet, instances)
-        return cls(chosen, few, float((instances.label == 1).mean()))
+    def of(
+        cls,
+        recipe: Recipe,
+        fleet: Fleet,
+        instances: Instances,
+        counts: KnownCounts | None = None,
+    ) -> Thinned:
+        """Thin the instances known at t (`known`), with at least one positive.
+
+        `counts` are those of all of them, where candidates alone are left (`Candidates`).
+        """
+        counts = counts or KnownCounts.of(instances)
+        chosen, few = _chosen(recipe, fleet, instances, counts)
+        return cls(chosen, few, counts.prevalence)
 
 
 def build_training_set(
@@ -281,18 +267,20 @@ def _training_set(recipe: Recipe, thinned: Thinned, inputs: Inputs) -> TrainingS
     return training
 
 
-def _chosen(recipe: Recipe, fleet: Fleet, instances: Instances) -> tuple[Instances, Rows]:
+def _chosen(
+    recipe: Recipe, fleet: Fleet, instances: Instances, counts: KnownCounts
+) -> tuple[Instances, Rows]:
     """Return the instances that trees train on, and which of them slower models train on."""
     ratio = recipe.negatives_per_positive
     if ratio == 0 and not recipe.max_instances:
         return instances, np.arange(len(instances))
     hashes = sampling_hash(recipe.seed, fleet.serials, instances.gpu, instances.end)
     most = np.inf if ratio == 0 else max(ratio, _REPEATS, recipe.tree_negatives)
-    positives, room = _positives(recipe, fleet, instances, hashes, most)
-    stay = _rarest_among(instances.label != 1, hashes, room)
+    positives, room = _positives(recipe, fleet, instances, hashes, counts, most)
+    stay = rarest_among(instances.label != 1, hashes, room)
     slow = len(stay) if ratio == 0 else round(max(ratio, _REPEATS) * len(positives))
     chosen = np.sort(np.append(positives, stay))
-    few = np.append(positives, _rarest(stay, hashes, slow))
+    few = np.append(positives, rarest(stay, hashes, slow))
     return instances.take(chosen), np.searchsorted(chosen, np.sort(few))
 
 
@@ -301,6 +289,7 @@ def _positives(
     fleet: Fleet,
     instances: Instances,
     hashes: npt.NDArray[np.uint64],
+    counts: KnownCounts,
     ratio: float,
 ) -> tuple[Rows, int]:
     """Return the positives that stay, and how many negatives there is room for."""
@@ -309,9 +298,8 @@ def _positives(
     hours = hours_to_failure(fleet, gpu, end, recipe.horizon)
     fails_at = end + np.round(hours * 3.6e12).astype(np.int64)
     failure = np.unique(np.column_stack([gpu, fails_at]), axis=0, return_inverse=True)[1].ravel()
-    counts = {"positives": len(rows), "negatives": len(instances) - len(rows)}
-    limit = min(ratio, counts["negatives"] / len(rows))
-    budget = Budget.of(recipe.max_instances, failures=int(failure.max()) + 1, ratio=limit, **counts)
+    limit, n_failures = min(ratio, counts.negatives / len(rows)), int(failure.max()) + 1
+    budget = Budget.of(recipe.max_instances, failures=n_failures, ratio=limit, **counts._asdict())
     if budget.positives < len(rows):
         of_failure = sampling_hash(recipe.seed, fleet.serials, gpu, fails_at)
         rows = rows[thin_positives(failure, of_failure, hashes[rows], budget.positives)]

@@ -18,6 +18,7 @@ from forewarn.features.prediction.instances import (
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.few_rows import few_rows, joined_slices
+from forewarn.features.records.spillable_array import ArrayAllocator
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.pipelines.at_risk.code_events import CodeEvents
 from forewarn.pipelines.runtime.one_ahead import one_ahead
@@ -82,7 +83,7 @@ class Day:
         fleet = store.read_recent(at - step - plan.reach, at, look, sliced=hourly)
         if isinstance(fleet, Timeline):
             return cls._of_timeline(fleet, look(fleet), plan)
-        return cls(fleet, fleet.instances, plan)
+        return cls(fleet, fleet.selection, plan)
 
     @classmethod
     def _of_timeline(cls, timeline: Timeline, instances: Instances, plan: Plan) -> Day:
@@ -114,6 +115,10 @@ class Day:
     def slices(self) -> Iterator[FleetSlice]:
         """Read one slice after another, and note what stays of each, while one is worked on."""
         return one_ahead(map(self._with_notes, self._fleet.slices()))
+
+    def allocator(self) -> ArrayAllocator:
+        """Return the allocator of arrays that outlive a slice."""
+        return self._fleet.allocator()
 
     def _with_notes(self, part: FleetSlice) -> FleetSlice:
         if self._whole is None:

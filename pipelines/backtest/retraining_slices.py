@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from forewarn.features.records.table import MACHINE
 from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.time_units import Nanoseconds
+from forewarn.models.prediction.candidates import Candidates
 from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["RetrainingSlices"]
@@ -34,16 +36,18 @@ class RetrainingSlices:
     fleet: FleetSurvey
     settings: WalkSettings
 
-    def past(self, moment: int, reach: Nanoseconds) -> tuple[Fleet, Instances]:
-        """Return the fleet as it stood at `moment`, `reach` back, and what can train of it."""
+    def past(
+        self, moment: int, reach: Nanoseconds, spans: Sequence[Nanoseconds]
+    ) -> tuple[Fleet, Candidates]:
+        """Return the fleet as it stood at `moment`, `reach` back, and what can train on spans."""
         start = moment - reach
         fleet = self.store.read_span(
             (start, moment),
             lambda serials: self.fleet.failures_of(serials).known_before(moment),
-            self.settings.recipe.finder(start),
+            self.settings.recipe.candidate_selector(start, moment, spans),
             margin=self._margin_before(start),
         )
-        return fleet, fleet.instances
+        return fleet, fleet.selection
 
     def future(
         self, moment: int, instances: Instances
@@ -58,7 +62,7 @@ class RetrainingSlices:
             tested.look,
             margin=self._margin_before(start),
         )
-        return fleet, fleet.instances, tested.machine
+        return fleet, fleet.selection, tested.machine
 
     def _margin_before(self, start: int) -> Nanoseconds:
         """Return how much earlier reading begins; what was not surveyed is not there."""

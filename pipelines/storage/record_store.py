@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
-from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble, read_past
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import States
@@ -40,11 +40,11 @@ from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory
 from forewarn.pipelines.storage.record_listing import list_records
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import read_until_still
-from forewarn.pipelines.storage.stored_fleet import StoredFleet
+from forewarn.pipelines.storage.stored_fleet import Selection, StoredFleet
 
 __all__ = ["RecordStore"]
 
-Look = Callable[[Timeline], Instances]
+_Selection = TypeVar("_Selection", bound=Selection)
 _Files = tuple[list[ParquetSource], list[ParquetSource], RecordsQuery]
 _NUMBERS_OF_LIST = 1 << 26  # in a slice: a list is to fit beside what else its machine does
 _MOST_OPEN = 256  # files; a process may mostly have 1,024
@@ -273,9 +273,9 @@ class RecordStore:
         self,
         start: int | None,
         end: int,
-        look: Look,
+        look: Callable[[Timeline], _Selection],
         n_slices: int | None = None,
-    ) -> StoredFleet:
+    ) -> StoredFleet[_Selection]:
         """Read what anybody could know at `end`, slice by slice of GPUs (`read_known`).
 
         Of compacted records a slice is read without the rest, so that memory does not grow with
@@ -287,7 +287,7 @@ class RecordStore:
             Nanoseconds since 1970 UTC.
         end : int
         look : callable
-            Finds instances in a timeline, while the keys are read.
+            Finds instances, or candidates, in a timeline, while the keys are read.
         n_slices : int, optional
             1 to 64; by default as many as pay.
 
@@ -297,7 +297,7 @@ class RecordStore:
             As `read`.
         """
 
-        def read() -> StoredFleet:
+        def read() -> StoredFleet[_Selection]:
             files = self._sources(start, end, with_older=True)
             number = n_slices or number_of_slices(files[0])
             return self._sliced(files, end, look, number)
@@ -305,11 +305,11 @@ class RecordStore:
         return read_until_still(read)
 
     def read_recent(
-        self, start: int, end: int, look: Look, *, sliced: bool = True
-    ) -> StoredFleet | Timeline:
+        self, start: int, end: int, look: Callable[[Timeline], _Selection], *, sliced: bool = True
+    ) -> StoredFleet[_Selection] | Timeline:
         """Read as `read_fleet`; as a whole where slices do not pay, or are not asked for."""
 
-        def read() -> StoredFleet | Timeline:
+        def read() -> StoredFleet[_Selection] | Timeline:
             files = self._sources(start, end, with_older=True)
             n_rows = _NUMBERS_OF_LIST // max(1, len(self.kinds.numbers.names))
             n_slices = number_of_slices(files[0], n_rows) if sliced else 1
@@ -323,11 +323,11 @@ class RecordStore:
         self,
         span: tuple[int, int],
         failures: Callable[[Sequence[str]], Failures],
-        look: Look,
+        look: Callable[[Timeline], _Selection],
         *,
         margin: Nanoseconds,
         n_slices: int | None = None,
-    ) -> StoredFleet:
+    ) -> StoredFleet[_Selection]:
         """Read the records of [start, end) slice by slice, where who fails is known already.
 
         Parameters
@@ -352,14 +352,16 @@ class RecordStore:
         def known(records: Records, _: Failures) -> tuple[Records, Failures]:
             return self.served(records), failures(records.serials)
 
-        def read() -> StoredFleet:
+        def read() -> StoredFleet[_Selection]:
             sources, _, query = self._sources(span[0] - margin, span[1], with_older=False)
             number = n_slices or number_of_slices(sources)
             return StoredFleet.of(sources, query, (), known, look, number, span[0])
 
         return read_until_still(read)
 
-    def _sliced(self, files: _Files, end: int, look: Look, n_slices: int) -> StoredFleet:
+    def _sliced(
+        self, files: _Files, end: int, look: Callable[[Timeline], _Selection], n_slices: int
+    ) -> StoredFleet[_Selection]:
         sources, older, query = files
         self._check_memory(sources, n_slices)
         known = partial(self._known, end=end)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.prediction.instances import Instances
 from forewarn.features.records.assembly import RecordsQuery, assemble, check_numbers, read_past
 from forewarn.features.records.column_files import ColumnFiles, NullCounts
 from forewarn.features.records.earlier_states import PastStates
@@ -23,6 +22,7 @@ from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.row_cleaning import Spacings
 from forewarn.features.records.runs import Runs
 from forewarn.features.records.slices import slice_ranges
+from forewarn.features.records.spillable_array import ArrayAllocator, SpillableArray
 from forewarn.features.records.table import CheckReport, NoRecordsError, Records, TextColumn
 from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
@@ -30,19 +30,36 @@ from forewarn.features.threads import in_threads, in_turn
 from forewarn.pipelines.runtime.one_ahead import one_ahead
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.parquet_files import ParquetSource, read_runs
+from forewarn.pipelines.storage.spill_space import SpillSpace
 
-__all__ = ["StoredFleet"]
+__all__ = ["Selection", "StoredFleet"]
 
 Known = Callable[[Records, Failures], tuple[Records, Failures]]
-Look = Callable[[Timeline], Instances]
+
+
+class Selection(Protocol):
+    """What is selected while keys are read: of a slice, and then of the fleet."""
+
+    def renumbered(self, gpu: npt.NDArray[np.int64]) -> Self:
+        """Return the selection of a slice with the numbers that its GPUs have in the fleet."""
+        ...
+
+    @classmethod
+    def joined(cls, slices: Sequence[Self]) -> Self:
+        """Return that of all slices, by GPU of the fleet and time."""
+        ...
+
+
+_Selection = TypeVar("_Selection", bound=Selection)
 _SLICES_AT_ONCE = 2  # whose keys are in memory: much of the work on a slice is done by one thread
 
 
 class _Slice(NamedTuple):
     """What is kept of a slice between two readings.
 
-    Of files that are compacted nothing of it grows with the records; of others the order of their
-    rows does.
+    Of files that are compacted, where times are even, nothing of it grows with the records; of
+    others the order of their rows does, and their times. Where there are several slices, what is
+    kept of them lies on disk.
 
     Attributes
     ----------
@@ -62,7 +79,6 @@ class _Slice(NamedTuple):
     hours : Hours
     first : int
         The first moment of which there is a record.
-    instances : Instances
     """
 
     slices: tuple[int, int]
@@ -77,11 +93,16 @@ class _Slice(NamedTuple):
     out_of_service: OutOfService
     hours: Hours
     first: int
-    instances: Instances
+
+    def on_disk(self, space: SpillSpace) -> _Slice:
+        """Return the same with the arrays that grow out of memory."""
+        line, keys = self.line.moved(space.moved), self.keys.moved(space.moved)
+        space.spill()
+        return self._replace(line=line, keys=keys)
 
 
 @dataclass(frozen=True)
-class StoredFleet:
+class StoredFleet(Generic[_Selection]):
     """A `Fleet` whose slices are read when they are asked for.
 
     Attributes
@@ -94,8 +115,8 @@ class StoredFleet:
     hours : Hours
     first : int
         The first moment of which there is a record.
-    instances : Instances
-        What was looked for while the keys were read, by GPU of the fleet and time.
+    selection : Selection
+        What `look` selected while the keys were read, such as `Instances`.
     since : int or None
         Records before it are read, so that those after it look as they do in the whole, and then
         left out.
@@ -107,9 +128,10 @@ class StoredFleet:
     failures: Failures
     hours: Hours
     first: int
-    instances: Instances
+    selection: _Selection
     _slices: tuple[_Slice, ...]
     _numbers: tuple[npt.NDArray[np.int64], ...]
+    _space: SpillSpace
     since: int | None = None
 
     @classmethod
@@ -119,10 +141,10 @@ class StoredFleet:
         query: RecordsQuery,
         older: Sequence[ParquetSource],
         known: Known,
-        look: Look,
+        look: Callable[[Timeline], _Selection],
         n_slices: int,
         since: int | None = None,
-    ) -> StoredFleet:
+    ) -> StoredFleet[_Selection]:
         """Read the keys and the texts of all slices.
 
         Parameters
@@ -134,7 +156,7 @@ class StoredFleet:
         known : callable
             Adds to records and their failures what else was known of them.
         look : callable
-            Finds instances in the timeline of a slice.
+            Finds what is wanted, such as instances, in the timeline of a slice.
         n_slices : int
             1 to 64; a slice without a record is left out.
         since : int, optional
@@ -146,12 +168,13 @@ class StoredFleet:
             If a file breaks the contract, or no record is left.
         """
         keys = replace(query, kinds=replace(query.kinds.among(()), **_texts_of(query)))
-        spacings = Spacings()
+        spacings, space = Spacings(), SpillSpace()
 
-        def read(slices: tuple[int, int]) -> _Slice | NoRecordsError:
-            part = replace(keys, slices=slices)
+        def read(slices: tuple[int, int]) -> tuple[_Slice, _Selection] | NoRecordsError:
+            query_of_slice = replace(keys, slices=slices)
             try:
-                return _read_slice(sources, part, past, spacings, known, look, since)
+                part, timeline = _read_slice(sources, query_of_slice, past, spacings, known, since)
+                return part if n_slices == 1 else part.on_disk(space), look(timeline)
             except NoRecordsError as error:
                 return error
 
@@ -159,9 +182,10 @@ class StoredFleet:
             past = beside.submit(read_past, older, query.start).result
             read_runs(sources)
             read_or_empty = list(in_turn(read, slice_ranges(n_slices), _SLICES_AT_ONCE))
-        parts = [part for part in read_or_empty if isinstance(part, _Slice)]
-        if not parts and isinstance(read_or_empty[0], NoRecordsError):
+        with_records = [each for each in read_or_empty if not isinstance(each, NoRecordsError)]
+        if not with_records and isinstance(read_or_empty[0], NoRecordsError):
             raise read_or_empty[0]
+        parts = [part for part, _ in with_records]
         for source in sources:  # columns of numbers alone are read from now on
             source.forget_runs()
         spacings.check(query.name)
@@ -175,9 +199,10 @@ class StoredFleet:
             failures=_failures_of(parts, numbers),
             hours=Hours.joined(part.hours for part in parts),
             first=min(part.first for part in parts),
-            instances=_instances_of(parts, numbers),
+            selection=_joined([selection for _, selection in with_records], numbers),
             _slices=tuple(_with_fleet_texts(parts)),
             _numbers=tuple(numbers),
+            _space=space,
             since=since,
         )
 
@@ -196,7 +221,12 @@ class StoredFleet:
         """
         return one_ahead(map(self._slice, self._slices, self._numbers))
 
+    def allocator(self) -> ArrayAllocator:
+        """Return the allocator of what outlives a slice: on disk, unless there is one slice."""
+        return SpillableArray if self.n_slices == 1 else SpillSpace().zeros
+
     def _slice(self, part: _Slice, numbers: npt.NDArray[np.int64]) -> FleetSlice:
+        self._space.spill()
         records = replace(
             _begun(self._records(part), self.since),
             texts=part.texts,
@@ -233,10 +263,9 @@ def _read_slice(
     past: Callable[[], PastStates],
     spacings: Spacings,
     known: Known,
-    look: Look,
     since: int | None,
-) -> _Slice:
-    """Read what is kept of a slice."""
+) -> tuple[_Slice, Timeline]:
+    """Read what is kept of a slice, and the timeline of its keys."""
     files = [FileSlice.of(source, query.slices, query.span) for source in sources]
     records = assemble(files, query, spacings)
     line, seen = records.line, replace(records.seen, nulls={})
@@ -244,7 +273,7 @@ def _read_slice(
     states = past().of_gpus(records.serials)
     records, failures = known(_begun(records, since), Failures.of_records(records, states))
     timeline = lay_out(records, failures)
-    return _Slice(
+    part = _Slice(
         query.slices,
         records.serials,
         line,
@@ -257,8 +286,8 @@ def _read_slice(
         records.out_of_service,
         Hours.of(timeline.records.line, records.interval),
         records.first,
-        look(timeline),
     )
+    return part, timeline
 
 
 def _begun(records: Records, since: int | None) -> Records:
@@ -282,10 +311,7 @@ def _with_fleet_texts(parts: Sequence[_Slice]) -> list[_Slice]:
         return TextColumn(texts[name], column.runs.renumbered(number))
 
     return [
-        part._replace(
-            texts={name: renumbered(name, c) for name, c in part.texts.items()},
-            instances=part.instances.take(np.zeros(0, dtype=np.int64)),  # those of all are joined
-        )
+        part._replace(texts={name: renumbered(name, c) for name, c in part.texts.items()})
         for part in parts
     ]
 
@@ -299,13 +325,10 @@ def _failures_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64
     return failures.take(np.lexsort((failures.failed_at, failures.gpu)))
 
 
-def _instances_of(parts: Sequence[_Slice], numbers: Sequence[npt.NDArray[np.int64]]) -> Instances:
-    """Return the instances of all slices by GPU of the fleet and time."""
-    numbered = []
-    for part, in_fleet in zip(parts, numbers, strict=True):
-        gpu = in_fleet.astype(np.int32)[part.instances.gpu]
-        numbered.append(replace(part.instances, gpu=gpu))
-    return Instances.joined(numbered)
+def _joined(parts: Sequence[_Selection], numbers: Sequence[npt.NDArray[np.int64]]) -> _Selection:
+    """Return the selection of all slices."""
+    pairs = zip(parts, numbers, strict=True)
+    return type(parts[0]).joined([part.renumbered(in_fleet) for part, in_fleet in pairs])
 
 
 def _numbers(parts: Sequence[_Slice], serials: Sequence[str]) -> list[npt.NDArray[np.int64]]:

@@ -55,7 +55,7 @@ class ScoringDay:
         since, reach = moment - recipe.step, recipe.plan.reach
         look = partial(latest_instances, window_records=recipe.plan.window_records, since=since)
         fleet = store.read_recent(since - reach, moment, look)
-        newest = look(fleet) if isinstance(fleet, Timeline) else fleet.instances
+        newest = look(fleet) if isinstance(fleet, Timeline) else fleet.selection
         return cls(fleet, newest, moment, blend_of(predictor, fleet, newest))
 
 

@@ -236,12 +236,11 @@ def _refusal(walk: Walk, records: WindowedRecords, moment: int) -> JobError:
     settings, first = walk.settings, records.fleet.first
     expands = settings.strategy is Strategy.EXPANDING
     span = settings.whole_past(moment, first) if expands else settings.longest
-    labels = walk.known_labels(moment, span)
-    n = int((labels == 1).sum())
+    n, n_negatives = walk.known_counts(moment, span)
     days = min(span, moment - first) / DAY
     return JobError(
         f"{records.job.store.folder}: found {plural(n, 'positive')} (instances that a failure "
-        f"follows within the horizon) and {plural(len(labels) - n, 'negative')} in the "
+        f"follows within the horizon) and {plural(n_negatives, 'negative')} in the "
         f"{days:.3g} days of records before {iso(moment)}, expected at least {FEWEST_POSITIVES} "
         "and 1: wait for more, or use `--model builtin:rules`."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from mlflow.exceptions import MlflowException
@@ -46,12 +46,18 @@ def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Re
         trainer = RecipeTrainer(settings.recipe, cache)
         span, names = training_span, settings.names
         first = settings.reads_from(start)
-        fleet = job.store.read_fleet(first, start, settings.recipe.finder(first))
-        if settings.strategy is Strategy.EXPANDING:
+        expands = settings.strategy is Strategy.EXPANDING
+        most = settings.whole_past(start, 0) if expands else span
+        fleet = job.store.read_fleet(
+            first, start, settings.recipe.candidate_selector(first, start, [most])
+        )
+        candidates = fleet.selection
+        if expands:  # how long the past is, is known when it was read
             span = settings.whole_past(start, fleet.first)
+            candidates = replace(candidates, counts={span: candidates.counts[most]})
             names = (*settings.names, *settings.baselines)
             trainer = trainer.fading(settings.half_life)
-        trainer.train(fleet, start, span, names, fleet.instances)
+        trainer.train(fleet, start, span, names, candidates)
     what = "recalled" if cache.recalled else "trained" if cache.trained else "too few failures"
     return f"{training_span / DAY:g} days as of {iso(start)}: {what}"
 

@@ -34,9 +34,10 @@ from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
 from forewarn.models.prediction.calibration import Calibration, fit_calibration
+from forewarn.models.prediction.candidates import known
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
 from forewarn.models.prediction.trained_recipe import FEWEST_POSITIVES, RecipeTrainer
-from forewarn.models.prediction.training_set import Recipe, known
+from forewarn.models.prediction.training_set import Recipe
 
 START = 20_500 * 24 * HOUR
 N_GPUS, N_HOURS = 20, 18 * 24
@@ -384,7 +385,7 @@ def test_what_is_known_of_a_span_is_let_go_before_the_fleet_is_read(
         assert [end() is None for end in ends] == [True, True]
         return read(*arguments, **options)
 
-    monkeypatch.setattr("forewarn.models.prediction.trained_recipe.known", known_to)
+    monkeypatch.setattr("forewarn.models.prediction.candidates.known", known_to)
     monkeypatch.setattr("forewarn.models.prediction.training_set.FleetReading.of", reading)
     walk = walk_of()
     spans = {SHORT: ("gbdt",), LONG: ("gbdt",)}

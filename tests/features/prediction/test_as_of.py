@@ -19,7 +19,8 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.models.prediction.training_set import Recipe, build_training_set, known
+from forewarn.models.prediction.candidates import known
+from forewarn.models.prediction.training_set import Recipe, build_training_set
 
 Make = Callable[..., Records]
 Row = dict[str, Any]

@@ -67,7 +67,7 @@ def test_rows_lie_in_the_hour_of_their_end(grid: HourlyGrid) -> None:
 
 
 def test_means_of_empty_hours_are_missing(grid: HourlyGrid) -> None:
-    means = HourlyMeans(grid)
+    means = HourlyMeans(grid, np.zeros(grid.shape, dtype=np.float32))
     for block in grid.blocks("value"):
         means.take(block)
     assert means.values[0, 0] == 1.5

@@ -222,7 +222,10 @@ def test_keys_as_read_are_those_of_the_line(rows: Rows, more: int, part: tuple[i
     gpu = np.full(n_rows, -1)
     gpu[rows.order] = rows.gpu
     assume(not len(rows.line.rows))
-    keys = RunKeys.of(rows.line, n_rows, N_GPUS)
+    keys = RunKeys.of(rows.line, n_rows, N_GPUS, {1: np.array([2, 0, 1])}).moved(np.copy)
+    order = keys.order_in(1)
+    assert order is not None
+    assert (order.tolist(), keys.order_in(0)) == ([2, 0, 1], None)
     some = slice(min(part), max(part))
     some = slice(min(some.start, n_rows), min(some.stop, n_rows))
     for asked in (slice(0, n_rows), some):

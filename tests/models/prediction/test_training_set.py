@@ -22,6 +22,7 @@ from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
+from forewarn.models.prediction.candidates import known
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.fits import fit_model, fit_models
 from forewarn.models.prediction.loss_weights import loss_weights
@@ -31,7 +32,6 @@ from forewarn.models.prediction.training_set import (
     TrainingSet,
     build_training_set,
     build_training_sets,
-    known,
 )
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 

@@ -169,7 +169,7 @@ def test_compacted_records_are_read_in_slices_to_the_same_bytes(
     asked = arguments(tmp_path / "records", config, tmp_path / "out")
     slices, read = StoredFleet.slices, []
 
-    def counted(self: StoredFleet) -> Iterator[FleetSlice]:
+    def counted(self: StoredFleet[Any]) -> Iterator[FleetSlice]:
         read.append(self.n_slices)
         return slices(self)
 

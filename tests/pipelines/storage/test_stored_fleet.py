@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import io
+import mmap
 import shutil
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,22 +28,23 @@ from forewarn.features.records.stretches import RunStretch
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Fleet, FleetSlice
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
+from forewarn.models.prediction.candidates import Candidates, known
 from forewarn.models.prediction.training_set import (
     Recipe,
     Thinned,
     TrainingSet,
     build_training_set,
     build_training_sets,
-    known,
 )
 from forewarn.pipelines.at_risk.score import score_with_rules
 from forewarn.pipelines.config.settings import parse_settings
-from forewarn.pipelines.storage import record_store
+from forewarn.pipelines.storage import record_store, spill_space
 from forewarn.pipelines.storage.compaction import compact_date
 from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError
+from forewarn.pipelines.storage.spill_space import SpilledArray
 from forewarn.pipelines.storage.stored_fleet import StoredFleet
 
 START = pd.Timestamp("2025-01-01", tz="UTC")
@@ -140,7 +144,9 @@ def store_of(folder: Path) -> RecordStore:
     return RecordStore(folder, KINDS, Nanoseconds(HOUR), PLAN.peers)
 
 
-def fleet_of(folder: Path, n_slices: int, start: int | None = MOMENT - REACH) -> StoredFleet:
+def fleet_of(
+    folder: Path, n_slices: int, start: int | None = MOMENT - REACH
+) -> StoredFleet[Instances]:
     return store_of(folder).read_fleet(start, MOMENT, RECIPE.instances, n_slices)
 
 
@@ -175,10 +181,33 @@ def test_a_training_set_has_the_same_bytes_in_any_number_of_slices(
     folders: dict[str, Path], as_a_whole: tuple[bytes, ...], form: str, n_slices: int
 ) -> None:
     fleet = fleet_of(folders[form], n_slices)
-    assert_same(fleet.instances, RECIPE.instances(fleet))
+    assert_same(fleet.selection, RECIPE.instances(fleet))
     # 30 GPUs do not lie in each of 64 slices.
     assert fleet.n_slices == len(set(slice_of(SERIALS, n_slices).tolist()))
-    assert bytes_of(*trained_on(fleet, fleet.instances)) == as_a_whole
+    assert bytes_of(*trained_on(fleet, fleet.selection)) == as_a_whole
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere they stay in memory")
+def test_sums_that_lie_on_disk_meanwhile_give_the_same_bytes(
+    folders: dict[str, Path], as_a_whole: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill_space, "_SMALL", 1)
+    spills, spill = list[SpilledArray](), SpilledArray.spill
+
+    def counted(self: SpilledArray) -> None:
+        spills.append(self)
+        spill(self)
+
+    monkeypatch.setattr(SpilledArray, "spill", counted)
+    fleet = fleet_of(folders["compacted"], 5)
+    lines = [array for part in fleet._slices for array in part.line if array.size]
+    assert all(isinstance(array.base, mmap.mmap) for array in lines)  # on disk, too
+    assert bytes_of(*trained_on(fleet, fleet.selection)) == as_a_whole
+    assert len(set(map(id, spills))) > 2 * fleet.n_slices  # means of each slice, and sums of groups
+    spills.clear()
+    whole = fleet_of(folders["landed"], 1)
+    assert bytes_of(*trained_on(whole, whole.selection)) == as_a_whole
+    assert not spills
 
 
 @pytest.mark.parametrize("form", ["landed", "compacted"])
@@ -198,23 +227,29 @@ def test_columns_that_hardly_change_are_read_as_runs_of_compacted_dates(
 def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_alone(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    recipe = replace(RECIPE, max_instances=40)
     spans = [SPAN, Nanoseconds(30 * HOUR), Nanoseconds(45 * HOUR)]
     records, failures = store_of(folders["landed"]).read_known(MOMENT - REACH, MOMENT)
     timeline = as_of(records, failures, MOMENT, REACH)
-    several = [known(RECIPE.instances(timeline), MOMENT, span, RECIPE.horizon) for span in spans]
-    alone = [bytes_of(*build_training_set(RECIPE, timeline, some)) for some in several]
+    every = recipe.instances(timeline)
+    several = [known(every, MOMENT, span, recipe.horizon) for span in spans]
+    alone = [bytes_of(*build_training_set(recipe, timeline, some)) for some in several]
     assert len(set(alone)) == len(spans)
-    fleet, slices, readings = fleet_of(folders["compacted"], 5), StoredFleet.slices, []
+    look = recipe.candidate_selector(MOMENT - REACH, MOMENT, spans)
+    fleet = store_of(folders["compacted"]).read_fleet(MOMENT - REACH, MOMENT, look, 5)
+    slices, readings = StoredFleet.slices, list[object]()
 
-    def counted(self: StoredFleet) -> Iterator[FleetSlice]:
+    def counted(self: StoredFleet[Candidates]) -> Iterator[FleetSlice]:
         readings.append(self)
         return slices(self)
 
     monkeypatch.setattr(StoredFleet, "slices", counted)
-    several = [known(fleet.instances, MOMENT, span, RECIPE.horizon) for span in spans]
-    together = build_training_sets(
-        RECIPE, fleet, [Thinned.of(RECIPE, fleet, some) for some in several]
-    )
+    candidates = fleet.selection
+    assert len(candidates.instances) < len(every) // 2  # those that nobody can choose are let go
+    thinned = [
+        Thinned.of(recipe, fleet, candidates.known(span), candidates.counts[span]) for span in spans
+    ]
+    together = build_training_sets(recipe, fleet, thinned)
     assert [bytes_of(*made) for made in together] == alone
     assert len(readings) == 1
 
@@ -227,7 +262,7 @@ def test_what_comes_after_the_moment_changes_no_byte(
     later = later[later["timestamp"] >= pd.Timestamp(MOMENT, tz="UTC")]
     write(tmp_path / "records", later.assign(failure=1, temperature=5.0), "part-2.parquet")
     fleet = fleet_of(tmp_path / "records", 3)
-    assert bytes_of(*trained_on(fleet, fleet.instances)) == as_a_whole
+    assert bytes_of(*trained_on(fleet, fleet.selection)) == as_a_whole
 
 
 def test_records_with_a_wrong_interval_are_refused_in_slices_too(folders: dict[str, Path]) -> None:
@@ -336,7 +371,7 @@ def test_the_head_of_a_compacted_file_does_not_keep_its_metadata(compacted_file:
         source = ParquetSource(compacted_file)
         assert source.n_rows == pq.read_metadata(compacted_file).num_rows
         assert source.schema.equals(pq.read_schema(compacted_file), check_metadata=True)
-        assert not [held for held in gc.get_objects() if isinstance(held, pq.FileMetaData)]
+        assert not [held for held in gc.get_objects() if type(held) is pq.FileMetaData]
     finally:
         gc.enable()
 

@@ -6,6 +6,7 @@ import datetime as dt
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,7 +68,7 @@ def in_small_slices(patched: pytest.MonkeyPatch) -> list[int]:
     patched.setattr("forewarn.evaluation.prediction.window_measurement._MEASURED_AT_ONCE", 500)
     slices, numbers = StoredFleet.slices, []
 
-    def counted(self: StoredFleet) -> Iterator[FleetSlice]:
+    def counted(self: StoredFleet[Any]) -> Iterator[FleetSlice]:
         numbers.append(self.n_slices)
         return slices(self)
 

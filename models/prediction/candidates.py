@@ -1,0 +1,176 @@
+"""Candidates for a training set: of all instances those that thinning can choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.prediction.instances import Instances
+from forewarn.features.records.ordering import stable_order
+from forewarn.features.time_units import Nanoseconds
+
+__all__ = ["Candidates", "KnownCounts", "known", "rarest", "rarest_among"]
+
+Rows = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_AMPLE = 1.5  # times as many hashes as are wanted lie below the limit
+_LARGEST_HASH = float(2**64 - 2**11)  # of those that are floats, too
+
+
+def known(
+    instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
+) -> Instances:
+    """Return what may train at `moment`: a span of instances whose horizons end before it.
+
+    Parameters
+    ----------
+    instances : Instances
+        Labelled from what existed before `moment`.
+    moment : int
+        Nanoseconds since 1970 UTC.
+    training_span : Nanoseconds
+        Time over which the instances end.
+    horizon : Nanoseconds
+    """
+    return instances.take(_is_known(instances, moment, training_span, horizon))
+
+
+def _is_known(
+    instances: Instances, moment: int, training_span: Nanoseconds, horizon: Nanoseconds
+) -> npt.NDArray[np.bool_]:
+    end, first = instances.end, moment - horizon - training_span
+    return (end >= first) & (end < moment - horizon) & (instances.label >= 0)
+
+
+def rarest(rows: Rows, hashes: Hashes, n: int) -> Rows:
+    """Return the `n` of `rows` with the smallest hashes."""
+    return rows if n >= len(rows) else rows[np.argpartition(hashes[rows], n)[:n]]
+
+
+def rarest_among(some: npt.NDArray[np.bool_], hashes: Hashes, n: int) -> Rows:
+    """Return the `n` rows of `some` with the smallest hashes.
+
+    Hashes are spread evenly, so that most rows need not be compared.
+    """
+    share = min(_AMPLE * n / max(1, int(np.count_nonzero(some))), 1.0)
+    low = np.flatnonzero(some & (hashes <= np.uint64(share * _LARGEST_HASH)))
+    return rarest(low if len(low) >= n else np.flatnonzero(some), hashes, n)
+
+
+class KnownCounts(NamedTuple):
+    """How many positives and negatives are known of a training span, before thinning."""
+
+    positives: int
+    negatives: int
+
+    @classmethod
+    def of(cls, instances: Instances) -> Self:
+        """Count instances whose labels are known."""
+        positives = int(np.count_nonzero(instances.label == 1))
+        return cls(positives, len(instances) - positives)
+
+    @property
+    def prevalence(self) -> float:
+        """Share of positives."""
+        return self.positives / (self.positives + self.negatives)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What can be chosen to train as of a moment, and how many there were before.
+
+    Of a large fleet that is few: all others need not be held, nor those of all slices at a time.
+
+    Attributes
+    ----------
+    moment : int
+    horizon : Nanoseconds
+    most : int
+        Negatives of each training span that stay; 0 for all.
+    instances : Instances
+        n by GPU and time.
+    hashes : ndarray of shape (n,)
+        That decide which negatives stay.
+    counts : dict of KnownCounts
+        Of each training span.
+    """
+
+    moment: int
+    horizon: Nanoseconds
+    most: int
+    instances: Instances
+    hashes: Hashes
+    counts: Mapping[Nanoseconds, KnownCounts]
+
+    @classmethod
+    def of(
+        cls,
+        instances: Instances,
+        hashes: Hashes,
+        moment: int,
+        horizon: Nanoseconds,
+        spans: Sequence[Nanoseconds],
+        most: int,
+    ) -> Candidates:
+        """Keep the positives of some spans, and of each the `most` negatives with least hashes.
+
+        Parameters
+        ----------
+        instances : Instances
+            n of a slice or of a fleet.
+        hashes : ndarray of shape (n,)
+        moment, horizon, spans
+            As of `known`.
+        most : int
+            0: all negatives.
+        """
+        positive, counts = instances.label == 1, {}
+        for span in spans:
+            within = _is_known(instances, moment, span, horizon)
+            n_positives = int(np.count_nonzero(within & positive))
+            counts[span] = KnownCounts(n_positives, int(np.count_nonzero(within)) - n_positives)
+        return cls(moment, horizon, most, instances, hashes, counts)._thinned()
+
+    def _thinned(self) -> Candidates:
+        """Return the positives of all spans, and of each the negatives with least hashes."""
+        positive, chosen = self.instances.label == 1, np.zeros(len(self.instances), dtype=bool)
+        for span in self.counts:
+            within = _is_known(self.instances, self.moment, span, self.horizon)
+            negatives = within & ~positive
+            chosen |= within & positive
+            chosen[rarest_among(negatives, self.hashes, self.most) if self.most else negatives] = 1
+        return self._taken(np.flatnonzero(chosen))
+
+    def _taken(self, rows: Rows) -> Candidates:
+        return replace(self, instances=self.instances.take(rows), hashes=self.hashes[rows])
+
+    def known(self, span: Nanoseconds) -> Instances:
+        """Return those of one of the spans."""
+        return known(self.instances, self.moment, span, self.horizon)
+
+    def renumbered(self, gpu: Rows) -> Candidates:
+        """Return those of a slice with the numbers that its GPUs have in the fleet."""
+        return replace(self, instances=self.instances.renumbered(gpu))
+
+    @classmethod
+    def joined(cls, slices: Sequence[Candidates]) -> Candidates:
+        """Return those of all slices of a fleet by GPU and time: no more than of a slice can be."""
+        if len(slices) == 1:
+            return slices[0]
+        counts = {
+            span: KnownCounts(*map(sum, zip(*(part.counts[span] for part in slices), strict=True)))
+            for span in slices[0].counts
+        }
+        columns: list[Any] = [
+            np.concatenate(parts)
+            for parts in zip(*(part.instances.columns for part in slices), strict=True)
+        ]
+        hashes = np.concatenate([part.hashes for part in slices])
+        every = replace(slices[0], instances=Instances(*columns), hashes=hashes, counts=counts)
+        few = every._thinned() if every.most else every
+        return few._taken(stable_order(few.instances.gpu, few.instances.end))
