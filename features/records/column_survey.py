@@ -49,17 +49,15 @@ class ColumnSurvey:
     first: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
 
-    def joined(self, later: ColumnSurvey) -> ColumnSurvey:
-        """Return the survey of both, of which the other one is of later values."""
-        return ColumnSurvey(
-            self.name,
-            self.rows + later.rows,
-            self.nulls + later.nulls,
-            self.impossible + later.impossible,
-            self.resets + later.resets + _falls(self.last, later.first),
-            later.first | self.first,
-            self.last | later.last,
-        )
+    def take(self, later: ColumnSurvey) -> None:
+        """Add the survey of later values, of these serials or of others."""
+        self.rows += later.rows
+        self.nulls += later.nulls
+        self.impossible += later.impossible
+        self.resets += later.resets + _falls(self.last, later.first)
+        for serial, value in later.first.items():
+            self.first.setdefault(serial, value)
+        self.last.update(later.last)
 
     def add(self, values: Readings, *, counter: bool = False, code: bool = False) -> None:
         """Count the values of one part, of a counter or of codes of events where it is said."""
@@ -100,8 +98,7 @@ class ColumnSurvey:
 
 def _falls(last: Mapping[str, float], first: Mapping[str, float]) -> int:
     """Count the serials that begin lower than they had ended."""
-    known = last.keys() & first.keys() if last else ()
-    return sum(first[serial] < last[serial] for serial in known)
+    return sum(value < last.get(serial, value) for serial, value in first.items())
 
 
 @dataclass(slots=True)
@@ -146,16 +143,14 @@ class FloatSurvey:
                 serial = serials[gpu_day]
                 still_days[serial] = still_days.get(serial, 0) + 1
 
-    def joined(self, other: FloatSurvey) -> FloatSurvey:
-        """Return the survey of both."""
-        both = FloatSurvey(dict(self.days), {name: dict(d) for name, d in self.still.items()})
+    def take(self, other: FloatSurvey) -> None:
+        """Add the survey of other days, or of other serials."""
         for name, days in other.days.items():
-            both.days[name] = both.days.get(name, 0) + days
+            self.days[name] = self.days.get(name, 0) + days
         for name, still in other.still.items():
-            still_days = both.still.setdefault(name, {})
+            still_days = self.still.setdefault(name, {})
             for serial, days in still.items():
                 still_days[serial] = still_days.get(serial, 0) + days
-        return both
 
     def frozen(self) -> dict[str, dict[str, int]]:
         """Return per column the serials with frozen days, and how many.

@@ -15,6 +15,7 @@ CodeArray = npt.NDArray[np.int32]
 
 _FINE = 0.01  # share of the cadence to which the phase of a clock is told
 _OFF = 0.1  # share of the cadence by which a clock is off
+_SAMPLE = 100  # rows, of which the typical one is taken
 _COMMON = 0.5  # share of the records that must agree on a phase before others are off
 
 
@@ -70,12 +71,14 @@ class _Tally:
 
     @classmethod
     def of(cls, *columns: IntArray) -> Self:
-        """Count rows; those like the first one, mostly nearly all, are not sorted."""
-        usual = np.ones(len(columns[0]), dtype=bool)
+        """Count rows; those like a typical one, mostly nearly all, are not sorted."""
+        usual, row = np.ones(len(columns[0]), dtype=bool), _typical_row(columns[0])
         for column in columns:
-            usual &= column == column[:1]
+            usual &= column == column[row]
         rest = [column[~usual] for column in columns]
-        merged = [np.append(column[:1], other) for column, other in zip(columns, rest, strict=True)]
+        merged = [
+            np.append(column[row], other) for column, other in zip(columns, rest, strict=True)
+        ]
         times = np.ones(len(merged[0]), dtype=np.int64)
         times[:1] = np.count_nonzero(usual)
         return cls(tuple(merged), times)._merged()
@@ -96,6 +99,14 @@ class _Tally:
         return type(self)(tuple(column[starts] for column in columns), times)
 
 
+def _typical_row(column: IntArray) -> slice:
+    """Return a row with the median of a sample; of the rows no one, where there is none."""
+    step = max(1, len(column) // _SAMPLE)
+    sample = np.argsort(column[::step], kind="stable")
+    row = step * int(sample[len(sample) // 2]) if len(sample) else 0
+    return slice(row, row + 1)
+
+
 def _median(values: IntArray, times: IntArray) -> int:
     """Return the median of sorted values that occur so many times each; 0 if there is none."""
     ends = np.cumsum(times)
@@ -111,10 +122,11 @@ def _no_rows(n_columns: int) -> _Tally:
 
 def _phases_of(machine: CodeArray, phase: IntArray) -> _Tally:
     """Count machines and phases; where all clocks agree nothing is sorted."""
-    usual = phase == phase[:1]
+    row = _typical_row(phase)
+    usual = phase == phase[row]
     counts = np.bincount(machine[usual] + 1)
     machines = np.flatnonzero(counts)
-    agreed = _Tally((machines - 1, np.full(len(machines), phase[:1].sum())), counts[machines])
+    agreed = _Tally((machines - 1, np.full(len(machines), phase[row].sum())), counts[machines])
     return agreed.joined(_Tally.of(machine[~usual].astype(np.int64), phase[~usual]))
 
 

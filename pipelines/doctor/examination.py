@@ -54,26 +54,29 @@ class _Examination:
     moments: tuple[int, ...] = ()
     floats: FloatSurvey = field(default_factory=FloatSurvey)
 
-    def add(self, file: Mapping[str, Any]) -> None:
+    def add(self, file: Sequence[Mapping[str, Any]]) -> None:
         """Add what was found in one file (`survey_file`); those of earlier dates come first."""
-        for numbers, texts in ((self.gpus, file["serials"]), (self.machines, file["machines"])):
+        self.rows_of_files.append(sum(part["rows"] for part in file))
+        self.files_without.update(file[0]["absent"])
+        for part in file:
+            self._add_part(part)
+
+    def _add_part(self, part: Mapping[str, Any]) -> None:
+        for numbers, texts in ((self.gpus, part["serials"]), (self.machines, part["machines"])):
             for text in texts:
                 numbers.setdefault(text, len(numbers))
-        self.rows_of_files.append(file["rows"])
-        if file["rows"]:
-            moments = (*self.moments, file["first"], file["last"])
+        if part["rows"]:
+            moments = (*self.moments, part["first"], part["last"])
             self.moments = (min(moments), max(moments))
-        self.without_key += file["without_key"]
-        self.odd_states += file["odd_states"]
-        self.misfiled += file["misfiled"]
-        self.files_without.update(file["absent"])
-        for number, count in zip(*file["days"], strict=True):
+        self.without_key += part["without_key"]
+        self.odd_states += part["odd_states"]
+        self.misfiled += part["misfiled"]
+        for number, count in zip(*part["days"], strict=True):
             self.by_day[date_of(int(number) * DAY)] += int(count)
-        for plain in file["columns"]:
-            survey = column_survey(plain, file["serials"])
-            known = self.columns.get(survey.name)
-            self.columns[survey.name] = survey if known is None else known.joined(survey)
-        self.floats = self.floats.joined(float_survey(file["floats"], file["serials"]))
+        for plain in part["columns"]:
+            survey = column_survey(plain, part["serials"])
+            self.columns.setdefault(survey.name, ColumnSurvey(survey.name)).take(survey)
+        self.floats.take(float_survey(part["floats"], part["serials"]))
 
     def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
         """Return the fleet in parts."""
@@ -185,7 +188,7 @@ def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str,
         "rows_doubled": keys.doubled,
         "serials_on_two_machines": sorted(serials[number] for number in keys.two_machines),
         "serials_moved": keys.moved,
-        "clocks_off_seconds": {machines[n]: off / 1e9 for n, off in sorted(keys.clocks.items())},
+        "clocks_off_seconds": dict(sorted((machines[n], s / 1e9) for n, s in keys.clocks.items())),
     }
 
 
@@ -198,7 +201,7 @@ def _surveys(
     records: Location,
     items: Sequence[tuple[Location, dt.date, dict[str, tuple[str, ...]]]],
     executor: Executor,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[list[dict[str, Any]]]:
     """Survey files where the executor says; those of a store here, since its keys do not cross."""
     if isinstance(records, RemotePath):
         yield from map(survey_file, items)

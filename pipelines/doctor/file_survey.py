@@ -21,19 +21,22 @@ from forewarn.features.records.file_check import Columns, check_keys, check_valu
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.table import DAY, MACHINE, SLOT, Column, FeatureKinds
 from forewarn.features.time_units import midnight_of
-from forewarn.pipelines.storage.parquet_files import work_on_columns
+from forewarn.pipelines.storage.parquet_files import work_on_parts
 from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["column_survey", "float_survey", "survey_file"]
 
+_ROWS_AT_ONCE = 500_000  # of a compacted file
 _NEVER = int(np.iinfo(np.int64).max)
 # The numbers of some serials of a file, and a value of each: as texts they would cross to another
 # process once for every column.
 _OfSerials = tuple[npt.NDArray[np.int64], npt.NDArray[Any]]
 
 
-def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> dict[str, Any]:
+def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
     """Read a file of a date with the columns that it has, and count what is wrong with it.
+
+    A compacted one is read in parts of some GPUs each, so that what is held does not grow with it.
 
     Parameters
     ----------
@@ -42,10 +45,10 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> d
 
     Returns
     -------
-    dict
-        Plain values: `serials` and `machines` are texts, `rows` those with a key and `first` and
-        `last` their times, `columns` and `floats` what `column_survey` and `float_survey` read,
-        `absent` the names of columns that the file lacks.
+    list of dict
+        Of each part plain values: `serials` and `machines` are texts, `rows` those with a key and
+        `first` and `last` their times, `columns` and `floats` what `column_survey` and
+        `float_survey` read, `absent` the names of columns that the file lacks.
 
     Raises
     ------
@@ -53,7 +56,8 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> d
         If it cannot be read, or a column has the wrong type.
     """
     path, date, by_kind = item
-    return work_on_columns(path, partial(_survey, str(path), date, FeatureKinds(**by_kind)))
+    survey = partial(_survey, str(path), date, FeatureKinds(**by_kind))
+    return work_on_parts(path, survey, _ROWS_AT_ONCE)
 
 
 def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Keys of a file that are read once: its rows, or runs of them, by part of the fleet."""
+"""Keys of files that are read once: their rows, or runs of them, by part of the fleet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from forewarn.features.records.key_runs import changes_of, find_runs, times_of_runs
 from forewarn.features.records.number_runs import FEWEST_PER_RUN
 from forewarn.features.records.ordering import stable_order
+from forewarn.features.records.spillable_array import Move
 
 __all__ = ["KeyRows", "KeysByPart", "RunSteps"]
 
@@ -72,6 +73,11 @@ class RunSteps(NamedTuple):
     n_rows: IntArray
     step: IntArray
 
+    @classmethod
+    def joined(cls, parts: Sequence[RunSteps]) -> Self:
+        """Return those of all parts, one part after another."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
     def rows(self, first: KeyRows) -> KeyRows:
         """Return all rows of runs with these first ones."""
         gpu, machine = (np.repeat(codes, self.n_rows) for codes in (first.gpu, first.machine))
@@ -81,7 +87,7 @@ class RunSteps(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeysByPart:
-    """The keys of a file by part of the fleet.
+    """The keys of some files by part of the fleet.
 
     Attributes
     ----------
@@ -106,8 +112,14 @@ class KeysByPart:
         in_order = steps and RunSteps(*(column[order] for column in steps))
         return cls(begin, first.at(order), in_order)
 
+    def moved(self, move: Move) -> KeysByPart:
+        """Return the same with its arrays where `move` puts them."""
+        first = KeyRows(*(move(column) for column in self.first))
+        steps = self.steps and RunSteps(*(move(column) for column in self.steps))
+        return KeysByPart(self.begin, first, steps)
+
     def rows(self, part: int) -> KeyRows:
-        """Return the rows of a part in the order of the file."""
+        """Return the rows of a part in the order of the files."""
         within = slice(self.begin[part], self.begin[part + 1])
         first = self.first.at(within)
         if self.steps is None:

@@ -106,6 +106,25 @@ class CompactedForm:
         pairs = enumerate(self.slices)
         return [number for number, (low, high) in pairs if low < last and first < high]
 
+    def parts(self, rows_of_groups: Sequence[int], n_rows: int) -> list[list[int]]:
+        """Return the row groups in parts of `n_rows` or more, each of slices of its own.
+
+        Examples
+        --------
+        >>> slices = ((0, 16), (16, 32), (32, 64), (32, 64))
+        >>> CompactedForm(slices, ()).parts([5, 6, 10, 3], 10)
+        [[0, 1], [2, 3]]
+        """
+        parts: list[list[int]] = [[]]
+        held = 0
+        for number, (rows, span) in enumerate(zip(rows_of_groups, self.slices, strict=True)):
+            if held >= n_rows and span != self.slices[number - 1]:
+                parts.append([])
+                held = 0
+            parts[-1].append(number)
+            held += rows
+        return parts
+
 
 def runs_name(sources: Sequence[SourceStamp], n_bytes: int, suffix: str = RUNS) -> str:
     """Return the name of the runs of a compacted file, made of these sources and of that size.

@@ -50,7 +50,7 @@ __all__ = [
     "read_columns",
     "read_parquet",
     "read_runs",
-    "work_on_columns",
+    "work_on_parts",
 ]
 
 _KEY_BYTES, _VALUE_BYTES = 32, 8  # a row takes at least so much while it is assembled
@@ -399,8 +399,11 @@ def _work_if_there(
         raise RecordsError(f"{no_parquet(path, error)} {again}") from None
 
 
-def work_on_columns(path: Location, work: Callable[[Columns], _Result]) -> _Result:
-    """Return what `work` makes of the columns of a file, of one and the same file.
+def work_on_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -> list[_Result]:
+    """Return what `work` makes of the columns of each part of a file, of one and the same file.
+
+    A part holds all rows of some GPUs: of a compacted file row groups of `n_rows` or more, of
+    another one all.
 
     Raises
     ------
@@ -408,8 +411,17 @@ def work_on_columns(path: Location, work: Callable[[Columns], _Result]) -> _Resu
         If it is no whole Parquet file.
     """
 
-    def once() -> _Result:
-        with ParquetSource(path).columns() as columns:
-            return work(columns)
+    def once() -> list[_Result]:
+        source = ParquetSource(path)
+        form = source.form
+        parts = [None] if form is None else form.parts(source.rows_of_groups, n_rows)
+        return [_work(source, work, groups) for groups in parts]
 
     return read_until_still(once)
+
+
+def _work(
+    source: ParquetSource, work: Callable[[Columns], _Result], groups: list[int] | None
+) -> _Result:
+    with source.columns(groups) as columns:
+        return work(columns)

@@ -62,7 +62,8 @@ def test_resets_do_not_depend_on_how_rows_are_cut_into_parts(
         mine = [value for number, value in rows if number == gpu and value == value]
         expected += sum(later < earlier for earlier, later in itertools.pairwise(mine))
     assert whole.resets == parts.resets == expected
-    assert early.joined(late) == parts == whole
+    early.take(late)
+    assert early == parts == whole
 
 
 def test_extremes_of_a_gpu_without_a_value_are_missing() -> None:
@@ -120,5 +121,7 @@ def test_frozen_days_of_two_surveys_add_up() -> None:
     for part, frozen in zip(parts, (True, False, False), strict=True):
         part.add(day(frozen), gpu, serials)
         together.add(day(frozen), gpu, serials)
-    assert parts[0].joined(parts[1]).joined(parts[2]) == together
+    for part in parts[1:]:
+        parts[0].take(part)
+    assert parts[0] == together
     assert together.frozen()

@@ -28,7 +28,7 @@ def test_what_crosses_names_no_serial_twice_and_says_the_same(tmp_path: Path) ->
     )
     rows.to_parquet(tmp_path / "a.parquet")
     date = date_of(times[0].value)
-    plain = survey_file((tmp_path / "a.parquet", date, asdict(KINDS)))
+    (plain,) = survey_file((tmp_path / "a.parquet", date, asdict(KINDS)))
     serials = plain["serials"]
     assert sorted(serials) == ["A", "B", "C"]
     (counter,) = (column_survey(each, serials) for each in plain["columns"] if each["last"][0].size)

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from forewarn.features.records.slices import slice_of
 from forewarn.features.time_units import HOUR
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.doctor import examination, fleet_parts
+from forewarn.pipelines.doctor import examination, file_survey, fleet_parts
 from forewarn.pipelines.doctor.file_keys import FleetNumbers, read_rows, read_runs
 from forewarn.pipelines.doctor.fleet_partition import FleetPartition
 from forewarn.pipelines.doctor.fleet_parts import FleetParts
 from forewarn.pipelines.doctor.keys_by_part import KeyRows
-from forewarn.pipelines.storage import date_merge
+from forewarn.pipelines.storage import date_merge, spill_space
 from forewarn.pipelines.storage.compacted_form import COMPACTED
 from forewarn.pipelines.storage.compaction import compact_date
 from forewarn.pipelines.storage.file_slice import FileSlice
@@ -130,6 +130,9 @@ def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Pa
         arguments = ["doctor", str(folder), "--config", str(tmp_path / "c.toml")]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "ROWS_AT_ONCE", rows)
+            patch.setattr(file_survey, "_ROWS_AT_ONCE", rows)
+            patch.setattr(fleet_parts, "_KEYS_TOGETHER", rows // 20)
+            patch.setattr(spill_space, "_SMALL", rows // 20)
             assert main([*arguments, "--json", "--out", str(tmp_path / "out")]) == 0
         capsys.readouterr()
         return b"".join((tmp_path / "out" / f"doctor.{kind}").read_bytes() for kind in KINDS)

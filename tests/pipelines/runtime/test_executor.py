@@ -81,7 +81,7 @@ def test_a_file_is_surveyed_the_same_everywhere(slices: SliceMap, tmp_path: Path
         pd.DataFrame(frame).to_parquet(path)
         items.append((path, dt.date(2025, 1, 1), kinds))
     surveys = list(slices.map(survey_file, items))
-    assert [survey["columns"][0]["resets"] for survey in surveys] == [2, 2, 2]
+    assert [part["columns"][0]["resets"] for (part,) in surveys] == [2, 2, 2]
     assert repr(surveys) == repr([survey_file(item) for item in items])
 
 
