@@ -284,10 +284,15 @@ def test_without_a_folder_nothing_is_collected(
 def test_a_folder_that_cannot_be_written_is_named_once_and_ends_nothing(
     tmp_path: Path, train: Callable[..., Path]
 ) -> None:
-    train(0, FOREWARN_JOB=f"full-{os.getpid()}")
+    job = f"full-{os.getpid()}"
+    train(0, FOREWARN_JOB=job)
     (tmp_path / "jobs").write_text("a file")
     jobs, stop, lines = collector(tmp_path / "jobs"), StoppingAfterTwo(), list[str]()
-    jobs.say = lines.append
+    jobs.say, jobs.proc = lines.append, tmp_path / "proc"
+    jobs.proc.mkdir()
+    for process in find_processes():  # jobs of other tests come and go
+        if process.job == job:
+            (jobs.proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
     jobs.run(stop)
     assert stop.looks == 2
     assert len(lines) == 1
