@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ColumnSurvey", "FloatSurvey", "day_extremes", "day_starts"]
+__all__ = [
+    "ColumnSurvey",
+    "ColumnTotals",
+    "FloatSurvey",
+    "FloatTotals",
+    "day_extremes",
+    "day_starts",
+]
 
 IntArray = npt.NDArray[np.int64]
+CodeArray = npt.NDArray[np.int32]
 Readings = npt.NDArray[np.floating]
 Extremes = tuple[Readings, Readings, IntArray]
 
@@ -25,20 +34,67 @@ _LIMITS = {
     "pcie_link_width": (0.0, 32.0),
 }
 _FEWEST_READINGS = 12  # of a GPU and day, before a constant value says anything
+_NO_ENDS = np.zeros(0, dtype=np.int32), np.zeros(0), np.zeros(0)
 _RARE = 0.05  # a column that rests on more GPU-days than this does so by nature
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ColumnSurvey:
-    """Counts of one column, added up part by part.
+    """Counts of one column of some rows.
 
     Attributes
     ----------
     name : str
     rows, nulls, impossible, resets : int
         `impossible` values lie outside what any GPU reports, `resets` are falls of a counter.
-    first, last : dict of float
-        Of a counter, the first and the last known value of each serial.
+    gpu : ndarray of shape (n,), int32
+        Of a counter, the GPUs of which a value is known.
+    first, last : ndarrays of shape (n,)
+        The first and the last known value of each.
+    """
+
+    name: str
+    rows: int
+    nulls: int
+    impossible: int
+    resets: int
+    gpu: CodeArray
+    first: Readings
+    last: Readings
+
+    @classmethod
+    def of(cls, name: str, values: Readings, *, code: bool = False) -> ColumnSurvey:
+        """Count values, of codes of events where it is said."""
+        low, high = (0.0, np.inf) if code else _LIMITS.get(name, (-np.inf, np.inf))
+        impossible = (values < low) | (values > high)
+        if code:
+            impossible |= ~np.isnan(values) & (values != np.floor(values))
+        n_nulls, n_impossible = int(np.isnan(values).sum()), int(impossible.sum())
+        return cls(name, len(values), n_nulls, n_impossible, 0, *_NO_ENDS)
+
+    @classmethod
+    def of_counter(cls, name: str, values: Readings, gpu: CodeArray) -> ColumnSurvey:
+        """Count values of a counter, by GPU and time, and its falls."""
+        known = ~np.isnan(values)
+        n_nulls, n_impossible = int((~known).sum()), int((values < 0.0).sum())
+        rows, values, gpu = len(values), values[known], gpu[known]
+        same = gpu[1:] == gpu[:-1]
+        resets = int((same & (np.diff(values) < 0)).sum())
+        first = np.flatnonzero(np.append(True, ~same)[: len(gpu)])
+        last = np.flatnonzero(np.append(~same, True)[: len(gpu)])
+        ends = gpu[first], values[first], values[last]
+        return cls(name, rows, n_nulls, n_impossible, resets, *ends)
+
+
+@dataclass(slots=True)
+class ColumnTotals:
+    """Counts of one column of a fleet, added up part by part.
+
+    Attributes
+    ----------
+    name : str
+    rows, nulls, impossible, resets : int
+        As of `ColumnSurvey`; falls from one part to the next count too.
     """
 
     name: str
@@ -46,125 +102,106 @@ class ColumnSurvey:
     nulls: int = 0
     impossible: int = 0
     resets: int = 0
-    first: dict[str, float] = field(default_factory=dict)
-    last: dict[str, float] = field(default_factory=dict)
+    _last: Readings = field(default_factory=lambda: np.zeros(0))  # of each GPU; NaN: none
 
-    def take(self, later: ColumnSurvey) -> None:
-        """Add the survey of later values, of these serials or of others."""
-        self.rows += later.rows
-        self.nulls += later.nulls
-        self.impossible += later.impossible
-        self.resets += later.resets + _falls(self.last, later.first)
-        for serial, value in later.first.items():
-            self.first.setdefault(serial, value)
-        self.last.update(later.last)
-
-    def add(self, values: Readings, *, counter: bool = False, code: bool = False) -> None:
-        """Count the values of one part, of a counter or of codes of events where it is said."""
-        low, high = _LIMITS.get(self.name, (-np.inf, np.inf))
-        if counter or code:
-            low, high = 0.0, np.inf
-        self.rows += len(values)
-        self.nulls += int(np.isnan(values).sum())
-        impossible = (values < low) | (values > high)
-        if code:
-            impossible |= ~np.isnan(values) & (values != np.floor(values))
-        self.impossible += int(impossible.sum())
-
-    def add_resets(
-        self, values: Readings, gpu: npt.NDArray[np.int32], serials: tuple[str, ...]
-    ) -> None:
-        """Count the falls of a counter, from the last part on.
+    def take(self, survey: ColumnSurvey, number: IntArray, n_gpus: int) -> None:
+        """Add the survey of later values, of these GPUs or of others.
 
         Parameters
         ----------
-        values, gpu : ndarrays of shape (n,)
-            By GPU and time.
-        serials : tuple of str
-            Of the numbers in `gpu`.
+        survey : ColumnSurvey
+        number : ndarray of int
+            The numbers in the fleet of the GPUs that the survey counts from 0.
+        n_gpus : int
+            How many there are by now.
         """
-        known = ~np.isnan(values)
-        values, gpu = values[known], gpu[known]
-        same = gpu[1:] == gpu[:-1]
-        self.resets += int((same & (np.diff(values) < 0)).sum())
-        first = np.flatnonzero(np.append(True, ~same)[: len(gpu)])
-        final = np.flatnonzero(np.append(~same, True)[: len(gpu)])
-        of_gpus = [serials[number] for number in gpu[first].tolist()]
-        starts = dict(zip(of_gpus, values[first].tolist(), strict=True))
-        self.resets += _falls(self.last, starts)
-        self.first = starts | self.first
-        self.last = self.last | dict(zip(of_gpus, values[final].tolist(), strict=True))
+        self.rows += survey.rows
+        self.nulls += survey.nulls
+        self.impossible += survey.impossible
+        self.resets += survey.resets
+        if len(survey.gpu):
+            gpu = number[survey.gpu]
+            self._last = _of_fleet(self._last, n_gpus, np.nan)
+            self.resets += int((survey.first < self._last[gpu]).sum())
+            self._last[gpu] = survey.last
+
+    def counts(self) -> dict[str, str | int]:
+        """Return the attributes by name."""
+        names = ("name", "rows", "nulls", "impossible", "resets")
+        return {name: getattr(self, name) for name in names}
 
 
-def _falls(last: Mapping[str, float], first: Mapping[str, float]) -> int:
-    """Count the serials that begin lower than they had ended."""
-    return sum(value < last.get(serial, value) for serial, value in first.items())
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FloatSurvey:
     """On which days a sensor stood still while others of the same GPU moved.
 
     Attributes
     ----------
-    days, still : dict
-        Per column the number of GPU-days seen; and the number of still ones of each serial.
+    days : dict of int
+        Per column the number of GPU-days seen.
+    still : dict of ndarray, int32
+        Per column the GPU of each still one.
     """
 
-    days: dict[str, int] = field(default_factory=dict)
-    still: dict[str, dict[str, int]] = field(default_factory=dict)
+    days: dict[str, int]
+    still: dict[str, CodeArray]
 
-    def add(
-        self,
-        values: Mapping[str, Readings],
-        gpu: npt.NDArray[np.int32],
-        serials: tuple[str, ...],
-    ) -> None:
-        """Look at one part (a day, or some of it); columns of shape (n,), by GPU.
+    @classmethod
+    def of(cls, extremes: Mapping[str, Extremes], gpu: CodeArray) -> FloatSurvey:
+        """Look at the extremes of columns on some GPU-days; `gpu` says whose each is.
 
         A value of 0 that stays is idleness, and a GPU of which nothing moves may be idle too:
         frozen is a reading above 0 that stays where another reading of the GPU moves.
         """
-        starts = day_starts(gpu)
-        extremes = {name: day_extremes(values[name], starts) for name in values}
-        self.add_days(extremes, [serials[number] for number in gpu[starts].tolist()])
-
-    def add_days(self, extremes: Mapping[str, Extremes], serials: Sequence[str]) -> None:
-        """Look at the extremes of the columns on some GPU-days; `serials` says whose each is."""
-        if not len(serials):
-            return
+        days, still = {}, {}
         moved = sum((high > low).astype(int) for low, high, _ in extremes.values())
         for name, (low, high, n) in extremes.items():
             enough = n >= _FEWEST_READINGS
             rests = enough & (low == high) & (low != 0.0) & (moved > 0)
-            self.days[name] = self.days.get(name, 0) + int(enough.sum())
-            still_days = self.still.setdefault(name, {})
-            for gpu_day in np.flatnonzero(rests).tolist():
-                serial = serials[gpu_day]
-                still_days[serial] = still_days.get(serial, 0) + 1
+            days[name], still[name] = int(enough.sum()), gpu[rests]
+        return cls(days, still)
 
-    def take(self, other: FloatSurvey) -> None:
-        """Add the survey of other days, or of other serials."""
-        for name, days in other.days.items():
-            self.days[name] = self.days.get(name, 0) + days
-        for name, still in other.still.items():
-            still_days = self.still.setdefault(name, {})
-            for serial, days in still.items():
-                still_days[serial] = still_days.get(serial, 0) + days
 
-    def frozen(self) -> dict[str, dict[str, int]]:
+@dataclass(slots=True)
+class FloatTotals:
+    """How many days of each GPU of a fleet sensors stood still, added up part by part."""
+
+    _days: dict[str, int] = field(default_factory=dict)
+    _still: dict[str, IntArray] = field(default_factory=dict)
+
+    def take(self, survey: FloatSurvey, number: IntArray, n_gpus: int) -> None:
+        """Add the survey of other days, or of other GPUs; parameters as of `ColumnTotals`."""
+        for name, gpu in survey.still.items():
+            self._days[name] = self._days.get(name, 0) + survey.days[name]
+            if len(gpu):
+                before = self._still.get(name, np.zeros(0, dtype=np.int64))
+                self._still[name] = _of_fleet(before, n_gpus, 0)
+                np.add.at(self._still[name], number[gpu], 1)
+
+    def frozen(self, serials: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return per column the serials with frozen days, and how many.
 
         Columns that rest often do so by nature and are left out.
         """
+        still = {name: self._still[name] for name in self._days if name in self._still}
         return {
-            name: dict(sorted(days_of.items()))
-            for name, days_of in self.still.items()
-            if days_of and sum(days_of.values()) <= _RARE * self.days[name]
+            name: {serials[gpu]: int(days[gpu]) for gpu in _by_serial(days, serials)}
+            for name, days in still.items()
+            if days.sum() <= _RARE * self._days[name]
         }
 
 
-def day_starts(gpu: npt.NDArray[np.int32]) -> IntArray:
+def _by_serial(days: IntArray, serials: Sequence[str]) -> list[int]:
+    return sorted(np.flatnonzero(days).tolist(), key=lambda gpu: serials[gpu])
+
+
+def _of_fleet(values: npt.NDArray[Any], n_gpus: int, fill: float) -> npt.NDArray[Any]:
+    """Return values of a fleet that has come to have so many GPUs."""
+    more = n_gpus - len(values)
+    return np.append(values, np.full(more, fill, values.dtype)) if more else values
+
+
+def day_starts(gpu: CodeArray) -> IntArray:
     """Return the first row of each GPU, of rows by GPU."""
     return np.flatnonzero(np.append(True, np.diff(gpu) != 0)[: len(gpu)])
 

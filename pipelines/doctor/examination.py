@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey
+from forewarn.features.records.column_survey import (
+    ColumnSurvey,
+    ColumnTotals,
+    FloatSurvey,
+    FloatTotals,
+)
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.key_survey import KeySurvey, KeyTotals
 from forewarn.features.records.table import DAY, RecordsError
 from forewarn.features.time_units import date_of
 from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.doctor.file_survey import column_survey, float_survey, survey_file
+from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.doctor.fleet_parts import ROWS_AT_ONCE, FleetParts
 from forewarn.pipelines.doctor.layout import layout_of
 from forewarn.pipelines.doctor.page import render_doctor
@@ -44,7 +50,7 @@ class _Examination:
 
     gpus: dict[str, int] = field(default_factory=dict)
     machines: dict[str, int] = field(default_factory=dict)
-    columns: dict[str, ColumnSurvey] = field(default_factory=dict)
+    columns: dict[str, ColumnTotals] = field(default_factory=dict)
     by_day: Counter[dt.date] = field(default_factory=Counter)
     files_without: Counter[str] = field(default_factory=Counter)
     rows_of_files: list[int] = field(default_factory=list)
@@ -52,7 +58,7 @@ class _Examination:
     odd_states: int = 0
     misfiled: int = 0
     moments: tuple[int, ...] = ()
-    floats: FloatSurvey = field(default_factory=FloatSurvey)
+    floats: FloatTotals = field(default_factory=FloatTotals)
 
     def add(self, file: Sequence[Mapping[str, Any]]) -> None:
         """Add what was found in one file (`survey_file`); those of earlier dates come first."""
@@ -62,26 +68,30 @@ class _Examination:
             self._add_part(part)
 
     def _add_part(self, part: Mapping[str, Any]) -> None:
-        for numbers, texts in ((self.gpus, part["serials"]), (self.machines, part["machines"])):
-            for text in texts:
-                numbers.setdefault(text, len(numbers))
+        number = _numbers_in(self.gpus, part["serials"])
+        _numbers_in(self.machines, part["machines"])
         if part["rows"]:
             moments = (*self.moments, part["first"], part["last"])
             self.moments = (min(moments), max(moments))
         self.without_key += part["without_key"]
         self.odd_states += part["odd_states"]
         self.misfiled += part["misfiled"]
-        for number, count in zip(*part["days"], strict=True):
-            self.by_day[date_of(int(number) * DAY)] += int(count)
-        for plain in part["columns"]:
-            survey = column_survey(plain, part["serials"])
-            self.columns.setdefault(survey.name, ColumnSurvey(survey.name)).take(survey)
-        self.floats.take(float_survey(part["floats"], part["serials"]))
+        for day, count in zip(*part["days"], strict=True):
+            self.by_day[date_of(int(day) * DAY)] += int(count)
+        for survey in (ColumnSurvey(**plain) for plain in part["columns"]):
+            totals = self.columns.setdefault(survey.name, ColumnTotals(survey.name))
+            totals.take(survey, number, len(self.gpus))
+        self.floats.take(FloatSurvey(**part["floats"]), number, len(self.gpus))
 
     def parts(self, files: Sequence[tuple[dt.date, Location]]) -> FleetParts:
         """Return the fleet in parts."""
         rows = zip((path for _, path in files), self.rows_of_files, strict=True)
         return FleetParts(list(rows), self.gpus, self.machines, ROWS_AT_ONCE)
+
+
+def _numbers_in(known: dict[str, int], texts: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the number of each text; those that are new get the next ones."""
+    return np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
 
 
 class _FleetSurvey(NamedTuple):
@@ -136,11 +146,11 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         "rows_in_another_date": examination.misfiled,
         "failure_neither_0_nor_1": examination.odd_states,
         "records_by_day": {day.isoformat(): n for day, n in sorted(examination.by_day.items())},
-        "columns": [_column(column) for column in examination.columns.values()],
+        "columns": [column.counts() for column in examination.columns.values()],
         "columns_missing": dict(examination.files_without),
         "files": len(files),
         "layout": layout_of(records, files),
-        "frozen": examination.floats.frozen(),
+        "frozen": examination.floats.frozen(names),
         "failures": _failures(failures, names, tickets),
         "failures_outside": int(outside.sum()),
         "failures_of_others": sorted(set(tickets) - set(names)),
@@ -190,11 +200,6 @@ def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str,
         "serials_moved": keys.moved,
         "clocks_off_seconds": dict(sorted((machines[n], s / 1e9) for n, s in keys.clocks.items())),
     }
-
-
-def _column(column: ColumnSurvey) -> dict[str, Any]:
-    counts = asdict(replace(column, first={}, last={}))
-    return {name: value for name, value in counts.items() if name not in ("first", "last")}
 
 
 def _surveys(

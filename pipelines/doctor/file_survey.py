@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -24,13 +23,10 @@ from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.parquet_files import work_on_parts
 from forewarn.pipelines.storage.remote_path import Location
 
-__all__ = ["column_survey", "float_survey", "survey_file"]
+__all__ = ["survey_file"]
 
 _ROWS_AT_ONCE = 500_000  # of a compacted file
 _NEVER = int(np.iinfo(np.int64).max)
-# The numbers of some serials of a file, and a value of each: as texts they would cross to another
-# process once for every column.
-_OfSerials = tuple[npt.NDArray[np.int64], npt.NDArray[Any]]
 
 
 def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
@@ -47,8 +43,9 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
     -------
     list of dict
         Of each part plain values: `serials` and `machines` are texts, `rows` those with a key and
-        `first` and `last` their times, `columns` and `floats` what `column_survey` and
-        `float_survey` read, `absent` the names of columns that the file lacks.
+        `first` and `last` their times, `columns` and `floats` the fields of `ColumnSurvey` and of
+        `FloatSurvey`, where GPUs are positions in `serials`, `absent` the names of columns that the
+        file lacks.
 
     Raises
     ------
@@ -99,7 +96,6 @@ def _surveys(
     `rows` are those with keys, by GPU and time.
     """
     gpu, surveys, extremes = serial.codes[rows], [], {}
-    number = {text: position for position, text in enumerate(serial.texts)}
     starts = day_starts(gpu)
     numbers = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date, *kinds.counter)
     for name in numbers:
@@ -109,42 +105,15 @@ def _surveys(
             columns, file=file, kinds=replace(kinds.among({name}), categorical=())
         )
         column: npt.NDArray[Any] = (values.numbers | values.counts)[name][rows]
-        survey, counter = ColumnSurvey(name), name in kinds.counter
-        survey.add(column, counter=counter, code=name in kinds.code)
-        if counter:
-            survey.add_resets(column, gpu, serial.texts)
+        if name in kinds.counter:
+            survey = ColumnSurvey.of_counter(name, column, gpu)
+        else:
+            survey = ColumnSurvey.of(name, column, code=name in kinds.code)
         if name in kinds.float:
             extremes[name] = day_extremes(column, starts)
-        surveys.append(_plain_column(survey, number))
-    floats = FloatSurvey()
-    floats.add_days(extremes, [serial.texts[number] for number in gpu[starts].tolist()])
-    still = {name: _numbered(days, number) for name, days in floats.still.items()}
-    return {"columns": surveys, "floats": {"days": floats.days, "still": still}}
+        surveys.append(_plain(survey))
+    return {"columns": surveys, "floats": _plain(FloatSurvey.of(extremes, gpu[starts]))}
 
 
-def _plain_column(survey: ColumnSurvey, number: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of a survey of a file whose serials have these numbers."""
-    ends = {name: _numbered(getattr(survey, name), number) for name in ("first", "last")}
-    return {field.name: getattr(survey, field.name) for field in fields(survey)} | ends
-
-
-def column_survey(plain: Mapping[str, Any], serials: Sequence[str]) -> ColumnSurvey:
-    """Return the survey of a column from its plain fields and the serials of the file."""
-    ends = {name: _named(plain[name], serials) for name in ("first", "last")}
-    return ColumnSurvey(**{**plain, **ends})
-
-
-def float_survey(plain: Mapping[str, Any], serials: Sequence[str]) -> FloatSurvey:
-    """Return the survey of sensors that stood still, from its plain fields."""
-    still = {name: _named(of_serials, serials) for name, of_serials in plain["still"].items()}
-    return FloatSurvey(plain["days"], still)
-
-
-def _numbered(values: Mapping[str, float], number: Mapping[str, int]) -> _OfSerials:
-    numbers = np.array([number[serial] for serial in values], dtype=np.int64)
-    return numbers, np.array(list(values.values()))
-
-
-def _named(of_serials: _OfSerials, serials: Sequence[str]) -> dict[str, Any]:
-    numbers, values = (part.tolist() for part in of_serials)
-    return {serials[i]: value for i, value in zip(numbers, values, strict=True)}
+def _plain(survey: ColumnSurvey | FloatSurvey) -> dict[str, Any]:
+    return {field.name: getattr(survey, field.name) for field in fields(survey)}

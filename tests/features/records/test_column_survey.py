@@ -8,37 +8,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.records.column_survey import ColumnSurvey, FloatSurvey, day_extremes
+from forewarn.features.records.column_survey import (
+    ColumnSurvey,
+    ColumnTotals,
+    FloatSurvey,
+    FloatTotals,
+    day_extremes,
+    day_starts,
+)
 
 NAN = float("nan")
-SERIALS = ("A", "B")
 
 
 def gpus(*numbers: int) -> npt.NDArray[np.int32]:
     return np.array(numbers, dtype=np.int32)
 
 
+def counter(*rows: tuple[int, float]) -> ColumnSurvey:
+    """Survey a counter of rows (GPU, value) by time."""
+    ordered = sorted(rows, key=lambda row: row[0])
+    values = np.array([value for _, value in ordered], dtype=np.float64)
+    return ColumnSurvey.of_counter("ecc_corrected", values, gpus(*(gpu for gpu, _ in ordered)))
+
+
 def test_missing_and_impossible_values_are_counted() -> None:
-    column = ColumnSurvey("temperature_gpu")
-    column.add(np.array([40.0, NAN, 900.0, -300.0]), counter=False)
-    column.add(np.array([130.0, -20.0]), counter=False)
+    column = ColumnTotals("temperature_gpu")
+    for values in ([40.0, NAN, 900.0, -300.0], [130.0, -20.0]):
+        column.take(ColumnSurvey.of(column.name, np.array(values)), np.arange(0), 0)
     assert (column.rows, column.nulls, column.impossible) == (6, 1, 2)
 
 
 def test_a_column_that_nobody_defined_has_no_impossible_values() -> None:
-    column = ColumnSurvey("vibration")
-    column.add(np.array([-1e9, 1e9]), counter=False)
-    assert column.impossible == 0
-    column.add(np.array([-1.0, 1e9]), counter=True)
-    assert column.impossible == 1
+    values = np.array([-1e9, NAN, 1e9, 0.5])
+    assert ColumnSurvey.of("vibration", values).impossible == 0
+    assert ColumnSurvey.of("vibration", values, code=True).impossible == 2  # below 0, and 0.5
+    counted = ColumnSurvey.of_counter("vibration", values, gpus(0, 0, 0, 0))
+    assert (counted.rows, counted.nulls, counted.impossible) == (4, 1, 1)
 
 
 def test_resets_are_falls_within_a_gpu_and_from_one_part_to_the_next() -> None:
-    column = ColumnSurvey("ecc_corrected")
+    column, number = ColumnTotals("ecc_corrected"), np.arange(2)
     # A: 5, missing, 7, 2 falls once; B begins lower than A ended, which is no fall.
-    column.add_resets(np.array([5.0, NAN, 7.0, 2.0, 1.0]), gpus(0, 0, 0, 0, 1), SERIALS)
+    column.take(counter((0, 5.0), (0, NAN), (0, 7.0), (0, 2.0), (1, 1.0)), number, 2)
     assert column.resets == 1
-    column.add_resets(np.array([0.0, 1.0]), gpus(0, 1), SERIALS)  # A fell from 2, B rests
+    column.take(counter((0, 0.0), (1, 1.0)), number, 2)  # A fell from 2, B rests
+    assert column.resets == 2
+
+
+def test_gpus_are_those_of_the_fleet_whatever_number_a_file_gives_them() -> None:
+    column = ColumnTotals("ecc_corrected")
+    column.take(counter((0, 5.0), (1, 1.0)), np.array([0, 1]), 2)
+    column.take(counter((0, 1.0), (1, 9.0)), np.array([1, 2]), 3)  # B rests, C is new
+    assert column.resets == 0
+    column.take(counter((0, 8.0), (1, 4.0)), np.array([2, 0]), 3)  # C fell from 9, A from 5
     assert column.resets == 2
 
 
@@ -49,21 +71,16 @@ def test_resets_are_falls_within_a_gpu_and_from_one_part_to_the_next() -> None:
 def test_resets_do_not_depend_on_how_rows_are_cut_into_parts(
     rows: list[tuple[int, float]], cut: int
 ) -> None:
-    whole, parts, early, late = (ColumnSurvey("c") for _ in range(4))
-    pieces_of = ((whole, [rows]), (parts, [rows[:cut], rows[cut:]]))
-    apart = ((early, [rows[:cut]]), (late, [rows[cut:]]))
-    for column, pieces in (*pieces_of, *apart):
+    whole, parts = ColumnTotals("c"), ColumnTotals("c")
+    for column, pieces in ((whole, [rows]), (parts, [rows[:cut], rows[cut:]])):
         for piece in pieces:
-            ordered = sorted(piece, key=lambda row: row[0])
-            values = np.array([value for _, value in ordered])
-            column.add_resets(values, gpus(*(gpu for gpu, _ in ordered)), SERIALS)
+            column.take(counter(*piece), np.arange(2), 2)
     expected = 0
     for gpu in (0, 1):
         mine = [value for number, value in rows if number == gpu and value == value]
         expected += sum(later < earlier for earlier, later in itertools.pairwise(mine))
     assert whole.resets == parts.resets == expected
-    early.take(late)
-    assert early == parts == whole
+    assert whole.counts() == parts.counts()
 
 
 def test_extremes_of_a_gpu_without_a_value_are_missing() -> None:
@@ -86,6 +103,16 @@ def day(
     return {"temperature_gpu": temperature, "power_draw": power}
 
 
+SERIALS = tuple(f"G{number:02}" for number in range(20))
+
+
+def survey_of(values: dict[str, npt.NDArray[np.float64]]) -> FloatSurvey:
+    gpu = np.repeat(np.arange(20, dtype=np.int32), 24)
+    starts = day_starts(gpu)
+    extremes = {name: day_extremes(column, starts) for name, column in values.items()}
+    return FloatSurvey.of(extremes, gpu[starts])
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -93,35 +120,24 @@ def day(
         (day(frozen=False), {}),
         (day(frozen=True, moving=False), {}),  # nothing moves: idle, perhaps
         (day(frozen=True, level=0.0), {}),  # zero is idleness
+        # 16 lanes of all GPUs: what rests by nature is not frozen
+        (day(frozen=False) | {"pcie_link_width": np.full(480, 16.0)}, {}),
     ],
 )
 def test_frozen_is_what_stays_where_others_move(
     values: dict[str, npt.NDArray[np.float64]],
     expected: dict[str, dict[str, int]],
 ) -> None:
-    survey = FloatSurvey()
-    gpu = np.repeat(np.arange(20, dtype=np.int32), 24)
-    survey.add(values, gpu, tuple(f"G{i:02}" for i in range(20)))
-    assert survey.frozen() == expected
+    totals = FloatTotals()
+    totals.take(survey_of(values), np.arange(20), 20)
+    assert totals.frozen(SERIALS) == expected
 
 
-def test_a_column_that_rests_by_nature_is_not_frozen() -> None:
-    survey = FloatSurvey()
-    gpu = np.repeat(np.arange(20, dtype=np.int32), 24)
-    values = day(frozen=False) | {"pcie_link_width": np.full(480, 16.0)}
-    survey.add(values, gpu, tuple(f"G{i:02}" for i in range(20)))
-    assert survey.frozen() == {}
-
-
-def test_frozen_days_of_two_surveys_add_up() -> None:
-    gpu = np.repeat(np.arange(20, dtype=np.int32), 24)
-    serials = tuple(f"g{number}" for number in range(20))
-    parts = [FloatSurvey() for _ in range(3)]
-    together = FloatSurvey()
-    for part, frozen in zip(parts, (True, False, False), strict=True):
-        part.add(day(frozen), gpu, serials)
-        together.add(day(frozen), gpu, serials)
-    for part in parts[1:]:
-        parts[0].take(part)
-    assert parts[0] == together
-    assert together.frozen()
+def test_frozen_days_add_up_by_gpu_of_the_fleet() -> None:
+    totals = FloatTotals()
+    orders = (np.arange(20), np.arange(20), np.arange(20)[::-1], np.arange(20, 40))
+    for frozen, number in zip((True, False, True, True), orders, strict=True):
+        totals.take(survey_of(day(frozen)), number, 1 + int(number.max()))
+    serials = [f"S{99 - number}" for number in range(40)]  # they are named in their order
+    frozen_days = totals.frozen(serials)["temperature_gpu"]
+    assert list(frozen_days.items()) == [("S79", 1), ("S80", 1), ("S99", 1)]

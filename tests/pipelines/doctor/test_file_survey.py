@@ -7,7 +7,7 @@ import pandas as pd
 
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.time_units import date_of
-from forewarn.pipelines.doctor.file_survey import column_survey, float_survey, survey_file
+from forewarn.pipelines.doctor.file_survey import survey_file
 
 KINDS = FeatureKinds(float=("temperature_gpu", "volts"), counter=("resets",))
 
@@ -31,12 +31,12 @@ def test_what_crosses_names_no_serial_twice_and_says_the_same(tmp_path: Path) ->
     (plain,) = survey_file((tmp_path / "a.parquet", date, asdict(KINDS)))
     serials = plain["serials"]
     assert sorted(serials) == ["A", "B", "C"]
-    (counter,) = (column_survey(each, serials) for each in plain["columns"] if each["last"][0].size)
-    assert (counter.name, counter.resets) == ("resets", 1)
-    assert counter.first == {"B": 7.0, "A": 3.0}
-    assert counter.last == {"B": 7.0, "A": 1.0}
-    floats = float_survey(plain["floats"], serials)
-    assert floats.still["temperature_gpu"] == {"B": 1}
-    assert floats.days == {"temperature_gpu": 3, "volts": 3}
+    (counter,) = (column for column in plain["columns"] if len(column["gpu"]))
+    assert (counter["name"], counter["resets"]) == ("resets", 1)
+    ends = zip(counter["gpu"].tolist(), counter["first"], counter["last"], strict=True)
+    assert {serials[gpu]: values for gpu, *values in ends} == {"B": [7.0, 7.0], "A": [3.0, 1.0]}
+    still = plain["floats"]["still"]["temperature_gpu"].tolist()
+    assert [serials[gpu] for gpu in still] == ["B"]
+    assert plain["floats"]["days"] == {"temperature_gpu": 3, "volts": 3}
     texts = repr([each for name, each in plain.items() if name not in ("serials", "machines")])
     assert not any(repr(serial) in texts for serial in serials)
