@@ -12,6 +12,7 @@ import numpy.typing as npt
 __all__ = [
     "ColumnSurvey",
     "ColumnTotals",
+    "Extremes",
     "FloatSurvey",
     "FloatTotals",
     "day_extremes",
@@ -84,6 +85,20 @@ class ColumnSurvey:
         last = np.flatnonzero(np.append(~same, True)[: len(gpu)])
         ends = gpu[first], values[first], values[last]
         return cls(name, rows, n_nulls, n_impossible, resets, *ends)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ColumnSurvey]) -> ColumnSurvey:
+        """Return the survey of rows of different GPUs; there is one part at least."""
+        return cls(
+            name=parts[0].name,
+            rows=sum(part.rows for part in parts),
+            nulls=sum(part.nulls for part in parts),
+            impossible=sum(part.impossible for part in parts),
+            resets=sum(part.resets for part in parts),
+            gpu=np.concatenate([part.gpu for part in parts]),
+            first=np.concatenate([part.first for part in parts]),
+            last=np.concatenate([part.last for part in parts]),
+        )
 
 
 @dataclass(slots=True)
@@ -160,6 +175,13 @@ class FloatSurvey:
             rests = enough & (low == high) & (low != 0.0) & (moved > 0)
             days[name], still[name] = int(enough.sum()), gpu[rests]
         return cls(days, still)
+
+    @classmethod
+    def joined(cls, parts: Sequence[FloatSurvey]) -> FloatSurvey:
+        """Return the survey of different GPUs; there is one part at least."""
+        names = parts[0].days
+        days = {name: sum(part.days[name] for part in parts) for name in names}
+        return cls(days, {n: np.concatenate([part.still[n] for part in parts]) for n in names})
 
 
 @dataclass(slots=True)

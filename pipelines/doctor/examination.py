@@ -76,8 +76,8 @@ class _Examination:
         self.without_key += part["without_key"]
         self.odd_states += part["odd_states"]
         self.misfiled += part["misfiled"]
-        for day, count in zip(*part["days"], strict=True):
-            self.by_day[date_of(int(day) * DAY)] += int(count)
+        for day, count in part["days"].items():
+            self.by_day[date_of(day * DAY)] += count
         for survey in (ColumnSurvey(**plain) for plain in part["columns"]):
             totals = self.columns.setdefault(survey.name, ColumnTotals(survey.name))
             totals.take(survey, number, len(self.gpus))

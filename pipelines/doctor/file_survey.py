@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import fields, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,27 +13,29 @@ import numpy.typing as npt
 
 from forewarn.features.records.column_survey import (
     ColumnSurvey,
+    Extremes,
     FloatSurvey,
     day_extremes,
     day_starts,
 )
-from forewarn.features.records.file_check import Columns, check_keys, check_values
+from forewarn.features.records.file_check import Columns, Keys, check_keys, check_values
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.table import DAY, MACHINE, SLOT, Column, FeatureKinds
+from forewarn.features.records.table import DAY, MACHINE, SLOT, FeatureKinds
 from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.parquet_files import work_on_parts
 from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["survey_file"]
 
-_ROWS_AT_ONCE = 500_000  # of a compacted file
+_ROWS_AT_ONCE = 500_000
 _NEVER = int(np.iinfo(np.int64).max)
 
 
 def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
     """Read a file of a date with the columns that it has, and count what is wrong with it.
 
-    A compacted one is read in parts of some GPUs each, so that what is held does not grow with it.
+    A compacted one is read in parts of some GPUs each, so that what is held does not grow with it;
+    of another one keys and a column are held.
 
     Parameters
     ----------
@@ -59,22 +62,42 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
 
 def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> dict[str, Any]:
     keys = check_keys(columns, file=file)
-    rows = np.flatnonzero(keys.keep)
-    rows = rows[stable_order(keys.serial.codes[rows], keys.time[rows])]
-    time, days = keys.time[rows], keys.time[rows] // DAY
+    rows, serial = _by_gpu(keys), keys.serial
     texts = {name: _texts_of(columns, name, file) for name in (*kinds.categorical, MACHINE, SLOT)}
-    return {
+    counts = {
         "rows": len(rows),
-        "first": int(time.min(initial=_NEVER)),
-        "last": int(time.max(initial=-_NEVER)),
-        "serials": keys.serial.texts,
+        **_moments(keys.time[keys.keep], date),
+        "serials": serial.texts,
         "machines": texts[MACHINE],
         "without_key": len(keys.keep) - len(rows),
         "odd_states": keys.n_odd_states,
-        "misfiled": int((days != midnight_of(date) // DAY).sum()),
-        "days": np.unique(days, return_counts=True),
         "absent": sorted(set(kinds.names) - set(columns.column_names)),
-        **_surveys(file, kinds, columns, keys.serial, rows),
+    }
+    del keys  # as large as two columns
+    return counts | _surveys(file, kinds, columns, rows, serial.codes[rows])
+
+
+def _by_gpu(keys: Keys) -> npt.NDArray[np.signedinteger]:
+    """Return the rows to keep, by GPU and time."""
+    if keys.keep.all():
+        return stable_order(keys.serial.codes, keys.time)
+    rows = np.flatnonzero(keys.keep)
+    order = stable_order(keys.serial.codes[rows], keys.time[rows])
+    by_gpu: npt.NDArray[np.signedinteger] = rows[order]
+    return by_gpu
+
+
+def _moments(time: npt.NDArray[np.int64], date: dt.date) -> dict[str, Any]:
+    """Return the first and the last of some times, and how many there are of each day."""
+    day, days = midnight_of(date) // DAY, time // DAY
+    others, counts = np.unique(days[days != day], return_counts=True)
+    by_day = dict(zip(others.tolist(), counts.tolist(), strict=True))
+    misfiled = sum(by_day.values())
+    return {
+        "first": int(time.min(initial=_NEVER)),
+        "last": int(time.max(initial=-_NEVER)),
+        "misfiled": misfiled,
+        "days": by_day | ({day: len(time) - misfiled} if misfiled < len(time) else {}),
     }
 
 
@@ -88,31 +111,45 @@ def _surveys(
     file: str,
     kinds: FeatureKinds,
     columns: Columns,
-    serial: Column,
-    rows: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.signedinteger],
+    gpu: npt.NDArray[np.int32],
 ) -> dict[str, Any]:
     """Return the fields of the surveys of all columns of numbers, of which one is held at a time.
 
-    `rows` are those with keys, by GPU and time.
+    `rows` are those with keys, by GPU and time, and `gpu` says whose each is.
     """
-    gpu, surveys, extremes = serial.codes[rows], [], {}
-    starts = day_starts(gpu)
+    parts, surveys = _parts(gpu), list[dict[str, Any]]()
+    extremes: list[dict[str, Extremes]] = [{} for _ in parts]
     numbers = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date, *kinds.counter)
-    for name in numbers:
-        if name not in columns.column_names:
-            continue
-        values = check_values(
-            columns, file=file, kinds=replace(kinds.among({name}), categorical=())
-        )
-        column: npt.NDArray[Any] = (values.numbers | values.counts)[name][rows]
-        if name in kinds.counter:
-            survey = ColumnSurvey.of_counter(name, column, gpu)
-        else:
-            survey = ColumnSurvey.of(name, column, code=name in kinds.code)
-        if name in kinds.float:
-            extremes[name] = day_extremes(column, starts)
-        surveys.append(_plain(survey))
-    return {"columns": surveys, "floats": _plain(FloatSurvey.of(extremes, gpu[starts]))}
+    for name in (name for name in numbers if name in columns.column_names):
+        only = replace(kinds.among({name}), categorical=())
+        checked = check_values(columns, file=file, kinds=only)
+        values, of_parts = (checked.numbers | checked.counts)[name], []
+        for part, of_columns in zip(parts, extremes, strict=True):
+            column = values[rows[part]]
+            of_parts.append(_column_survey(name, kinds, column, gpu[part]))
+            if name in kinds.float:
+                of_columns[name] = day_extremes(column, day_starts(gpu[part]))
+        surveys.append(_plain(ColumnSurvey.joined(of_parts)))
+    starts = (gpu[part][day_starts(gpu[part])] for part in parts)
+    floats = FloatSurvey.joined([*map(FloatSurvey.of, extremes, starts)])
+    return {"columns": surveys, "floats": _plain(floats)}
+
+
+def _parts(gpu: npt.NDArray[np.int32]) -> list[slice]:
+    """Cut rows by GPU into parts of some GPUs each; without a row there is one that is empty."""
+    begin = np.append(day_starts(gpu), len(gpu))
+    cuts = begin[np.searchsorted(begin, np.arange(0, len(gpu), _ROWS_AT_ONCE))]
+    ends = np.unique(np.append(cuts, len(gpu)))[1:].tolist() or [0]
+    return [slice(first, end) for first, end in pairwise([0, *ends])]
+
+
+def _column_survey(
+    name: str, kinds: FeatureKinds, column: npt.NDArray[Any], gpu: npt.NDArray[np.int32]
+) -> ColumnSurvey:
+    if name in kinds.counter:
+        return ColumnSurvey.of_counter(name, column, gpu)
+    return ColumnSurvey.of(name, column, code=name in kinds.code)
 
 
 def _plain(survey: ColumnSurvey | FloatSurvey) -> dict[str, Any]:

@@ -3,10 +3,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pytest
 
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.time_units import date_of
+from forewarn.pipelines.doctor import file_survey
 from forewarn.pipelines.doctor.file_survey import survey_file
 
 KINDS = FeatureKinds(float=("temperature_gpu", "volts"), counter=("resets",))
@@ -40,3 +43,44 @@ def test_what_crosses_names_no_serial_twice_and_says_the_same(tmp_path: Path) ->
     assert plain["floats"]["days"] == {"temperature_gpu": 3, "volts": 3}
     texts = repr([each for name, each in plain.items() if name not in ("serials", "machines")])
     assert not any(repr(serial) in texts for serial in serials)
+
+
+def rows_by_time() -> pd.DataFrame:
+    """Return two days of five GPUs as a collector writes them: by time, with holes."""
+    rng = np.random.default_rng(5)
+    times = pd.date_range("2025-01-01", periods=48, freq="1h", tz="UTC")
+    rows = pd.DataFrame(
+        [(serial, time) for time in times for serial in ("D", "B", "A", "C", "E")],
+        columns=["gpu_serial", "timestamp"],
+    )
+    rows["temperature_gpu"] = rng.choice([50.0, 51.0, 900.0, np.nan], len(rows))
+    rows.loc[rows["gpu_serial"] == "C", "temperature_gpu"] = 60.0
+    rows["volts"] = rng.random(len(rows))
+    rows["resets"] = rng.choice([0.0, 1.0, 2.0, -1.0, np.nan], len(rows))
+    rows.loc[rng.random(len(rows)) < 0.05, "gpu_serial"] = None
+    return rows
+
+
+@pytest.mark.parametrize("n_rows", [1, 60, 96])
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_a_survey_in_parts_of_some_gpus_is_the_survey_of_all(
+    with_rows: bool, n_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_by_time()
+    rows[: len(rows) * with_rows].to_parquet(tmp_path / "a.parquet")
+    date = date_of(rows["timestamp"][0].value)
+    item = (tmp_path / "a.parquet", date, asdict(KINDS))
+    (whole,) = survey_file(item)
+    monkeypatch.setattr(file_survey, "_ROWS_AT_ONCE", n_rows)
+    (parts,) = survey_file(item)
+    assert repr(parts) == repr(whole)
+    assert whole["rows"] + whole["without_key"] == len(rows) * with_rows
+    if with_rows:
+        temperature = whole["columns"][0]
+        keyed = rows[rows["gpu_serial"].notna()]
+        assert temperature["impossible"] == (keyed["temperature_gpu"] == 900).sum()
+        assert whole["columns"][2]["impossible"] == (keyed["resets"] < 0).sum()
+        assert set(whole["days"].values()) == set(keyed.groupby(keyed["timestamp"].dt.day).size())
+        assert whole["misfiled"] == (keyed["timestamp"].dt.day == 2).sum()
+        still = whole["floats"]["still"]["temperature_gpu"]
+        assert [whole["serials"][gpu] for gpu in still] == ["C"]  # while its volts moved
