@@ -88,7 +88,8 @@ def measure(
     with tempfile.TemporaryDirectory() as temporary:
         folder = fleets / f"{n_gpus}x{n_days}" if fleets else Path(temporary)
         records, figures = folder / "records", []
-        if not records.exists():
+        is_new = not records.exists()
+        if is_new:
             # Not in this process: to the system its memory would be that of its children, too.
             size = ["--gpus", str(n_gpus), "--days", str(n_days), "--seed", "0"]
             simulating = ["simulate", "fleet", "--out", str(folder), *size]
@@ -96,7 +97,8 @@ def measure(
         if compact:
             compacting = ["compact", "--records", str(records)]
             once = measured([sys.executable, "-c", COMMAND, *compacting])
-            figures.append({"stage": "compact"} | once)
+            if is_new:  # else it has found nothing to do
+                figures.append({"stage": "compact"} | once)
         files = [path for path in records.glob("date=*/*.parquet") if path.name[0] not in "._"]
         holds = {
             "records": sum(pq.read_metadata(path).num_rows for path in files),
