@@ -153,7 +153,7 @@ class FloatSurvey:
     Attributes
     ----------
     days : dict of int
-        Per column the number of GPU-days seen.
+        Per column the number of GPU-days with enough readings to say anything.
     still : dict of ndarray, int32
         Per column the GPU of each still one.
     """
@@ -175,13 +175,6 @@ class FloatSurvey:
             rests = enough & (low == high) & (low != 0.0) & (moved > 0)
             days[name], still[name] = int(enough.sum()), gpu[rests]
         return cls(days, still)
-
-    @classmethod
-    def joined(cls, parts: Sequence[FloatSurvey]) -> FloatSurvey:
-        """Return the survey of different GPUs; there is one part at least."""
-        names = parts[0].days
-        days = {name: sum(part.days[name] for part in parts) for name in names}
-        return cls(days, {n: np.concatenate([part.still[n] for part in parts]) for n in names})
 
 
 @dataclass(slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
     """Read a file of a date with the columns that it has, and count what is wrong with it.
 
     A compacted one is read in parts of some GPUs each, so that what is held does not grow with it;
-    of another one keys and a column are held.
+    of another one the order of its rows and a column are held.
 
     Parameters
     ----------
@@ -62,19 +63,21 @@ def survey_file(item: tuple[Location, dt.date, dict[str, tuple[str, ...]]]) -> l
 
 def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> dict[str, Any]:
     keys = check_keys(columns, file=file)
-    rows, serial = _by_gpu(keys), keys.serial
+    rows = _by_gpu(keys)
+    time = keys.time if len(rows) == len(keys.time) else keys.time[rows]
     texts = {name: _texts_of(columns, name, file) for name in (*kinds.categorical, MACHINE, SLOT)}
     counts = {
         "rows": len(rows),
-        **_moments(keys.time[keys.keep], date),
-        "serials": serial.texts,
+        **_moments(time, date),
+        "serials": keys.serial.texts,
         "machines": texts[MACHINE],
         "without_key": len(keys.keep) - len(rows),
         "odd_states": keys.n_odd_states,
         "absent": sorted(set(kinds.names) - set(columns.column_names)),
     }
-    del keys  # as large as two columns
-    return counts | _surveys(file, kinds, columns, rows, serial.codes[rows])
+    parts = _parts(rows, keys.serial.codes[rows])
+    del keys, time  # as large as two columns
+    return counts | _surveys(file, kinds, columns, parts)
 
 
 def _by_gpu(keys: Keys) -> npt.NDArray[np.signedinteger]:
@@ -83,7 +86,7 @@ def _by_gpu(keys: Keys) -> npt.NDArray[np.signedinteger]:
         return stable_order(keys.serial.codes, keys.time)
     rows = np.flatnonzero(keys.keep)
     order = stable_order(keys.serial.codes[rows], keys.time[rows])
-    by_gpu: npt.NDArray[np.signedinteger] = rows[order]
+    by_gpu: npt.NDArray[np.signedinteger] = rows.astype(order.dtype)[order]
     return by_gpu
 
 
@@ -107,49 +110,68 @@ def _texts_of(columns: Columns, name: str, file: str) -> tuple[str, ...]:
     return values.texts[name].texts if name in values.texts else ()
 
 
-def _surveys(
-    file: str,
-    kinds: FeatureKinds,
-    columns: Columns,
-    rows: npt.NDArray[np.signedinteger],
-    gpu: npt.NDArray[np.int32],
-) -> dict[str, Any]:
-    """Return the fields of the surveys of all columns of numbers, of which one is held at a time.
+class _SomeGpus(NamedTuple):
+    """The rows of some GPUs, by GPU and time.
 
-    `rows` are those with keys, by GPU and time, and `gpu` says whose each is.
+    Attributes
+    ----------
+    row : ndarray of shape (n,)
+        Where in the file each is.
+    gpu : ndarray of shape (n,), int32
+    starts : ndarray of int
+        The first one of each GPU.
     """
-    parts, surveys = _parts(gpu), list[dict[str, Any]]()
-    extremes: list[dict[str, Extremes]] = [{} for _ in parts]
-    numbers = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date, *kinds.counter)
-    for name in (name for name in numbers if name in columns.column_names):
-        only = replace(kinds.among({name}), categorical=())
-        checked = check_values(columns, file=file, kinds=only)
-        values, of_parts = (checked.numbers | checked.counts)[name], []
-        for part, of_columns in zip(parts, extremes, strict=True):
-            column = values[rows[part]]
-            of_parts.append(_column_survey(name, kinds, column, gpu[part]))
-            if name in kinds.float:
-                of_columns[name] = day_extremes(column, day_starts(gpu[part]))
-        surveys.append(_plain(ColumnSurvey.joined(of_parts)))
-    starts = (gpu[part][day_starts(gpu[part])] for part in parts)
-    floats = FloatSurvey.joined([*map(FloatSurvey.of, extremes, starts)])
-    return {"columns": surveys, "floats": _plain(floats)}
+
+    row: npt.NDArray[np.signedinteger]
+    gpu: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int64]
 
 
-def _parts(gpu: npt.NDArray[np.int32]) -> list[slice]:
+def _parts(row: npt.NDArray[np.signedinteger], gpu: npt.NDArray[np.int32]) -> list[_SomeGpus]:
     """Cut rows by GPU into parts of some GPUs each; without a row there is one that is empty."""
     begin = np.append(day_starts(gpu), len(gpu))
     cuts = begin[np.searchsorted(begin, np.arange(0, len(gpu), _ROWS_AT_ONCE))]
     ends = np.unique(np.append(cuts, len(gpu)))[1:].tolist() or [0]
-    return [slice(first, end) for first, end in pairwise([0, *ends])]
+    slices = [slice(first, end) for first, end in pairwise([0, *ends])]
+    return [_SomeGpus(row[part], gpu[part], day_starts(gpu[part])) for part in slices]
+
+
+def _surveys(
+    file: str, kinds: FeatureKinds, columns: Columns, parts: Sequence[_SomeGpus]
+) -> dict[str, Any]:
+    """Return the fields of surveys of all columns of numbers, of which one is held at a time."""
+    surveys, extremes = [], {}
+    numbers = (*kinds.float, *kinds.binary, *kinds.code, *kinds.date, *kinds.counter)
+    for name in (name for name in numbers if name in columns.column_names):
+        survey, sensor = _column_survey(name, kinds, _values(name, kinds, columns, file), parts)
+        surveys.append(_plain(survey))
+        if sensor:
+            low, high, n = map(np.concatenate, zip(*sensor, strict=True))
+            extremes[name] = low, high, n
+    gpu = np.concatenate([part.gpu[part.starts] for part in parts])
+    return {"columns": surveys, "floats": _plain(FloatSurvey.of(extremes, gpu))}
+
+
+def _values(name: str, kinds: FeatureKinds, columns: Columns, file: str) -> npt.NDArray[Any]:
+    only = replace(kinds.among({name}), categorical=())
+    values = check_values(columns, file=file, kinds=only)
+    return (values.numbers | values.counts)[name]
 
 
 def _column_survey(
-    name: str, kinds: FeatureKinds, column: npt.NDArray[Any], gpu: npt.NDArray[np.int32]
-) -> ColumnSurvey:
-    if name in kinds.counter:
-        return ColumnSurvey.of_counter(name, column, gpu)
-    return ColumnSurvey.of(name, column, code=name in kinds.code)
+    name: str, kinds: FeatureKinds, values: npt.NDArray[Any], parts: Sequence[_SomeGpus]
+) -> tuple[ColumnSurvey, list[Extremes]]:
+    """Return the survey of a column and, of a sensor, its extremes in each part."""
+    surveys, extremes = [], []
+    for part in parts:
+        column = values[part.row]
+        if name in kinds.counter:
+            surveys.append(ColumnSurvey.of_counter(name, column, part.gpu))
+        else:
+            surveys.append(ColumnSurvey.of(name, column, code=name in kinds.code))
+        if name in kinds.float:
+            extremes.append(day_extremes(column, part.starts))
+    return ColumnSurvey.joined(surveys), extremes
 
 
 def _plain(survey: ColumnSurvey | FloatSurvey) -> dict[str, Any]:

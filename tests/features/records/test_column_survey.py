@@ -141,3 +141,9 @@ def test_frozen_days_add_up_by_gpu_of_the_fleet() -> None:
     serials = [f"S{99 - number}" for number in range(40)]  # they are named in their order
     frozen_days = totals.frozen(serials)["temperature_gpu"]
     assert list(frozen_days.items()) == [("S79", 1), ("S80", 1), ("S99", 1)]
+
+
+def test_two_days_of_one_gpu_count_twice() -> None:
+    totals = FloatTotals()
+    totals.take(FloatSurvey({"volts": 40}, {"volts": gpus(1, 1)}), np.array([5, 0]), 6)
+    assert totals.frozen(SERIALS) == {"volts": {"G00": 2}}

@@ -72,9 +72,11 @@ def test_a_survey_in_parts_of_some_gpus_is_the_survey_of_all(
     item = (tmp_path / "a.parquet", date, asdict(KINDS))
     (whole,) = survey_file(item)
     monkeypatch.setattr(file_survey, "_ROWS_AT_ONCE", n_rows)
-    (parts,) = survey_file(item)
-    assert repr(parts) == repr(whole)
+    (in_parts,) = survey_file(item)
+    assert repr(in_parts) == repr(whole)
     assert whole["rows"] + whole["without_key"] == len(rows) * with_rows
+    assert sum(whole["days"].values()) == whole["rows"]
+    assert 0 not in whole["days"].values()
     if with_rows:
         temperature = whole["columns"][0]
         keyed = rows[rows["gpu_serial"].notna()]
@@ -84,3 +86,24 @@ def test_a_survey_in_parts_of_some_gpus_is_the_survey_of_all(
         assert whole["misfiled"] == (keyed["timestamp"].dt.day == 2).sum()
         still = whole["floats"]["still"]["temperature_gpu"]
         assert [whole["serials"][gpu] for gpu in still] == ["C"]  # while its volts moved
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "expected"),
+    [(1, [3, 1, 2]), (4, [4, 2]), (5, [6]), (100, [6])],
+)
+def test_a_part_ends_where_a_gpu_does(
+    n_rows: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_survey, "_ROWS_AT_ONCE", n_rows)
+    gpu = np.array([0, 0, 0, 1, 4, 4], dtype=np.int32)
+    parts = file_survey._parts(np.arange(6)[::-1], gpu)
+    assert [len(part.row) for part in parts] == expected
+    assert np.concatenate([part.gpu for part in parts]).tolist() == gpu.tolist()
+    assert parts[0].row[0] == 5
+    assert parts[-1].starts.tolist() == ([0] if len(parts) > 1 else [0, 3, 4])
+
+
+def test_without_a_row_there_is_one_empty_part() -> None:
+    (part,) = file_survey._parts(np.arange(0), np.zeros(0, dtype=np.int32))
+    assert not len(part.row)
