@@ -71,10 +71,10 @@ def commands(records: Path, out: Path) -> dict[str, list[str]]:
     """Return the command of each stage, start of the process included."""
     newest = max(path.name.removeprefix("date=") for path in records.glob("date=*"))
     at = (dt.date.fromisoformat(newest) + dt.timedelta(days=1)).isoformat()
-    asked = [str(HERE / "training_set.py"), "--records", str(records), "--again", "0", "--side"]
+    script = [str(HERE / "training_set.py"), "--records", str(records), "--again", "0", "--side"]
     sides = {
-        "read": [sys.executable, *asked, "read"],
-        "build": [sys.executable, str(HERE / "as_command.py"), *asked, "build"],
+        "read": [sys.executable, *script, "read"],
+        "build": [sys.executable, str(HERE / "as_command.py"), *script, "build"],
     }
     score = ["score", "--records", str(records), "--model", "builtin:rules", "--at", at]
     ours = {"score": [*score, "--out", str(out)], "doctor": ["doctor", str(records), "--json"]}

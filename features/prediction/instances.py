@@ -82,6 +82,13 @@ class Instances:
         return whole
 
     @classmethod
+    def concatenated(cls, several: Sequence[Instances]) -> Instances:
+        """Return the instances of several, one after another."""
+        each = zip(*(part.columns for part in several), strict=True)
+        columns: list[Any] = [np.concatenate(parts) for parts in each]
+        return cls(*columns)
+
+    @classmethod
     def united(cls, several: Sequence[Instances]) -> tuple[Instances, list[npt.NDArray[np.int64]]]:
         """Return all that are in any of several, by GPU and time, and where those of each are.
 
@@ -94,9 +101,7 @@ class Instances:
         >>> whole.end.tolist(), [each.tolist() for each in rows]
         ([10, 20, 30], [[0, 2], [1, 2]])
         """
-        each = zip(*(part.columns for part in several), strict=True)
-        columns: list[Any] = [np.concatenate(parts) for parts in each]
-        every = cls(*columns)
+        every = cls.concatenated(several)
         order = np.lexsort((every.end, every.gpu))
         changes = (np.diff(every.gpu[order]) != 0) | (np.diff(every.end[order]) != 0)
         first = np.append(True, changes)[: len(order)]

@@ -81,7 +81,7 @@ class ColumnSurvey:
         rows, values, gpu = len(values), values[known], gpu[known]
         same = gpu[1:] == gpu[:-1]
         resets = int((same & (np.diff(values) < 0)).sum())
-        first = np.flatnonzero(np.append(True, ~same)[: len(gpu)])
+        first = day_starts(gpu)
         last = np.flatnonzero(np.append(~same, True)[: len(gpu)])
         ends = gpu[first], values[first], values[last]
         return cls(name, rows, n_nulls, n_impossible, resets, *ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -166,11 +166,8 @@ class Candidates:
             span: KnownCounts(*map(sum, zip(*(part.counts[span] for part in slices), strict=True)))
             for span in slices[0].counts
         }
-        columns: list[Any] = [
-            np.concatenate(parts)
-            for parts in zip(*(part.instances.columns for part in slices), strict=True)
-        ]
+        instances = Instances.concatenated([part.instances for part in slices])
         hashes = np.concatenate([part.hashes for part in slices])
-        every = replace(slices[0], instances=Instances(*columns), hashes=hashes, counts=counts)
+        every = replace(slices[0], instances=instances, hashes=hashes, counts=counts)
         few = every._thinned() if every.most else every
         return few._taken(stable_order(few.instances.gpu, few.instances.end))

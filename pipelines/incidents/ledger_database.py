@@ -180,15 +180,12 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _let_readers_read_beside_the_writer(engine: Engine) -> None:
-    """Switch to the write-ahead log; it can be done outside of a transaction only.
-
-    SQLite does not wait here for a connection that has begun to write, whatever its time-out: so
-    we do.
-    """
+    """Switch to the write-ahead log; it can be done outside of a transaction only."""
     raw = engine.raw_connection()
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not _switched_to_write_ahead_log(raw.cursor(), engine.url, deadline):
+            # SQLite does not wait here for who has begun to write, whatever its time-out.
             time.sleep(0.02)
     finally:
         raw.close()
