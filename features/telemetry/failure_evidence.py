@@ -45,7 +45,7 @@ EVIDENCE = pa.schema(
         EVENTS.field(name)
         for name in (
             *("timestamp", "gpu_serial", "machine_id", "kind", "code"),
-            *("pci", "gpu_uuid", "known_at", "id"),
+            *("severity", "action", "pci", "gpu_uuid", "known_at", "id"),
         )
     ]
 )
@@ -74,7 +74,7 @@ class FailureRules:
 
 def evidence_of(events: pa.Table) -> pa.Table:
     """Return those of some events that can make or end a failure."""
-    kinds = pa.array(["xid", "lost", "back"])
+    kinds = pa.array(["xid", "lost", "needs_reset", "back"])
     return events.filter(pc.is_in(events["kind"], kinds)).select(EVIDENCE.names).cast(EVIDENCE)
 
 

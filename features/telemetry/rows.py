@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNTERS",
+    "EVENT_ACTIONS",
     "EVENT_KINDS",
+    "EVENT_SEVERITIES",
     "GAUGES",
     "HOST_NUMBERS",
     "HostState",
@@ -42,8 +44,16 @@ GAUGES = (
 )
 COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
 HOST_NUMBERS = ("host_uptime", "host_load", "host_memory_available")
-# Of the kernel log: xid, sxid, lost, suppressed. Found by an agent: lost, back, hang, blind, gap.
-EVENT_KINDS = ("xid", "sxid", "lost", "suppressed", "back", "hang", "blind", "gap")
+# From the kernel log: xid, sxid, lost, init_failed, suppressed. From the driver's tools: lost,
+# needs_reset. From an agent also back, hang, blind, gap.
+EVENT_KINDS = (
+    *("xid", "sxid", "lost", "init_failed", "needs_reset"),
+    *("suppressed", "back", "hang", "blind", "gap"),
+)
+# As the driver's own word says; an event without such a word has neither.
+EVENT_SEVERITIES = ("fatal", "nonfatal")
+# The recovery that the driver asks for, in the order of NVML's numbers from 0.
+EVENT_ACTIONS = ("none", "reset", "reboot", "drain", "drain_and_reset")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _MIB = 1024 * 1024

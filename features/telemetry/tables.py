@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 from forewarn.features.telemetry.rows import (
     COUNTERS,
+    EVENT_ACTIONS,
     EVENT_KINDS,
+    EVENT_SEVERITIES,
     GAUGES,
     HOST_NUMBERS,
     is_host_name,
@@ -49,12 +51,15 @@ EVENTS = pa.schema(
         ("pid", pa.int64()),
         ("process", pa.string()),
         ("count", pa.int64()),
+        ("severity", pa.string()),
+        ("action", pa.string()),
         ("raw", pa.string()),
         ("context", pa.string()),
         ("known_at", _TIME),
         pa.field("id", pa.string(), nullable=False),
     ]
 )
+_EVENT_WORDS = {"kind": EVENT_KINDS, "severity": EVENT_SEVERITIES, "action": EVENT_ACTIONS}
 # A row of either is at most this long in its longest text; a context holds some log lines.
 _LONGEST = {"context": 65_536, "raw": 4_096}
 _LONG = 256
@@ -129,9 +134,10 @@ def check_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if host is not None and not is_host_name(host):
             raise TableError(f"column `machine_id`: {host[:60]!r} is no name of a host")
     if schema is EVENTS:
-        unknown = set(pc.unique(columns["kind"]).to_pylist()) - set(EVENT_KINDS)
-        if unknown:
-            raise TableError(f"column `kind`: {min(unknown)[:60]!r}, expected {EVENT_KINDS}")
+        for name, words in _EVENT_WORDS.items():
+            unknown = set(pc.unique(columns[name]).drop_null().to_pylist()) - set(words)
+            if unknown:
+                raise TableError(f"column `{name}`: {min(unknown)[:60]!r}, expected {words}")
     return pa.table(columns, schema=schema)
 
 

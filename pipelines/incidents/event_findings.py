@@ -37,7 +37,10 @@ _COLUMNS = {
     "code": pa.int64(),
     "pci": pa.string(),
     "count": pa.int64(),
+    "severity": pa.string(),
+    "action": pa.string(),
 }
+_OPTIONAL = ("severity", "action")  # older events have none
 
 _NONE = pa.schema(
     [(name, pa.int64() if pa.types.is_timestamp(kind) else kind) for name, kind in _COLUMNS.items()]
@@ -71,7 +74,7 @@ def read_events(records: Path, *, since: str = "") -> pa.Table:
 
 
 def _read(path: Path) -> pa.Table:
-    table = read_columns(path, _COLUMNS, "events")
+    table = read_columns(path, _COLUMNS, "events", optional=_OPTIONAL)
     for name in ("timestamp", "known_at"):
         column = table[name].cast(pa.int64())
         table = table.set_column(table.schema.get_field_index(name), name, column)

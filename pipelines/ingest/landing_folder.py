@@ -56,7 +56,7 @@ class LandingFolder:
             with pq.ParquetFile(
                 arrow_path(path), read_dictionary=[], page_checksum_verification=True
             ) as file:
-                return file.read().cast(schema)
+                return _with_new_columns(file.read(), schema).cast(schema)
         except Exception as error:
             if not is_broken(error):
                 raise
@@ -83,6 +83,18 @@ class LandingFolder:
         """Let one process at a time land rows here."""
         with landing_locked(self.folder):
             yield
+
+
+def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with nulls in the columns that its schema gained after it was written."""
+    names = [name for name in schema.names if name in table.column_names]
+    if table.column_names != names:  # it is of something else
+        return table
+    columns = [
+        table[field.name] if field.name in names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, names=schema.names)
 
 
 def _names(hour: int) -> tuple[str, str]:

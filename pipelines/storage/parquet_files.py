@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,7 +102,13 @@ def read_parquet(path: Location) -> pa.Table:
     return table
 
 
-def read_columns(path: Path, columns: Mapping[str, pa.DataType], content: str) -> pa.Table:
+def read_columns(
+    path: Path,
+    columns: Mapping[str, pa.DataType],
+    content: str,
+    *,
+    optional: Collection[str] = (),
+) -> pa.Table:
     """Read some columns of a Parquet file, in the types that are asked for.
 
     Parameters
@@ -111,6 +117,8 @@ def read_columns(path: Path, columns: Mapping[str, pa.DataType], content: str) -
     columns : mapping of str to DataType
     content : str
         What the file should hold, in the words of a message.
+    optional : collection of str
+        Columns that are null where the file lacks them.
 
     Raises
     ------
@@ -118,8 +126,10 @@ def read_columns(path: Path, columns: Mapping[str, pa.DataType], content: str) -
         If it is no Parquet file, lacks a column, or a column cannot be cast.
     """
     try:
-        rows = open_parquet(path).read(columns=list(columns)).select(list(columns))
-        return rows.cast(pa.schema(list(columns.items())))
+        rows = open_parquet(path).read(columns=list(columns))
+        for name in set(optional) - set(rows.column_names):
+            rows = rows.append_column(name, pa.nulls(len(rows), columns[name]))
+        return rows.select(list(columns)).cast(pa.schema(list(columns.items())))
     except (RecordsError, pa.ArrowException, KeyError, OSError) as error:
         detail = (str(error).splitlines() or [""])[0][:100]
         raise RecordsError(f"{path}: cannot be used as {content} ({detail}).") from None

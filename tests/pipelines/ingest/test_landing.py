@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.failure_evidence import TICKETS
-from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
+from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.storage.compaction import compact_date
@@ -210,3 +210,20 @@ def test_an_xid_counts_where_a_gpu_went_to_another_host(tmp_path: Path) -> None:
     landing.land(readings(reading(9, "S1"), reading(10, "S1", **elsewhere)), NO_EVENTS)
     landing.land(readings(reading(180, "S1", **elsewhere)), NO_EVENTS)
     assert landing.land(NO_READINGS, events(xid(190, "7", 79, machine_id="node-2"))).failures == 1
+
+
+def test_events_written_before_a_column_existed_stay(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    landing.land(readings(reading(1, "S1")), events(xid(2, "1", 79)))
+    for path in (*tmp_path.glob("_events/*/*.parquet"), tmp_path / "_state/evidence.parquet"):
+        pq.write_table(pq.read_table(path, partitioning=None).drop(["severity", "action"]), path)
+    done = landing.land(NO_READINGS, events(xid(3, "1", 149, severity="fatal")))
+    assert not done.quarantined
+    (path,) = tmp_path.glob("_events/*/*.parquet")
+    rows = pq.read_table(path, partitioning=None).to_pylist()
+    assert [(row["code"], row["severity"]) for row in rows] == [(79, None), (149, "fatal")]
+
+
+def test_a_word_that_no_event_has_is_refused() -> None:
+    with pytest.raises(TableError, match=r"column `severity`: 'bad', expected"):
+        events(xid(1, "1", 149, severity="bad"))
