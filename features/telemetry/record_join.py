@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.rows import COUNTERS, GAUGES, HOST_NUMBERS
+from forewarn.features.telemetry.rows import COUNTERS, GAUGES, HOST_NUMBERS, OPTIONAL_NUMBERS
 from forewarn.features.xid_severity import severity
 
 __all__ = ["RECORDS", "event_ticks", "reading_ticks", "records_of"]
@@ -26,13 +26,22 @@ RECORDS = pa.schema(
         ("rack", pa.string()),
         ("data_center", pa.string()),
         ("expiration_date", pa.string()),
-        *((name, pa.float64()) for name in HOST_NUMBERS),
+        *((name, pa.float64()) for name in (*HOST_NUMBERS, *OPTIONAL_NUMBERS)),
     ]
 )
 # A round that starts on the full minute takes a moment; a reading that late belongs to it still.
 _LATE = 20
-_LAST = ("machine_id", "slot", "pcie_link_width", *COUNTERS, "gpu_type", "driver_version")
-_MEAN = (*GAUGES, *HOST_NUMBERS)
+_MAX = ("row_remap_failure", "recovery_action")
+_LAST = (
+    *("machine_id", "slot", "pcie_link_width", *COUNTERS, "gpu_type", "driver_version"),
+    *("energy_consumption", "nvlink_errors"),
+)
+_MEAN = (
+    *GAUGES,
+    *HOST_NUMBERS,
+    *(name for name in OPTIONAL_NUMBERS if name not in (*_MAX, *_LAST)),
+)
+_MEASURED = (*GAUGES, *COUNTERS, *HOST_NUMBERS, *OPTIONAL_NUMBERS, "pcie_link_width", "xid")
 _KEYS = ("gpu_serial", "timestamp")
 Times = npt.NDArray[np.int64]
 
@@ -63,7 +72,8 @@ def records_of(
 ) -> pa.Table:
     """Return one record for each GPU and interval that has a reading.
 
-    Gauges are means over the interval, counters and everything else the last value. `xid` is the
+    Gauges are means over the interval, a failed remapping of rows and the recovery action that the
+    driver asks for are the largest value, counters and everything else the last one. `xid` is the
     most severe one of the interval; without one it is 0 where the kernel log was read, else null.
 
     Parameters
@@ -79,7 +89,8 @@ def records_of(
     Returns
     -------
     pyarrow.Table
-        RECORDS and the other columns of `attributes`, sorted by serial and time.
+        RECORDS and the other columns of `attributes`, sorted by serial and time; of
+        OPTIONAL_NUMBERS only those that have a value.
     """
     readings = readings.filter(pc.is_valid(readings["gpu_serial"]))
     records = _by_tick(readings, interval)
@@ -91,7 +102,9 @@ def records_of(
     )
     records = _with_attributes(records, attributes)
     records = records.sort_by([(name, "ascending") for name in _KEYS])
-    return records.select([*RECORDS.names, *sorted(set(records.column_names) - set(RECORDS.names))])
+    empty = {n for n in OPTIONAL_NUMBERS if records[n].null_count == len(records)}
+    others = sorted(set(records.column_names) - set(RECORDS.names))
+    return records.select([*(n for n in RECORDS.names if n not in empty), *others])
 
 
 def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
@@ -101,6 +114,7 @@ def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
         readings.schema.get_field_index("timestamp"), "timestamp", pa.chunked_array([ticks])
     )
     ways = [(name, "mean") for name in _MEAN] + [(name, "last") for name in _LAST]
+    ways += [(name, "max") for name in _MAX]
     grouped = readings.group_by(list(_KEYS), use_threads=False).aggregate(
         [*ways, ("log_read", "any")]
     )
@@ -126,8 +140,7 @@ def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
 
 def _with_attributes(records: pa.Table, attributes: pa.Table) -> pa.Table:
     """Join what the CMDB knows; of a column that both have one wins where it is known."""
-    names = [n for n in attributes.column_names if n != "gpu_serial" and n not in _MEAN]
-    names = [n for n in names if n not in (*COUNTERS, "pcie_link_width", "xid", "timestamp")]
+    names = [n for n in attributes.column_names if n not in (*_KEYS, *_MEASURED)]
     joined = records.join(
         attributes.select(["gpu_serial", *names]),
         "gpu_serial",

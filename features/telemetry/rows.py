@@ -25,6 +25,7 @@ __all__ = [
     "EVENT_SEVERITIES",
     "GAUGES",
     "HOST_NUMBERS",
+    "OPTIONAL_NUMBERS",
     "HostState",
     "event_id",
     "event_row",
@@ -44,6 +45,17 @@ GAUGES = (
 )
 COUNTERS = ("ecc_corrected", "ecc_uncorrected", "rows_remapped", "pcie_replays")
 HOST_NUMBERS = ("host_uptime", "host_load", "host_memory_available")
+# Numbers that only some sources have: records have the columns that a reading of them has.
+OPTIONAL_NUMBERS = (
+    "energy_consumption",
+    "row_remap_failure",
+    "recovery_action",
+    "throttle_hardware",
+    "nvlink_errors",
+    "sm_active",
+    "tensor_active",
+    "dram_active",
+)
 # From the kernel log: xid, sxid, lost, init_failed, suppressed. From the driver's tools: lost,
 # needs_reset. From an agent also back, hang, blind, gap.
 EVENT_KINDS = (

@@ -16,6 +16,7 @@ from forewarn.features.telemetry.rows import (
     EVENT_SEVERITIES,
     GAUGES,
     HOST_NUMBERS,
+    OPTIONAL_NUMBERS,
     is_host_name,
 )
 
@@ -35,6 +36,7 @@ READINGS = pa.schema(
         ("gpu_type", pa.string()),
         ("driver_version", pa.string()),
         *((name, pa.float64()) for name in (*GAUGES, "pcie_link_width", *COUNTERS, *HOST_NUMBERS)),
+        *((name, pa.float64()) for name in OPTIONAL_NUMBERS),
         ("boot_time", pa.int64()),
         ("log_read", pa.bool_()),
     ]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from forewarn.features.errors import InputError
 from forewarn.features.records.text_columns import is_text
+from forewarn.features.telemetry.rows import OPTIONAL_NUMBERS
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 
 __all__ = ["MergedSchema", "UnlikeFilesError"]
@@ -40,18 +41,21 @@ class MergedSchema:
         Raises
         ------
         UnlikeFilesError
-            If a file lacks a column of another, or the types of a column do not go together.
+            If a file lacks a column of another, or the types of a column do not go together. A
+            column of OPTIONAL_NUMBERS may be missing: collectors write it once a source has it.
         """
         first = sources[0]
         for source in sources[1:]:
             odd = set(source.column_names) ^ set(first.column_names)
+            odd -= set(OPTIONAL_NUMBERS)
             if odd:
                 raise UnlikeFilesError(
                     f"{source.name}: has other columns than {first.path.name} "
                     f"(`{min(odd)}` is in one of them), expected the same in all files of a date."
                 )
         schemas = [_without_pandas(source.schema) for source in sources]
-        fields = [_merged_field(schemas, name, sources) for name in schemas[0].names]
+        names = dict.fromkeys(name for schema in schemas for name in schema.names)
+        fields = [_merged_field(schemas, name, sources) for name in names]
         target = pa.schema(fields, metadata=schemas[0].metadata)
         return cls(target, pa.schema([field.with_type(_working(field.type)) for field in target]))
 
@@ -63,8 +67,8 @@ class MergedSchema:
         UnlikeFilesError
             If a value cannot be kept as it is.
         """
-        columns = [table[name] for name in self.working_schema.names]
         fields = list(self.working_schema)
+        columns = [_column(table, field) for field in fields]
         try:
             cast = [c.cast(field.type) for c, field in zip(columns, fields, strict=True)]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -73,6 +77,13 @@ class MergedSchema:
                 f"{file}: does not go with the other files ({detail})."
             ) from None
         return pa.Table.from_arrays(cast, schema=self.working_schema)
+
+
+def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column of a file, null where the file lacks it."""
+    if field.name in table.column_names:
+        return table[field.name]
+    return pa.chunked_array([pa.nulls(len(table), field.type)])
 
 
 def _without_pandas(schema: pa.Schema) -> pa.Schema:
@@ -85,7 +96,8 @@ def _merged_field(
     schemas: Sequence[pa.Schema], name: str, sources: Sequence[ParquetSource]
 ) -> pa.Field:
     """Return the field that holds a column of all files."""
-    parts = [schema.field(name) for schema in schemas]
+    sources = [source for source in sources if name in source.column_names]
+    parts = [schema.field(name) for schema in schemas if name in schema.names]
     kinds = {part.type for part in parts}
     if len(kinds) > 1 and all(is_text(kind) or pa.types.is_null(kind) for kind in kinds):
         return pa.field(name, pa.string())

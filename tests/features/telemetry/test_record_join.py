@@ -16,6 +16,7 @@ from forewarn.features.telemetry.record_join import (
     reading_ticks,
     records_of,
 )
+from forewarn.features.telemetry.rows import OPTIONAL_NUMBERS
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.features.xid_severity import severity
 
@@ -55,6 +56,22 @@ def test_gauges_are_means_and_the_rest_is_the_last_value(readings: Rows, events:
     assert (row["gpu_serial"], row["timestamp"], row["machine_id"]) == ("S1", 10, "node-1")
     assert (row["temperature_gpu"], row["power_draw"], row["ecc_corrected"]) == (45, 100, 9)
     assert (row["driver_version"], row["utilization_gpu"], row["xid"]) == ("550", None, None)
+
+
+def test_optional_numbers_are_columns_of_the_records_that_have_them(
+    readings: Rows, events: Rows
+) -> None:
+    first = {"energy_consumption": 7.0, "recovery_action": 2.0, "row_remap_failure": 1.0}
+    first |= {"throttle_hardware": 1.0, "nvlink_errors": 3.0, "sm_active": 0.5}
+    second = {"energy_consumption": 5.0, "recovery_action": 0.0, "row_remap_failure": 0.0}
+    second |= {"throttle_hardware": 0.0, "nvlink_errors": 4.0, "sm_active": 1.0}
+    table = readings((1, "S1", first), (2, "S1", second), (2, "S2"))
+    found = records_of(table, events(), NONE, interval=TICK)
+    expected = {"energy_consumption": 5.0, "recovery_action": 2.0, "row_remap_failure": 1.0}
+    expected |= {"throttle_hardware": 0.5, "nvlink_errors": 4.0, "sm_active": 0.75}
+    row, other = rows_of(found)
+    assert {name: row[name] for name in OPTIONAL_NUMBERS if name in row} == expected
+    assert {other[name] for name in expected} == {None}
 
 
 def test_the_most_severe_xid_counts_and_silence_only_where_the_log_was_read(
@@ -102,7 +119,8 @@ def test_the_cmdb_wins_but_for_where_a_gpu_is(readings: Rows, events: Rows) -> N
         (20, "S1", {"machine_id": None}),
     )
     found = records_of(table, events(), cmdb, interval=TICK)
-    assert found.column_names == [*RECORDS.names, "owner"]
+    always = [name for name in RECORDS.names if name not in OPTIONAL_NUMBERS]
+    assert found.column_names == [*always, "owner"]
     first, second, other = rows_of(found)
     assert (first["gpu_type"], first["machine_id"], first["slot"]) == ("H100 SXM", "node-1", 0)
     assert (first["rack"], first["owner"], first["temperature_gpu"]) == ("r1", "team", None)

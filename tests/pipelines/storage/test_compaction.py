@@ -500,6 +500,18 @@ def test_files_with_other_columns_stay_as_they_are(tmp_path: Path) -> None:
     )
 
 
+def test_an_optional_column_that_one_file_lacks_is_null_in_its_rows(tmp_path: Path) -> None:
+    table = rows_of([4])
+    energy = pa.array([float(row) for row in range(len(table))])
+    write(collected(tmp_path), "late.parquet", table.append_column("energy_consumption", energy))
+    outcome = compact_date(tmp_path, DAY)
+    assert outcome.state == "compacted"
+    (path,) = tmp_path.rglob(COMPACTED)
+    column = pq.read_table(path, partitioning=None)["energy_consumption"]
+    assert len(column) > column.null_count > 0
+    assert sorted(column.drop_null().to_pylist()) == energy.to_pylist()
+
+
 def test_values_that_would_not_stay_the_same_keep_the_files_apart(tmp_path: Path) -> None:
     table = rows_of([4])
     for column, why in (
