@@ -162,7 +162,8 @@ def label(
     -------
     ndarray of shape (n,), int8
         1 if the GPU fails in (end, end + horizon]; 0 if it does not, has a record at or after the
-        end of that span, and was in service throughout; else -1.
+        end of that span, and was in service throughout; else -1, and so it is wherever a failure
+        ended by presumption only, until its end counts (`Failures.unknown_until`).
     """
     line, bounds = timeline.records.line, timeline.bounds
     last = np.full(len(bounds) - 1, np.iinfo(np.int64).min + horizon)
@@ -171,7 +172,27 @@ def label(
     labels[end <= (last - horizon)[gpu]] = 0
     labels[timeline.records.out_of_service.within(gpu, end, horizon)] = UNKNOWN
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
+    labels[_health_unknown(timeline.failures, gpu, end)] = UNKNOWN
     return labels
+
+
+def _health_unknown(
+    failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Tell which instances end after a failure whose end is presumed and does not count yet."""
+    presumed = failures.take(failures.presumed)
+    unknown = np.zeros(len(end), dtype=bool)
+    spans = zip(
+        presumed.gpu.tolist(),
+        presumed.failed_at.tolist(),
+        presumed.unknown_until.tolist(),
+        strict=True,
+    )
+    for number, failed, until in spans:
+        low, high = np.searchsorted(gpu, np.array([number, number + 1], dtype=gpu.dtype))
+        first, last = np.searchsorted(end[low:high], [failed, until])
+        unknown[low + first : low + last] = True
+    return unknown
 
 
 def seen_whole(

@@ -1,8 +1,9 @@
-"""Failures: when a GPU was failed, until when, and since when anybody knew."""
+"""Failures: when a GPU was failed, until when, and when either became known."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,49 +26,73 @@ class Failures:
         Positions in the serials of the records.
     failed_at, repaired_at, known_at : ndarray of shape (n,), int64
         Nanoseconds since 1970 UTC; `repaired_at` is `NEVER` while it is not repaired.
+    end_known_at : ndarray of shape (n,), int64
+        When the end became known; `NEVER` while it is not repaired.
+    unknown_until : ndarray of shape (n,), int64
+        End of the span that begins with the failure and in which the health of the GPU is unknown,
+        because its repair is only presumed; `failed_at` of all other failures.
     """
 
     gpu: npt.NDArray[np.int32]
     failed_at: npt.NDArray[np.int64]
     repaired_at: npt.NDArray[np.int64]
     known_at: npt.NDArray[np.int64]
+    end_known_at: npt.NDArray[np.int64]
+    unknown_until: npt.NDArray[np.int64]
+
+    @classmethod
+    def of_spans(
+        cls,
+        gpu: npt.NDArray[np.int32],
+        failed_at: npt.NDArray[np.int64],
+        repaired_at: npt.NDArray[np.int64],
+        known_at: npt.NDArray[np.int64],
+    ) -> Failures:
+        """Return failures whose ends are certain and were known when they happened."""
+        return cls(gpu, failed_at, repaired_at, known_at, repaired_at, failed_at)
 
     def __len__(self) -> int:
         return len(self.gpu)
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Failures:
         """Return the failures of `rows`."""
-        return Failures(
-            self.gpu[rows], self.failed_at[rows], self.repaired_at[rows], self.known_at[rows]
-        )
+        return Failures(*(column[rows] for column in self._columns))
+
+    @property
+    def presumed(self) -> npt.NDArray[np.bool_]:
+        """Which failures ended by presumption: the GPU works, and no repair is known."""
+        return self.unknown_until > self.failed_at
+
+    @property
+    def _columns(self) -> tuple[npt.NDArray[Any], ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
 
     def known_before(self, moment: int) -> Failures:
-        """Return what existed for anybody at `moment`: a later repair has not happened yet."""
+        """Return what was known at `moment`: an end that became known later does not count."""
         known = self.take(self.known_at < moment)
-        repaired = np.where(known.repaired_at < moment, known.repaired_at, NEVER)
-        return Failures(known.gpu, known.failed_at, repaired, known.known_at)
+        ended = (known.repaired_at < moment) & (known.end_known_at < moment)
+        return replace(
+            known,
+            repaired_at=np.where(ended, known.repaired_at, NEVER),
+            end_known_at=np.where(ended, known.end_known_at, NEVER),
+            unknown_until=np.where(ended, known.unknown_until, known.failed_at),
+        )
 
     def as_seen(self) -> Failures:
-        """Return the failures as they looked to somebody who watched: none before it was known.
+        """Return the failures as an observer saw them at the time: from when each was known.
 
         For measuring instances of a span within which failures became known: a GPU that had
-        failed without anybody knowing was a peer like the others.
+        failed without anybody knowing was a peer like the others, and one whose end was not known
+        yet was none. Labels are made of the failures themselves.
         """
-        return Failures(
-            self.gpu,
-            np.maximum(self.failed_at, self.known_at),
-            np.maximum(self.repaired_at, self.known_at),
-            self.known_at,
-        )
+        failed = np.maximum(self.failed_at, self.known_at)
+        repaired = np.maximum(np.maximum(self.repaired_at, self.end_known_at), self.known_at)
+        return Failures.of_spans(self.gpu, failed, repaired, self.known_at)
 
     def joined(self, other: Failures) -> Failures:
         """Return the failures of both sources."""
-        return Failures(
-            np.concatenate([self.gpu, other.gpu]),
-            np.concatenate([self.failed_at, other.failed_at]),
-            np.concatenate([self.repaired_at, other.repaired_at]),
-            np.concatenate([self.known_at, other.known_at]),
-        )
+        pairs = zip(self._columns, other._columns, strict=True)
+        return Failures(*(np.concatenate(pair) for pair in pairs))
 
     def episodes(self) -> Failures:
         """Return the failures by GPU and time, those that overlap made one.
@@ -76,22 +101,17 @@ class Failures:
         failure, which lasts from the first of them to the last and was known with the first.
         """
         order = np.lexsort((self.failed_at, self.gpu))
-        rows = self.take(order)
+        columns = (column.tolist() for column in self.take(order)._columns)
         episodes: list[list[int]] = []
-        for gpu, failed, repaired, known in zip(
-            rows.gpu.tolist(),
-            rows.failed_at.tolist(),
-            rows.repaired_at.tolist(),
-            rows.known_at.tolist(),
-            strict=True,
-        ):
+        for gpu, failed, repaired, known, end_known, unknown in zip(*columns, strict=True):
             if episodes and episodes[-1][0] == gpu and failed <= episodes[-1][2]:
-                episodes[-1][2] = max(episodes[-1][2], repaired)
-                episodes[-1][3] = min(episodes[-1][3], known)
+                last = episodes[-1]
+                latest = (max(last[2], repaired), min(last[3], known), max(last[4], end_known))
+                episodes[-1] = [gpu, last[1], *latest, max(last[5], unknown)]
             else:
-                episodes.append([gpu, failed, repaired, known])
-        table = np.array(episodes, dtype=np.int64).reshape(-1, 4)
-        return Failures(table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3])
+                episodes.append([gpu, failed, repaired, known, end_known, unknown])
+        table = np.array(episodes, dtype=np.int64).reshape(-1, 6)
+        return Failures(table[:, 0].astype(np.int32), *table.T[1:])
 
     @classmethod
     def of_records(cls, records: Records, older: States | None = None) -> Failures:
@@ -131,10 +151,10 @@ class Failures:
         following = np.append(good, len(gpu))[np.searchsorted(good, starts)]
         same_gpu = np.append(gpu, -1)[following] == gpu[starts]
         repaired = np.where(same_gpu, np.append(time, NEVER)[following], NEVER)
-        return cls(gpu[starts], time[starts], repaired, time[starts])
+        return cls.of_spans(gpu[starts], time[starts], repaired, time[starts])
 
     @classmethod
     def none(cls) -> Failures:
         """Return no failure at all."""
         empty = np.zeros(0, dtype=np.int64)
-        return cls(empty.astype(np.int32), empty, empty, empty)
+        return cls.of_spans(empty.astype(np.int32), empty, empty, empty)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,7 +35,17 @@ TICKETS = pa.schema(
         ("known_at", _TIME),
     ]
 )
-FAILURES = TICKETS
+# `unknown_until` of a presumed end: until then the health of the GPU is unknown.
+FAILURES = pa.schema(
+    [
+        *TICKETS,
+        ("end_known_at", _TIME),
+        ("end_source", pa.string()),
+        ("unknown_until", _TIME),
+    ]
+)
+TICKET, BOOT, RETURNED, PRESUMED = "ticket", "boot", "returned", "presumed"
+PRESUMED_AFTER = 7 * 24 * 3600 * 10**9
 # When a GPU was first seen after each start of its host, in nanoseconds.
 BOOTS = pa.schema(
     [("gpu_serial", pa.string()), ("boot_time", pa.int64()), ("first_seen", pa.int64())]
@@ -95,10 +106,19 @@ def earliest_boots(boots: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in BOOTS.names]).cast(BOOTS)
 
 
+class _End(NamedTuple):
+    """An end of a failure; the first one known ends it."""
+
+    known: int
+    repaired: int
+    source: str
+    unknown_until: int | None = None
+
+
 @dataclass(slots=True)
 class _Span:
     failed: int
-    repaired: int | None
+    end: _End | None
     cause: str
     known: int
     ticket: bool = False
@@ -107,8 +127,11 @@ class _Span:
         """Take in a later failure that began before this one was over; a ticket knows why."""
         if other.ticket and not self.ticket:
             self.cause, self.ticket = other.cause, True
-        ends = (self.repaired, other.repaired)
-        self.repaired = None if None in ends else max(end for end in ends if end is not None)
+        if self.end is None or other.end is None:
+            self.end = None
+        else:
+            last = max(self.end, other.end, key=lambda end: (end.repaired, end.known))
+            self.end = last._replace(known=max(self.end.known, other.end.known))
         self.known = min(self.known, other.known)
 
 
@@ -131,39 +154,41 @@ def failures_of(
     Returns
     -------
     pyarrow.Table
-        FAILURES: `repaired_at` null while it lasts; `cause` is that of the ticket where there is
-        one, else such as "xid 79" or "lost".
+        FAILURES: the columns of the end are null while it lasts; `cause` is that of the ticket
+        where there is one, else such as "xid 79" or "lost".
     """
     spans: dict[str, list[_Span]] = defaultdict(list)
     for serial, span in _of_tickets(tickets):
         spans[serial].append(span)
-    repairs = {
-        serial: [s.repaired for s in of_gpu if s.repaired] for serial, of_gpu in spans.items()
-    }
-    seen = _ends(events, boots, rules)
+    ends = _ends(events, boots, rules)
+    for serial, of_gpu in spans.items():
+        ends[serial] += [(span.end.repaired, span.end) for span in of_gpu if span.end]
     for serial, span in _of_events(events, rules):
-        ends = [end for end in repairs.get(serial, []) if end > span.failed]
-        ends += [end for after, end in seen.get(serial, []) if after > span.failed]
-        span.repaired = min(ends, default=None)
+        later = [end for after, end in ends.get(serial, []) if after > span.failed]
+        span.end = min(later, default=None)
         spans[serial].append(span)
     rows = [
-        (serial, episode.failed, episode.repaired, episode.cause, episode.known)
-        for serial in sorted(spans)
-        for episode in _episodes(spans[serial])
+        (serial, *_row(episode)) for serial in sorted(spans) for episode in _episodes(spans[serial])
     ]
     columns = list(zip(*rows, strict=True)) or [()] * len(FAILURES)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, FAILURES, strict=True)]
     return pa.table(arrays, schema=FAILURES)
 
 
+def _row(span: _Span) -> tuple[int | str | None, ...]:
+    """Return a failure as a row of FAILURES, without its serial."""
+    known, repaired, source, unknown_until = span.end or (None, None, None, None)
+    return span.failed, repaired, span.cause, span.known, known, source, unknown_until
+
+
 def _of_tickets(tickets: pa.Table) -> list[tuple[str, _Span]]:
     failures = []
     for row in _rows(tickets, TICKETS.names[1:]):
-        failed, known, cause = row["failed_at"], row["known_at"], row["cause"] or "ticket"
+        failed, repaired, cause = row["failed_at"], row["repaired_at"], row["cause"] or "ticket"
         if failed is not None:
-            known = failed if known is None else known
-            span = _Span(failed, row["repaired_at"], cause, known, ticket=True)
-            failures.append((row["gpu_serial"], span))
+            known = failed if row["known_at"] is None else row["known_at"]
+            end = None if repaired is None else _End(max(repaired, known), repaired, TICKET)
+            failures.append((row["gpu_serial"], _Span(failed, end, cause, known, ticket=True)))
     return failures
 
 
@@ -174,10 +199,8 @@ def _of_events(events: pa.Table, rules: FailureRules) -> list[tuple[str, _Span]]
     if rules.lost:
         counts = pc.or_(counts, pc.equal(events["kind"], "lost"))
     for row in _rows(events.filter(counts), ["timestamp", "kind", "code", "known_at"]):
-        time = row["timestamp"]
-        known = time if row["known_at"] is None else max(time, row["known_at"])
         cause = "lost" if row["kind"] == "lost" else f"xid {row['code']}"
-        failures.append((row["gpu_serial"], _Span(time, None, cause, known)))
+        failures.append((row["gpu_serial"], _Span(row["timestamp"], None, cause, _known(row))))
     return failures
 
 
@@ -190,15 +213,23 @@ def _rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
 
 def _ends(
     events: pa.Table, boots: pa.Table, rules: FailureRules
-) -> dict[str, list[tuple[int, int]]]:
+) -> dict[str, list[tuple[int, _End]]]:
     """Return for each GPU what can end a failure: it must come after the first moment."""
-    ends: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    ends: dict[str, list[tuple[int, _End]]] = defaultdict(list)
     if rules.restart_repairs:
         for row in boots.to_pylist():
-            ends[row["gpu_serial"]].append((row["boot_time"], row["first_seen"]))
-    for row in _rows(events.filter(pc.equal(events["kind"], "back")), ["timestamp"]):
-        ends[row["gpu_serial"]].append((row["timestamp"], row["timestamp"]))
+            seen = row["first_seen"]
+            ends[row["gpu_serial"]].append((row["boot_time"], _End(seen, seen, BOOT)))
+    for row in _rows(events.filter(pc.equal(events["kind"], "back")), ["timestamp", "known_at"]):
+        back = row["timestamp"]
+        ends[row["gpu_serial"]].append((back, _End(_known(row), back, RETURNED)))
     return ends
+
+
+def _known(event: Mapping[str, Any]) -> int:
+    """Return when an event was known: when it was received, but not before it happened."""
+    time, received = event["timestamp"], event["known_at"]
+    return int(time if received is None else max(time, received))
 
 
 def _episodes(spans: list[_Span]) -> list[_Span]:
@@ -209,7 +240,7 @@ def _episodes(spans: list[_Span]) -> list[_Span]:
     episodes: list[_Span] = []
     for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause == "lost", s.cause)):
         last = episodes[-1] if episodes else None
-        if last is not None and (last.repaired is None or span.failed <= last.repaired):
+        if last is not None and (last.end is None or span.failed <= last.end.repaired):
             last.join(span)
         else:
             episodes.append(span)

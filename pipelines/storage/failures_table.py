@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.table import SERIAL, RecordsError
+from forewarn.features.telemetry.failure_evidence import PRESUMED, PRESUMED_AFTER
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.remote_path import Location
-from forewarn.pipelines.storage.table_columns import moments_of, serials_of
+from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
 
 __all__ = ["FAILURES_TABLE", "INCIDENT_FAILURES", "read_failures_table"]
 
@@ -28,15 +31,29 @@ def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
             raise RecordsError(f"{path}: column `{name}` is missing.")
     failed = moments_of(table, "failed_at", path)
     known = pc.coalesce(moments_of(table, "known_at", path), failed)
-    repaired = pc.fill_null(moments_of(table, "repaired_at", path), NEVER)
+    end = moments_of(table, "repaired_at", path)
+    end_known = pc.coalesce(moments_of(table, "end_known_at", path), end)
     columns = [
         column.filter(failed.is_valid())
-        for column in (failed, repaired, known, serials_of(table, path))
+        for column in (
+            *(failed, pc.fill_null(end, NEVER), known),
+            pc.fill_null(pc.if_else(end.is_valid(), end_known, None), NEVER),
+            pc.coalesce(_unknown_until(table, path), failed),
+            serials_of(table, path),
+        )
     ]
-    failed_at, repaired_at, known_at = (column.to_numpy() for column in columns[:3])
-    names = columns[3].to_pylist()
+    names = columns.pop().to_pylist()
     gpu = np.arange(len(names), dtype=np.int32)
-    return _renumbered(Failures(gpu, failed_at, repaired_at, known_at), names, serials)
+    moments = (column.to_numpy() for column in columns)
+    return _renumbered(Failures(gpu, *moments), names, serials)
+
+
+def _unknown_until(table: pa.Table, path: Location) -> pa.ChunkedArray:
+    """Return until when the health after each presumed end is unknown; null of other failures."""
+    failed = moments_of(table, "failed_at", path)
+    presumed = pc.equal(names_of(table, "end_source", path), PRESUMED)
+    until = pc.coalesce(moments_of(table, "unknown_until", path), pc.add(failed, PRESUMED_AFTER))
+    return pc.if_else(pc.fill_null(presumed, False), until, None)
 
 
 def _renumbered(failures: Failures, names: Sequence[str], serials: Sequence[str]) -> Failures:
@@ -44,5 +61,4 @@ def _renumbered(failures: Failures, names: Sequence[str], serials: Sequence[str]
     position = {serial: number for number, serial in enumerate(serials)}
     number = np.array([position.get(name, -1) for name in names] or [-1], dtype=np.int32)
     gpu = number[failures.gpu]
-    moved = Failures(gpu, failures.failed_at, failures.repaired_at, failures.known_at)
-    return moved.take(gpu >= 0)
+    return replace(failures, gpu=gpu).take(gpu >= 0)

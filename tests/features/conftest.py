@@ -67,7 +67,7 @@ def _failures(
     *found: tuple[str, float] | tuple[str, float, float | None] | tuple[str, float, Any, float],
 ) -> Failures:
     whole = [(*one, *(None,) * (4 - len(one))) for one in found]
-    return Failures(
+    return Failures.of_spans(
         np.array([records.serials.index(one[0]) for one in whole], dtype=np.int32),
         np.array([_at(one[1]) for one in whole], dtype=np.int64),
         np.array([NEVER if one[2] is None else _at(one[2]) for one in whole], dtype=np.int64),

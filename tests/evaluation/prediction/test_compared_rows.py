@@ -71,7 +71,9 @@ def test_every_set_that_spans_are_ever_compared_on_is_within_the_rows(
     table = np.array(tickets, dtype=np.int64).reshape(-1, 5)
     failed = START + table[:, 1] * HOUR
     repaired = np.where(table[:, 4] == 1, failed + (table[:, 2] + 1) * HOUR, NEVER)
-    failures = Failures(table[:, 0].astype(np.int32), failed, repaired, failed + table[:, 3] * HOUR)
+    failures = Failures.of_spans(
+        table[:, 0].astype(np.int32), failed, repaired, failed + table[:, 3] * HOUR
+    )
     span, margin = [Span(START, START + N_HOURS * HOUR)], Nanoseconds(0)
     times = [START + hour * HOUR for hour in range(36, N_HOURS, EVERY)]
     fleet = survey_fleet(lambda _: records, span, margin, lambda *_: failures)

@@ -69,7 +69,9 @@ class Fleet(NamedTuple):
         gpu = np.array([serials.index(ticket[0]) for ticket in known], dtype=np.int32)
         hours = np.array([ticket[1:] for ticket in known], dtype=np.int64).reshape(-1, 3)
         at = START + hours * HOUR
-        return Failures(gpu, at[:, 0], np.where(hours[:, 1] > HOURS, NEVER, at[:, 1]), at[:, 2])
+        return Failures.of_spans(
+            gpu, at[:, 0], np.where(hours[:, 1] > HOURS, NEVER, at[:, 1]), at[:, 2]
+        )
 
     def failures(self, serials: Sequence[str], states: States) -> Failures:
         return Failures.of_rows(*states).joined(self.reported(serials))

@@ -137,7 +137,7 @@ def failures_of(tickets: tuple[Ticket, ...]) -> Failures:
     failed = np.array([at(one[1]) for one in tickets], dtype=np.int64)
     repaired = [NEVER if one[2] is None else at(one[2]) for one in tickets]
     known = [at(one[1] if one[3] is None else one[3]) for one in tickets]
-    return Failures(gpu, failed, np.array(repaired, np.int64), np.array(known, np.int64))
+    return Failures.of_spans(gpu, failed, np.array(repaired, np.int64), np.array(known, np.int64))
 
 
 def walk_of(

@@ -318,7 +318,7 @@ def test_sums_are_those_of_a_plain_loop_over_the_records(
     records = assembled(_fleet(random.Random(seed), rows), kinds=KINDS)
     records = records.between(at(min(first, 350)), at(10_000))
     gone = Failures.of_records(records).joined(
-        Failures(
+        Failures.of_spans(
             np.zeros(1, dtype=np.int32),
             np.array([at(failed)]),
             np.array([at(failed + 60)]),

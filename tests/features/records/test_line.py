@@ -201,7 +201,7 @@ def test_instances_end_where_they_are_due(
 ) -> None:
     failures = np.array([(m % N_GPUS, m, m + 300) for m in moments], dtype=np.int64).reshape(-1, 3)
     gpu, failed_at, repaired_at = failures[np.lexsort(failures.T[1::-1])].T
-    known = Failures(gpu.astype(np.int32), failed_at, repaired_at, failed_at)
+    known = Failures.of_spans(gpu.astype(np.int32), failed_at, repaired_at, failed_at)
     timeline = lay_out(Records(100, ("A", "B", "C", "D"), rows.line), known)
     position, alive = timeline.position, timeline.alive
     due = alive & (position >= length - 1) & ((position - length + 1) % step == 0)

@@ -67,7 +67,7 @@ def timeline_of(failed: dict[int, int]) -> Timeline:
     at = START + np.array(list(failed.values()), dtype=np.int64) * HOUR
     gpu = np.array(list(failed), dtype=np.int32)
     never = np.full(len(at), np.iinfo(np.int64).max)
-    return lay_out(records, Failures(gpu, at, never, at))
+    return lay_out(records, Failures.of_spans(gpu, at, never, at))
 
 
 @pytest.fixture(scope="module")

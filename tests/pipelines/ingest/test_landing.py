@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.failure_evidence import TICKETS
+from forewarn.features.telemetry.failure_evidence import FAILURES, TICKETS
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
@@ -138,7 +138,7 @@ def test_a_ticket_that_comes_again_is_the_newer_knowledge(tmp_path: Path) -> Non
 def test_no_failure_is_a_table_too(tmp_path: Path) -> None:
     Landing(tmp_path, INTERVAL).land(readings(reading(10, "S1")), NO_EVENTS)
     table = pq.read_table(tmp_path / "failures.parquet")
-    assert (table.num_rows, table.column_names) == (0, TICKETS.names)
+    assert (table.num_rows, table.column_names) == (0, FAILURES.names)
 
 
 def test_sweeping_removes_what_a_killed_process_left(tmp_path: Path) -> None:
