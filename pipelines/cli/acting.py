@@ -271,14 +271,33 @@ def add_switch(commands: Commands) -> None:
 def _switch(args: argparse.Namespace) -> int:
     site, who, now = _site(args), getpass.getuser(), _now()
     if args.acting == "off":
-        switch = site.switch(None)
-        switch.mark(who, args.why)  # before the ledger, which may be away
-        say(f"acting is off while {switch.file} is there")
+        return _switch_off(site, now=now, who=who, why=args.why)
     with site.ledger() as ledger:
-        switch = site.switch(ledger)
-        if args.acting == "off":
-            switch.stop(now=now, who=who, why=args.why)
-        else:
-            switch.lift(now=now, who=who, why=args.why)
-            say("acting is on again")
+        site.switch(ledger).lift(now=now, who=who, why=args.why)
+    say("acting is on again")
+    return 0
+
+
+def _switch_off(site: ResponseSite, *, now: Nanoseconds, who: str, why: str) -> int:
+    """Create the file first, which is enough: the ledger may be away, and the disk full."""
+    from contextlib import suppress
+
+    from forewarn.pipelines.incidents.kill_switch import KillSwitchError
+    from forewarn.pipelines.incidents.ledger_database import LedgerError
+    from forewarn.pipelines.runtime.progress import note
+
+    switch, says_why = site.switch(None), None
+    with suppress(OSError):  # `stop` tries again, and says what is wrong
+        says_why = switch.mark(who, why)
+        say(f"acting is off while {switch.file} is there")
+    try:
+        with site.ledger() as ledger:
+            site.switch(ledger).stop(now=now, who=who, why=why)
+    except LedgerError as error:
+        if says_why is None:
+            words = f"{switch.file} cannot be created, and {error}"
+            raise KillSwitchError(f"acting is NOT switched off: {words}") from None
+        if says_why:
+            raise
+        note(f"the file is enough, and nothing could be written into the ledger: {error}")
     return 0

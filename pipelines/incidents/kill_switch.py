@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,15 +53,32 @@ class KillSwitch:
             return by_file
         return self.ledger.switched_off()
 
-    def mark(self, who: str, why: str) -> None:
-        """Write the file, which is enough to stop.
+    def mark(self, who: str, why: str) -> bool:
+        """Create the file, then write into it who stopped and why.
+
+        An empty file stops, too: a full disk often has room for a name and for no content.
+
+        Returns
+        -------
+        bool
+            Whether the file says who and why.
 
         Raises
         ------
         OSError
-            If it cannot be written.
+            If the file cannot be created.
         """
-        write_whole(self.file, f"{who}: {why}\n".encode(errors="replace"))
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self.file.touch(exist_ok=False)
+        try:
+            write_whole(self.file, f"{who}: {why}\n".encode(errors="replace"))
+        except OSError as error:
+            if not self.file.is_file():
+                raise
+            _log.error("%s stops acting, but cannot say why (%s)", self.file, error.strerror)
+            return False
+        return True
 
     def stop(self, *, now: Nanoseconds, who: str, why: str) -> bool:
         """Switch acting off, by file and row; one of them is enough.

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -104,6 +109,55 @@ def test_the_switch_works_while_the_ledger_is_no_ledger(
     assert (folder / STOP_FILE).exists()
     assert "acting is off while" in captured.out
     assert captured.err.count("\n") == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of 256 KiB; only root may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_full_disk_does_not_keep_the_switch_on(
+    in_use: bool, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = small_disk / "my.toml"
+    config.write_text("")
+    loop = ResponseSite.of(config).ledger()
+    if not in_use:
+        loop.close()
+    with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 1024)
+    assert main(["switch", "off", "--config", str(config), "--why", "fire"]) == 0
+    printed = capsys.readouterr()
+    assert "acting is off while" in printed.out
+    assert (small_disk / STOP_FILE).stat().st_size == 0
+    assert "Traceback" not in printed.err
+    off = ResponseSite.of(config).switch(None).off()
+    assert off is not None
+    loop.close()
+    (small_disk / "filler").unlink()
+    assert main(["switch", "on", "--config", str(config)]) == 0
+
+
+def test_without_a_file_and_a_ledger_acting_is_not_off(
+    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(path: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "touch", no_room)
+    (Path(config).parent / "ledger.db").write_text("no ledger")
+    assert main(["switch", "off", "--config", config]) == 2
+    captured = capsys.readouterr()
+    assert "acting is NOT switched off" in captured.err
+    assert "acting is off" not in captured.out
 
 
 @pytest.mark.parametrize("command", [["switch", "off"], ["drain", "node-17"], ["ack", "1"]])
