@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action
+from forewarn.response.certain_damage import is_certain_cause
 from forewarn.response.machine import Machine
 from forewarn.response.pool import Limits, Pool
 
-__all__ = ["Census", "Outage", "first_fit", "jobs_under", "outages"]
+__all__ = ["Census", "Outage", "first_fit", "jobs_under", "outages", "reversible_outages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,11 @@ class Census:
         machines = self.machines.values()
         return sum(machine.gpus > 0 and machine.pool == self.pool.name for machine in machines)
 
+    @property
+    def rate(self) -> int:
+        """How many machines of the whole fleet may be taken out within `refill`."""
+        return self.limits.rate_of(sum(machine.gpus > 0 for machine in self.machines.values()))
+
     def counts(self, action: Action) -> bool:
         """Tell whether we took a machine out so lately that the rates still count it."""
         lately = self.refilled(action) > self.now
@@ -91,14 +97,33 @@ class Census:
 
 def outages(census: Census) -> list[Outage]:
     """Return each other machine that is out, by whomever, or that we took out a while ago."""
+    return _outages(census, census.machines.values(), census.others)
+
+
+def reversible_outages(census: Census) -> list[Outage]:
+    """Return of all outages those that are ours, and not for certain damage."""
+    actions = {other.id: other for other in census.others}
+    # A mark without an action, as after the loss of a ledger, is ours all the same.
+    certain = {number for number, other in actions.items() if is_certain_cause(other.cause)}
+    machines = [m for m in census.machines.values() if m.action is not None]
+    return _outages(
+        census,
+        [machine for machine in machines if machine.action not in certain],
+        [other for other in actions.values() if other.id not in certain],
+    )
+
+
+def _outages(
+    census: Census, machines: Iterable[Machine], actions: Iterable[Action]
+) -> list[Outage]:
     outages = {
         machine.name: Outage(
             machine.name, machine.pool, machine.rack, frozenset(machine.jobs), None
         )
-        for machine in census.machines.values()
+        for machine in machines
         if machine.out and machine.gpus > 0
     }
-    for other in sorted(census.others, key=lambda action: action.open, reverse=True):
+    for other in sorted(actions, key=lambda action: action.open, reverse=True):
         if other.step.isolates and (other.open or census.counts(other)):
             outages[other.machine] = _with_action(outages.get(other.machine), other, census)
     outages.pop(census.action.machine, None)

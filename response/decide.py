@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action
+from forewarn.response.certain_damage import is_certain
 from forewarn.response.control import is_control
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.evidence import answer, not_usable
@@ -17,12 +18,12 @@ from forewarn.response.limits import held_back
 from forewarn.response.machine import Machine
 from forewarn.response.pool import Mode, Pool
 from forewarn.response.remedy import DRAIN_MODES, Remedy, remedy
-from forewarn.response.settling import waits_for_others
+from forewarn.response.settling import gentle, waits_for_others
 from forewarn.response.shared_incidents import candidates, storm_in_words
 from forewarn.response.situation import Situation
 from forewarn.response.step import Step
 
-__all__ = ["action_of", "decide"]
+__all__ = ["action_of", "decide", "rests_on_certain_damage"]
 
 
 def decide(incident: Incident, situation: Situation) -> Decision:
@@ -51,7 +52,7 @@ def decide(incident: Incident, situation: Situation) -> Decision:
     waiting = None
     if wish.step.isolates:
         waiting = waits_for_others(incident, wish, situation)
-        wish = wish.at_most_avoid(waiting.reason) if waiting else wish
+        wish = wish.at_most_avoid(waiting.reason) if waiting else gentle(incident, wish, situation)
     decision = _draft(incident, wish, situation, waiting.until if waiting else None)
     if wish.step is Step.TELL:
         return decision
@@ -92,6 +93,11 @@ def action_of(
         gpus=machine.gpus,
         job_gpus=sum(other.gpus for other in fleet if job is not None and job in other.jobs),
     )
+
+
+def rests_on_certain_damage(decision: Decision, incident: Incident) -> bool:
+    """Tell whether a finding that a decision rests on proves damage."""
+    return any(is_certain(finding) for finding in _bearing(decision, incident))
 
 
 def _key(finding: Finding) -> tuple[str, str]:
@@ -280,6 +286,7 @@ def _within_limits(
         fleet=list(situation.fleet.values()),
         recent=situation.recent,
         now=situation.now,
+        certain=rests_on_certain_damage(decision, incident),
     )
     if held is not None:
         return _held(decision, Ruling.HOLD, held)

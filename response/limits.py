@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action
-from forewarn.response.census import Census, Outage, first_fit, jobs_under, outages
+from forewarn.response.census import (
+    Census,
+    Outage,
+    first_fit,
+    jobs_under,
+    outages,
+    reversible_outages,
+)
 from forewarn.response.held import Held
 from forewarn.response.killed_jobs import killed_exceeded
 from forewarn.response.machine import Machine
-from forewarn.response.pool import Pool
+from forewarn.response.pool import Pool, share_of
 from forewarn.response.step import DrainMode, Step
 
-__all__ = ["Held", "held_back"]
+__all__ = ["Held", "held_back", "many_out"]
 
 
 def held_back(
@@ -23,6 +31,7 @@ def held_back(
     fleet: Sequence[Machine],
     recent: Sequence[Action],
     now: Nanoseconds,
+    certain: bool = False,
 ) -> Held | None:
     """Return what holds a new action back; None if nothing does.
 
@@ -42,6 +51,8 @@ def held_back(
         All open ones, and all that began within the longest `refill`.
     now : int
         Nanoseconds since 1970 UTC.
+    certain : bool, optional
+        It rests on evidence of certain damage: `share` and `rack` do not count then.
 
     Returns
     -------
@@ -58,7 +69,32 @@ def held_back(
         return _too_many_avoided(census)
     if not action.step.isolates:
         return None
-    return _out_already(census) or _longest(_exceeded(census))
+    return _out_already(census) or _longest(_exceeded(census, certain))
+
+
+def many_out(fleet: Iterable[Machine], pools: Iterable[str], *, share: float) -> str:
+    """Return which pools have more than a share of their machines out of service, in words.
+
+    Whoever took them out; of a pool with one machine out nothing is said. Empty if there is none.
+
+    Parameters
+    ----------
+    fleet : iterable of Machine
+    pools : iterable of str
+    share : float
+        Of the GPU machines of a pool.
+    """
+    machines = [machine for machine in fleet if machine.gpus > 0]
+    sizes = Counter(machine.pool for machine in machines)
+    out = Counter(machine.pool for machine in machines if machine.out)
+    names = [name for name in pools if out[name] > max(1, share * sizes[name])]
+    if not names:
+        return ""
+    word = "pool" if len(names) == 1 else "pools"
+    return (
+        f"more than {share:.0%} of the machines of {word} {', '.join(sorted(names))} are out of "
+        "service, whoever took them out"
+    )
 
 
 def _longest(helds: Iterable[Held]) -> Held | None:
@@ -75,13 +111,12 @@ def _out_already(census: Census) -> Held | None:
     return None
 
 
-def _exceeded(census: Census) -> Iterable[Held]:
+def _exceeded(census: Census, certain: bool) -> Iterable[Held]:
     """Yield each limit that does not let one more machine out."""
     limits, action, out = census.limits, census.action, outages(census)
-    yield from _pool_exceeded(census, out)
-    if action.rack is not None:
-        rack = [outage.until for outage in out if outage.rack == action.rack]
-        yield from _over(rack, limits.rack, f"of rack {action.rack} out now or {census.taken}")
+    if not certain:
+        yield from _reversible_exceeded(census)
+    yield from _number_exceeded(census, out)
     for job in sorted(jobs_under(census)):
         under = [outage.until for outage in out if job in outage.jobs]
         yield from _over(under, limits.job, f"of job {job} out now or {census.taken}")
@@ -89,7 +124,7 @@ def _exceeded(census: Census) -> Iterable[Held]:
     same = [census.refilled(other) for other in begun if other.cause == action.cause]
     yield from _over(same, limits.cause, f"{census.taken} for cause {action.cause}")
     fleet = [census.refilled(other) for other in begun]
-    yield from _over(fleet, limits.fleet_rate, f"{census.taken} in the whole fleet")
+    yield from _over(fleet, census.rate, f"{census.taken} in the whole fleet")
     if action.mode is DrainMode.NOW:
         yield from killed_exceeded(census.others, _jobs_at_stake(census), census)
 
@@ -100,21 +135,30 @@ def _jobs_at_stake(census: Census) -> int:
     return max(census.action.jobs, seen, int(census.action.job is not None))
 
 
-def _pool_exceeded(census: Census, out: Sequence[Outage]) -> Iterable[Held]:
-    """Yield the limit of the pool; a small one may lose one machine while none is out."""
-    limits, name, size = census.limits, census.pool.name, census.size
-    bound = _share(limits.share, size)
-    if limits.machines is not None:
-        bound = min(bound, limits.machines)
+def _number_exceeded(census: Census, out: Sequence[Outage]) -> Iterable[Held]:
+    """Yield the number of machines of the pool that may be out, whoever took them out."""
+    bound, name = census.limits.machines, census.pool.name
     n_out = sum(outage.until is None and outage.pool == name for outage in out)
-    if n_out >= bound:
-        words = f"{n_out} of {size} machines of pool {name} {_are(n_out)} out, at most {bound}"
+    if bound is not None and n_out >= bound:
+        words = f"{n_out} of {census.size} machines of pool {name} {_are(n_out)} out"
+        yield Held(f"{words}, at most {bound}", None)
+
+
+def _reversible_exceeded(census: Census) -> Iterable[Held]:
+    """Yield the limits that count what we took out ourselves and may have been wrong about.
+
+    What others took out counts for neither: some 3 % of the machines of a fleet are always out.
+    """
+    limits, name, size = census.limits, census.pool.name, census.size
+    ours, rack = reversible_outages(census), census.action.rack
+    bound = share_of(limits.share, size)
+    n_ours = sum(outage.until is None and outage.pool == name for outage in ours)
+    if n_ours >= bound:
+        words = f"forewarn has {n_ours} of {size} machines of pool {name} out, at most {bound}"
         yield Held(words, None)
-
-
-def _share(share: float, size: int) -> int:
-    # 0.29 * 100 is a little less than 29.
-    return max(1, int(share * size + 1e-9)) if share > 0 else 0
+    if rack is not None:
+        in_rack = [outage.until for outage in ours if outage.rack == rack]
+        yield from _over(in_rack, limits.rack, f"of rack {rack} out by forewarn or {census.taken}")
 
 
 def _over(untils: Sequence[Nanoseconds | None], limit: int, which: str) -> Iterable[Held]:
@@ -133,7 +177,7 @@ def _too_many_avoided(census: Census) -> Held | None:
         if other.step is Step.AVOID and other.open and other.pool == name
     }
     number = len(avoided - {census.action.machine})
-    bound = _share(census.limits.avoided, size)
+    bound = share_of(census.limits.avoided, size)
     if number < bound:
         return None
     words = f"{number} of {size} machines of pool {name} {_are(number)} avoided, at most {bound}"

@@ -9,9 +9,10 @@ from itertools import count
 
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.response.action import Action, ActionState
+from forewarn.response.certain_damage import is_certain_cause
 from forewarn.response.machine import OURS, Machine, ServiceState
 from forewarn.response.past import Past, PastFailure
-from forewarn.response.pool import Pool
+from forewarn.response.pool import Pool, share_of
 from forewarn.response.step import Step
 
 __all__ = ["PastFleet"]
@@ -52,10 +53,14 @@ class PastFleet:
     def full(self, pool: Pool) -> bool:
         """Tell whether as many machines of a pool are out of service as may be."""
         limits = pool.limits
+        if limits.machines is not None and len(self._out) >= limits.machines:
+            return True
         size = sum(machine.pool == pool.name for machine in self._whole.values())
-        most = max(1, int(limits.share * size + 1e-9)) if limits.share > 0 else 0
-        most = most if limits.machines is None else min(most, limits.machines)
-        return len(self._out) >= most
+        ours = sum(
+            action.open and action.step.isolates and not is_certain_cause(action.cause)
+            for action in self._actions.values()
+        )
+        return ours >= share_of(limits.share, size)
 
     def recent(self, now: Nanoseconds) -> list[Action]:
         """Return the actions that count; those that do not any more are forgotten."""

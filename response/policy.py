@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action
+from forewarn.response.certain_damage import is_certain
 from forewarn.response.echo import without_echoes
 from forewarn.response.escalation import History, escalated, times_taken
 from forewarn.response.finding import Finding, FindingKind, Severity
@@ -100,13 +101,28 @@ class Policy:
         object.__setattr__(self, "version", _digest(self))
 
     def rule(self, finding: Finding) -> Rule:
-        """Return what is said about a finding by itself, the severity of its source in it."""
+        """Return what is said about a finding by itself, the severity of its source in it.
+
+        Evidence of certain damage is answered with a drain at least, whatever the rule says.
+        """
         code = xid_of(finding)
         xid = None if code is None else self.xids.get(code)
         rule = self.kinds[finding.kind] if xid is None else xid.rule
         if rule.reported and finding.severity is not None:
             rule = replace(rule, severity=finding.severity)
-        return self.bounded(rule, finding.kind)
+        rule = self.bounded(rule, finding.kind)
+        return self._at_least_drain(rule) if is_certain(finding) else rule
+
+    def _at_least_drain(self, rule: Rule) -> Rule:
+        severity = max(rule.severity, Severity.ERROR, key=lambda s: s.rank)
+        return replace(
+            rule,
+            severity=severity,
+            step=_harder(rule.step, Step.DRAIN),
+            at_most=_harder(rule.at_most, Step.DRAIN),
+            mode=rule.mode or self.standards[severity].mode or DrainMode.FINISH,
+            confirmed_by=frozenset(),
+        )
 
     def bounded(self, rule: Rule, kind: FindingKind) -> Rule:
         """Give a rule at least what its severity asks for, and no more than it may do.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from forewarn.features.time_units import DAY, Nanoseconds
 
-__all__ = ["Limits", "Mode", "Pool"]
+__all__ = ["Limits", "Mode", "Pool", "share_of"]
+
+_RATE: Final = 0.01
+_LEAST_RATE: Final = 2
 
 
 class Mode(StrEnum):
@@ -20,19 +24,22 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many machines may be out of service, by whomever, before we take out one more.
+    """How many machines may be out of service before we take out one more.
 
     Attributes
     ----------
     machines : int or None
-        Of the pool, in number; None for no such limit.
+        Of the pool, in number, whoever took them out; None for no such limit.
     share : float
-        Of the pool's GPU machines. A pool so small that the share is less than one machine may
-        lose one while none is out.
-    rack, job, cause : int
-        Of one rack, under one job, and taken out by us for one cause within `refill`.
-    fleet_rate : int
-        Taken out by us in the whole fleet within `refill`.
+        Of the pool's GPU machines, taken out by us for what is no certain damage. A pool so small
+        that the share is less than one machine may lose one.
+    rack : int
+        The same, of one rack.
+    job, cause : int
+        Under one job, and taken out by us for one cause within `refill`.
+    fleet_rate : int or None
+        Taken out by us in the whole fleet within `refill`. None: 1 % of its GPU machines, and at
+        least 2.
     killed_jobs : int
         Jobs that we end within `refill`: drains `now`, and deadlines that are reached.
     avoided : float
@@ -46,10 +53,22 @@ class Limits:
     rack: int = 1
     job: int = 1
     cause: int = 5
-    fleet_rate: int = 10
+    fleet_rate: int | None = None
     killed_jobs: int = 1
     avoided: float = 0.25
     refill: Nanoseconds = DAY
+
+    def rate_of(self, fleet_size: int) -> int:
+        """Return how many machines of a fleet may be taken out within `refill`."""
+        if self.fleet_rate is not None:
+            return self.fleet_rate
+        return max(_LEAST_RATE, share_of(_RATE, fleet_size))
+
+
+def share_of(share: float, size: int) -> int:
+    """Return how many machines a share is: at least one, unless the share is nothing."""
+    # 0.29 * 100 is a little less than 29.
+    return max(1, int(share * size + 1e-9)) if share > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class ResponseSettings:
         A list or a loop later than this raises an alert.
     drift_every : int
         A report of drift that is older brakes no longer, and raises an alert.
+    many_out : float
+        Share of the machines of a pool; if more are out, whoever took them out, an alert is raised.
     keep : bool
         A machine that was taken out for a prediction that did not come true stays out, and a
         person gives it back.
@@ -87,6 +89,7 @@ class ResponseSettings:
     list_every: Nanoseconds = _LIST_EVERY
     loop_every: Nanoseconds = _LOOP_EVERY
     drift_every: Nanoseconds = _DRIFT_EVERY
+    many_out: float = 0.08
     keep: bool = False
     known_late: Nanoseconds = DAY
     least_load: float = 0.8

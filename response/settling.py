@@ -2,12 +2,16 @@
 
 What it costs: a machine under a job of several machines is drained `settle` (15 minutes, or the
 collective time-out of its job) after its finding, another one `quiet` (2 minutes) after it, and at
-most `settle` while others come. Meanwhile new jobs avoid the machine.
+most `settle` while others come. Evidence of certain damage that one machine of the job alone
+reports waits for `quiet`, and its drain lets jobs run out. Meanwhile new jobs avoid the machine.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forewarn.features.time_units import Nanoseconds
+from forewarn.response.certain_damage import is_certain
 from forewarn.response.finding import Finding
 from forewarn.response.held import Held
 from forewarn.response.incident import Incident
@@ -15,8 +19,9 @@ from forewarn.response.remedy import Remedy
 from forewarn.response.shared_incidents import over_at
 from forewarn.response.sightings import is_event, keys_of
 from forewarn.response.situation import Situation
+from forewarn.response.step import DrainMode
 
-__all__ = ["settled_at", "waits_for_others"]
+__all__ = ["gentle", "settled_at", "waits_for_others"]
 
 
 def waits_for_others(incident: Incident, wish: Remedy, situation: Situation) -> Held | None:
@@ -40,8 +45,22 @@ def waits_for_others(incident: Incident, wish: Remedy, situation: Situation) -> 
     return Held("others of the same event may still come", min(ends))
 
 
-def settled_at(finding: Finding, incident: Incident, situation: Situation) -> Nanoseconds:
-    """Return from when on a finding is taken for one of its own machine alone."""
+def gentle(incident: Incident, wish: Remedy, situation: Situation) -> Remedy:
+    """Return a wish that lets jobs run out where others of the same event may still come."""
+    whole = [settled_at(finding, incident, situation, whole=True) for finding in wish.findings]
+    if wish.mode is DrainMode.FINISH or min(whole) <= situation.now:
+        return wish
+    reason = f"{wish.reason}; jobs run out: others of the same event may still come"
+    return replace(wish, mode=DrainMode.FINISH, reason=reason)
+
+
+def settled_at(
+    finding: Finding, incident: Incident, situation: Situation, *, whole: bool = False
+) -> Nanoseconds:
+    """Return from when on a finding is taken for one of its own machine alone.
+
+    `whole` is the full wait, also of evidence of certain damage that nobody else reports.
+    """
     if not is_event(finding):
         return finding.at
     settings = situation.settings
@@ -54,10 +73,13 @@ def settled_at(finding: Finding, incident: Incident, situation: Situation) -> Na
         if kind == "job" and situation.job_sizes.get(name, 0) > 1
     ]
     longest = max(spans, default=settings.settle)
-    end = noticed + max(spans, default=settings.quiet)
-    for key in keys:
-        for sighting in situation.sightings.get(key, ()):
-            apart = abs(sighting.at - finding.at)
-            if sighting.machine != finding.machine and apart < longest:
-                end = max(end, sighting.at + settings.quiet)
-    return Nanoseconds(min(end, noticed + longest))
+    others = [
+        sighting.at
+        for key in keys
+        for sighting in situation.sightings.get(key, ())
+        if sighting.machine != finding.machine and abs(sighting.at - finding.at) < longest
+    ]
+    if is_certain(finding) and not others and not whole:
+        return Nanoseconds(noticed + min(settings.quiet, longest))
+    ends = [noticed + max(spans, default=settings.quiet), *(at + settings.quiet for at in others)]
+    return Nanoseconds(min(max(ends), noticed + longest))

@@ -73,7 +73,7 @@ class RespondTable(StrictTable):
     drift_every: Duration = parse_duration("7d")
     known_late: Duration = parse_duration("1d")
     refill: Duration = parse_duration("1d")
-    fleet_rate: Count = 10
+    fleet_rate: Count | None = None
     first_day: Duration = parse_duration("1d")
     overrides: Count = 3
     freeze: tuple[tuple[str, str], ...] = ()

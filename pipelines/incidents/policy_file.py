@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from forewarn.pipelines.config.toml_tables import SettingsError, first_problem, read_toml
 from forewarn.pipelines.incidents.policy_tables import PolicyTable, RuleTable, XidTable
+from forewarn.response.certain_damage import CERTAIN_XIDS
 from forewarn.response.finding import FindingKind, Severity
 from forewarn.response.policy import Policy
 from forewarn.response.rule import Rule, XidRule
@@ -113,6 +114,7 @@ def _policy(values: Values, name: str) -> Policy:
     )
     _check_order(policy, name)
     _check_bounds(policy, name)
+    _check_certain_damage(policy, name)
     return policy
 
 
@@ -173,4 +175,22 @@ def _check_bounds(policy: Policy, name: str) -> None:
             if step.rank > most.rank and not (key == "at_most" and step is Step.REPLACE):
                 raise SettingsError(
                     f"{name}: key `kinds.{kind}.{key}`: found '{step}', expected at most '{most}'."
+                )
+
+
+def _check_certain_damage(policy: Policy, name: str) -> None:
+    """Refuse a rule that answers evidence of certain damage with less than a drain."""
+    codes = {code: policy.xids[code].rule for code in sorted(CERTAIN_XIDS & policy.xids.keys())}
+    rules = {f"xids.{code}": policy.bounded(rule, FindingKind.XID) for code, rule in codes.items()}
+    failure = policy.kinds[FindingKind.FAILURE]
+    rules["kinds.failure"] = policy.bounded(failure, FindingKind.FAILURE)
+    for key, rule in rules.items():
+        steps = {"at_most": rule.at_most, "step": rule.step}
+        if rule.confirmed_by:
+            steps["alone"] = rule.alone
+        for part, step in steps.items():
+            if not step.isolates:
+                raise SettingsError(
+                    f"{name}: key `{key}.{part}`: found '{step}', expected at least 'drain': it is "
+                    "evidence of certain damage."
                 )

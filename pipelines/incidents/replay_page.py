@@ -175,8 +175,9 @@ def _assumptions(report: ReplayReport) -> list[str]:
         f"Others took a machine out {others} after a failure became known, if it was still in "
         "service then.",
         f"Limits, all machines as one pool: {limits.share:.1%} of "
-        f"{plural(len(report.past.machines), 'machine')} out at once (at least one), "
-        f"{limits.rack} of a rack, {limits.cause} a cause and {limits.fleet_rate} in all within "
+        f"{plural(len(report.past.machines), 'machine')} out at once by drains without certain "
+        f"damage (at least one), {limits.rack} of a rack, {limits.cause} a cause and "
+        f"{limits.rate_of(len(report.past.machines))} in all within "
         f"{duration_in_words(limits.refill / 1e9)}.",
         "Jobs, checks, opt-outs, people's vetoes and the control share are not known from the "
         "past and played no part.",

@@ -22,11 +22,11 @@ from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.response.action import Action
 from forewarn.response.brakes import SIGNS, brakes, dead_man
 from forewarn.response.by_hand import decide_by_hand
-from forewarn.response.decide import action_of, decide
+from forewarn.response.decide import action_of, decide, rests_on_certain_damage
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.foreign_drain import foreign_drains
 from forewarn.response.incident import Incident, IncidentState
-from forewarn.response.limits import Held, held_back
+from forewarn.response.limits import Held, held_back, many_out
 from forewarn.response.machine import Machine, ServiceState
 from forewarn.response.policy import Policy
 from forewarn.response.reconcile import orphans, reconcile
@@ -36,6 +36,7 @@ from forewarn.response.situation import Situation, by_machine
 __all__ = ["Decided", "Responder"]
 
 _ALERT = "alert"  # act of a note
+_OUT = "out of service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ class Responder:
         vitals = read_vitals(
             self.site, self.ledger, self.policy, incidents, gathered, overrides=overrides, now=now
         )
-        self._warn(dead_man(vitals, settings=settings, now=now), now)
+        out = many_out(fleet.machines, self.site.pools, share=settings.many_out)
+        self._warn({**dead_man(vitals, settings=settings, now=now), _OUT: out}, now)
         return Situation(
             now=now,
             fleet={machine.name: machine for machine in fleet.machines},
@@ -164,7 +166,7 @@ class Responder:
 
         The ledger remembers it: with `--once` each call is another process.
         """
-        for about in SIGNS:
+        for about in (*SIGNS, _OUT):
             words = troubles.get(about, "")
             if words == self.ledger.last_words(_ALERT, about):
                 continue
@@ -274,6 +276,7 @@ class Responder:
                 fleet=list(situation.fleet.values()),
                 recent=recent,
                 now=situation.now,
+                certain=rests_on_certain_damage(decision, incident),
             )
 
         written = self.ledger.act(action, check, who=decision.who)

@@ -93,6 +93,7 @@ def finding(cause: str = "xid 79", kind: FindingKind = FindingKind.XID, **change
 
 AT_RISK = finding("at_risk", FindingKind.AT_RISK, model_version="m1")
 XID = finding()
+UNCERTAIN = finding("xid 119")
 VERDICT = finding("verdict", FindingKind.VERDICT, job="4711", model_version="d1")
 MACHINE = Machine("n0", ServiceState.IN_SERVICE, gpus=8, pool="train")
 
@@ -105,6 +106,13 @@ def incident(*findings: Finding, **changes: Any) -> Incident:
 def machines(**changes: Any) -> dict[str, Machine]:
     others = (replace(MACHINE, name=f"n{number}") for number in range(1, 50))
     return {m.name: m for m in (replace(MACHINE, **changes), *others)}
+
+
+def drained_by_us(*numbers: int) -> dict[str, Machine]:
+    return {
+        f"n{n}": replace(MACHINE, name=f"n{n}", state=ServiceState.DOWN, reason=f"forewarn:{n} x")
+        for n in numbers
+    }
 
 
 def situation(mode: Mode = Mode.ACT, control: float = 0.0, **changes: Any) -> Situation:
@@ -447,13 +455,12 @@ def test_nothing_harder_than_what_was_shown_is_approved() -> None:
 
 
 def test_what_a_person_approved_still_keeps_to_the_limits() -> None:
-    proposed = ruled(incident(XID), mode=Mode.PROPOSE)
-    out = {f"n{n}": replace(MACHINE, name=f"n{n}", state=ServiceState.DOWN) for n in (1, 2)}
+    proposed = ruled(incident(UNCERTAIN), mode=Mode.PROPOSE)
     decision = ruled(
-        incident(XID),
+        incident(UNCERTAIN),
         mode=Mode.PROPOSE,
         approvals={1: Approval(proposed, NOW, "alice")},
-        fleet={**machines(), **out},
+        fleet={**machines(), **drained_by_us(1, 2)},
     )
     assert decision.ruling is Ruling.HOLD
 
@@ -463,10 +470,37 @@ def test_a_step_that_was_taken_often_enough_needs_a_person_where_forewarn_may_ac
 
 
 def test_a_limit_holds_back_in_words() -> None:
-    out = {f"n{n}": replace(MACHINE, name=f"n{n}", state=ServiceState.DOWN) for n in (1, 2)}
-    decision = ruled(incident(XID), fleet={**machines(), **out})
+    decision = ruled(incident(UNCERTAIN), fleet={**machines(), **drained_by_us(1, 2)})
     assert decision.ruling is Ruling.HOLD
-    assert decision.reason.endswith("held back: 2 of 50 machines of pool train are out, at most 2")
+    words = "held back: forewarn has 2 of 50 machines of pool train out, at most 2"
+    assert decision.reason.endswith(words)
+
+
+def test_certain_damage_is_drained_beyond_the_share_and_never_beyond_the_rate() -> None:
+    fleet = {**machines(), **drained_by_us(1, 2)}
+    assert ruled(incident(XID), fleet=fleet).ruling is Ruling.ACT
+    earlier = [drain(number, machine=f"n{number}") for number in (10, 11)]
+    decision = ruled(incident(XID), fleet=fleet, recent=earlier)
+    assert decision.ruling is Ruling.HOLD
+    assert "in the whole fleet, at most 2" in decision.reason
+
+
+@pytest.mark.parametrize("nobody_else", [True, False])
+def test_certain_damage_of_one_machine_of_a_job_is_drained_after_two_minutes(
+    nobody_else: bool,
+) -> None:
+    fleet = {n: replace(m, jobs=("4711",)) for n, m in machines().items()}
+    at = Nanoseconds(NOW - 3 * MINUTE)
+    here = replace(incident(replace(XID, at=at)), opened_at=at)
+    other = replace(here, id=2, machine="n1", findings=(replace(XID, machine="n1", at=at),))
+    incidents = [here] if nobody_else else [here, other]
+    decision = ruled(here, fleet=fleet, open=by_machine(incidents))
+    if nobody_else:
+        assert (decision.ruling, decision.mode) == (Ruling.ACT, DrainMode.FINISH)
+    else:
+        assert decision.step is Step.AVOID
+    later = ruled(here, fleet=fleet, open=by_machine(incidents), now=Nanoseconds(NOW + HOUR // 2))
+    assert (later.ruling, later.mode) == (Ruling.ACT, DrainMode.DEADLINE)
 
 
 # --- brakes and the control share -----------------------------------------------------------------

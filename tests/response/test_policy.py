@@ -16,6 +16,7 @@ from forewarn.response.action import Action, ActionState
 from forewarn.response.finding import Finding, FindingKind, Severity
 from forewarn.response.incident import Incident
 from forewarn.response.policy import Choice
+from forewarn.response.rule import Rule
 from forewarn.response.step import DrainMode, Step
 
 POLICY = load_policy()
@@ -62,6 +63,41 @@ def choose(*findings: Finding, beside: tuple[Finding, ...] = (), earlier: Any = 
 
 def wanted_step(choice: Choice) -> tuple[Severity, Step, DrainMode | None]:
     return choice.severity, choice.step, choice.mode
+
+
+# --- certain damage -------------------------------------------------------------------------------
+
+CERTAIN = [
+    *(xid(code) for code in (48, 64, 79, 95, 140)),
+    *(xid(154, evidence={"action": action}) for action in ("reset", "reboot", "drain")),
+    finding("failure", "lost"),
+    finding("failure", "needs_reset"),
+    finding("check", "check by nhc", severity=Severity.NOTICE, evidence={"check": "digest"}),
+]
+MILD = Rule(
+    Severity.NOTICE, Step.TELL, at_most=Step.TELL, confirmed_by=frozenset({FindingKind.CHECK})
+)
+
+
+@pytest.mark.parametrize("certain", CERTAIN, ids=lambda f: f"{f.cause} {dict(f.evidence)}")
+@pytest.mark.parametrize("mild", [False, True])
+def test_certain_damage_is_answered_with_a_drain_at_least(certain: Finding, mild: bool) -> None:
+    policy = POLICY
+    if mild:  # a policy that no file could give
+        rules = {code: replace(rule, rule=MILD) for code, rule in POLICY.xids.items()}
+        policy = replace(POLICY, kinds=dict.fromkeys(FindingKind, MILD), xids=rules)
+    choice = policy.step_for(incident(certain), [], (), NOW)
+    assert choice.step.isolates
+    assert choice.severity.rank >= Severity.ERROR.rank
+
+
+@pytest.mark.parametrize(
+    "uncertain",
+    [xid(154), xid(154, evidence={"action": "none"}), xid(63), xid(94), finding("at_risk")],
+    ids=lambda f: f"{f.cause} {dict(f.evidence)}",
+)
+def test_what_does_not_prove_damage_is_answered_as_the_policy_says(uncertain: Finding) -> None:
+    assert not choose(uncertain).step.isolates
 
 
 # --- by hand --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ XID = Finding(
     source="records",
     id="1",
     kind=FindingKind.XID,
-    cause="xid 79",
+    cause="xid 119",
     machine="n0",
     at=START,
     valid_until=Nanoseconds(START + DAY),
@@ -29,19 +29,25 @@ XID = Finding(
 NO_POLICY: Any = None
 
 
-def incident(number: int, after: int) -> Incident:
+def incident(number: int, after: int, cause: str = "xid 119") -> Incident:
     at = Nanoseconds(START + after)
-    finding = replace(XID, machine=f"n{number}", id=f"{number} {after}", at=at)
+    finding = replace(XID, machine=f"n{number}", id=f"{number} {after}", at=at, cause=cause)
     return Incident(number, f"n{number}", None, at, findings=(finding,))
 
 
-def minutes(*after: int, jobs: tuple[str, ...] = (), opened: int = 0, **settings: Any) -> float:
+def minutes(
+    *after: int,
+    jobs: tuple[str, ...] = (),
+    opened: int = 0,
+    cause: str = "xid 119",
+    **settings: Any,
+) -> float:
     """Return how long n0 waits, where others of its rack follow after so many minutes."""
     fleet = {
         f"n{n}": Machine(f"n{n}", ServiceState.IN_SERVICE, jobs=jobs, gpus=8, rack="r0")
         for n in range(5)
     }
-    first = replace(incident(0, 0), opened_at=Nanoseconds(START + opened))
+    first = replace(incident(0, 0, cause), opened_at=Nanoseconds(START + opened))
     others = [incident(number, value * MINUTE) for number, value in enumerate(after, start=1)]
     situation = Situation(
         now=Nanoseconds(START + HOUR),
@@ -66,6 +72,11 @@ def test_a_machine_under_a_job_of_several_waits_fifteen_minutes() -> None:
 def test_the_collective_timeout_of_the_job_is_what_it_waits() -> None:
     timeouts = {"4711": Nanoseconds(30 * MINUTE)}
     assert minutes(jobs=("4711",), job_timeouts=timeouts) == 30
+
+
+def test_certain_damage_that_one_machine_of_a_job_reports_waits_two_minutes() -> None:
+    assert minutes(jobs=("4711",), cause="xid 79") == 2
+    assert minutes(1, jobs=("4711",), cause="xid 79") == 15
 
 
 @pytest.mark.parametrize(("after", "waited"), [((1,), 3), ((1, 10), 12), ((14, 14, 14), 15)])

@@ -20,7 +20,7 @@ from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import Action, ActionState
 from forewarn.response.brakes import Stop, Vitals, brakes
 from forewarn.response.course import Call, Watched
-from forewarn.response.decide import action_of, decide
+from forewarn.response.decide import action_of, decide, rests_on_certain_damage
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.finding import Finding, FindingKind, Severity
 from forewarn.response.incident import Incident, IncidentState
@@ -78,6 +78,7 @@ KINDS = {
 }
 CAUSES = tuple(RULES)
 NEVER_DRAIN = {"xid 13", "blind", "verdict"}
+CERTAIN = {"xid 79", "xid 95"}
 
 
 @dataclass(frozen=True)
@@ -423,7 +424,15 @@ class Loop:
     ) -> None:
         def check(recent: Sequence[Action]) -> Held | None:
             machines = list(fleet.values())
-            return held_back(action, pools=POOLS, fleet=machines, recent=recent, now=self.now)
+            certain = rests_on_certain_damage(decision, incident)
+            return held_back(
+                action,
+                pools=POOLS,
+                fleet=machines,
+                recent=recent,
+                now=self.now,
+                certain=certain,
+            )
 
         def rules(new: Action, findings: tuple[Finding, ...]) -> None:
             must_hold(new, findings, self.book, fleet, self.now)
@@ -514,12 +523,17 @@ def _isolation_must_hold(
     out = {name for name, m in fleet.items() if m.out and m.gpus > 0}
     out |= {a.machine for a in begun if a.open}
     size = sum(m.pool == action.pool and m.gpus > 0 for m in fleet.values())
-    bound = min(limits.machines or size, max(1, int(limits.share * size)))
-    assert sum(fleet[name].pool == action.pool for name in out) < bound
-    assert sum(fleet[name].rack == machine.rack for name in out) < limits.rack
+    assert sum(fleet[name].pool == action.pool for name in out) < (limits.machines or size)
     lately = [a for a in begun if a.at > now - DAY]
     assert sum(a.cause == action.cause for a in lately) < limits.cause
-    assert len(lately) < limits.fleet_rate
+    assert len(lately) < (limits.fleet_rate or 2)
+    if causes & CERTAIN:
+        return
+    ours = {a.machine for a in begun if a.open and a.cause not in CERTAIN}
+    bound = max(1, int(limits.share * size))
+    assert sum(fleet[name].pool == action.pool for name in ours) < bound
+    ours |= {a.machine for a in lately if a.cause not in CERTAIN}
+    assert sum(fleet[name].rack == machine.rack for name in ours) < limits.rack
 
 
 # --- storms ---------------------------------------------------------------------------------------

@@ -160,6 +160,17 @@ def test_codes_to_report_count_only_where_a_configuration_names_some() -> None:
         ),
         ("[steps]\nerror = {step = 'tell'}", "`steps.error` is tell, expected nothing milder than"),
         ("[escalation]\nmost = 0", "key `escalation.most`: found 0, expected greater than 0"),
+        *(
+            (f"[xids.{code}]\nat_most = 'avoid'", f"`xids.{code}.at_most`: found 'avoid', expected")
+            for code in (48, 64, 79, 95, 140)
+        ),
+        ("[xids.79]\naction = 'application'", "`xids.79.at_most`: found 'tell', expected at least"),
+        ("[actions.restart]\nat_most = 'tell'", "`xids.79.at_most`: found 'tell', expected at lea"),
+        ("[xids.95]\nconfirmed_by = ['check']", "`xids.95.alone`: found 'tell', expected at least"),
+        (
+            "[kinds.failure]\nseverity = 'warning'\nstep = 'avoid'",
+            "`kinds.failure.step`: found 'avoid', expected at least 'drain': it is evide",
+        ),
         ("xids = 3", "key `xids`: found 3, expected"),
         ("[xids", "is no TOML file"),
     ],

@@ -114,7 +114,7 @@ def test_each_decision_is_an_object_and_the_summary_comes_last(
 def test_what_is_held_back_says_what_held_it_back(
     records: Path, config: Path, replayed: Answer
 ) -> None:
-    pool = "[respond.pools.gpu]\nshare = 0.25\nrack = 1\ncause = 1\n[respond]\nrefill = '3d'\n"
+    pool = "[respond.pools.gpu]\nmachines = 1\ncause = 1\n[respond]\nrefill = '3d'\n"
     config.write_text(config.read_text(encoding="utf-8") + pool, encoding="utf-8")
     table = pd.read_parquet(records / "date=2025-03-01")
     table.loc[(table["gpu_serial"] == "G5") & (table["timestamp"] == hour(15)), "xid"] = 79
