@@ -4,7 +4,15 @@ Where they disagree, the code counts as grave only if NVIDIA asks for a reset, a
 machine or support at once, or if most tools take the GPU out for it.
 """
 
-__all__ = ["APPLICATION", "DEGRADED", "DEGRADED_XIDS", "FATAL", "FATAL_XIDS"]
+__all__ = [
+    "APPLICATION",
+    "DEGRADED",
+    "DEGRADED_XIDS",
+    "FATAL",
+    "FATAL_ACTIONS",
+    "FATAL_XIDS",
+    "NVLINK_XIDS",
+]
 
 APPLICATION, DEGRADED, FATAL = 1, 2, 3
 
@@ -18,3 +26,7 @@ DEGRADED_XIDS = (
     61, 63, 92, 93, 94, 121, 123, 137, 144, 145, 146, 147, 148, 149, 150, 154, 157, 159, 160, 161,
     168,
 )  # fmt: skip
+# Errors of NVLink 5: the driver's own word, fatal or nonfatal, says which of the two it is.
+NVLINK_XIDS = (144, 145, 146, 147, 148, 149, 150)
+# Recoveries without which the GPU does not work; while it is only to be drained it does.
+FATAL_ACTIONS = ("reset", "reboot")

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 
 from forewarn.features.telemetry.parsers.log_line import read_line
+from forewarn.features.telemetry.parsers.log_time import Clocks
 
 __all__ = ["is_undated", "last_time", "line_time"]
 
@@ -51,7 +52,7 @@ def line_time(line: bytes, before: int | None) -> int | None:
     if before is not None and (match := _UNDATED.search(head)):
         return _undated(match, before)
     if _SYSTEM.match(head):
-        return read_line(head.decode("latin-1"), before=before).time
+        return read_line(head.decode("latin-1"), Clocks(before=before)).time
     return None
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.telemetry.tables import EVENTS
-from forewarn.features.xid_catalogue import FATAL_XIDS
+from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
 
 __all__ = [
     "BOOTS",
@@ -60,6 +60,7 @@ EVIDENCE = pa.schema(
         )
     ]
 )
+_VAGUE = ("lost", "needs_reset")  # causes that say less than the Xid that comes with them
 # Clocks of hosts drift by a second or two against the moment that the kernel says it started.
 _BOOT_DRIFT = 60 * 10**9
 
@@ -194,14 +195,23 @@ def _of_tickets(tickets: pa.Table) -> list[tuple[str, _Span]]:
 
 def _of_events(events: pa.Table, rules: FailureRules) -> list[tuple[str, _Span]]:
     failures = []
-    fatal = pc.is_in(events["code"], pa.array(sorted(rules.xids), pa.int32()))
-    counts = pc.and_(pc.equal(events["kind"], "xid"), fatal)
-    if rules.lost:
-        counts = pc.or_(counts, pc.equal(events["kind"], "lost"))
-    for row in _rows(events.filter(counts), ["timestamp", "kind", "code", "known_at"]):
-        cause = "lost" if row["kind"] == "lost" else f"xid {row['code']}"
+    for row in _rows(
+        events.filter(_are_failures(events, rules)), ["timestamp", "kind", "code", "known_at"]
+    ):
+        cause = f"xid {row['code']}" if row["kind"] == "xid" else row["kind"]
         failures.append((row["gpu_serial"], _Span(row["timestamp"], None, cause, _known(row))))
     return failures
+
+
+def _are_failures(events: pa.Table, rules: FailureRules) -> pa.ChunkedArray:
+    """Tell which events say that a GPU has failed: by code, or by the driver's own word."""
+    fatal = pc.is_in(events["code"], pa.array(sorted(rules.xids), pa.int32()))
+    of_nvlink = pc.is_in(events["code"], pa.array(NVLINK_XIDS, pa.int32()))
+    said_fatal = pc.fill_null(pc.equal(events["severity"], "fatal"), False)
+    is_xid = pc.equal(events["kind"], "xid")
+    counts = pc.and_(is_xid, pc.or_(fatal, pc.and_(of_nvlink, said_fatal)))
+    counts = pc.or_(counts, pc.is_in(events["action"], pa.array(FATAL_ACTIONS)))
+    return pc.or_(counts, pc.equal(events["kind"], "lost")) if rules.lost else counts
 
 
 def _rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
@@ -238,7 +248,7 @@ def _episodes(spans: list[_Span]) -> list[_Span]:
     An Xid says more than that the GPU was lost, which the driver prints right after it.
     """
     episodes: list[_Span] = []
-    for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause == "lost", s.cause)):
+    for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause in _VAGUE, s.cause)):
         last = episodes[-1] if episodes else None
         if last is not None and (last.end is None or span.failed <= last.end.repaired):
             last.join(span)

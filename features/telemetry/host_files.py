@@ -110,6 +110,8 @@ def _read_log(
     """Add the events of a log; return the spans that it covers."""
     log = parse_kernel_log(file.text, boot_time=boot, offset=offset, before=file.time)
     dropped.unread.join(log.unread)
+    if not log.of_kernel:
+        dropped.unread.add("a log in which the kernel wrote no line", file.name)
     for event, number in numbered(log.events):
         time = event.line.time
         if time is None:

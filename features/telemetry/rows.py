@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from forewarn.features.telemetry.parsers.proc import HostReading
 
 if TYPE_CHECKING:
-    from forewarn.features.telemetry.parsers.kernel_log import KernelEvent
+    from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
     from forewarn.features.telemetry.parsers.reading import GpuReading
 
 __all__ = [
     "COUNTERS",
-    "EVENT_ACTIONS",
     "EVENT_KINDS",
     "EVENT_SEVERITIES",
     "GAUGES",
@@ -64,8 +63,6 @@ EVENT_KINDS = (
 )
 # As the driver's own word says; an event without such a word has neither.
 EVENT_SEVERITIES = ("fatal", "nonfatal")
-# The recovery that the driver asks for, in the order of NVML's numbers from 0.
-EVENT_ACTIONS = ("none", "reset", "reboot", "drain", "drain_and_reset")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _MIB = 1024 * 1024
@@ -148,6 +145,8 @@ def event_row(event: KernelEvent, machine_id: str | None, name: str) -> dict[str
         "pid": event.pid,
         "process": event.process and event.process[:_NAME],
         "count": event.count,
+        "severity": event.severity,
+        "action": event.action,
         "raw": event.line.message[:_TEXT],
     }
     return {key: value for key, value in row.items() if value is not None}

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.telemetry.parsers.recovery_action import EVENT_ACTIONS
 from forewarn.features.telemetry.rows import (
     COUNTERS,
-    EVENT_ACTIONS,
     EVENT_KINDS,
     EVENT_SEVERITIES,
     GAUGES,

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from forewarn.features.telemetry.parsers.proc import HostReading
+from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.rows import HostState, finding_row, reading_row
 from forewarn.features.telemetry.silent_sensors import BlindWatch
 from forewarn.pipelines.agent.fault_context import FaultContext
@@ -117,10 +118,13 @@ class Agent:
             events = self._call_roll(answer, host) + events
             if rows or events:
                 self._outbox.hold({"readings": rows, "events": events})
-            for why, count in answer.unread.counts.items():
-                self.say(f"left out: {count} times {why}, such as {answer.unread.examples[why]!r}")
+            self._say_unread(answer.unread)
         self._outbox.flush()
         return rows
+
+    def _say_unread(self, unread: Unread) -> None:
+        for why, count in unread.counts.items():
+            self.say(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
 
     def learn(self) -> None:
         """Learn which GPUs are here, so that what the kernel says of an address has a name."""
@@ -186,6 +190,8 @@ class Agent:
             lines = self._open_log().lines()
             while some := list(islice(lines, _BATCH)):
                 events = self._log_events.rows(some, self.clock)
+                self._say_unread(self._log_events.unread)
+                self._log_events.unread = Unread()
                 if not self._report(events):
                     self.close()  # read again from where the last position stands
                     return count

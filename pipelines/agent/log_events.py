@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forewarn.features.telemetry.parsers.kernel_log import EventReader, KernelEvent, read_line
+from forewarn.features.telemetry.parsers.event_reader import EventReader
+from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
+from forewarn.features.telemetry.parsers.kernel_log import note_unread
+from forewarn.features.telemetry.parsers.log_line import LogLine, read_line
+from forewarn.features.telemetry.parsers.log_time import Clocks
 from forewarn.features.telemetry.parsers.proc import HostReading
+from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.rows import HostState, event_id, event_row, finding_row
 from forewarn.pipelines.agent.fault_context import FaultContext
 from forewarn.pipelines.agent.gpu_roll import GpuRoll
@@ -29,13 +34,17 @@ class LogEvents:
     roll : GpuRoll
         Which GPU sits where.
     context : FaultContext
+    unread : Unread
+        Lines that name an Xid and could not be read.
     """
 
     machine_id: str
     proc: Callable[[], HostReading]
     roll: GpuRoll
     context: FaultContext
+    unread: Unread = field(default_factory=Unread)
     _reader: EventReader = field(default_factory=EventReader)
+    _last: LogLine | None = None
 
     def rows(self, lines: Iterable[Followed], clock: Clock) -> list[dict[str, Any]]:
         """Return rows of EVENTS; the clock dates lines that have no time of their own."""
@@ -46,11 +55,14 @@ class LogEvents:
     def _of_line(self, followed: Followed, boot: int | None, now: int) -> list[dict[str, Any]]:
         host = HostState(self.machine_id, now)
         if followed.gap:
+            self._last = None
             name = event_id(host.machine_id, "gap", followed.position)
             return [finding_row("gap", followed.text, host) | {"id": name}]
-        line = read_line(followed.text, boot_time=boot, before=now)
+        line = self._last = read_line(followed.text, Clocks(boot, before=now), self._last)
         self.context.add_line(line.message)
         events = self._reader.events(line)
+        if not events:
+            note_unread(self.unread, line)
         return [self._row(event, followed.position, host) for event in events]
 
     def _row(self, event: KernelEvent, position: str, host: HostState) -> dict[str, Any]:

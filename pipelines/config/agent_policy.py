@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from forewarn.features.telemetry.rows import is_host_name
-from forewarn.features.xid_catalogue import FATAL_XIDS
+from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
 from forewarn.pipelines.config.toml_tables import (
     Duration,
     SettingsError,
@@ -41,8 +41,17 @@ class Collection(StrictTable):
 
     def is_fatal(self, event: Mapping[str, Any]) -> bool:
         """Tell whether an event of the kernel log makes a fault report."""
-        reported = event["kind"] == "xid" and event.get("code") in self.report_xids
-        return event["kind"] == "lost" or reported
+        code = event.get("code")
+        if event["kind"] == "xid" and code in self.report_xids:
+            return True
+        said_fatal = event.get("severity") == "fatal" and (
+            event["kind"] == "sxid" or code in NVLINK_XIDS
+        )
+        return (
+            event["kind"] in ("lost", "init_failed")
+            or event.get("action") in FATAL_ACTIONS
+            or said_fatal
+        )
 
 
 class JobsTable(StrictTable):

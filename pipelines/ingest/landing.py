@@ -190,7 +190,8 @@ class Landing:
                 all_events = _added(old_events, new_events.get(hour), ("id",), done)
                 done.events += len(all_events) - len(old_events)
                 placed = with_event_serials(all_events, places, self.cmdb.serial_of_uuid)
-                unknown = pc.and_(pc.is_valid(placed["pci"]), pc.is_null(placed["gpu_serial"]))
+                of_gpu = placed.filter(pc.not_equal(placed["kind"], "sxid"))  # others name a switch
+                unknown = pc.and_(pc.is_valid(of_gpu["pci"]), pc.is_null(of_gpu["gpu_serial"]))
                 done.unplaced += pc.sum(unknown).as_py() or 0
                 for part, rows in (("_readings", all_readings), ("_events", placed)):
                     if len(rows):

@@ -1,15 +1,16 @@
-"""Kernel messages in what `journalctl -o json` and `-o export` print."""
+"""Messages in what `journalctl -o json` and `-o export` print, and who wrote them."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from forewarn.features.telemetry.parsers.log_prefix import Writer
 from forewarn.features.telemetry.parsers.reading import Unread
 
-__all__ = ["is_journal", "kernel_messages"]
+__all__ = ["is_journal", "journal_line", "journal_messages"]
 
 _JSON = re.compile(r'\{[^\n]*"__REALTIME_TIMESTAMP"')
 _EXPORT = re.compile(r"(?:__[A-Z_]+=[^\n]*\n)*?__REALTIME_TIMESTAMP=\d")
@@ -30,8 +31,8 @@ def is_journal(text: str) -> bool:
     return bool(_JSON.match(text) or _EXPORT.match(text))
 
 
-def kernel_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, str]]:
-    """Yield time and message of each entry that came from the kernel.
+def journal_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, str, Writer]]:
+    """Yield time, message and writer of each entry.
 
     Parameters
     ----------
@@ -45,11 +46,35 @@ def kernel_messages(text: str, unread: Unread) -> Iterator[tuple[int | None, str
         Nanoseconds since 1970 UTC.
     str
         A message may have several lines.
+    Writer
     """
     entries = _of_json(text, unread) if text.startswith("{") else _of_export(text)
-    for entry in entries:
-        if "kernel" in (entry.get("_TRANSPORT"), entry.get("SYSLOG_IDENTIFIER")):
-            yield _time(entry.get("__REALTIME_TIMESTAMP")), _message(entry.get("MESSAGE"))
+    yield from map(_read, entries)
+
+
+def journal_line(line: str) -> tuple[int | None, str, Writer] | None:
+    """Return time, message and writer of one entry as JSON, None if the line is none."""
+    if not _JSON.match(line):
+        return None
+    entry = next(_of_json(line, Unread()), None)
+    return None if entry is None else _read(entry)
+
+
+def _read(entry: Mapping[str, Any]) -> tuple[int | None, str, Writer]:
+    time, message = _time(entry.get("__REALTIME_TIMESTAMP")), _message(entry.get("MESSAGE"))
+    return time, message, _writer(entry)
+
+
+def _writer(entry: Mapping[str, Any]) -> Writer:
+    """Return who wrote an entry: any program can name itself `kernel`, but not set a `_` field.
+
+    What programs write to /dev/kmsg comes over the same transport, with a facility of theirs.
+    """
+    names = [entry[name] for name in ("_TRANSPORT", "SYSLOG_IDENTIFIER") if name in entry]
+    facility = entry.get("SYSLOG_FACILITY", "0")
+    if not names:
+        return None
+    return "kernel" if names.count("kernel") == len(names) and facility == "0" else "program"
 
 
 def _of_json(text: str, unread: Unread) -> Iterator[dict[str, Any]]:

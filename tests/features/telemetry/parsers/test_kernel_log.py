@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.telemetry.parsers.kernel_log import KernelEvent, parse_kernel_log, read_line
+from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
+from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
+from forewarn.features.telemetry.parsers.log_line import read_line
+from forewarn.features.telemetry.parsers.log_time import Clocks
 from forewarn.features.telemetry.parsers.reading import pci_address
 
 SECOND = 1_000_000_000
@@ -49,11 +52,11 @@ def test_every_form_of_a_line(prefix: str, time: int | None) -> None:
 
 
 def test_without_the_time_of_the_boot_a_line_since_it_has_none() -> None:
-    assert read_line(f"[5.000000] {XID}").time is None
+    assert read_line(f"[5.000000] {XID}", Clocks()).time is None
 
 
 def test_a_clock_without_a_zone_is_taken_as_ahead_as_told() -> None:
-    line = read_line("[Mon Mar  3 10:11:12 2025] x", offset=3_600 * SECOND)
+    line = read_line("[Mon Mar  3 10:11:12 2025] x", Clocks(offset=3_600 * SECOND))
     assert line.time == (1_740_996_672 - 3_600) * SECOND
 
 
@@ -101,7 +104,7 @@ def test_lines_of_a_record_and_empty_ones_are_no_lines() -> None:
 
 
 def test_escapes_of_kmsg() -> None:
-    assert read_line(r"6,1,5,-;a\x0ab").message == "a\nb"
+    assert read_line(r"6,1,5,-;a\x0ab", Clocks()).message == "a\nb"
 
 
 def test_uuid_and_serial_of_a_board() -> None:
@@ -128,10 +131,11 @@ def test_real_logs(shared_data: Path, name: str, codes: dict[int, int]) -> None:
     log = parse_kernel_log(text, boot_time=BOOT)
     assert Counter(event.code for event in log.events) == codes
     assert not log.unread
-    lines = [read_line(raw, boot_time=BOOT) for raw in text.splitlines() if raw.strip()]
+    lines = [read_line(raw, Clocks(BOOT)) for raw in text.splitlines() if raw.strip()]
     assert all(line.time is not None for line in lines if not line.message.startswith(" "))
     for pci, (uuid, serial) in log.boards.items():
         assert pci_address(pci) == pci
+        assert uuid is not None
         assert uuid.startswith("GPU-")
         assert serial is not None
 

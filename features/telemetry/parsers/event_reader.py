@@ -1,0 +1,78 @@
+"""Reads the events of a kernel log line by line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from forewarn.features.telemetry.parsers.kernel_event import KernelEvent, parse_event
+from forewarn.features.telemetry.parsers.log_line import LogLine
+from forewarn.features.telemetry.parsers.reading import pci_address
+
+__all__ = ["EventReader", "parts_of"]
+
+_NEW_LINE = re.compile(r"\n|#012")  # the second is how rsyslog writes one
+# What it says in two lines or three of a GPU that gives no answer when the driver is loaded.
+_REFUSED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,})")
+
+
+def parts_of(line: LogLine) -> Iterator[LogLine]:
+    """Yield a message of several lines line by line."""
+    texts = _NEW_LINE.split(line.message)
+    if len(texts) == 1:
+        yield line
+        return
+    yield from (replace(line, message=text.strip()) for text in texts if text.strip())
+
+
+@dataclass(slots=True)
+class EventReader:
+    """Reads events line by line, also those that the driver tells in several lines."""
+
+    _begun: list[LogLine] = field(default_factory=list)
+    _failed_init: str | None = None
+
+    def events(self, line: LogLine) -> list[KernelEvent]:
+        """Return what a line, which may hold several, tells or completes.
+
+        What a program wrote tells nothing: it may quote the kernel, also of another time or host.
+        """
+        if line.writer == "program":
+            return []
+        events = (self._event(part) for part in parts_of(line))
+        return [event for event in events if event is not None]
+
+    def _event(self, line: LogLine) -> KernelEvent | None:
+        message = line.message.strip()
+        if event := parse_event(line):
+            self._begun = []
+            return event if self._is_news(event) else None
+        if _REFUSED.match(message):
+            self._begun = [line]
+        elif self._begun and message.startswith("NVRM:"):  # others may print in between
+            self._begun.append(line)
+            if "fallen off the bus" in message:
+                return self._lost()
+            if not message.endswith("installed in this system has"):
+                self._begun = []
+        return None
+
+    def _is_news(self, event: KernelEvent) -> bool:
+        """Tell whether an event is not the second line of the driver about one failed start."""
+        again = event.text == "rm_init_adapter" and event.pci == self._failed_init
+        self._failed_init = event.pci if event.kind == "init_failed" and not again else None
+        return not again
+
+    def _lost(self) -> KernelEvent | None:
+        """Return the event of a GPU that gave no answer when the driver was loaded."""
+        first, text = self._begun[0], _joined(line.message for line in self._begun)
+        self._begun = []
+        pci = pci_address(first.message)
+        if pci is None:
+            return None
+        return KernelEvent("lost", replace(first, message=text), pci=pci, text=text)
+
+
+def _joined(messages: Iterable[str]) -> str:
+    return "NVRM: " + " ".join(text.strip().removeprefix("NVRM:").strip() for text in messages)

@@ -1,0 +1,143 @@
+"""What the driver reports of a GPU or a switch in the kernel log: Xids, lost GPUs and the like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from forewarn.features.telemetry.parsers.log_line import LogLine
+from forewarn.features.telemetry.parsers.reading import pci_address
+from forewarn.features.telemetry.parsers.recovery_action import recovery_action
+from forewarn.features.xid_catalogue import NVLINK_XIDS
+
+__all__ = ["KernelEvent", "Kind", "Severity", "parse_event"]
+
+Kind = Literal["xid", "sxid", "lost", "init_failed", "suppressed"]
+Severity = Literal["fatal", "nonfatal"]
+
+_REPEATED = re.compile(
+    r"message repeated (?P<count>\d{1,9}) times: \[ ?(?:\[ *[\d.]+\] )?(?P<message>.*?)\]?"
+)
+# Each from the first character on: what stands within a line may be quoted.
+_XID = re.compile(r"NVRM:.*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
+_SXID = re.compile(r"nvidia-nvswitch\d+: SXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5}), ?(?P<rest>.*)")
+_LOST = re.compile(r"NVRM:.*?\bGPU (?:at )?(?P<pci>[0-9A-Fa-fPCI:.]{7,}).*(?:off the bus|is lost)")
+_INIT = re.compile(
+    r"NVRM: GPU (?P<pci>[0-9A-Fa-f:.]{7,}): (?P<caller>RmInitAdapter|rm_init_adapter) failed"
+)
+_SUPPRESSED = re.compile(r"(?:NVRM|nvidia).*?(?P<count>\d{1,9}) callbacks suppressed")
+_PROCESS = re.compile(r"pid='?(?P<pid>\d{1,10}|<unknown>)'?(?:, name=(?P<name>[^,]*))?,? ?")
+# NVLink errors (74, 144 to 150) and those of switches name how grave they are by a word.
+_SEVERITY = re.compile(r"(?:[A-Z0-9_]+ |NVLink: )?(?P<non>non-?)?fatal\b", re.IGNORECASE)
+_GRADED_XIDS = (74, *NVLINK_XIDS)
+_RECOVERY_XID = 154
+_RECOVERY = re.compile(
+    r"recovery action changed from .* to (?:0x(?P<number>\d) )?\((?P<words>.*)\)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEvent:
+    """Something that the driver reported of a GPU or a switch.
+
+    Attributes
+    ----------
+    kind : {"xid", "sxid", "lost", "init_failed", "suppressed"}
+        `lost` is a GPU off the bus without an Xid; `init_failed` one that the driver could not
+        start; `suppressed` are messages that the kernel did not print, so that there were more
+        events than the log shows.
+    line : LogLine
+    code : int or None
+        Of the Xid or SXid.
+    pci : str or None
+        In the form of `pci_address`.
+    pid, process : int and str, or None
+        Where the driver knew them.
+    text : str
+        The rest of the message.
+    count : int
+        Messages that it stands for.
+    severity : {"fatal", "nonfatal"} or None
+        As the driver's own word says.
+    action : str or None
+        The recovery that the driver asks for since then (Xid 154), one of EVENT_ACTIONS.
+    """
+
+    kind: Kind
+    line: LogLine
+    code: int | None = None
+    pci: str | None = None
+    pid: int | None = None
+    process: str | None = None
+    text: str = ""
+    count: int = 1
+    severity: Severity | None = None
+    action: str | None = None
+
+
+def parse_event(line: LogLine) -> KernelEvent | None:
+    """Return the event of a line, None if it has none that we know."""
+    if repeated := _REPEATED.fullmatch(line.message):
+        event = parse_event(replace(line, message=repeated["message"]))
+        return event and replace(event, line=line, count=event.count * int(repeated["count"]))
+    for pattern, read in _FORMS:
+        if match := pattern.match(line.message):
+            return read(match, line)
+    return None
+
+
+def _xid(match: re.Match[str], line: LogLine) -> KernelEvent | None:
+    pci, code, rest = pci_address(match["pci"]), int(match["code"]), match["rest"]
+    if pci is None:
+        return None
+    kind: Kind = "xid" if match.re is _XID else "sxid"
+    pid = process = None
+    if owner := _PROCESS.match(rest):
+        pid = int(owner["pid"]) if owner["pid"].isdigit() else None
+        process = None if owner["name"] in (None, "", "<unknown>") else owner["name"]
+        rest = rest[owner.end() :]
+    rest = rest.strip()
+    return KernelEvent(
+        kind, line, code, pci, pid, process, rest,
+        severity=_severity(rest) if kind == "sxid" or code in _GRADED_XIDS else None,
+        action=_action(rest) if kind == "xid" and code == _RECOVERY_XID else None,
+    )  # fmt: skip
+
+
+def _severity(text: str) -> Severity | None:
+    match = _SEVERITY.match(text)
+    if match is None:
+        return None
+    return "nonfatal" if match["non"] else "fatal"
+
+
+def _action(text: str) -> str | None:
+    match = _RECOVERY.search(text)
+    return match and recovery_action(match["number"] or match["words"])
+
+
+def _lost(match: re.Match[str], line: LogLine) -> KernelEvent | None:
+    pci = pci_address(match["pci"])
+    return (pci and KernelEvent("lost", line, pci=pci, text=line.message)) or None
+
+
+def _init_failed(match: re.Match[str], line: LogLine) -> KernelEvent | None:
+    pci = pci_address(match["pci"])
+    return (pci and KernelEvent("init_failed", line, pci=pci, text=match["caller"])) or None
+
+
+def _suppressed(match: re.Match[str], line: LogLine) -> KernelEvent:
+    return KernelEvent("suppressed", line, text=line.message, count=int(match["count"]))
+
+
+_FORMS: tuple[
+    tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], KernelEvent | None]], ...
+] = (
+    (_XID, _xid),
+    (_SXID, _xid),
+    (_LOST, _lost),
+    (_INIT, _init_failed),
+    (_SUPPRESSED, _suppressed),
+)

@@ -1,0 +1,159 @@
+"""What stands before a message in a log: times, and who wrote the line.
+
+Any program can quote the kernel, so the writer of a line is decided here and nowhere else, by what
+the log daemon or the kernel itself put before the message, never by the message.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "CALENDAR",
+    "DATED",
+    "KMSG",
+    "SINCE_BOOT",
+    "UNIX",
+    "Prefix",
+    "Writer",
+    "facility_writer",
+    "read_prefix",
+]
+
+# None: nothing before the message says it.
+Writer = Literal["kernel", "program"] | None
+
+_FRACTION = r"(?:[.,](?P<fraction>\d{1,9}))?"
+_ZONE = r"Z|[+-]\d\d(?::?\d\d)?"
+_SINCE = r"(?: +<[ \d.]*>)?"  # of the line before: `dmesg -d`, `journalctl -o short-delta`
+
+# --- whose line it is by its facility: 0, or `kern`, is the kernel, and no program can claim it
+KMSG = re.compile(r"(?P<level>\d{1,4}),(?P<sequence>\d{1,19}),(?P<micros>\d{1,16}),[^;]*;")
+_PRIORITY = re.compile(r"<(?P<level>\d{1,3})>(?:1 (?=\d{4}-))?")
+_DECODED = re.compile(  # `dmesg -x`; `talosctl dmesg` names the host first
+    r"(?:\S+: )?(?P<facility>kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|"
+    r"local\d) *: *(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug) *: *"
+)
+# --- times that the kernel or `dmesg` puts down, in brackets
+SINCE_BOOT = re.compile(rf"\[ *(?P<seconds>\d{{1,10}})\.(?P<fraction>\d{{1,6}}){_SINCE}\] ?")
+_BRACKETED = re.compile(
+    r"\[\S{1,12} +(?P<month>\S{1,8}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d) (?P<year>\d{4})"
+    rf"{_SINCE}\] ?"
+)
+_BRACKETED_ISO = re.compile(
+    rf"\[(?P<moment>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d){_FRACTION}(?P<zone>Z)\]: "
+)
+_COMMA = re.compile(  # `dmesg --time-format=iso`
+    rf"(?P<moment>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d),(?P<fraction>\d{{6}})(?P<zone>{_ZONE})? "
+)
+_CALLER = re.compile(r"\[ *[TC]\d{1,7}\] ?")
+# --- times that a log daemon puts down: host and program follow
+_SOURCE = r"(?=\S+ [^:]*: )"
+_ISO = re.compile(rf"(?P<moment>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d){_FRACTION}(?P<zone>{_ZONE})? ")
+_BLANK_ISO = re.compile(
+    rf"(?P<moment>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d){_FRACTION} ?(?P<zone>{_ZONE})? {_SOURCE}"
+)
+_FULL = re.compile(  # of the abbreviations of zones only that of UTC is the same everywhere
+    rf"\S{{1,12}} (?P<moment>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d){_FRACTION}"
+    rf" (?P<zone>UTC|[+-]\d\d:?\d\d)?(?:[A-Z]{{2,5}}|[+-]\d\d)? ?{_SOURCE}"
+)
+UNIX = re.compile(rf"(?P<seconds>\d{{9,10}})\.(?P<fraction>\d{{6}}) {_SOURCE}")
+_SYSLOG = re.compile(
+    r"(?P<month>\d{1,2}[月월]|[^\W\d_]{3,6}\.?) {1,2}(?P<day>\d{1,2}) "
+    rf"(?P<clock>\d\d:\d\d:\d\d){_FRACTION} "
+)
+DATED = (_ISO, _BLANK_ISO, _FULL, _COMMA, _BRACKETED_ISO)
+CALENDAR = (_BRACKETED, _SYSLOG)
+_DAEMON_TIMES = (_ISO, _BLANK_ISO, _FULL, UNIX, _SYSLOG)
+_KERNEL_TIMES = (SINCE_BOOT, _BRACKETED, _BRACKETED_ISO, _COMMA)
+# --- host and program: RFC 3164 (busybox adds `kern.err`), RFC 5424
+_HOST = r"[^\s\[\]]*[^\s\[\]:]"
+_KERNEL = re.compile(
+    rf"(?:{_HOST} )?(?:kern\.[a-z]+ )?kernel: |"
+    rf"{_HOST} kernel \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) \ufeff?"
+)
+_TAG = "kernel: "  # alone where a tool left time and host out
+_PROGRAM = re.compile(rf"{_HOST} [^\s\[\]:]+\[\d+\]: ")
+# A driver's own words, which follow a time at once where a tool left host and program out.
+_DRIVER = re.compile(r"NVRM: |nvidia-nvswitch\d")
+_NANOSECONDS = 9  # digits: the stamp of a container's runtime, no log daemon's
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What stands before a message.
+
+    Attributes
+    ----------
+    message : str
+        What is left.
+    times : tuple of re.Match
+        Times as they are written, the outermost first.
+    writer : Writer
+    """
+
+    message: str
+    times: tuple[re.Match[str], ...]
+    writer: Writer
+
+    @property
+    def begins(self) -> bool:
+        """Whether the line begins as those of a log do."""
+        return bool(self.times) or self.writer is not None
+
+
+def read_prefix(raw: str) -> Prefix:
+    """Take off what stands before a message.
+
+    Examples
+    --------
+    >>> read_prefix("Mar  1 00:00:05 node-1 kernel: [    5.000000] eth0: up").writer
+    'kernel'
+    >>> read_prefix("Mar  1 00:00:05 node-1 gpud[7]: NVRM: Xid (PCI:0000:3b:00): 79").writer
+    'program'
+    """
+    rest, stated = _facility(raw)
+    times: list[re.Match[str]] = []
+    writer = stated
+    if match := _first(rest, (*_KERNEL_TIMES, *_DAEMON_TIMES)):
+        times.append(match)
+        writer, rest = _source(match, rest[match.end() :])
+    elif rest.startswith(_TAG):
+        writer, rest = "kernel", rest[len(_TAG) :]
+    while writer == "kernel" and (match := _first(rest, (*_KERNEL_TIMES, _CALLER))):
+        times += [match] if match.re in _KERNEL_TIMES else []
+        rest = rest[match.end() :]
+    return Prefix(rest, tuple(times), "program" if stated == "program" else writer)
+
+
+def facility_writer(level: str) -> Writer:
+    """Return who writes at a level, of which the facility is all but the last three bits."""
+    return "kernel" if int(level) < 8 else "program"
+
+
+def _facility(raw: str) -> tuple[str, Writer]:
+    """Take off priority and facility; return whose line they say it is."""
+    stated: Writer = None
+    if match := _PRIORITY.match(raw):
+        stated, raw = facility_writer(match["level"]), raw[match.end() :]
+    if match := _DECODED.match(raw):
+        stated, raw = "kernel" if match["facility"] == "kern" else "program", raw[match.end() :]
+    return raw, stated
+
+
+def _source(time: re.Match[str], rest: str) -> tuple[Writer, str]:
+    """Return who wrote what follows a time, and the message without host and program."""
+    if match := _KERNEL.match(rest):
+        return "kernel", rest[match.end() :]
+    if time.re in _KERNEL_TIMES:  # journalctl puts one of them before host and program, too
+        return "program" if _PROGRAM.match(rest) else "kernel", rest
+    of_container = len(time.groupdict().get("fraction") or "") == _NANOSECONDS
+    if time.re is _ISO and _DRIVER.match(rest) and not of_container:
+        return "kernel", rest
+    return "program", rest
+
+
+def _first(text: str, forms: tuple[re.Pattern[str], ...]) -> re.Match[str] | None:
+    return next((match for form in forms if (match := form.match(text))), None)

@@ -1,0 +1,189 @@
+"""Who wrote a line: programs that quote the kernel, in every form of a log and at every door."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
+from forewarn.features.telemetry.parsers.log_line import read_line
+from forewarn.features.telemetry.parsers.log_time import Clocks
+from forewarn.features.telemetry.parsers.month_names import _LANGUAGES, month_number
+from forewarn.features.telemetry.parsers.proc import HostReading
+from forewarn.pipelines.agent.fault_context import FaultContext
+from forewarn.pipelines.agent.gpu_roll import GpuRoll
+from forewarn.pipelines.agent.kernel_log_follower import Followed
+from forewarn.pipelines.agent.log_events import LogEvents
+from forewarn.pipelines.runtime.clock import SystemClock
+
+SECOND = 10**9
+BOOT = 1_795_600_000 * SECOND
+CLOCKS = Clocks(BOOT, before=1_795_680_000 * SECOND)
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=a, GPU has fallen off the bus."
+# How log daemons begin a line, before the host.
+STAMPS = (
+    "Nov 25 10:15:47 ",
+    "Nov 25 10:15:47.123456 ",
+    "11月 25 10:15:47 ",
+    "Mär  1 10:15:47 ",
+    "déc. 25 10:15:47 ",
+    "<13>Nov 25 10:15:47 ",
+    "<6>Nov 25 10:15:47 ",
+    "2026-11-25T10:15:47.123456+00:00 ",
+    "2026-11-25T10:15:47+0000 ",
+    "2026-11-25T10:15:47Z ",
+    "2026-11-25 10:15:47.123456+00:00 ",
+    "2026-11-25 10:15:47 ",
+    "Wed 2026-11-25 10:15:47 UTC ",
+    "三 2026-11-25 10:15:47 CST ",
+    "1795601747.123456 ",
+    "[  100.000000] ",
+)
+HOSTS = ("gn01", "10.0.0.7", "gpu-17.rack-3")
+PROGRAMS = (
+    "gpud[1234]: ",
+    "sudo[77]:    root : TTY=pts/0 ; COMMAND=/usr/bin/grep ",
+    "/usr/sbin/nhc[5]: ",
+    "containerd[900]: time=\"2026-11-25T10:15:47Z\" level=info msg=",
+    "kernel-report[3]: ",
+)  # fmt: skip
+# Without a number of a process: after a time in brackets, these may be the kernel's own words.
+TAGS = ("sudo:    root : COMMAND=/usr/bin/grep ", "logger: ", "kernelcheck: ", "audit: ", "root: ")
+QUOTES = ("{}", '"{}"', '[XID found] (54 minutes ago) "{}"', "kernel: {}", "gn01 kernel: {}")
+
+
+def agent_events(text: str) -> list[dict[str, Any]]:
+    """Return what an agent that follows a file makes of its lines."""
+    lock = threading.Lock()
+    log = LogEvents("gn01", HostReading, GpuRoll(), FaultContext(lock))
+    lines = [Followed(line, str(n)) for n, line in enumerate(text.splitlines())]
+    return log.rows(lines, SystemClock())
+
+
+def assert_no_event(text: str) -> None:
+    log = parse_kernel_log(text, boot_time=BOOT, before=CLOCKS.before)
+    assert (log.events, log.of_kernel) == ([], 0)
+    assert not log.unread
+    assert agent_events(text) == []
+
+
+@given(
+    st.sampled_from(STAMPS),
+    st.sampled_from(HOSTS),
+    st.sampled_from(PROGRAMS),
+    st.sampled_from(QUOTES),
+    st.sampled_from(["", " " * 20 + XID, XID]),
+)
+def test_a_program_that_quotes_the_kernel_is_no_kernel(
+    stamp: str, host: str, program: str, quote: str, more: str
+) -> None:
+    assert_no_event(f"{stamp}{host} {program}{quote.format(XID)}\n{more}\n")
+
+
+@given(
+    st.sampled_from(STAMPS[:-1]),
+    st.sampled_from(HOSTS),
+    st.sampled_from(TAGS),
+    st.sampled_from(QUOTES),
+)
+def test_a_program_without_a_number_neither(stamp: str, host: str, tag: str, quote: str) -> None:
+    assert_no_event(f"{stamp}{host} {tag}{quote.format(XID)}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"14,7,5000000,-;{XID}",  # written to /dev/kmsg by a program: facility 1
+        f"<14>[    5.000000] {XID}",
+        f"user  :notice: [    5.000000] {XID}",
+        f"syslog:err   : 2026-11-25T10:15:47,089671+00:00 {XID}",
+        f"10.0.0.7: user: warning: [2026-11-25T10:15:47.123456789Z]: {XID}",
+        f"2026-11-25T10:15:47.123456789Z stdout F {XID}",
+        f"2026-11-25T10:15:47.123456789Z {XID}",  # kubectl logs --timestamps
+        f"<13>1 2026-11-25T10:15:47Z gn01 gpud 12 - - {XID}",
+        f"<3>1 2026-11-25T10:15:47Z gn01 gpud 12 - [meta x=\"kernel - - - \"] {XID}",
+    ],
+)  # fmt: skip
+def test_a_facility_or_a_container_that_is_not_the_kernels(line: str) -> None:
+    assert_no_event(line + "\n")
+
+
+JOURNALS = (
+    {"_TRANSPORT": "stdout", "SYSLOG_IDENTIFIER": "kernel"},
+    {"_TRANSPORT": "syslog", "SYSLOG_IDENTIFIER": "kernel", "SYSLOG_FACILITY": "1"},
+    {"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "gpud", "SYSLOG_FACILITY": "3"},
+    {"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "SYSLOG_FACILITY": "1"},
+    {"_TRANSPORT": "journal"},
+)
+
+
+@pytest.mark.parametrize("fields", JOURNALS)
+def test_an_entry_of_a_journal_that_names_itself_kernel(fields: dict[str, str]) -> None:
+    entry = {"__REALTIME_TIMESTAMP": "1795601747123456", **fields, "MESSAGE": XID}
+    assert_no_event(json.dumps(entry) + "\n")
+
+
+def test_an_agent_reads_a_journal_that_is_written_to_a_file() -> None:
+    entry = {"__REALTIME_TIMESTAMP": "1795601747123456", "_TRANSPORT": "kernel", "MESSAGE": XID}
+    (event,) = agent_events(json.dumps(entry))
+    assert (event["code"], event["timestamp"]) == (79, 1_795_601_747_123_456_000)
+
+
+@given(st.sampled_from(STAMPS), st.sampled_from(HOSTS), st.booleans())
+def test_the_kernel_is_the_kernel(stamp: str, host: str, with_own_time: bool) -> None:
+    own = "[  100.500000] " if with_own_time else ""
+    line = f"{stamp}{host} kernel: {own}{XID}"
+    log = parse_kernel_log(line, boot_time=BOOT, before=CLOCKS.before)
+    if stamp.startswith("<13>"):  # no facility of the kernel
+        assert not log.events
+        return
+    (event,) = log.events
+    assert (event.code, event.line.writer) == (79, "kernel")
+    assert event.line.time is not None
+    (row,) = agent_events(line)
+    assert row["code"] == 79
+
+
+@pytest.mark.parametrize(
+    ("line", "moment"),
+    [
+        (f"10.0.0.7: kern:     err: [2026-11-25T10:15:47.123456789Z]: {XID}", 123_456_789),
+        (f"kern: warning: [2026-11-25T10:15:47.5Z]: {XID}", 500_000_000),
+        (f"2026-11-25 10:15:47,25 gn01 kernel: {XID}", 250_000_000),
+        (f"2026-11-25 12:15:47 +02 gn01 kernel: {XID}", 0),
+        (f"Nov 25 10:15:47 gn01 kern.err kernel: {XID}", 0),
+        (f"Nov 25 10:15:47 kernel: {XID}", 0),
+        (f"[mer. nov. 25 10:15:47 2026] {XID}", 0),
+        (f"[水 11月 25 10:15:47 2026] {XID}", 0),
+        (f"11월 25 10:15:47 gn01 kernel: {XID}", 0),
+    ],
+)
+def test_further_forms(line: str, moment: int) -> None:
+    read = read_line(line, CLOCKS)
+    assert (read.message, read.writer) == (XID, "kernel")
+    assert read.time == 1_795_601_747 * SECOND + moment
+
+
+def test_a_month_of_no_known_language_is_noted_and_takes_no_time_of_a_neighbour() -> None:
+    text = f"Nov 25 10:02:47 gn01 kernel: usb 1\nФыв 25 10:15:47 gn01 kernel: {XID}\n"
+    (event,) = parse_kernel_log(text, before=CLOCKS.before).events
+    assert event.line.time is None
+
+
+@given(st.text(st.characters(codec="ascii", exclude_characters="\n\r\0\x1b"), max_size=30))
+def test_an_unknown_beginning_never_takes_the_time_of_the_line_before(beginning: str) -> None:
+    before = "Nov 25 10:02:47 gn01 kernel: usb 1-2: new device"
+    log = parse_kernel_log(f"{before}\nx{beginning}{XID}\n", before=CLOCKS.before)
+    assert not any(event.line.time == 1_795_600_967 * SECOND for event in log.events)
+    assert log.events or log.unread or log.of_kernel == 1
+
+
+def test_no_short_name_of_a_month_stands_for_two() -> None:
+    names = {(name, n) for names in _LANGUAGES for n, name in enumerate(names.split(), 1)}
+    assert len(names) == len({name for name, _ in names})
+    assert {month_number(name) for name, _ in names} == set(range(1, 13))

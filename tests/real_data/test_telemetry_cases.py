@@ -1,0 +1,236 @@
+"""What operators' real reports hold, as `forewarn ingest --raw` reads it: ../shared/data.
+
+The column `right` of telemetry_cases/README.md says what is asserted here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.features.telemetry.parsers.reading import Unread
+from forewarn.pipelines.ingest.host_files import ingest_raw
+from forewarn.pipelines.ingest.landing import Landing
+
+MINUTE = 60 * 10**9
+FIRST, SECOND = "1650000000001", "1650000000002"  # at 0000:19:00 and 0000:3b:00 of gn01
+# Folders whose tests stand elsewhere: with Prometheus, with boards of several GPUs, with the CMDB.
+ELSEWHERE = {
+    "prometheus",
+    "mig-exporter-text",
+    "exp-xid-counter-text",
+    "federate-timestamps",
+    "one-gpu-three-exports",
+    "board-one-serial-csv",
+    "cmdb-and-tickets",
+}
+
+SOON = {
+    "csv-no-header",
+    "csv-recovery-action",
+    "csv-requires-reset",
+    "csv-unknown-error-row",
+    "gb10-not-available",
+    "json-of-other-tools",
+    "lost-handle-before-table",
+    "lost-handle-new-wording",
+    "lost-handle-no-devices",
+    "lost-handle-old-wording",
+    "lost-line-before-xml",
+    "query-text-table-dmon",
+    "unknown-columns-only",
+    "utf16-csv",
+    "xml-reset-required",
+}
+
+
+@dataclass
+class Result:
+    """What a folder of records and the notes hold after an ingest."""
+
+    unread: Unread
+    events: list[dict[str, Any]] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, *kinds: str, **values: Any) -> list[dict[str, Any]]:
+        """Return the events of some kinds that have some values."""
+        events = (event for event in self.events if not kinds or event["kind"] in kinds)
+        return [e for e in events if all(e[name] == value for name, value in values.items())]
+
+    def codes(self) -> list[tuple[int, str, str]]:
+        """Return code, GPU and clock of each Xid."""
+        return [(e["code"], e["gpu_serial"], clock(e)) for e in self.of("xid")]
+
+    def failed(self) -> list[tuple[str, str]]:
+        return [(row["gpu_serial"], row["cause"]) for row in self.failures]
+
+
+def clock(row: dict[str, Any], name: str = "timestamp") -> str:
+    moment: dt.datetime = row[name]
+    return f"{moment:%H:%M:%S}"
+
+
+def _rows(paths: list[Path]) -> list[dict[str, Any]]:
+    tables = [pq.read_table(path, partitioning=None) for path in sorted(paths)]
+    rows: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist() if tables else []
+    return rows
+
+
+@pytest.fixture
+def read(shared_data: Path, tmp_path: Path) -> Callable[[str], Result]:
+    def of_case(case: str) -> Result:
+        folder = shared_data / "telemetry_cases" / case / "raw"
+        done = ingest_raw(folder, Landing(tmp_path, 10 * MINUTE))
+        return Result(
+            done.unread,
+            _rows([*tmp_path.glob("_events/date=*/*.parquet")]),
+            _rows([*tmp_path.glob("date=*/*.parquet")]),
+            _rows([tmp_path / "failures.parquet"]),
+        )
+
+    return of_case
+
+
+Read = Callable[[str], Result]
+
+
+def test_every_folder_has_a_test(shared_data: Path) -> None:
+    tests = {name.removeprefix("test_") for name in dir(sys.modules[__name__])}
+    folders = {path.name for path in (shared_data / "telemetry_cases").iterdir() if path.is_dir()}
+    uncovered = {name for name in folders if name.replace("-", "_") not in tests}
+    assert uncovered == ELSEWHERE | SOON
+
+
+# --- who wrote a line ----------------------------------------------------------------------------
+
+
+def assert_nothing_happened(result: Result) -> None:
+    assert (result.events, result.failures) == ([], [])
+    assert not result.unread
+
+
+def test_quoted_xid_iso_syslog(read: Read) -> None:
+    assert_nothing_happened(read("quoted-xid-iso-syslog"))
+
+
+def test_quoted_xid_rfc3164(read: Read) -> None:
+    assert_nothing_happened(read("quoted-xid-rfc3164"))
+
+
+def test_quoted_xid_journal_json(read: Read) -> None:
+    assert_nothing_happened(read("quoted-xid-journal-json"))
+
+
+# --- forms of a line -----------------------------------------------------------------------------
+
+
+def test_journal_chinese_months(read: Read) -> None:
+    result = read("journal-chinese-months")
+    assert result.codes() == [(79, SECOND, "10:15:47")]
+    assert result.failed() == [(SECOND, "xid 79")]
+    assert not result.unread
+
+
+def test_dmesg_chinese_weekday(read: Read) -> None:
+    result = read("dmesg-chinese-weekday")
+    assert result.codes() == [(79, SECOND, "10:15:47")]
+    assert result.failed() == [(SECOND, "xid 79")]
+
+
+def test_dmesg_german(read: Read) -> None:
+    result = read("dmesg-german")
+    assert {(e["code"], e["timestamp"].month) for e in result.of("xid")} == {(48, 3), (79, 11)}
+    assert sorted(result.failed()) == [(FIRST, "xid 48"), (SECOND, "xid 79")]
+
+
+def test_iso_with_blank(read: Read) -> None:
+    result = read("iso-with-blank")
+    assert result.codes() == [(79, SECOND, "10:15:47"), (95, FIRST, "10:15:48")]
+    assert not result.unread
+
+
+def test_unknown_prefix_between_lines(read: Read) -> None:
+    result = read("unknown-prefix-between-lines")
+    assert result.codes() == [(79, SECOND, "10:15:47")]
+    assert [clock(row, "failed_at") for row in result.failures] == ["10:15:47"]
+
+
+def test_message_repeated(read: Read) -> None:
+    result = read("message-repeated")
+    assert [(e["code"], e["count"]) for e in result.of("xid")] == [(13, 1), (79, 4)]
+
+
+def test_rfc5424_structured_data(read: Read) -> None:
+    assert read("rfc5424-structured-data").codes() == [
+        (62, FIRST, "10:15:47"),
+        (64, SECOND, "10:15:48"),
+    ]
+
+
+def test_fallen_off_three_lines(read: Read) -> None:
+    result = read("fallen-off-three-lines")
+    assert [e["gpu_serial"] for e in result.of("lost")] == [FIRST]
+    assert result.failed() == [(FIRST, "lost")]
+
+
+def test_gb200_addresses(read: Read) -> None:
+    assert read("gb200-addresses").codes() == [(95, "1650000000012", "10:15:47")]
+
+
+def test_guest_board_serial(read: Read) -> None:
+    serial = "1652900000031"
+    assert read("guest-board-serial").codes() == [
+        (94, serial, "10:15:47"),
+        (31, serial, "10:15:48"),
+    ]
+
+
+def test_serial_line_after_lost(read: Read) -> None:
+    result = read("serial-line-after-lost")
+    assert {e["gpu_serial"] for e in result.of("xid", "lost")} == {"0324018069461"}
+    assert result.failed() == [("0324018069461", "xid 79")]
+
+
+# --- what the driver's own words mean ------------------------------------------------------------
+
+
+def test_xid_149_145_severity(read: Read) -> None:
+    result = read("xid-149-145-severity")
+    severities = {event["code"]: event["severity"] for event in result.of("xid")}
+    assert severities == {149: "fatal", 145: "nonfatal", 45: None}
+    assert result.failed() == [(FIRST, "xid 149")]
+
+
+def test_xid_154_recovery_action(read: Read) -> None:
+    result = read("xid-154-recovery-action")
+    actions = [(e["gpu_serial"], e["action"]) for e in result.of("xid", code=154)]
+    assert actions == [(FIRST, "reboot"), (SECOND, "none")]
+    assert result.failed() == [(FIRST, "xid 154")]
+
+
+def test_rm_init_adapter_failed(read: Read) -> None:
+    result = read("rm-init-adapter-failed")
+    assert [e["gpu_serial"] for e in result.of("init_failed")] == [FIRST]
+    assert not result.unread
+
+
+def test_sxid_and_network_lines(read: Read) -> None:
+    result = read("sxid-and-network-lines")
+    severities = {event["code"]: event["severity"] for event in result.of("sxid")}
+    assert severities == {12028: None, 22013: "nonfatal", 24007: "fatal"}
+    assert not result.failures
+
+
+def test_amdgpu_ras(read: Read) -> None:
+    result = read("amdgpu-ras")
+    assert not result.events
+    assert result.unread.counts == {"a fault of an AMD GPU, which is not supported yet": 2}
