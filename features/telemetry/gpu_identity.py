@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.parsers.reading import ZEROS
+from forewarn.features.telemetry.gpu_boards import with_board_keys, without_zeros
 
 __all__ = [
     "PLACES",
@@ -29,22 +29,26 @@ __all__ = [
 
 _NEVER = 2**63
 
-# From the first to the last time that a GPU was seen at an address of a host, in nanoseconds.
+# From the first to the last time that a GPU was seen at an address of a host, in nanoseconds; host
+# and address are null where no reading says them.
 PLACES = pa.schema(
     [
         ("machine_id", pa.string()),
         ("pci", pa.string()),
         ("gpu_serial", pa.string()),
+        ("gpu_uuid", pa.string()),
         ("first", pa.int64()),
         ("last", pa.int64()),
     ]
 )
-_KEYS = ["machine_id", "pci", "gpu_serial"]
+_KEYS = ["machine_id", "pci", "gpu_serial", "gpu_uuid"]
 # Hours since 1970 in which readings of a host were left out, since another host had the GPU.
 RIVALS = pa.schema([("gpu_serial", pa.string()), ("machine_id", pa.string()), ("hour", pa.int64())])
 
 
-def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table:
+def with_serials(
+    table: pa.Table, serial_of_uuid: Mapping[str, str], boards: Collection[str] = ()
+) -> pa.Table:
     """Give each row the serial of its GPU: its own, that of the CMDB for its UUID, or the UUID.
 
     Parameters
@@ -52,18 +56,17 @@ def with_serials(table: pa.Table, serial_of_uuid: Mapping[str, str]) -> pa.Table
     table : pyarrow.Table
         With columns `gpu_serial` and `gpu_uuid`; one of zeros is none (`GpuReading`).
     serial_of_uuid : mapping
+    boards : collection of str
+        Serials of boards with several GPUs, each of which is named `SERIAL/UUID`.
     """
-    named = _without_zeros(table["gpu_uuid"])
+    named = without_zeros(table["gpu_uuid"])
     uuids = pc.unique(named).drop_null()
     serials = pa.array([serial_of_uuid.get(u, u) for u in uuids.to_pylist()], pa.string())
     of_uuid = serials.take(pc.index_in(named, uuids).combine_chunks())
     index = table.schema.get_field_index("gpu_serial")
-    own = _without_zeros(table["gpu_serial"])
-    return table.set_column(index, table.schema.field(index), pc.coalesce(own, of_uuid))
-
-
-def _without_zeros(names: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.if_else(pc.match_substring_regex(names, f"^(?:{ZEROS})$"), None, names)
+    own = without_zeros(table["gpu_serial"])
+    serials = pc.coalesce(own, of_uuid)
+    return with_board_keys(table.set_column(index, table.schema.field(index), serials), boards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +196,18 @@ def _shared_serials(readings: pa.Table) -> pa.Array:
 
 def places_of(readings: pa.Table) -> pa.Table:
     """Return where the GPUs of these readings, which have serials, sat."""
-    placed = readings.filter(
-        pc.and_(
-            pc.is_valid(readings["gpu_serial"]),
-            pc.and_(pc.is_valid(readings["pci"]), pc.is_valid(readings["machine_id"])),
-        )
-    )
-    time = placed["timestamp"].cast(pa.int64())
-    return _widest(placed.select(_KEYS).append_column("first", time).append_column("last", time))
+    time = readings["timestamp"].cast(pa.int64())
+    spans = readings.select(_KEYS).append_column("first", time).append_column("last", time)
+    return _widest(spans.filter(pc.is_valid(spans["gpu_serial"])))
 
 
 def joined_places(*tables: pa.Table) -> pa.Table:
-    """Return the places of all, in a fixed order; a place that several have is seen longer."""
-    return _widest(pa.concat_tables([table.cast(PLACES) for table in tables]))
+    """Return the places of all, in a fixed order; a place that several have is seen longer.
+
+    A place of no known GPU is left out.
+    """
+    joined = pa.concat_tables([table.cast(PLACES) for table in tables])
+    return _widest(joined.filter(pc.is_valid(joined["gpu_serial"])))
 
 
 def _widest(table: pa.Table) -> pa.Table:
@@ -215,25 +217,27 @@ def _widest(table: pa.Table) -> pa.Table:
 
 
 def with_event_serials(
-    events: pa.Table, places: pa.Table, serial_of_uuid: Mapping[str, str]
+    events: pa.Table,
+    places: pa.Table,
+    serial_of_uuid: Mapping[str, str],
+    boards: Collection[str] = (),
 ) -> pa.Table:
     """Give each event the serial of the GPU that sat at its address; null where nobody knows.
 
     Of several GPUs it is the one that was seen there before and after, else the last one before,
     else the first one after: a GPU that fell off the bus is not seen again.
     """
-    events = with_serials(events, serial_of_uuid)
-    unplaced = events.filter(pc.is_null(events["gpu_serial"]))
+    events = with_serials(events, serial_of_uuid, boards)
+    unplaced = events.filter(pc.and_(pc.is_null(events["gpu_serial"]), pc.is_valid(events["pci"])))
     if not len(unplaced):
         return events
     # A fleet has tens of thousands of places; a landing asks for a few of them, hour by hour.
-    hosts, addresses = (unplaced[name].combine_chunks() for name in ("machine_id", "pci"))
-    places = places.filter(
-        pc.and_(pc.is_in(places["machine_id"], hosts), pc.is_in(places["pci"], addresses))
+    hosts, addresses = (unplaced[name].drop_null() for name in ("machine_id", "pci"))
+    at = _stays(
+        places.filter(
+            pc.and_(pc.is_in(places["machine_id"], hosts), pc.is_in(places["pci"], addresses))
+        )
     )
-    at: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
-    for row in places.to_pylist():
-        at[row["machine_id"], row["pci"]].append((row["first"], row["last"], row["gpu_serial"]))
     columns = [events[name].to_pylist() for name in ("gpu_serial", "machine_id", "pci")]
     times = events["timestamp"].cast(pa.int64()).to_pylist()
     serials = [
@@ -242,6 +246,19 @@ def with_event_serials(
     ]
     index = events.schema.get_field_index("gpu_serial")
     return events.set_column(index, events.schema.field(index), pa.array(serials, pa.string()))
+
+
+def _stays(places: pa.Table) -> dict[tuple[str, str], list[tuple[int, int, str]]]:
+    """Return first and last time and serial of the GPUs at each address of a host."""
+    at: dict[tuple[str, str], dict[str, tuple[int, int]]] = defaultdict(dict)
+    for row in places.to_pylist():
+        stays, serial = at[row["machine_id"], row["pci"]], row["gpu_serial"]
+        first, last = stays.get(serial, (row["first"], row["last"]))
+        stays[serial] = min(first, row["first"]), max(last, row["last"])
+    return {
+        address: [(*span, serial) for serial, span in stays.items()]
+        for address, stays in at.items()
+    }
 
 
 def _sitting(seen: list[tuple[int, int, str]], time: int) -> str | None:

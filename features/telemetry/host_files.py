@@ -126,10 +126,8 @@ def _read_log(
         return []
     if host is not None:
         for pci, (uuid, serial) in log.boards.items():
-            span = {"first": log.first, "last": log.last}
-            dropped.boards.append(
-                {"machine_id": host, "pci": pci, "gpu_serial": serial or uuid, **span}
-            )
+            gpu = {"gpu_serial": serial, "gpu_uuid": uuid, "first": log.first, "last": log.last}
+            dropped.boards.append({"machine_id": host, "pci": pci, **gpu})
     return [(log.first, max(log.last, file.time or 0))]
 
 

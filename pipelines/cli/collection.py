@@ -185,6 +185,7 @@ def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:
 
 
 def _notes(landed: Landed) -> None:
+    from forewarn.pipelines.ingest.serial_notes import serial_notes
     from forewarn.pipelines.runtime.progress import note
 
     if landed.unknown:
@@ -202,7 +203,12 @@ def _notes(landed: Landed) -> None:
     if (more := len(landed.rivals) - _EXAMPLES) > 0:
         note(f"{more} more such pairs of hosts")
     if landed.nameless:
-        note(f"{landed.nameless} readings name no GPU (no serial, no UUID) and make no record")
+        note(
+            f"{landed.nameless} readings name no GPU (no serial, no UUID, or no UUID beside the "
+            "serial of a board with several GPUs) and make no record"
+        )
+    for line in serial_notes(landed):
+        note(line)
     if landed.ahead:
         note(f"left out: {landed.ahead} rows of the future; the clock that wrote them is wrong")
     for moved in landed.quarantined:

@@ -17,6 +17,7 @@ from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
+from forewarn.pipelines.ingest.serial_notes import serial_notes
 
 __all__ = ["Publisher", "Watched"]
 
@@ -125,6 +126,10 @@ class Publisher:
             _log.warning("%d serials not in the CMDB: %s ...", len(new), ", ".join(sorted(new)[:5]))
             self._warned |= new
         self._warn_of_rivals(landed)
+        for line in serial_notes(landed):
+            if line not in self._warned:
+                _log.warning("%s", line)
+                self._warned.add(line)
 
     def _warn_of_rivals(self, landed: Landed) -> None:
         for rival in landed.rivals:

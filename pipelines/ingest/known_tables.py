@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forewarn.features.telemetry.failure_evidence import BOOTS, EVIDENCE, boots_of, evidence_of
+from forewarn.features.telemetry.gpu_boards import BOARDS, boards_of, joined_boards
 from forewarn.features.telemetry.gpu_identity import (
     PLACES,
     Rival,
     joined_places,
     places_of,
     rivals_table,
+    with_event_serials,
     with_one_host,
     with_serials,
 )
@@ -39,11 +42,28 @@ class KnownTables:
         Nanoseconds between two records.
     serial_of_uuid : mapping of str to str
         What the CMDB says.
+    boards : collection of str
+        Serials of boards with several GPUs.
     """
 
     files: LandingFolder
     interval: int
     serial_of_uuid: Mapping[str, str]
+    boards: Collection[str] = ()
+
+    def named(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the names of their GPUs."""
+        return with_serials(rows, self.serial_of_uuid, self.boards)
+
+    def named_events(self, events: pa.Table, places: pa.Table) -> pa.Table:
+        """Return events with the names of their GPUs, by address where they say no other."""
+        return with_event_serials(events, places, self.serial_of_uuid, self.boards)
+
+    def places(self) -> pa.Table:
+        """Return PLACES; those that were written before boards were known lack UUIDs."""
+        places = self.table("places", PLACES)
+        complete = self.files.state_file("boards").exists()
+        return places if complete else joined_places(places, self._all_places())
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return a table of what is known; one that is lost is made again of all hours."""
@@ -56,8 +76,25 @@ class KnownTables:
             "boots": self._all_boots,
             "evidence": self._all_evidence,
             "rivals": self._all_rivals,
+            "boards": self._all_boards,
         }
         return make[name]() if name in make else schema.empty_table()
+
+    def rows_of(self, part: str, serials: Collection[str]) -> Iterator[pa.Table]:
+        """Yield the rows that each hour has of some GPUs.
+
+        Parameters
+        ----------
+        part : str
+            "_readings" or "_events".
+        serials : collection of str
+        """
+        names = pa.array(sorted(serials), pa.string())
+
+        def rows(table: pa.Table) -> pa.Table:
+            return table.filter(pc.is_in(table["gpu_serial"], names))
+
+        yield from (some for some in self._each_hour(part, rows) if len(some))
 
     def _all_places(self) -> pa.Table:
         return joined_places(PLACES.empty_table(), *self._each_hour("_readings", places_of))
@@ -68,6 +105,14 @@ class KnownTables:
     def _all_evidence(self) -> pa.Table:
         parts = self._each_hour("_events", evidence_of)
         return pa.concat_tables([EVIDENCE.empty_table(), *parts]).sort_by("known_at")
+
+    def _all_boards(self) -> pa.Table:
+        """Return BOARDS of all hours."""
+
+        def boards(readings: pa.Table) -> pa.Table:
+            return boards_of(readings, reading_ticks(readings, self.interval))
+
+        return joined_boards(BOARDS.empty_table(), *self._each_hour("_readings", boards))
 
     def _all_rivals(self) -> pa.Table:
         places = self.table("places", PLACES)
@@ -84,4 +129,4 @@ class KnownTables:
         for path in sorted((self.files.folder / part).glob("date=*/[0-9]*.parquet")):
             rows = self.files.read(path, schema, move=False)
             if rows is not None:
-                yield make(with_serials(rows, self.serial_of_uuid))
+                yield make(self.named(rows))

@@ -34,6 +34,14 @@ class Landed:
         Readings left out of the records, since another host had that GPU.
     ahead : int
         Rows of the future: the clock that they were written by is wrong, so they are left out.
+    boards : dict of str to int
+        Serials that were found to be of boards with several GPUs, and how many GPUs are known.
+    cmdb_boards, ticket_boards : dict of str to int
+        Boards with several GPUs, and how many, that a row of the CMDB or a ticket is about.
+    zeros : dict of str to str
+        Serials of the CMDB or of tickets that lack or add leading zeros, and those of the GPUs.
+    unknown_tickets : frozenset of str
+        Serials of new tickets that no reading ever named.
     quarantined : list of str
         Files that cannot be read any more, where they are now, and why.
     """
@@ -48,6 +56,11 @@ class Landed:
     unplaced: int = 0
     rivals: Counter[Rival] = field(default_factory=Counter)
     ahead: int = 0
+    boards: dict[str, int] = field(default_factory=dict)
+    cmdb_boards: dict[str, int] = field(default_factory=dict)
+    ticket_boards: dict[str, int] = field(default_factory=dict)
+    zeros: dict[str, str] = field(default_factory=dict)
+    unknown_tickets: frozenset[str] = frozenset()
     quarantined: list[str] = field(default_factory=list)
 
     def join(self, later: Landed) -> None:
@@ -62,4 +75,9 @@ class Landed:
         self.unplaced += later.unplaced
         self.rivals += later.rivals
         self.ahead += later.ahead
+        self.boards |= later.boards
+        self.cmdb_boards = later.cmdb_boards
+        self.ticket_boards |= later.ticket_boards
+        self.zeros |= later.zeros
+        self.unknown_tickets |= later.unknown_tickets
         self.quarantined += later.quarantined

@@ -7,7 +7,8 @@ made anew of all of it. So a batch that comes late, twice, or again after a cras
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from forewarn.features.telemetry.failure_evidence import (
     evidence_of,
     failures_of,
 )
+from forewarn.features.telemetry.gpu_boards import gpus_by_serial, with_board_keys
 from forewarn.features.telemetry.gpu_identity import (
     PLACES,
     RIVALS,
@@ -32,14 +34,18 @@ from forewarn.features.telemetry.gpu_identity import (
     joined_places,
     places_of,
     rivals_table,
-    with_event_serials,
     with_one_host,
-    with_serials,
     without_rival_hours,
     without_rivals,
 )
 from forewarn.features.telemetry.record_join import event_ticks, reading_ticks, records_of
+from forewarn.features.telemetry.serial_matches import match_serials, with_gpu_names
 from forewarn.features.telemetry.tables import EVENTS, READINGS, check_table, newest
+from forewarn.pipelines.ingest.board_learning import (
+    LearnedBoards,
+    learn_boards,
+    remove_undivided,
+)
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.known_tables import KnownTables
 from forewarn.pipelines.ingest.landed import Landed
@@ -75,13 +81,11 @@ class Landing:
     cmdb: Cmdb = field(default_factory=Cmdb)
     clock: Clock = field(default_factory=SystemClock)
     _folder: LandingFolder = field(init=False)
+    _known: KnownTables = field(init=False)
+    _known_cmdb: Cmdb = field(init=False)
 
     def __post_init__(self) -> None:
         self._folder = LandingFolder(self.folder)
-
-    @property
-    def _known(self) -> KnownTables:
-        return KnownTables(self._folder, self.interval, self.cmdb.serial_of_uuid)
 
     def land(
         self,
@@ -108,30 +112,32 @@ class Landing:
         arrived = len(readings) + len(events)
         readings, events = (_until(table, "timestamp", latest) for table in (readings, events))
         done.ahead = arrived - len(readings) - len(events)
+        in_logs = PLACES.empty_table() if boards is None else _until(boards, "last", latest)
         with self._folder.locked():
-            named = with_serials(readings, self.cmdb.serial_of_uuid)
-            done.nameless = named["gpu_serial"].null_count
-            done.unknown = set(self.cmdb.unknown(named["gpu_serial"]))
-            named_boards = (
-                PLACES.empty_table() if boards is None else _until(boards, "last", latest)
-            )
-            places = joined_places(
-                self._known.table("places", PLACES), named_boards, places_of(named)
-            )
+            places, learned = self._learn(readings, in_logs)
             self._folder.write(self._folder.state_file("places"), places)
-            boots = earliest_boots(
-                pa.concat_tables([self._known.table("boots", BOOTS), boots_of(named)])
-            )
+            gpus = gpus_by_serial(places)
+            done.boards = {serial: len(gpus.get(serial, ())) for serial in sorted(learned.new)}
+            named = self._known.named(readings)
+            done.nameless = named["gpu_serial"].null_count
+            self._known_cmdb = self._cmdb_by_gpu(gpus, done)
+            done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
+            boots = learned.divided(self._known.table("boots", BOOTS), boots_of)
+            boots = earliest_boots(pa.concat_tables([boots, boots_of(named)]))
             self._folder.write(self._folder.state_file("boots"), boots)
             evidence, cleared = self._evidence(events, places)
             self._folder.write(self._folder.state_file("evidence"), evidence)
             rivals = self._known.table("rivals", RIVALS)
-            fresh = self._land_hours(readings, events, cleared, places, evidence, done)
+            again = learned.hours | set(_by_hour(cleared, event_ticks(cleared, self.interval)))
+            fresh = self._land_hours(readings, events, again, places, evidence, done)
+            remove_undivided(self._folder, learned)
             rivals = _renewed(rivals, fresh)
             self._folder.write(self._folder.state_file("rivals"), rivals)
+            self._folder.write(self._folder.state_file("boards"), learned.table)
             hours = event_ticks(evidence, self.interval) // _HOUR
             sound = without_rival_hours(evidence, hours, rivals)
-            failures = failures_of(sound, self._tickets(tickets), boots, self.rules)
+            of_gpus = self._tickets_by_gpu(tickets, gpus, done)
+            failures = failures_of(sound, of_gpus, boots, self.rules)
             done.failures = len(failures)
             self._folder.write(self.folder / "failures.parquet", failures)
         done.quarantined, self._folder.quarantined = self._folder.quarantined, []
@@ -149,38 +155,48 @@ class Landing:
         """Remove the unfinished files of a process that was killed."""
         self._folder.sweep()
 
+    def _learn(self, readings: pa.Table, in_logs: pa.Table) -> tuple[pa.Table, LearnedBoards]:
+        """Return PLACES of all readings, and the boards with several GPUs that they tell of.
+
+        From here on `_known` names the GPUs of those boards.
+        """
+        known = KnownTables(self._folder, self.interval, self.cmdb.serial_of_uuid)
+        named, in_logs = known.named(readings), known.named(in_logs)
+        places = joined_places(known.places(), places_of(named), in_logs)
+        learned = learn_boards(known, named, places)
+        self._known = replace(known, boards=learned.serials)
+        places = with_board_keys(places, learned.serials)
+        return joined_places(places, places_of(learned.readings)), learned
+
     def _evidence(self, events: pa.Table, places: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return all events that can make or end a failure, and those whose GPU is known only now.
+        """Return all events that can make or end a failure, and those whose GPU has a new name.
 
         Of an event that came twice the first one counts: that is when it was known.
         """
         before = self._known.table("evidence", EVIDENCE)
         joined = newest(pa.concat_tables([before, evidence_of(events)]), ("id",), first=True)
-        now = with_event_serials(joined, places, self.cmdb.serial_of_uuid)
-        cleared = pc.and_(pc.is_null(joined["gpu_serial"]), pc.is_valid(now["gpu_serial"]))
+        now = self._known.named_events(joined, places)
+        before_now = pc.fill_null(joined["gpu_serial"], "")
+        cleared = pc.not_equal(before_now, pc.fill_null(now["gpu_serial"], ""))
         return now, now.filter(cleared)
 
     def _land_hours(
         self,
         readings: pa.Table,
         events: pa.Table,
-        cleared: pa.Table,
+        again: Collection[int],
         places: pa.Table,
         evidence: pa.Table,
         done: Landed,
     ) -> dict[int, Counter[Rival]]:
-        """Make the records of every hour that got a row, or the GPU of one, anew.
+        """Make the records of every hour that got a row, and of those in `again`.
 
         Return the readings left out of each.
         """
         rivals = {}
         new_readings = _by_hour(readings, reading_ticks(readings, self.interval))
         new_events = _by_hour(events, event_ticks(events, self.interval))
-        hours = {
-            *new_readings,
-            *new_events,
-            *_by_hour(cleared, event_ticks(cleared, self.interval)),
-        }
+        hours = {*new_readings, *new_events, *again}
         with progress_bar(len(hours), "records", "hour") as bar:
             for hour in sorted(hours):
                 old_readings = self._readings_of(hour)
@@ -189,7 +205,7 @@ class Landing:
                 old_events = self._events_of(hour, evidence)
                 all_events = _added(old_events, new_events.get(hour), ("id",), done)
                 done.events += len(all_events) - len(old_events)
-                placed = with_event_serials(all_events, places, self.cmdb.serial_of_uuid)
+                placed = self._known.named_events(all_events, places)
                 of_gpu = placed.filter(pc.not_equal(placed["kind"], "sxid"))  # others name a switch
                 unknown = pc.and_(pc.is_valid(of_gpu["pci"]), pc.is_null(of_gpu["gpu_serial"]))
                 done.unplaced += pc.sum(unknown).as_py() or 0
@@ -227,15 +243,38 @@ class Landing:
         self, hour: int, readings: pa.Table, events: pa.Table, places: pa.Table, done: Landed
     ) -> Counter[Rival]:
         """Write the records of an hour; return the readings left out of them."""
-        named = with_serials(readings, self.cmdb.serial_of_uuid)
+        named = self._known.named(readings)
         named, rivals = with_one_host(named, places, reading_ticks(named, self.interval))
         done.rivals += rivals
         events = without_rivals(events, rivals)
-        records = records_of(named, events, self.cmdb.attributes, interval=self.interval)
-        if len(records):
+        records = records_of(named, events, self._known_cmdb.attributes, interval=self.interval)
+        path = self._folder.records_file(hour)
+        if len(records) or path.exists():
             done.records += len(records)
-            self._folder.write(self._folder.records_file(hour), records)
+            self._folder.write(path, records)
         return rivals
+
+    def _cmdb_by_gpu(self, gpus: Mapping[str, Sequence[str]], done: Landed) -> Cmdb:
+        """Return the CMDB with a row for each GPU that its serials mean."""
+        attributes = self.cmdb.attributes
+        matches = match_serials(attributes["gpu_serial"].to_pylist(), gpus)
+        done.zeros |= matches.zeros
+        done.cmdb_boards = matches.boards
+        by_gpu = newest(with_gpu_names(attributes, matches), ["gpu_serial"])
+        return replace(self.cmdb, attributes=by_gpu)
+
+    def _tickets_by_gpu(
+        self, new: pa.Table | None, gpus: Mapping[str, Sequence[str]], done: Landed
+    ) -> pa.Table:
+        """Return all repair tickets, with a row for each GPU that their serials mean."""
+        tickets = self._tickets(new)
+        matches = match_serials(tickets["gpu_serial"].to_pylist(), gpus)
+        if new is not None:
+            done.zeros |= matches.zeros
+            done.ticket_boards = matches.boards
+        if new is not None and gpus:  # else the records may come from elsewhere
+            done.unknown_tickets = matches.unknown & set(new["gpu_serial"].to_pylist())
+        return with_gpu_names(tickets, matches)
 
     def _tickets(self, new: pa.Table | None) -> pa.Table:
         """Return all repair tickets; one that comes again is the newer knowledge."""

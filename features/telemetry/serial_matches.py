@@ -1,0 +1,108 @@
+"""Which GPUs the serials of a CMDB or of tickets mean: people and spreadsheets write them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["SerialMatches", "match_serials", "with_gpu_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class SerialMatches:
+    """What serials mean that are not the name of a GPU.
+
+    Attributes
+    ----------
+    gpus : mapping of str to sequence of str
+        Names of the GPUs that a serial means.
+    zeros : mapping of str to str
+        Serials that differ from that of a GPU or board by leading zeros only, and the latter.
+    unknown : frozenset of str
+        Serials of no GPU.
+    """
+
+    gpus: Mapping[str, Sequence[str]]
+    zeros: Mapping[str, str]
+    unknown: frozenset[str]
+
+    @property
+    def boards(self) -> dict[str, int]:
+        """Serials of boards with several GPUs, and how many those are."""
+        return {
+            self.zeros.get(serial, serial): len(names)
+            for serial, names in sorted(self.gpus.items())
+            if list(names) != [self.zeros.get(serial)]
+        }
+
+
+def match_serials(
+    serials: Iterable[str | None], gpus: Mapping[str, Sequence[str]]
+) -> SerialMatches:
+    """Find the GPUs that serials mean; one that could mean several serials is of none.
+
+    Parameters
+    ----------
+    serials : iterable of str or None
+    gpus : mapping of str to sequence of str
+        Names of the GPUs with each serial (`gpus_by_serial`).
+
+    Examples
+    --------
+    >>> match_serials(["324018069461"], {"0324018069461": ["0324018069461"]}).zeros
+    {'324018069461': '0324018069461'}
+    """
+    names = {name for of_serial in gpus.values() for name in of_serial}
+    written = {serial for serial in serials if serial is not None}
+    meant = {serial: serial for serial in written if list(gpus.get(serial, [serial])) != [serial]}
+    strange = written - names - gpus.keys()
+    zeros = _without_zeros_alike(strange, gpus)
+    return SerialMatches(
+        {serial: gpus[known] for serial, known in (meant | zeros).items()},
+        zeros,
+        frozenset(strange - zeros.keys()),
+    )
+
+
+def _without_zeros_alike(strange: Collection[str], serials: Iterable[str]) -> dict[str, str]:
+    """Return the only known serial that a strange one equals but for leading zeros."""
+    if not strange:
+        return {}
+    by_digits = defaultdict(list)
+    for serial in filter(_is_number, serials):
+        by_digits[serial.lstrip("0")].append(serial)
+    alike = {s: by_digits.get(s.lstrip("0"), []) for s in sorted(strange) if _is_number(s)}
+    return {s: candidates[0] for s, candidates in alike.items() if len(candidates) == 1}
+
+
+def _is_number(serial: str) -> bool:
+    return serial.isascii() and serial.isdigit()
+
+
+def with_gpu_names(table: pa.Table, matches: SerialMatches) -> pa.Table:
+    """Return a table by serial with a row for each GPU that is meant; the exact names come last.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With `gpu_serial`.
+    matches : SerialMatches
+    """
+    if not matches.gpus:
+        return table
+    pairs = [
+        (row, name)
+        for row, serial in enumerate(table["gpu_serial"].to_pylist())
+        for name in matches.gpus.get(serial, ())
+    ]
+    rows = table.take(np.array([row for row, _ in pairs], dtype=np.int64))
+    index = table.schema.get_field_index("gpu_serial")
+    names = pa.array([name for _, name in pairs], table.schema.field(index).type)
+    meant = pa.array(sorted(matches.gpus), table.schema.field(index).type)
+    others = table.filter(pc.invert(pc.is_in(table["gpu_serial"], meant)))
+    return pa.concat_tables([rows.set_column(index, table.schema.field(index), names), others])

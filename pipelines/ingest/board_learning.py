@@ -1,0 +1,161 @@
+"""Boards with several GPUs that a landing comes to know, and what of earlier hours changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from forewarn.features.telemetry.gpu_boards import (
+    BOARDS,
+    boards_of,
+    joined_boards,
+    plain_serials,
+    with_board_keys,
+)
+from forewarn.features.telemetry.record_join import event_ticks, reading_ticks
+from forewarn.features.telemetry.tables import READINGS
+from forewarn.pipelines.ingest.known_tables import KnownTables
+from forewarn.pipelines.ingest.landing_folder import LandingFolder
+from forewarn.pipelines.storage.arrow_paths import arrow_path
+from forewarn.pipelines.storage.compacted_form import is_compacted_name
+
+__all__ = ["LearnedBoards", "learn_boards", "remove_undivided"]
+
+_HOUR = 3600 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedBoards:
+    """Boards with several GPUs, those among them that are new, and what earlier hours say of them.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        BOARDS.
+    new : frozenset of str
+        Serials that were one GPU each before this landing.
+    readings : pyarrow.Table
+        All earlier readings of the new boards, their GPUs named.
+    hours : frozenset of int
+        Hours since 1970 whose records name a new board as one GPU.
+    """
+
+    table: pa.Table
+    new: frozenset[str]
+    readings: pa.Table
+    hours: frozenset[int]
+
+    @property
+    def serials(self) -> frozenset[str]:
+        """Serials of all boards."""
+        return frozenset(self.table["gpu_serial"].to_pylist())
+
+    def divided(self, table: pa.Table, make: Callable[[pa.Table], pa.Table]) -> pa.Table:
+        """Return a table by GPU in which the GPUs of a new board take the place of the board.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+        make : callable
+            Makes such a table of readings.
+        """
+        if not self.new:
+            return table
+        others = pc.invert(pc.is_in(table["gpu_serial"], pa.array(sorted(self.new), pa.string())))
+        return pa.concat_tables([table.filter(others), make(self.readings)])
+
+
+def learn_boards(known: KnownTables, readings: pa.Table, places: pa.Table) -> LearnedBoards:
+    """Find the boards with several GPUs, in new readings and in those of their hours.
+
+    Parameters
+    ----------
+    known : KnownTables
+        Which names no GPUs of boards.
+    readings : pyarrow.Table
+        New ones, with serials (`with_serials`).
+    places : pyarrow.Table
+        PLACES of all readings.
+    """
+    path = known.files.state_file("boards")
+    before = known.files.read(path, BOARDS) if path.exists() else None
+    old = known.table("boards", BOARDS) if before is None else before
+    table = joined_boards(old, *_boards_in(known, _suspects(readings, places, old)))
+    new = set(table["gpu_serial"].to_pylist())
+    new -= set() if before is None else set(before["gpu_serial"].to_pylist())
+    return _learned(known, table, frozenset(new))
+
+
+def _suspects(readings: pa.Table, places: pa.Table, boards: pa.Table) -> pa.Table:
+    """Return readings whose serial was seen with several UUIDs or at several places.
+
+    Of a board only those count that are earlier than the moment at which it was known.
+    """
+    counted = Counter(plain_serials(places))
+    several = pa.array([serial for serial, n in counted.items() if n > 1], pa.string())
+    rows = readings.filter(pc.is_in(readings["gpu_serial"], several, skip_nulls=True))
+    which = pc.index_in(rows["gpu_serial"], boards["gpu_serial"].combine_chunks())
+    known_at = boards["known_at"].combine_chunks().take(which.combine_chunks())
+    earlier = pc.less(rows["timestamp"].cast(pa.int64()), known_at)
+    return rows.filter(pc.fill_null(earlier, True))
+
+
+def _boards_in(known: KnownTables, rows: pa.Table) -> list[pa.Table]:
+    """Return BOARDS of each hour of some rows, which are compared with what was there."""
+    hours = reading_ticks(rows, known.interval) // _HOUR
+    serials, boards = pc.unique(rows["gpu_serial"]), []
+    for hour in np.unique(hours).tolist():
+        path = known.files.hour_file("_readings", hour)
+        readings = known.files.read(path, READINGS, move=False)
+        old = known.named(READINGS.empty_table() if readings is None else readings)
+        old = old.filter(pc.is_in(old["gpu_serial"], serials))
+        joined = pa.concat_tables([old, rows.filter(pa.array(hours == hour))])
+        boards.append(boards_of(joined, reading_ticks(joined, known.interval)))
+    return boards
+
+
+def _learned(known: KnownTables, table: pa.Table, new: frozenset[str]) -> LearnedBoards:
+    if not new:
+        return LearnedBoards(table, new, READINGS.empty_table(), frozenset())
+    readings = pa.concat_tables([READINGS.empty_table(), *known.rows_of("_readings", new)])
+    hours = set((reading_ticks(readings, known.interval) // _HOUR).tolist())
+    for events in known.rows_of("_events", new):
+        hours |= set((event_ticks(events, known.interval) // _HOUR).tolist())
+    return LearnedBoards(table, new, with_board_keys(readings, new), frozenset(hours))
+
+
+def remove_undivided(files: LandingFolder, learned: LearnedBoards) -> None:
+    """Remove the records that name a new board as one GPU from files of several hours.
+
+    Their hours have been made again in files of their own. What is left of a compacted file is an
+    ordinary one, until the date is compacted again.
+    """
+    made_again = {files.records_file(hour) for hour in learned.hours}
+    for date in sorted({path.parent for path in made_again}):
+        for path in sorted(date.glob("[!._]*.parquet")):
+            if path not in made_again:
+                _remove_rows(files, path, learned)
+
+
+def _remove_rows(files: LandingFolder, path: Path, learned: LearnedBoards) -> None:
+    table = pq.ParquetFile(arrow_path(path)).read()
+    names = table["gpu_serial"].cast(pa.string())
+    hours = pc.divide(table["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()), _HOUR)
+    undivided = pc.and_(
+        pc.is_in(names, pa.array(sorted(learned.new), pa.string())),
+        pc.is_in(hours, pa.array(sorted(learned.hours), pa.int64())),
+    )
+    if not pc.any(undivided).as_py():
+        return
+    rest = table.filter(pc.invert(undivided)).replace_schema_metadata(None)
+    plain = path.with_name(f"before-{path.name}") if is_compacted_name(path.name) else path
+    files.write(plain, rest)
+    if plain != path:
+        path.unlink()
