@@ -58,10 +58,15 @@ EVENTS = pa.schema(
         ("raw", pa.string()),
         ("context", pa.string()),
         ("known_at", _TIME),
+        ("vouched", pa.string()),
         pa.field("id", pa.string(), nullable=False),
     ]
 )
 _EVENT_WORDS = {"kind": EVENT_KINDS, "severity": EVENT_SEVERITIES, "action": EVENT_ACTIONS}
+# `vouched` is the collector's own: `host` of a token that is bound to hosts, `shared` of one that
+# any host may have; null of files and servers that the site reads itself.
+# A count beyond this is no count, and sums of it would not fit into 64 bits.
+_MOST_COUNTED = 10**9
 # A row of either is at most this long in its longest text; a context holds some log lines.
 _LONGEST = {"context": 65_536, "raw": 4_096}
 _LONG = 256
@@ -162,6 +167,9 @@ def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
             raise TableError(
                 f"column `{field.name}`: a text of {longest}, expected at most {limit}"
             )
+    if field.name == "count":
+        column = pc.min_element_wise(column, _MOST_COUNTED, skip_nulls=False)
+        column = pc.max_element_wise(column, 0, skip_nulls=False)
     if pa.types.is_floating(field.type):
         column = pc.if_else(pc.is_finite(column), column, None)
     return column

@@ -148,6 +148,7 @@ class Intake:
         # Arrow comes after JSON, whose rows become one table.
         opened.sort(key=lambda batch: isinstance(batch.readings, pa.Table))
         opened, readings, events = _joined(opened)
+        events = _with_vouchers(events, opened)
         now = self.clock.now()
         tables = [_Rows.of(readings), _Rows.of(events)]
         answers = []
@@ -165,6 +166,13 @@ class Intake:
         self.inbox.put(new[0], new[1], now)
         for answered, answer in answers:
             answered.set_result(answer)
+
+
+def _with_vouchers(events: pa.Table, opened: Sequence[_Opened]) -> pa.Table:
+    """Say of each event who answers for it, whatever its sender says."""
+    vouched = [batch.offer.speaker.vouched for batch in opened for _ in range(len(batch.events))]
+    index = EVENTS.get_field_index("vouched")
+    return events.set_column(index, EVENTS.field(index), pa.array(vouched, pa.string()))
 
 
 @dataclass(slots=True)

@@ -157,9 +157,11 @@ def _bytes(path: Path) -> bytes:
 
 
 def _tables(dropped: Dropped) -> tuple[pa.Table, pa.Table, pa.Table]:
+    # Who answers for an event is said by a collector alone; files are the site's own.
+    events = [{**row, "vouched": None} for row in dropped.events]
     return (
         table_of(dropped.readings, READINGS),
-        table_of(dropped.events, EVENTS),
+        table_of(events, EVENTS),
         pa.Table.from_pylist(dropped.boards, schema=PLACES),
     )
 

@@ -56,6 +56,7 @@ from forewarn.pipelines.runtime.progress import progress_bar
 __all__ = ["Landing"]
 
 _HOUR = 3600 * 10**9
+_EVENT = ("machine_id", "id")
 _READING = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")
 
 
@@ -203,7 +204,7 @@ class Landing:
                 all_readings = _added(old_readings, new_readings.get(hour), _READING, done)
                 done.readings += len(all_readings) - len(old_readings)
                 old_events = self._events_of(hour, evidence)
-                all_events = _added(old_events, new_events.get(hour), ("id",), done)
+                all_events = _added(old_events, new_events.get(hour), _EVENT, done)
                 done.events += len(all_events) - len(old_events)
                 placed = self._known.named_events(all_events, places)
                 of_gpu = placed.filter(pc.not_equal(placed["kind"], "sxid"))  # others name a switch
@@ -301,9 +302,21 @@ def _added(before: pa.Table, new: pa.Table | None, keys: tuple[str, ...], done: 
     Of a reading the last word counts, of an event the first: that is when it was known.
     """
     rows = before if new is None else pa.concat_tables([before, new])
-    joined = newest(rows, keys, first=keys == ("id",))
+    rows_that_count = _without_forged(rows) if keys == _EVENT else rows
+    joined = newest(rows_that_count, keys, first=keys == _EVENT)
     done.doubled += len(rows) - len(joined)
     return joined
+
+
+def _without_forged(events: pa.Table) -> pa.Table:
+    """Leave out what a shared token says under the name of an event that its host reports."""
+    shared = pc.fill_null(pc.equal(events["vouched"], "shared"), False)
+    if not pc.any(shared).as_py():
+        return events
+    sure = events.filter(pc.invert(shared)).select(_EVENT).to_pylist()
+    names = {tuple(row.values()) for row in sure}
+    rows = zip(shared.to_pylist(), events.select(_EVENT).to_pylist(), strict=True)
+    return events.filter(pa.array([not (s and tuple(r.values()) in names) for s, r in rows]))
 
 
 def _renewed(rivals: pa.Table, fresh: dict[int, Counter[Rival]]) -> pa.Table:

@@ -10,8 +10,19 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from forewarn.features.errors import InputError
+from forewarn.features.telemetry.rows import is_host_name
+from forewarn.response.hostlist import HostlistError, expand
 
-__all__ = ["Speaker", "TokenError", "Tokens", "holder_of", "parse_tokens", "token_digest"]
+__all__ = [
+    "Speaker",
+    "TokenError",
+    "Tokens",
+    "holder_of",
+    "hosts_of",
+    "parse_tokens",
+    "token_digest",
+    "token_entries",
+]
 
 _Holder = TypeVar("_Holder")
 
@@ -29,10 +40,18 @@ class Speaker:
     site : str
     hosts : tuple of str
         Patterns such as `berlin-*`; a batch of another host is refused. `*` is every host.
+    bound_to : frozenset of str or None
+        The only hosts that have the token; None: any host of the site may have it.
     """
 
     site: str
     hosts: tuple[str, ...] = ("*",)
+    bound_to: frozenset[str] | None = None
+
+    @property
+    def vouched(self) -> str:
+        """Return who answers for what comes with the token: `host` or `shared`."""
+        return "shared" if self.bound_to is None else "host"
 
     def speaks_for(self, host: str | None) -> bool:
         """Tell whether this one may say what a host saw; a row without a host is anybody's.
@@ -43,13 +62,53 @@ class Speaker:
         >>> berlin.speaks_for("b-17"), berlin.speaks_for("p-1"), berlin.speaks_for(None)
         (True, False, False)
         """
+        if self.bound_to is not None and host not in self.bound_to:
+            return False
         if "*" in self.hosts:
             return True
         return host is not None and any(fnmatchcase(host, pattern) for pattern in self.hosts)
 
 
+def token_entries(text: str) -> list[str]:
+    """Return the entries of `NAME:HOSTLIST=TOKEN,...`; a comma may also stand in a host list.
+
+    Examples
+    --------
+    >>> token_entries("a=T1, b:n-[1-2,4],login=T2")
+    ['a=T1', 'b:n-[1-2,4],login=T2']
+    """
+    entries: list[str] = []
+    pending = ""
+    for part in filter(None, map(str.strip, text.split(","))):
+        pending = f"{pending},{part}" if pending else part
+        if "=" in part or ":" not in pending:
+            entries.append(pending)
+            pending = ""
+    return [*entries, pending] if pending else entries
+
+
+def hosts_of(text: str, where: str) -> frozenset[str]:
+    """Return the hosts of a host list.
+
+    Raises
+    ------
+    TokenError
+        If it is none, or a name in it is no name of a host; it begins with `where`.
+    """
+    try:
+        hosts = frozenset(expand(text))
+    except HostlistError as error:
+        raise TokenError(f"{where}: its hosts cannot be used ({error}).") from None
+    for host in sorted(hosts) or [""]:
+        if not is_host_name(host):
+            raise TokenError(f"{where}: {host[:60]!r} is no name of a host.")
+    return hosts
+
+
 def parse_tokens(text: str) -> dict[str, str]:
-    """Return the site of each token, from `site-a=TOKEN,site-b=TOKEN`.
+    """Return the site of each token, from `site-a=TOKEN,site-b:HOSTLIST=TOKEN`.
+
+    HOSTLIST is a host list as Slurm writes it, `node-[01-16],login`; it stays with the site's name.
 
     Raises
     ------
@@ -62,10 +121,12 @@ def parse_tokens(text: str) -> dict[str, str]:
     {'s3cret': 'berlin'}
     """
     sites: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in token_entries(text):
         site, _, token = (piece.strip() for piece in part.partition("="))
         if not site or not token or token in sites:
-            raise TokenError("FOREWARN_TOKENS: expected SITE=TOKEN,..., each token once.")
+            raise TokenError(
+                "FOREWARN_TOKENS: expected SITE=TOKEN or SITE:HOSTLIST=TOKEN,..., each token once."
+            )
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise TokenError(
                 "FOREWARN_TOKENS: a token holds a blank, a line break or no ASCII, expected "
@@ -96,7 +157,7 @@ class Tokens:
         Parameters
         ----------
         sites : mapping of str to str
-            Site of each token.
+            Site of each token, with a host list after a colon where only these hosts have it.
         hosts : mapping of str to tuple of str
             Patterns of the hosts of a site. One site alone may do without and speak for all.
 
@@ -105,25 +166,34 @@ class Tokens:
         TokenError
             If one of several sites has no hosts, or hosts are those of no site.
         """
-        names = sorted(set(sites.values()))
+        speakers = {token: _speaker(name, hosts) for token, name in sites.items()}
+        names = sorted({speaker.site for speaker in speakers.values()})
         strange = sorted(set(hosts) - set(names))
         if strange:
             raise TokenError(
                 f"`collector.hosts` names site {strange[0]!r}, expected one of FOREWARN_TOKENS: "
                 f"{', '.join(names)}."
             )
-        without = [name for name in names if name not in hosts]
-        if without and len(names) > 1:
+        shared = {speaker.site for speaker in speakers.values() if speaker.bound_to is None}
+        without = sorted(shared - set(hosts))
+        if without and len(shared) > 1:
             raise TokenError(
                 f"`collector.hosts` has no hosts of site {without[0]!r}: with several sites, "
                 f"expected patterns for each, such as hosts = {{{without[0]} = ["
                 f'"{without[0]}-*"]}}.'
             )
-        return cls({token_digest(t): Speaker(s, hosts.get(s, ("*",))) for t, s in sites.items()})
+        return cls({token_digest(token): speaker for token, speaker in speakers.items()})
 
     def speaker(self, token: str) -> Speaker | None:
         """Return whose token this is; every one is compared, at the same speed."""
         return holder_of(self.speakers, token)
+
+
+def _speaker(name: str, hosts: Mapping[str, tuple[str, ...]]) -> Speaker:
+    """Return who has a token of a `SITE` or `SITE:HOSTLIST`."""
+    site, colon, bound_to = (piece.strip() for piece in name.partition(":"))
+    named = hosts_of(bound_to, f"FOREWARN_TOKENS: site {site!r}") if colon else None
+    return Speaker(site, hosts.get(site, ("*",)), named)
 
 
 def holder_of(holders: Mapping[bytes, _Holder], token: str) -> _Holder | None:
