@@ -126,7 +126,7 @@ def _decide_and_act(ledger: Ledger) -> None:
             reason="xid 79 (GPU has fallen off the bus): drain",
             until=None,
             valid_until=Nanoseconds(NOW + DAY),
-            findings=tuple((f.source, f.id) for f in incident.findings),
+            findings=tuple(f.key for f in incident.findings),
             policy_version="abc",
         )
         ledger.decide(decision)

@@ -61,7 +61,7 @@ def _finding(number: int, at: int) -> Finding:
 def _decision(incident: int, at: Nanoseconds, ruling: Ruling) -> Decision:
     what = (ruling, Step.DRAIN, DrainMode.FINISH, Severity.ERROR)
     reason = "xid 79: the GPU fell off the bus; 2 of 2 machines of the rack are out"
-    rests_on = (("records", f"xid-{incident:09}"), ("records", f"xid-{incident + 1:09}"))
+    rests_on = (_finding(incident, at).key, _finding(incident + 1, at).key)
     return Decision(incident, at, *what, reason, None, Nanoseconds(at + DAY), rests_on, "8d2f0c11")
 
 

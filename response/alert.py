@@ -79,7 +79,7 @@ def alert_of(
         By its outcome.
     gpus, job_gpus : int
     """
-    predicting = {(f.source, f.id) for f in incident.findings if f.predicts}
+    predicting = {f.key for f in incident.findings if f.predicts}
     drains = [
         decision
         for decision in decisions

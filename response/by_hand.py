@@ -58,15 +58,21 @@ def _decision(
         at=situation.now,
         ruling=ruling,
         step=Step.DRAIN,
-        mode=DrainMode(str(wish.evidence.get("mode", DrainMode.FINISH))),
+        mode=_mode(wish),
         severity=wish.severity or Severity.ERROR,
         reason=reason or (f"{BY_HAND}: {why}" if why else BY_HAND),
         until=None,
         valid_until=wish.valid_until,
-        findings=((wish.source, wish.id),),
+        findings=(wish.key,),
         policy_version=situation.policy.version,
         who=wish.source,
     )
+
+
+def _mode(wish: Finding) -> DrainMode:
+    """Return how a person wants jobs to end; the mildest way where nobody can tell."""
+    mode = wish.evidence.get("mode")
+    return next((known for known in DrainMode if known == mode), DrainMode.FINISH)
 
 
 def _held(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.finding import Finding, FindingKind, Voucher
 from forewarn.response.rule import xid_of
 
 __all__ = ["CERTAIN_XIDS", "is_certain", "is_certain_cause"]
@@ -20,6 +20,8 @@ _CERTAIN_CAUSES: Final = _CAUSES | {f"xid {code}" for code in CERTAIN_XIDS}
 def is_certain(finding: Finding) -> bool:
     """Tell whether a finding proves damage: a policy answers it with a drain at least.
 
+    What only a shared token says proves nothing: any host may have sent it.
+
     Examples
     --------
     >>> from forewarn.features.time_units import Nanoseconds
@@ -27,6 +29,8 @@ def is_certain(finding: Finding) -> bool:
     >>> is_certain(Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until))
     True
     """
+    if finding.vouched is Voucher.SHARED:
+        return False
     code = xid_of(finding)
     if code == _RECOVERY_CHANGED:
         return finding.evidence.get("action") not in (None, "", "none")

@@ -44,10 +44,10 @@ def decide(incident: Incident, situation: Situation) -> Decision:
     """
     if incident.shared:
         return _of_shared(incident, situation)
-    refused = {_key(f): not_usable(f, situation) for f in incident.findings}
-    usable = [finding for finding in incident.findings if refused[_key(finding)] is None]
+    refused = [(finding, not_usable(finding, situation)) for finding in incident.findings]
+    usable = [finding for finding, held in refused if held is None]
     if not usable:
-        return _without_findings(incident, [held for held in refused.values() if held], situation)
+        return _without_findings(incident, [held for _, held in refused if held], situation)
     wish = remedy(incident, usable, situation)
     waiting = None
     if wish.step.isolates:
@@ -100,12 +100,8 @@ def rests_on_certain_damage(decision: Decision, incident: Incident) -> bool:
     return any(is_certain(finding) for finding in _bearing(decision, incident))
 
 
-def _key(finding: Finding) -> tuple[str, str]:
-    return (finding.source, finding.id)
-
-
 def _bearing(decision: Decision, incident: Incident) -> list[Finding]:
-    by_key = {_key(finding): finding for finding in incident.findings}
+    by_key = {finding.key: finding for finding in incident.findings}
     return [by_key[key] for key in decision.findings if key in by_key]
 
 
@@ -123,7 +119,7 @@ def _draft(
         reason=wish.reason,
         until=until,
         valid_until=wish.valid_until,
-        findings=tuple(_key(finding) for finding in wish.findings),
+        findings=tuple(finding.key for finding in wish.findings),
         policy_version=situation.policy.version,
         model_version=versions[0] if versions else "",
     )
@@ -154,7 +150,7 @@ def _without_findings(incident: Incident, helds: list[Held], situation: Situatio
         reason=f"held back: {words}",
         until=min(untils, default=None),
         valid_until=max((f.valid_until for f in incident.findings), default=situation.now),
-        findings=tuple(_key(finding) for finding in incident.findings),
+        findings=tuple(finding.key for finding in incident.findings),
         policy_version=situation.policy.version,
     )
 
@@ -173,7 +169,7 @@ def _of_shared(incident: Incident, situation: Situation) -> Decision:
         reason=storm_in_words(incident.shared, len(incident.machines), possible),
         until=None,
         valid_until=max((f.valid_until for f in incident.findings), default=situation.now),
-        findings=tuple(_key(finding) for finding in incident.findings),
+        findings=tuple(finding.key for finding in incident.findings),
         policy_version=situation.policy.version,
     )
 

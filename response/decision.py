@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.finding import Severity
+from forewarn.response.finding import FindingKey, Severity
 from forewarn.response.step import DrainMode, Step
 
 __all__ = ["Decision", "Ruling"]
@@ -45,8 +45,8 @@ class Decision:
         When that may change; None: not by itself.
     valid_until : int
         Nothing is done after it.
-    findings : tuple of (str, str)
-        (source, id) of those it rests on.
+    findings : tuple of FindingKey
+        Those it rests on.
     policy_version, model_version : str
     who : str
         `forewarn`, or the person who approved.
@@ -65,7 +65,7 @@ class Decision:
     reason: str
     until: Nanoseconds | None
     valid_until: Nanoseconds
-    findings: tuple[tuple[str, str], ...]
+    findings: tuple[FindingKey, ...]
     policy_version: str
     model_version: str = ""
     who: str = "forewarn"

@@ -43,15 +43,15 @@ def without_echoes(
         return (-severity, -step, follows, finding.at, finding.source, finding.id)
 
     sounding: list[Finding] = []
-    for finding in sorted({(f.source, f.id): f for f in around}.values(), key=order):
+    for finding in sorted({f.key: f for f in around}.values(), key=order):
         explained = any(
             _explains(other, finding, xids, together) and _as_grave(rule(other), rule(finding))
             for other in sounding
         )
         if not explained:
             sounding.append(finding)
-    names = {(finding.source, finding.id) for finding in sounding}
-    return [finding for finding in findings if (finding.source, finding.id) in names]
+    names = {finding.key for finding in sounding}
+    return [finding for finding in findings if finding.key in names]
 
 
 def _gravity(rule: Rule) -> tuple[int, int]:
@@ -74,6 +74,8 @@ def _explains(
     """Tell whether a finding is an echo of another one, or cancelled by it."""
     code, leader = xid_of(finding), xid_of(other)
     if code is None or leader is None or code == leader or other.machine != finding.machine:
+        return False
+    if not other.supports(finding):
         return False
     first, last = other.first or other.at, other.last or other.at
     follows = _follows(finding, xids)

@@ -92,9 +92,12 @@ def _by_count(finding: Finding, rule: Rule, history: History) -> list[tuple[Step
 
 
 def _same(other: Finding, finding: Finding) -> bool:
-    """Tell whether two findings are of one cause on one GPU, known by serial or address."""
+    """Tell whether two findings are of one cause on one GPU, known by serial or address.
+
+    What only a shared token says makes no step harder for what the machine itself reports.
+    """
     names = (other.machine, other.cause), (finding.machine, finding.cause)
-    return names[0] == names[1] and _gpu(other) == _gpu(finding)
+    return names[0] == names[1] and _gpu(other) == _gpu(finding) and other.supports(finding)
 
 
 def _gpu(finding: Finding) -> str:
@@ -121,7 +124,7 @@ def _times_since(finding: Finding, start: int) -> int:
 
 def _probability(finding: Finding) -> float:
     value = finding.evidence.get("probability")
-    return float(value) if isinstance(value, int | float) else 0.0
+    return min(max(value, 0.0), 1.0) if isinstance(value, int | float) else 0.0
 
 
 def _did_not_help(action: Action, finding: Finding, again: Nanoseconds) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["BY_HAND", "Finding", "FindingKind", "Severity"]
+__all__ = ["BY_HAND", "Finding", "FindingKey", "FindingKind", "Severity", "Voucher"]
 
 BY_HAND: Final = "by hand"
 """The cause of what a person wants done to a machine."""
@@ -49,9 +49,33 @@ class FindingKind(StrEnum):
     REPORT = "report"
 
 
+class Voucher(StrEnum):
+    """Who answers for a finding.
+
+    `HOST`: a source of the site itself, or a token that is bound to the machine. `SHARED`: only a
+    token that every host of the site has, so that any of them may have sent it.
+    """
+
+    HOST = "host"
+    SHARED = "shared"
+
+
+class FindingKey(NamedTuple):
+    """What makes two findings the same, while the first one lasts.
+
+    A source's names are unique only within one machine. What a shared token says has names of its
+    own: nobody who has it can count, soften or block what the machine itself reports.
+    """
+
+    source: str
+    machine: str
+    id: str
+    vouched: Voucher = Voucher.HOST
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was noticed; the same (source, id) again is the same finding.
+    """One thing that was noticed; the same key again is the same finding, as `repeats` says.
 
     Attributes
     ----------
@@ -76,6 +100,7 @@ class Finding:
         When it was said for the first and for the last time; `at` unless it was repeated.
     count : int
         How often it was said.
+    vouched : Voucher
     """
 
     source: str
@@ -93,6 +118,43 @@ class Finding:
     first: Nanoseconds | None = None
     last: Nanoseconds | None = None
     count: int = 1
+    vouched: Voucher = Voucher.HOST
+
+    @property
+    def key(self) -> FindingKey:
+        """Return what it is known by."""
+        return FindingKey(self.source, self.machine, self.id, self.vouched)
+
+    @property
+    def last_said(self) -> Nanoseconds:
+        """Return when it was said for the last time."""
+        return self.at if self.last is None else self.last
+
+    def repeats(self, earlier: Finding, ended_at: Nanoseconds | None = None) -> bool:
+        """Tell whether this is an earlier finding of the same key once more.
+
+        What is said after the end of the earlier one is another finding: the fault is back.
+
+        Parameters
+        ----------
+        earlier : Finding
+        ended_at : int, optional
+            When its incident ended, nanoseconds since 1970 UTC; None of an open one.
+
+        Examples
+        --------
+        >>> from dataclasses import replace
+        >>> at, until = Nanoseconds(0), Nanoseconds(2)
+        >>> first = Finding("nhc", "link", FindingKind.CHECK, "check by nhc", "node-1", at, until)
+        >>> [replace(first, at=Nanoseconds(time)).repeats(first) for time in (1, 2)]
+        [True, False]
+        """
+        end = earlier.valid_until if ended_at is None else min(earlier.valid_until, ended_at)
+        return self.last_said <= earlier.at or self.last_said < end
+
+    def supports(self, other: Finding) -> bool:
+        """Tell whether it may change what is done about another: a shared token's word may not."""
+        return self.vouched is Voucher.HOST or other.vouched is Voucher.SHARED
 
     @property
     def predicts(self) -> bool:

@@ -17,7 +17,9 @@ _DRAINS = frozenset({ServiceState.DRAINING.value, ServiceState.DRAINED.value})
 
 def is_drain(finding: Finding) -> bool:
     """Tell whether somebody else drained a machine; one that went down did so by itself."""
-    return finding.kind is FindingKind.FOREIGN_DRAIN and finding.evidence.get("state") in _DRAINS
+    return (
+        finding.kind is FindingKind.FOREIGN_DRAIN and str(finding.evidence.get("state")) in _DRAINS
+    )
 
 
 def given_back_at(drains: Iterable[Finding], service: Sequence[Service]) -> Nanoseconds | None:

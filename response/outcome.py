@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.finding import Finding, FindingKind, Voucher
 from forewarn.response.incident import Incident, Outcome
 from forewarn.response.settings import ResponseSettings
 
@@ -137,10 +137,13 @@ def _first_proof(
 
 
 def _proof_of(finding: Finding) -> Proof | None:
-    """Return what a finding proves: a failure, or a check that failed."""
+    """Return what a finding proves: a failure, or a check that failed.
+
+    The word of a shared token proves nothing: retraining would learn a failure that nobody saw.
+    """
     kinds = {FindingKind.FAILURE: ProofKind.FAILURE, FindingKind.CHECK: ProofKind.CHECK}
     kind = kinds.get(finding.kind)
-    if kind is None:
+    if kind is None or finding.vouched is Voucher.SHARED:
         return None
     return Proof(kind, finding.machine, finding.at, finding.at, finding.gpu_serial)
 

@@ -141,11 +141,16 @@ class PastIncidents:
 
 def _with(findings: tuple[Finding, ...], finding: Finding) -> tuple[Finding, ...]:
     """Return findings with one more; what is known already is counted."""
-    known = {(f.source, f.id): f for f in findings}
-    before = known.get((finding.source, finding.id))
-    if before is not None:
-        last = max(finding.at, before.last or before.at)
-        repeats = before.count + finding.count
-        finding = replace(before, first=before.first or before.at, last=last, count=repeats)
-    known[(finding.source, finding.id)] = finding
-    return tuple(known.values())
+    known = {f.key: row for row, f in enumerate(findings)}
+    row = known.get(finding.key)
+    if row is None or not finding.repeats(findings[row]):
+        return (*findings, finding)
+    before = findings[row]
+    counted = replace(
+        before,
+        first=before.first or before.at,
+        last=max(finding.at, before.last_said),
+        count=before.count + finding.count,
+        severity=finding.severity if finding.at >= before.last_said else before.severity,
+    )
+    return (*findings[:row], counted, *findings[row + 1 :])

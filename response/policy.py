@@ -12,7 +12,7 @@ from forewarn.response.action import Action
 from forewarn.response.certain_damage import is_certain
 from forewarn.response.echo import without_echoes
 from forewarn.response.escalation import History, escalated, times_taken
-from forewarn.response.finding import Finding, FindingKind, Severity
+from forewarn.response.finding import Finding, FindingKind, Severity, Voucher
 from forewarn.response.incident import Incident
 from forewarn.response.rule import Rule, Standard, XidRule, xid_of
 from forewarn.response.step import DrainMode, Step
@@ -104,12 +104,15 @@ class Policy:
         """Return what is said about a finding by itself, the severity of its source in it.
 
         Evidence of certain damage is answered with a drain at least, whatever the rule says.
+        What only a shared token says leads at most to `avoid`: any host may have sent it.
         """
         code = xid_of(finding)
         xid = None if code is None else self.xids.get(code)
         rule = self.kinds[finding.kind] if xid is None else xid.rule
         if rule.reported and finding.severity is not None:
             rule = replace(rule, severity=finding.severity)
+        if finding.vouched is Voucher.SHARED:
+            rule = replace(rule, at_most=_milder(rule.at_most, Step.AVOID))
         rule = self.bounded(rule, finding.kind)
         return self._at_least_drain(rule) if is_certain(finding) else rule
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action, ActionState
-from forewarn.response.finding import FindingKind
+from forewarn.response.finding import FindingKind, Voucher
 from forewarn.response.incident import Incident
 from forewarn.response.settings import ResponseSettings
 from forewarn.response.step import Step
@@ -79,7 +79,7 @@ def release(
 def _predicted(action: Action, incident: Incident) -> bool:
     """Tell whether a machine was taken out for a prediction, and nothing has proved it since."""
     causes = [f for f in incident.findings if f.cause == action.cause]
-    proved = any(finding.kind in _PROOFS for finding in incident.findings)
+    proved = any(f.kind in _PROOFS and f.vouched is Voucher.HOST for f in incident.findings)
     return bool(causes) and all(finding.predicts for finding in causes) and not proved
 
 

@@ -106,7 +106,7 @@ def _by_mild(
     option = _of_choice(_choice(incident, mild, usable, situation), mild, situation)
     if not option.step.isolates:
         return option
-    return option.at_most_avoid("application errors and blindness drain nothing")
+    return option.at_most_avoid("application errors, blindness and shared tokens drain nothing")
 
 
 def _by_verdict(

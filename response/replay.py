@@ -225,7 +225,7 @@ class _Walk:
 
     def _note(self, incident: Incident, decision: Decision) -> None:
         """Write a decision, and take its action."""
-        by_key = {(f.source, f.id): f for f in incident.findings}
+        by_key = {f.key: f for f in incident.findings}
         bearing = tuple(by_key[key] for key in decision.findings if key in by_key)
         done = self._done(incident, decision, bearing)
         self._incidents.put(replace(incident, decision=decision))

@@ -72,7 +72,7 @@ def isolations(rows: Iterable[Replayed]) -> list[Taken]:
 
 def never_done(rows: Iterable[Replayed], judge: Judge, past: Past) -> list[Waiting]:
     """Return what was held back to the end."""
-    findings = {(f.source, f.id): f for f in (known.finding for known in past.findings)}
+    findings = {f.key: f for f in (known.finding for known in past.findings)}
     last: dict[int, Replayed] = {}
     done: set[int] = set()
     for row in rows:

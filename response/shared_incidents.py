@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.finding import BY_HAND, Finding
+from forewarn.response.finding import BY_HAND, Finding, Voucher
 from forewarn.response.incident import Incident
 from forewarn.response.machine import Machine
 from forewarn.response.settings import ResponseSettings
@@ -75,10 +75,28 @@ def shared_incidents(
     now : int
         Nanoseconds since 1970 UTC.
     """
-    seen = sightings(incidents, fleet, until=Nanoseconds(now + settings.ahead))
     by_id = {incident.id: incident for incident in incidents}
-    events = [_event(group, by_id, settings) for group in _clusters(seen, settings)]
+    until = Nanoseconds(now + settings.ahead)
+    groups = [
+        group
+        for part in _by_voucher(incidents)
+        for group in _clusters(sightings(part, fleet, until=until), settings)
+    ]
+    events = [_event(group, by_id, settings) for group in groups]
     return [event for event in events if event is not None]
+
+
+def _by_voucher(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
+    """Return the incidents that machines vouch for, and those of shared tokens alone.
+
+    Whoever has a shared token could otherwise make a storm of a real fault, which drains nothing.
+    """
+    vouched, rest = list[Incident](), list[Incident]()
+    for incident in incidents:
+        events = [finding for finding in incident.findings if is_event(finding)]
+        by_host = not events or any(f.vouched is Voucher.HOST for f in events)
+        (vouched if by_host else rest).append(incident)
+    return vouched, rest
 
 
 def over_at(incident: Incident, settings: ResponseSettings, now: Nanoseconds) -> Nanoseconds:
@@ -92,7 +110,8 @@ def belongs(finding: Finding, shared: Incident, settings: ResponseSettings) -> b
     """Tell whether a finding is a part of an event: of one of its causes, and at its time."""
     span = _span(shared.shared, settings)
     return is_event(finding) and any(
-        part.cause == finding.cause and abs(part.at - finding.at) < span for part in shared.findings
+        part.cause == finding.cause and abs(part.at - finding.at) < span and part.supports(finding)
+        for part in shared.findings
     )
 
 

@@ -133,7 +133,7 @@ def _incidents(args: argparse.Namespace) -> int:
     site = ResponseSite.of(args.config)
     with site.ledger_to_look_at() as ledger:
         incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
-        off = site.switch(ledger).off()
+        off, set_aside = site.switch(ledger).off(), ledger.set_aside()
     for incident in incidents:
         if args.json:
             print(json.dumps(incident_line(incident)))
@@ -143,6 +143,8 @@ def _incidents(args: argparse.Namespace) -> int:
     tell: Callable[[str], None] = note if args.json else say  # stdout is for JSON alone then
     if not incidents:
         tell("no incidents" if args.all else "no open incidents")
+    for damaged in set_aside:
+        tell(str(damaged))
     if off is not None:
         tell(f"acting is switched off by {off.who}{f': {off.why}' if off.why else ''}")
     return 0

@@ -63,8 +63,10 @@ def add_respond(commands: Commands) -> None:
     )
     how.add_argument(
         "--new-token",
-        metavar="NAME:ROLE",
-        help="print a token for the API and what FOREWARN_RESPOND_TOKENS needs, and end",
+        metavar="NAME:ROLE[:HOSTLIST]",
+        help="print a token for the API and what FOREWARN_RESPOND_TOKENS needs, and end; with "
+        "the role `report` and a HOSTLIST such as node-[01-16] it reports for these hosts, without "
+        "one for any, and then its findings lead at most to `avoid`",
     )
     add_json(command, "one JSON object a decision on stdout")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby, pairwise
+from typing import Any
 
 from sqlalchemy import select
 
 from forewarn.features.records.failures import NEVER
 from forewarn.features.records.out_of_service import Absence, joined_absences
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.damaged_rows import readable
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.tables import findings, services
 from forewarn.response.foreign_drain import FROM_SCHEDULER
@@ -43,7 +45,8 @@ def _seen(ledger: Ledger) -> Iterator[Absence]:
     query = select(services).where(log.machine.in_(out)).order_by(log.machine, log.at)
     watched = by_machine(ledger.open_incidents())
     with ledger.database.reading() as connection:
-        rows = connection.execute(query).all()
+        selected = connection.execute(query).all()
+        rows = [row for row, _ in readable(connection, services, selected, tuple)]
     for machine, of_machine in groupby(rows, lambda row: row.machine):
         looks = list(of_machine)
         for look, following in pairwise(looks):
@@ -57,8 +60,9 @@ def _seen(ledger: Ledger) -> Iterator[Absence]:
 
 def _before_seen(ledger: Ledger) -> Iterator[Absence]:
     """Yield how long drains by others had lasted when they were seen first."""
-    columns = (findings.c.machine, findings.c.at, findings.c.taken_at)
+    columns = (findings.c.id, findings.c.machine, findings.c.at, findings.c.taken_at)
     query = select(*columns).where(findings.c.source == FROM_SCHEDULER)
     with ledger.database.reading() as connection:
-        for row in connection.execute(query):
+        drains: Any = connection.execute(query).all()
+        for row, _ in readable(connection, findings, drains, tuple):
             yield Absence(row.machine, None, row.at, max(row.at, row.taken_at))

@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from forewarn.pipelines.runtime.tokens import TokenError, holder_of, token_digest
+from forewarn.pipelines.runtime.tokens import (
+    TokenError,
+    holder_of,
+    hosts_of,
+    token_digest,
+    token_entries,
+)
+from forewarn.response.finding import Voucher
 
 __all__ = ["TOKENS", "Access", "Holder", "Role", "new_token", "parse_access"]
 
 TOKENS: Final = "FOREWARN_RESPOND_TOKENS"
-"""Variable of the environment with `NAME:ROLE=SHA256HEX,...`."""
+"""Variable of the environment with `NAME:ROLE[:HOSTLIST]=SHA256HEX,...`."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -52,10 +59,29 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a token; the name is the `who` of the ledger."""
+    """Who has a token.
+
+    Attributes
+    ----------
+    name : str
+        The `who` of the ledger.
+    role : Role
+    hosts : frozenset of str or None
+        Machines that it may report findings of; None: any, and others may have the same token.
+    """
 
     name: str
     role: Role
+    hosts: frozenset[str] | None = None
+
+    @property
+    def vouched(self) -> Voucher:
+        """Return who answers for what comes with the token."""
+        return Voucher.SHARED if self.hosts is None else Voucher.HOST
+
+    def speaks_for(self, machine: str) -> bool:
+        """Tell whether it may report findings of a machine."""
+        return self.hosts is None or machine in self.hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +101,10 @@ class Access:
 
 
 def parse_access(text: str) -> Access:
-    """Return who may do what, from `NAME:ROLE=SHA256HEX,...`.
+    """Return who may do what, from `NAME:ROLE[:HOSTLIST]=SHA256HEX,...`.
 
     A name may have several tokens of one role, so that they can be changed one after the other.
+    HOSTLIST is a host list as Slurm writes it, `node-[01-16],login`.
 
     Raises
     ------
@@ -87,11 +114,11 @@ def parse_access(text: str) -> Access:
     Examples
     --------
     >>> list(parse_access(f"ann:act={'0' * 64}").holders.values())
-    [Holder(name='ann', role=<Role.ACT: 'act'>)]
+    [Holder(name='ann', role=<Role.ACT: 'act'>, hosts=None)]
     """
     holders: dict[bytes, Holder] = {}
     roles: dict[str, Role] = {}
-    for number, entry in enumerate(filter(None, map(str.strip, text.split(","))), 1):
+    for number, entry in enumerate(token_entries(text), 1):
         digest, holder = _entry(entry, number)
         if digest in holders:
             raise TokenError(f"{TOKENS}: entry {number} has the digest of another one.")
@@ -113,7 +140,8 @@ def new_token() -> tuple[str, str]:
 
 def _entry(entry: str, number: int) -> tuple[bytes, Holder]:
     head, _, digest = (piece.strip() for piece in entry.partition("="))
-    name, _, role = (piece.strip() for piece in head.partition(":"))
+    name, role, *more = (*(piece.strip() for piece in head.split(":", 2)), "")[:3]
+    hosts = more[0] if head.count(":") > 1 else None
     # Whoever puts a token in the place of a name or a role must not read it in a log.
     if not _NAME.fullmatch(name) or name.lower() == _OURS:
         raise TokenError(
@@ -129,4 +157,9 @@ def _entry(entry: str, number: int) -> tuple[bytes, Holder]:
             f"{TOKENS}: entry {number} has no SHA-256, expected 64 hexadecimal digits and not the "
             "token itself."
         )
-    return bytes.fromhex(digest), Holder(name, Role(role))
+    if hosts is not None and role != Role.REPORT:
+        raise TokenError(
+            f"{TOKENS}: entry {number} has hosts, expected them of the role `{Role.REPORT}` only."
+        )
+    named = None if hosts is None else hosts_of(hosts, f"{TOKENS}: entry {number}")
+    return bytes.fromhex(digest), Holder(name, Role(role), named)

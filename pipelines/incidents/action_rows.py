@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.chunks import chunks
+from forewarn.pipelines.incidents.damaged_rows import readable
 from forewarn.pipelines.incidents.decision_rows import because
 from forewarn.pipelines.incidents.entries import ActionChange
 from forewarn.pipelines.incidents.tables import action_states as states
@@ -33,6 +34,7 @@ __all__ = [
     "watched",
 ]
 
+LARGEST = 2**31 - 1  # of the columns that count GPUs and jobs
 _ENDED = sorted(state.value for state in ENDED)
 
 
@@ -49,10 +51,10 @@ def add(connection: Connection, intended: Action, *, who: str) -> Action:
         mode=None if intended.mode is None else intended.mode.value,
         at=intended.at,
         valid_until=intended.valid_until,
-        jobs=intended.jobs,
+        jobs=min(intended.jobs, LARGEST),
         gpu_serial=intended.gpu_serial,
-        gpus=intended.gpus,
-        job_gpus=intended.job_gpus,
+        gpus=min(intended.gpus, LARGEST),
+        job_gpus=min(intended.job_gpus, LARGEST),
         **because(connection, intended.incident),
     )
     number = connection.scalars(statement.returning(actions.c.id)).one()
@@ -121,10 +123,13 @@ def _selected(connection: Connection, condition: ColumnElement[bool]) -> list[Ac
         .where(condition)
         .order_by(actions.c.id)
     )
-    return [_action_of(row) for row in connection.execute(query).all()]
+    rows = connection.execute(query).all()
+    return [action for _, action in readable(connection, actions, rows, _action_of)]
 
 
 def _action_of(row: Row[Any]) -> Action:
+    if not isinstance(row.changed_at, int):
+        raise ValueError(f"the time of its last change is {ascii(row.changed_at)[:60]}")
     return Action(
         id=row.id,
         incident=row.incident,
@@ -137,7 +142,7 @@ def _action_of(row: Row[Any]) -> Action:
         mode=None if row.mode is None else DrainMode(row.mode),
         at=row.at,
         valid_until=row.valid_until,
-        changed_at=row.changed_at,
+        changed_at=Nanoseconds(row.changed_at),
         state=ActionState(row.state),
         version=row.version,
         jobs=row.jobs,
@@ -165,7 +170,8 @@ def open_actions(connection: Connection) -> list[Action]:
 def watched(connection: Connection) -> list[Watched]:
     """Return the open actions with what is remembered of them, oldest first."""
     rows: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(select(states).where(_of_open()).order_by(states.c.version)):
+    query = select(states).where(_of_open()).order_by(states.c.version)
+    for row, _ in readable(connection, states, connection.execute(query).all(), tuple):
         rows[row.action].append(row)
     return [_remembered(action, rows[action.id]) for action in open_actions(connection)]
 
@@ -207,17 +213,19 @@ def first_moments(
     """Return when each action first came to which state, nanoseconds since 1970 UTC."""
     moments: dict[int, dict[ActionState, Nanoseconds]] = defaultdict(dict)
     for chunk in chunks(numbers):
-        query = select(states.c.action, states.c.state, states.c.at)
-        query = query.where(states.c.action.in_(chunk)).order_by(states.c.action, states.c.version)
-        for action, state, at in connection.execute(query):
-            moments[action].setdefault(ActionState(state), Nanoseconds(at))
+        query = select(states).where(states.c.action.in_(chunk))
+        rows = connection.execute(query.order_by(states.c.action, states.c.version)).all()
+        for row, change in readable(connection, states, rows, _change_of):
+            moments[row.action].setdefault(change.state, change.at)
     return dict(moments)
 
 
 def changes(connection: Connection, number: int) -> list[ActionChange]:
     """Return what became of an action, oldest first."""
     query = select(states).where(states.c.action == number).order_by(states.c.version)
-    return [
-        ActionChange(row.version, ActionState(row.state), row.at, row.who, row.detail)
-        for row in connection.execute(query)
-    ]
+    rows = connection.execute(query).all()
+    return [change for _, change in readable(connection, states, rows, _change_of)]
+
+
+def _change_of(row: Row[Any]) -> ActionChange:
+    return ActionChange(row.version, ActionState(row.state), row.at, row.who, row.detail)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from forewarn.pipelines.incidents.entries import ActionChange, Switch
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.response.action import Action, ActionState
 from forewarn.response.decision import Ruling
-from forewarn.response.finding import FindingKind, Severity
+from forewarn.response.finding import FindingKey, FindingKind, Severity, Voucher
 from forewarn.response.incident import Incident, IncidentState, Outcome
 from forewarn.response.situation import Approval
 from forewarn.response.step import DrainMode, Step
@@ -63,12 +63,17 @@ class FindingLine(_Answer):
     first: Time | None
     last: Time | None
     count: int
+    vouched: Voucher = Field(description="`shared`: only a token of every host says so.")
 
 
 class FindingAnswer(FindingLine):
     """A finding."""
 
     evidence: dict[str, Any]
+
+
+def _short_names(keys: Sequence[FindingKey]) -> tuple[tuple[str, str], ...]:
+    return tuple((key.source, key.id) for key in keys)
 
 
 class DecisionAnswer(_Answer):
@@ -82,7 +87,9 @@ class DecisionAnswer(_Answer):
     reason: str
     until: Time | None
     valid_until: Time
-    findings: tuple[tuple[str, str], ...]
+    findings: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_short_names)] = Field(
+        description="`source` and `id` of those it rests on."
+    )
     policy_version: str
     model_version: str
     who: str

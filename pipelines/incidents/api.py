@@ -172,7 +172,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _posted(request: Request, error: Exception) -> Response:
     assert isinstance(error, PostedFindingError)
-    return _refuse(request, 422, str(error), index=error.index, field=error.field)
+    return _refuse(request, error.status, str(error), index=error.index, field=error.field)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -19,11 +19,13 @@ from forewarn.pipelines.incidents.api_desk import desk_of, holder_of
 from forewarn.pipelines.incidents.api_reading import MISSING, Number
 from forewarn.pipelines.incidents.api_route import needs, router
 from forewarn.pipelines.incidents.entries import Taken
+from forewarn.pipelines.incidents.finding_rows import FindingConflictError, FindingError
 from forewarn.pipelines.incidents.names import MachineName, Moment, Reason
 from forewarn.pipelines.incidents.person_acts import Person
 from forewarn.pipelines.incidents.posted_findings import (
     MOST_FINDINGS,
     PostedFinding,
+    PostedFindingError,
     findings_of,
 )
 from forewarn.pipelines.serving.refusal import RefusedError
@@ -89,7 +91,12 @@ class SwitchWish(_Wish):
 _APPROVE, _UNDO, _ACK, _DRAIN = ApproveWish(), UndoWish(), AckWish(), DrainWish()
 
 
-@acting.post("/findings", response_model=TakenAnswer, openapi_extra=needs(Role.REPORT))
+@acting.post(
+    "/findings",
+    response_model=TakenAnswer,
+    responses=_CONFLICTS,
+    openapi_extra=needs(Role.REPORT),
+)
 async def report_findings(
     request: Request,
     findings: Annotated[
@@ -99,14 +106,26 @@ async def report_findings(
 ) -> TakenAnswer:
     """Report findings.
 
-    One that is known by `source` and `id` is counted, and nothing else of it changes. Whether
-    anything is done about it is said by the policy and the limits.
+    One that is known by `source`, `machine` and `id` is counted, and the latest `severity` counts.
+    With another `kind` or `gpu_serial` it is refused (409). What is said again after
+    `valid_until`, or after the end of its incident, is another finding.
+
+    Whether anything is done about it is said by the policy and the limits. A token without hosts
+    of its own is one that any host may have: what only it says leads at most to `avoid`.
     """
-    desk, name = desk_of(request), holder_of(request).name
+    desk, holder = desk_of(request), holder_of(request)
+    name = holder.name
 
     def take() -> Taken:
         now = desk.now()
-        taken = desk.ledger.take(findings_of(findings, now), now=now)
+        reported = findings_of(findings, holder, now)
+
+        def refuse(error: FindingError) -> None:
+            index = next(row for row, item in enumerate(reported) if item is error.finding)
+            status = 409 if isinstance(error, FindingConflictError) else 422
+            raise PostedFindingError(index, error.field, error.why, status)
+
+        taken = desk.ledger.take(reported, now=now, who=name, refuse=refuse)
         if taken.new:  # repeats are counted, a million of them must not be a million notes
             sources = ", ".join(sorted({finding.source for finding in findings})[:5])
             detail = f"{taken.new} new, {taken.repeated} repeated"

@@ -83,4 +83,4 @@ def _rulings(ledger: Ledger) -> dict[str, int]:
     query = select(each.c.ruling, func.count()).group_by(each.c.ruling)
     with ledger.database.reading() as connection:
         rows = connection.execute(query).all()
-    return {row[0]: row[1] for row in rows}
+    return {str(row[0]): row[1] for row in rows}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import decision_rows
 from forewarn.pipelines.incidents.chunks import chunks
+from forewarn.pipelines.incidents.damaged_rows import readable
 from forewarn.pipelines.incidents.entries import ConfirmedFailure
 from forewarn.pipelines.incidents.tables import (
     acknowledgements,
@@ -65,10 +66,11 @@ def failure_times(connection: Connection, incidents_of: Sequence[int]) -> dict[i
     for chunk in chunks(incidents_of):
         newest = select(func.max(outcomes.c.id)).where(outcomes.c.incident.in_(chunk))
         query = select(outcomes).where(outcomes.c.id.in_(newest.group_by(outcomes.c.incident)))
+        rows = connection.execute(query).all()
         times |= {
-            row.incident: row.failed_at or row.at
-            for row in connection.execute(query)
-            if row.outcome == Outcome.CONFIRMED.value
+            row.incident: Nanoseconds(row.failed_at or row.at)
+            for row, outcome in readable(connection, outcomes, rows, _outcome_of)
+            if outcome is Outcome.CONFIRMED
         }
     return times
 
@@ -82,17 +84,25 @@ def confirmed(connection: Connection) -> list[ConfirmedFailure]:
         .where(outcomes.c.id.in_(newest), outcomes.c.outcome == Outcome.CONFIRMED.value)
         .order_by(outcomes.c.id)
     )
-    return [
-        ConfirmedFailure(
-            incident=row.incident,
-            machine=row.machine,
-            gpu_serial=row.gpu_serial,
-            failed_at=row.failed_at or row.at,
-            known_at=row.known_at or row.at,
-            why=row.why,
-        )
-        for row in connection.execute(query)
-    ]
+    rows = connection.execute(query).all()
+    return [failure for _, failure in readable(connection, outcomes, rows, _failure_of)]
+
+
+def _outcome_of(row: Row[Any]) -> Outcome:
+    return Outcome(row.outcome)
+
+
+def _failure_of(row: Row[Any]) -> ConfirmedFailure:
+    if not isinstance(row.machine, str) or not isinstance(row.gpu_serial, str | None):
+        raise ValueError("its incident cannot be read")
+    return ConfirmedFailure(
+        incident=row.incident,
+        machine=row.machine,
+        gpu_serial=row.gpu_serial,
+        failed_at=row.failed_at or row.at,
+        known_at=row.known_at or row.at,
+        why=row.why,
+    )
 
 
 def acknowledge(connection: Connection, incident: int, *, now: Nanoseconds, who: str) -> None:
@@ -108,7 +118,8 @@ def overrides(connection: Connection, since: Nanoseconds) -> list[Override]:
     An incident that was overridden counts with its actions, or with its findings where it had
     none; an action that was overridden counts by itself.
     """
-    rows = [*_of_incidents(connection, since), *_of_actions(connection, since)]
+    every = [*_of_incidents(connection, since), *_of_actions(connection, since)]
+    rows = [row for row in every if _is_whole(row)]  # the damage is said where its table is read
     last = decision_rows.last_of(connection, sorted({row.incident for row in rows}))
     undone = {
         (row.incident, row.machine, row.cause): Override(
@@ -121,6 +132,11 @@ def overrides(connection: Connection, since: Nanoseconds) -> list[Override]:
         for row in rows
     }
     return sorted(undone.values(), key=lambda override: override.at)
+
+
+def _is_whole(row: Row[Any]) -> bool:
+    texts = (row.machine, row.cause, row.who)
+    return isinstance(row.at, int) and all(isinstance(text, str) for text in texts)
 
 
 def _of_actions(connection: Connection, since: Nanoseconds) -> Sequence[Any]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, Row, Select, func, insert, select
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.chunks import chunks
+from forewarn.pipelines.incidents.damaged_rows import readable
 from forewarn.pipelines.incidents.tables import approvals, decisions
 from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Severity
+from forewarn.response.finding import FindingKey, Severity, Voucher
 from forewarn.response.situation import Approval
 from forewarn.response.step import DrainMode, Step
 
@@ -76,14 +77,14 @@ def last_of(connection: Connection, incidents: Sequence[int]) -> dict[int, Decis
     for chunk in chunks(incidents):
         newest = select(func.max(decisions.c.id)).where(decisions.c.incident.in_(chunk))
         query = select(decisions).where(decisions.c.id.in_(newest.group_by(decisions.c.incident)))
-        last |= {row.incident: _decision_of(row) for row in connection.execute(query).all()}
+        last |= {decision.incident: decision for decision in _decisions(connection, query)}
     return last
 
 
 def decisions_of(connection: Connection, incident: int) -> list[Decision]:
     """Return all decisions of an incident, oldest first."""
     query = select(decisions).where(decisions.c.incident == incident).order_by(decisions.c.id)
-    return [_decision_of(row) for row in connection.execute(query)]
+    return list(_decisions(connection, query))
 
 
 def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, list[Decision]]:
@@ -91,9 +92,16 @@ def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, 
     by_incident: dict[int, list[Decision]] = defaultdict(list)
     for chunk in chunks(incidents):
         query = select(decisions).where(decisions.c.incident.in_(chunk)).order_by(decisions.c.id)
-        for row in connection.execute(query):
-            by_incident[row.incident].append(_decision_of(row))
+        for decision in _decisions(connection, query):
+            by_incident[decision.incident].append(decision)
     return dict(by_incident)
+
+
+def _decisions(connection: Connection, query: Select[Any]) -> Iterator[Decision]:
+    """Yield the decisions of a query; those that cannot be read are set aside."""
+    rows = connection.execute(query).all()
+    for _, decision in readable(connection, decisions, rows, _decision_of):
+        yield decision
 
 
 def _decision_of(row: Row[Any]) -> Decision:
@@ -107,7 +115,7 @@ def _decision_of(row: Row[Any]) -> Decision:
         reason=row.reason,
         until=row.until,
         valid_until=row.valid_until,
-        findings=tuple((source, key) for source, key in json.loads(row.findings)),
+        findings=tuple(_key_of(*names) for names in json.loads(row.findings)),
         policy_version=row.policy_version,
         model_version=row.model_version,
         who=row.who,
@@ -116,13 +124,19 @@ def _decision_of(row: Row[Any]) -> Decision:
     )
 
 
+def _key_of(source: str, machine: str, key: str, vouched: str) -> FindingKey:
+    if not all(isinstance(name, str) for name in (source, machine, key)):
+        raise ValueError("`findings` holds a name that is no text")
+    return FindingKey(source, machine, key, Voucher(vouched))
+
+
 def because(connection: Connection, incident: int) -> dict[str, str]:
     """Return the versions of policy and model behind the last decision of an incident."""
     columns = (decisions.c.policy_version, decisions.c.model_version)
     query = select(*columns).where(decisions.c.incident == incident)
     row = connection.execute(query.order_by(decisions.c.id.desc()).limit(1)).first()
     policy, model = ("", "") if row is None else row
-    return {"policy_version": policy, "model_version": model}
+    return {"policy_version": str(policy), "model_version": str(model)}
 
 
 def approve(
@@ -168,6 +182,13 @@ def approvals_of(connection: Connection, incidents: Sequence[int]) -> dict[int, 
         query = query.where(approvals.c.incident.in_(chunk)).order_by(
             approvals.c.id, decisions.c.id
         )
-        for row in connection.execute(query):
-            last[row.incident] = Approval(_decision_of(row), row.approved_at, row.approved_by)
+        rows = connection.execute(query).all()
+        for _, approval in readable(connection, decisions, rows, _approval_of):
+            last[approval.decision.incident] = approval
     return last
+
+
+def _approval_of(row: Row[Any]) -> Approval:
+    if not isinstance(row.approved_at, int) or not isinstance(row.approved_by, str):
+        raise ValueError("its approval cannot be read")
+    return Approval(_decision_of(row), Nanoseconds(row.approved_at), row.approved_by)

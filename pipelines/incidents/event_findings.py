@@ -14,7 +14,7 @@ from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.parquet_files import read_columns
 from forewarn.pipelines.storage.regular_files import paths_like
-from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.finding import Finding, FindingKind, Voucher
 from forewarn.response.past import PastFinding
 from forewarn.response.policy import Policy
 
@@ -39,8 +39,10 @@ _COLUMNS = {
     "count": pa.int64(),
     "severity": pa.string(),
     "action": pa.string(),
+    "vouched": pa.string(),
 }
-_OPTIONAL = ("severity", "action")  # older events have none
+_OPTIONAL = ("severity", "action", "vouched")  # older events have none
+_MOST_COUNTED = 10**9  # of one event
 
 _NONE = pa.schema(
     [(name, pa.int64() if pa.types.is_timestamp(kind) else kind) for name, kind in _COLUMNS.items()]
@@ -115,7 +117,8 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
             valid_until=Nanoseconds(row["timestamp"] + DAY),
             gpu_serial=row["gpu_serial"],
             evidence={"pci": row["pci"]} if row["pci"] else {},
-            count=row["count"] or 1,
+            count=min(max(row["count"] or 1, 1), _MOST_COUNTED),
+            vouched=Voucher.SHARED if row["vouched"] == Voucher.SHARED else Voucher.HOST,
         ),
         policy,
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -12,91 +11,78 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
-    Text,
+    Row,
     Update,
     bindparam,
     case,
     func,
     insert,
-    select,
+    literal,
     update,
 )
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.chunks import chunks
+from forewarn.pipelines.incidents.counted_findings import Count
+from forewarn.pipelines.incidents.damaged_rows import readable
 from forewarn.pipelines.incidents.tables import findings as table
-from forewarn.response.finding import Finding, FindingKind, Severity
+from forewarn.response.finding import Finding, FindingKind, Severity, Voucher
 
-__all__ = ["Count", "FindingError", "add", "check", "count_again", "finding_of", "known", "merged"]
-
-Key = tuple[str, str]
-"""(source, id): what makes two findings the same."""
+__all__ = [
+    "FindingConflictError",
+    "FindingError",
+    "add",
+    "check",
+    "count_again",
+    "read_findings",
+    "set_severity",
+]
 
 LONGEST_NAME = 512  # bytes; an index of PostgreSQL holds 2,700 of an entry
 LONGEST_EVIDENCE = 16 * 1024  # characters of JSON, which are bytes: it is ASCII
 LARGEST = 2**63 - 1
+LATEST = 2**62  # nanoseconds, in the year 2116: a span may be added, and it still has 64 bits
 
 
 class FindingError(InputError):
-    """A finding that no row can hold; one line that names its place and the field."""
-
-
-class Count:
-    """A finding with all its repeats in one call.
+    """A finding that is not taken; one line that names its field.
 
     Attributes
     ----------
-    finding : Finding
-        As it was said first.
-    count : int
-        How often it was said.
-    last : int
-        When it was said last, nanoseconds since 1970 UTC.
+    field, why : str
     """
 
-    __slots__ = ("count", "finding", "last")
-
-    def __init__(self, finding: Finding) -> None:
-        self.finding = finding
-        self.count = 0
-        self.last = finding.at
+    def __init__(self, finding: Finding, field: str, why: str) -> None:
+        super().__init__(f"`{field}` {why}")
+        self.finding, self.field, self.why = finding, field, why
 
 
-def merged(findings: Iterable[Finding]) -> dict[Key, Count]:
-    """Return findings without their repeats, in order."""
-    counts: dict[Key, Count] = {}
-    for finding in findings:
-        key = (finding.source, finding.id)
-        count = counts.get(key)
-        if count is None:
-            count = counts[key] = Count(finding)
-        count.count += finding.count
-        count.last = max(count.last, finding.at if finding.last is None else finding.last)
-    return counts
+class FindingConflictError(FindingError):
+    """A finding that says something else under a name in use."""
 
 
-def check(findings: Sequence[Finding]) -> None:
+def check(finding: Finding) -> None:
     """Refuse what no row can hold.
 
     Raises
     ------
     FindingError
-        If a name is empty, longer than 512 bytes or no text of UTF-8 without NUL, or a number has
-        more than 64 bits.
+        If a name is empty, longer than 512 bytes or no text of UTF-8 without NUL, a time is not
+        between 1970 and 2116, or the count is not between 1 and what 64 bits hold.
     """
-    for index, finding in enumerate(findings):
-        names = {"source": finding.source, "id": finding.id, "cause": finding.cause}
-        names |= {"machine": finding.machine, "model_version": finding.model_version or "-"}
-        names |= {"gpu_serial": finding.gpu_serial or "-", "job": finding.job or "-"}
-        for field, name in names.items():
-            if problem := _problem(name):
-                raise FindingError(f"finding {index}: `{field}` {problem}")
-        numbers = {"at": finding.at, "valid_until": finding.valid_until, "count": finding.count}
-        numbers |= {"first": finding.first or 0, "last": finding.last or 0}
-        for field, number in numbers.items():
-            if not -LARGEST <= number <= LARGEST:
-                raise FindingError(f"finding {index}: `{field}` has more than 64 bits")
+    names = {"source": finding.source, "id": finding.id, "cause": finding.cause}
+    names |= {"machine": finding.machine, "model_version": finding.model_version or "-"}
+    names |= {"gpu_serial": finding.gpu_serial or "-", "job": finding.job or "-"}
+    for field, name in names.items():
+        if problem := _problem(name):
+            raise FindingError(finding, field, problem)
+    times: dict[str, int] = {"at": finding.at, "valid_until": finding.valid_until}
+    times |= {"first": finding.first or 0, "last": finding.last or 0}
+    for field, time in times.items():
+        if not 0 <= time < LATEST:
+            raise FindingError(finding, field, "is not between 1970 and 2116")
+    if not 1 <= finding.count <= LARGEST:
+        raise FindingError(finding, "count", "is not between 1 and what 64 bits hold")
 
 
 def _problem(name: str) -> str | None:
@@ -112,27 +98,8 @@ def _problem(name: str) -> str | None:
     return None
 
 
-def known(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
-    """Return the number of the row of each finding that there is already."""
-    by_source: dict[str, list[str]] = defaultdict(list)
-    for source, key in keys:
-        by_source[source].append(key)
-    rows: dict[Key, int] = {}
-    for source, names in by_source.items():
-        for chunk in chunks(names):
-            query = select(table.c.key, table.c.id).where(table.c.source == source)
-            if connection.dialect.name == "sqlite":
-                query = query.where(table.c.key.in_(chunk))
-            else:  # by the index, also before PostgreSQL knows how many rows there are
-                array = bindparam("names", list(chunk), type_=ARRAY(Text))
-                name = func.unnest(array).table_valued("name").render_derived()
-                query = query.join(name, name.c.name == table.c.key)
-            rows |= {(source, key): number for key, number in connection.execute(query)}
-    return rows
-
-
 def count_again(connection: Connection, counts: Sequence[tuple[int, Count]]) -> None:
-    """Count findings that are known; the only update in the ledger."""
+    """Count findings that are known; with `set_severity` the only update in the ledger."""
     if not counts:
         return
     rows = [{"row": row, "more": count.count, "newest": count.last} for row, count in counts]
@@ -155,7 +122,16 @@ def _counted(
     row: ColumnElement[int], more: ColumnElement[int], newest: ColumnElement[int]
 ) -> Update:
     last = case((table.c.last < newest, newest), else_=table.c.last)
-    return update(table).where(table.c.id == row).values(count=table.c.count + more, last=last)
+    # A sum that 64 bits do not hold ends at the largest number, and no transaction.
+    full = table.c.count > literal(LARGEST, BigInteger) - more
+    count = case((full, literal(LARGEST, BigInteger)), else_=table.c.count + more)
+    return update(table).where(table.c.id == row).values(count=count, last=last)
+
+
+def set_severity(connection: Connection, row: int, severity: Severity) -> None:
+    """Let the latest word of a source on how grave a finding is count."""
+    statement = update(table).where(table.c.id == row).values(severity=severity.value)
+    connection.execute(statement)
 
 
 def add(connection: Connection, counts: Sequence[Count], *, now: Nanoseconds) -> list[int]:
@@ -178,7 +154,8 @@ def _values(count: Count, now: Nanoseconds) -> dict[str, Any]:
         "job": finding.job,
         "at": finding.at,
         "valid_until": finding.valid_until,
-        "severity": None if finding.severity is None else finding.severity.value,
+        "severity": None if count.severity is None else count.severity.value,
+        "vouched": finding.vouched.value,
         "evidence": _evidence(finding.evidence),
         "model_version": finding.model_version,
         "first": finding.at if finding.first is None else finding.first,
@@ -198,8 +175,14 @@ def _evidence(evidence: Mapping[str, Any]) -> str:
     return json.dumps({"cut_from_bytes": len(text), "begin": begin}, separators=(",", ":"))
 
 
-def finding_of(row: Any) -> Finding:
-    """Return the finding of a row of its table."""
+def read_findings(
+    connection: Connection, rows: Iterable[Row[Any]]
+) -> Iterator[tuple[Row[Any], Finding]]:
+    """Yield rows of the table with their findings; those that cannot be read are set aside."""
+    return readable(connection, table, rows, _finding_of)
+
+
+def _finding_of(row: Any) -> Finding:
     return Finding(
         source=row.source,
         id=row.key,
@@ -211,9 +194,27 @@ def finding_of(row: Any) -> Finding:
         gpu_serial=row.gpu_serial,
         job=row.job,
         severity=None if row.severity is None else Severity(row.severity),
-        evidence=json.loads(row.evidence),
+        evidence=_parsed(getattr(row, "evidence", "{}")),
         model_version=row.model_version,
         first=row.first,
         last=row.last,
         count=row.count,
+        vouched=Voucher(row.vouched),
     )
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Return what evidence says; half a character is U+FFFD, as no JSON can hold it.
+
+    Raises
+    ------
+    ValueError
+        If it is no object of JSON.
+    """
+    evidence = json.loads(text)
+    if "\\ud" in text.lower():
+        whole = json.dumps(evidence, ensure_ascii=False).encode("utf-16", "surrogatepass")
+        evidence = json.loads(whole.decode("utf-16", "replace"))
+    if not isinstance(evidence, dict):
+        raise ValueError(f"`evidence` is {text[:60]!r}, expected an object")
+    return evidence

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, func, insert, or_, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import action_rows, decision_rows
 from forewarn.pipelines.incidents.chunks import chunks
-from forewarn.pipelines.incidents.finding_rows import finding_of
+from forewarn.pipelines.incidents.damaged_rows import readable
+from forewarn.pipelines.incidents.finding_rows import read_findings
 from forewarn.pipelines.incidents.tables import (
     acknowledgements,
     findings,
@@ -35,6 +36,7 @@ __all__ = [
     "state_of",
 ]
 
+Value = TypeVar("Value")
 Subject = tuple[str, str | None]
 """(machine, gpu_serial or None): what an incident is about."""
 
@@ -164,9 +166,16 @@ def share(
 
 def state_of(connection: Connection, number: int) -> IncidentState:
     """Return what an incident is now."""
-    query = select(incident_states.c.state).where(incident_states.c.incident == number)
-    state = connection.scalar(query.order_by(incident_states.c.id.desc()).limit(1))
-    return IncidentState.OPEN if state is None else IncidentState(state)
+    return _states(connection, [number]).get(number, IncidentState.OPEN)
+
+
+def _states(connection: Connection, numbers: Sequence[int]) -> dict[int, IncidentState]:
+    """Return what the incidents are that have ended; one that nobody can read is closed."""
+
+    def state(row: Row[Any]) -> IncidentState:
+        return IncidentState(row.state)
+
+    return _newest(connection, incident_states, state, numbers, IncidentState.CLOSED)
 
 
 def settle(
@@ -197,18 +206,18 @@ def settle(
 
 def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
     """Return incidents with all that belongs to them, in the order of the numbers."""
-    rows = {
-        row.id: row
-        for chunk in chunks(numbers)
-        for row in connection.execute(select(incidents).where(incidents.c.id.in_(chunk))).all()
-    }
+    rows: dict[int, Row[Any]] = {}
+    for chunk in chunks(numbers):
+        query = select(incidents).where(incidents.c.id.in_(chunk))
+        selected = connection.execute(query).all()
+        rows |= {row.id: row for row, _ in readable(connection, incidents, selected, tuple)}
     known = [number for number in numbers if number in rows]
     machines = _machines(connection, rows.values())
     members = _findings(connection, known)
     decisions = decision_rows.last_of(connection, known)
     actions = action_rows.of_incidents(connection, known)
-    states = _newest(connection, incident_states, incident_states.c.state, known)
-    results = _newest(connection, outcomes, outcomes.c.outcome, known)
+    states = _states(connection, known)
+    results = _newest(connection, outcomes, lambda row: Outcome(row.outcome), known, None)
     theirs = _acknowledged(connection, known)
     return [
         Incident(
@@ -216,13 +225,13 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
             machine=rows[number].machine,
             gpu_serial=rows[number].gpu_serial,
             opened_at=rows[number].opened_at,
-            state=IncidentState(states.get(number, IncidentState.OPEN)),
+            state=states.get(number, IncidentState.OPEN),
             shared=rows[number].shared,
             machines=machines[number],
             findings=tuple(members.get(number, ())),
             decision=decisions.get(number),
             actions=actions.get(number, ()),
-            outcome=Outcome(results[number]) if number in results else None,
+            outcome=results.get(number),
             acknowledged=number in theirs,
         )
         for number in known
@@ -242,7 +251,7 @@ def _machines(connection: Connection, rows: Iterable[Row[Any]]) -> dict[int, tup
             .order_by(func.min(findings.c.at), func.min(findings.c.id))
         )
         for incident, machine in connection.execute(query):
-            names[incident].append(machine)
+            names[incident] += [machine] if isinstance(machine, str) else []
     return {number: tuple(dict.fromkeys(machines)) for number, machines in names.items()}
 
 
@@ -261,22 +270,28 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
             .subquery()
         )
         query = select(ranked).where(ranked.c.rank <= MOST_FINDINGS).order_by(ranked.c.rank.desc())
-        for row in connection.execute(query).all():
-            members[row.incident].append(finding_of(row))
+        for row, finding in read_findings(connection, connection.execute(query).all()):
+            members[row.incident].append(finding)
     return members
 
 
 def _newest(
-    connection: Connection, table: Any, column: ColumnElement[str], numbers: Sequence[int]
-) -> dict[int, str]:
-    """Return a column of the newest row of each incident that has any."""
-    values: dict[int, str] = {}
+    connection: Connection,
+    table: Table,
+    convert: Callable[[Row[Any]], Value],
+    numbers: Sequence[int],
+    unreadable: Value,
+) -> dict[int, Value]:
+    """Return what the newest row of each incident that has any says."""
+    values: dict[int, Value] = {}
     for chunk in chunks(numbers):
         newest = select(func.max(table.c.id)).where(table.c.incident.in_(chunk))
         newest = newest.group_by(table.c.incident)
-        query = select(table.c.incident, column).where(table.c.id.in_(newest))
-        for incident, value in connection.execute(query):
-            values[incident] = value
+        rows = connection.execute(select(table).where(table.c.id.in_(newest))).all()
+        for row, value in readable(connection, table, rows, convert):
+            values[row.incident] = value
+        for row in rows:
+            values.setdefault(row.incident, unreadable)
     return values
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
+
+from sqlalchemy import Connection
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import (
@@ -14,17 +16,60 @@ from forewarn.pipelines.incidents import (
     incident_rows,
 )
 from forewarn.pipelines.incidents.action_ledger import ActionLedger
-from forewarn.pipelines.incidents.audit import Audit, add_beat
+from forewarn.pipelines.incidents.audit import Audit, add_beat, add_note
+from forewarn.pipelines.incidents.counted_findings import (
+    Counted,
+    changed_severity,
+    count_findings,
+)
 from forewarn.pipelines.incidents.entries import ConfirmedFailure, Taken
+from forewarn.pipelines.incidents.finding_rows import FindingConflictError, FindingError
+from forewarn.pipelines.incidents.known_findings import known_findings
 from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
 from forewarn.pipelines.incidents.open_numbers import OpenNumbers
 from forewarn.pipelines.incidents.shared_reads import SharedReads
+from forewarn.pipelines.runtime.progress import note
 from forewarn.response.finding import Finding
 from forewarn.response.incident import Incident, IncidentState, Outcome
 
 __all__ = ["Ledger"]
 
 LARGEST_NUMBER = 2**63 - 1
+
+
+def _leave_out(error: FindingError) -> None:
+    """Say that a finding is not taken: one bad name must not stop all others."""
+    finding = error.finding
+    name = f"{finding.id[:100]!r} of {finding.source[:100]!r} about {finding.machine[:100]!r}"
+    note(f"finding {name} is set aside: {error}")
+
+
+def _storable(findings: Sequence[Finding], refuse: Callable[[FindingError], None]) -> list[Finding]:
+    """Return the findings that a row can hold."""
+    storable = []
+    for finding in findings:
+        try:
+            finding_rows.check(finding)
+        except FindingError as error:
+            refuse(error)
+        else:
+            storable.append(finding)
+    return storable
+
+
+def _count_again(
+    connection: Connection, counted: Counted, *, now: Nanoseconds, who: str | None
+) -> None:
+    """Count what is known, and note by whom and when it was made graver or milder."""
+    finding_rows.count_again(connection, [(known.row, count) for known, count in counted.repeated])
+    for known, count in counted.repeated:
+        severity = changed_severity(known, count)
+        if severity is not None:
+            finding_rows.set_severity(connection, known.row, severity)
+            source, machine, key, _ = known.finding.key
+            words = {"target": f"{key} of {source} about {machine}", "act": "severity"}
+            detail = f"{known.finding.severity or 'none'} to {severity}"
+            add_note(connection, now=now, who=who or source, detail=detail, **words)
 
 
 class Ledger(ActionLedger, Audit):
@@ -80,16 +125,25 @@ class Ledger(ActionLedger, Audit):
     # --- findings and incidents -----------------------------------------------------------------
 
     def unknown(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Return those that were never taken: to read a file again is no repetition."""
+        """Return those that are new: to read a file again is no repetition.
+
+        What cannot be stored, or says something else under a name in use, is left out with a note.
+        """
+        storable = _storable(findings, _leave_out)
         with self.database.reading() as connection:
-            known = finding_rows.known(connection, [(f.source, f.id) for f in findings])
-        return [finding for finding in findings if (finding.source, finding.id) not in known]
+            known = known_findings(connection, [finding.key for finding in storable])
+        counted = count_findings(storable, known)
+        for conflict in counted.conflicts:
+            _leave_out(FindingConflictError(*conflict))
+        return [count.finding for count in counted.new]
 
     def take(
         self,
         findings: Sequence[Finding],
         *,
         now: Nanoseconds,
+        who: str | None = None,
+        refuse: Callable[[FindingError], None] = _leave_out,
         read_up_to: Mapping[str, Nanoseconds] | None = None,
     ) -> Taken:
         """Take findings: those that are known are counted, the others join an open incident.
@@ -98,6 +152,11 @@ class Ledger(ActionLedger, Audit):
         ----------
         findings : sequence of Finding
         now : int
+        who : str, optional
+            Who sent them, where it is not their source: beside a change of severity.
+        refuse : callable, optional
+            Gets each that cannot be stored, or says something else under a name in use. It may
+            raise, and nothing is taken; else the others are. It says so unless another is given.
         read_up_to : mapping of str to int, optional
             Up to when a source has been read, which `last_beat` gives back. It is written with the
             findings or not at all, so that nothing is counted twice.
@@ -105,14 +164,16 @@ class Ledger(ActionLedger, Audit):
         Raises
         ------
         FindingError
-            If one cannot be stored; then none is taken.
+            If `refuse` raises it; then none is taken.
         """
-        counts = finding_rows.merged(findings)
-        finding_rows.check([count.finding for count in counts.values()])
+        storable = _storable(findings, refuse)
         with self.database.writing() as connection:
-            known = finding_rows.known(connection, counts)
-            finding_rows.count_again(connection, [(row, counts[key]) for key, row in known.items()])
-            new = [count for key, count in counts.items() if key not in known]
+            known = known_findings(connection, [finding.key for finding in storable])
+            counted = count_findings(storable, known)
+            for conflict in counted.conflicts:
+                refuse(FindingConflictError(*conflict))
+            _count_again(connection, counted, now=now, who=who)
+            new = counted.new
             subjects = [(count.finding.machine, count.finding.gpu_serial) for count in new]
             sources = [count.finding.source for count in new]
             opened = incident_rows.open_for(
@@ -123,7 +184,7 @@ class Ledger(ActionLedger, Audit):
             incident_rows.join(connection, list(zip(members, rows, strict=True)), now=now)
             for name, at in (read_up_to or {}).items():
                 add_beat(connection, name, at)
-        return Taken(new=len(new), repeated=len(findings) - len(new))
+        return Taken(new=len(new), repeated=len(storable) - len(counted.conflicts) - len(new))
 
     def open_incidents(self) -> list[Incident]:
         """Return the incidents about which something is to be done, oldest first."""

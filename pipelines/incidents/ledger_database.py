@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.incidents import migrations
+from forewarn.pipelines.incidents.damaged_rows import OPTION, SetAside
 
 __all__ = ["PASSWORD", "LedgerDatabase", "LedgerError"]
 
@@ -54,7 +57,8 @@ class LedgerDatabase:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.set_aside = SetAside()
+        self.engine = engine.execution_options(**{OPTION: self.set_aside})
 
     @classmethod
     def open(cls, url: str, environment: Mapping[str, str]) -> LedgerDatabase:
@@ -67,16 +71,30 @@ class LedgerDatabase:
             a newer forewarn.
         """
         address = _address(url, environment)
+        if address.get_backend_name() == "sqlite":
+            _make_private(Path(str(address.database)))
         database = cls(_engine(address))
         try:
-            with database.writing() as connection:
-                _migrate(connection)
+            database.migrate()
             if address.get_backend_name() == "sqlite":
                 _let_readers_read_beside_the_writer(database.engine)
         except BaseException:
             database.engine.dispose()
             raise
         return database
+
+    def migrate(self) -> None:
+        """Bring the tables to the newest schema, as a whole or not at all.
+
+        Raises
+        ------
+        LedgerError
+            If the database holds something else, or was written by a newer forewarn.
+        """
+        # SQLite makes a table anew to change it: the rows that refer to it must not mind.
+        with self.writing(forewarn_migrates=True) as connection:
+            _migrate(connection)
+        self.engine.dispose()  # its connections check no references
 
     @property
     def address(self) -> str:
@@ -95,14 +113,14 @@ class LedgerDatabase:
                 yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, **options: bool) -> Iterator[Connection]:
         """Yield a connection that alone writes; all is committed at the end, or nothing.
 
         What it reads is the newest there is, and stays so until the end: no other writer is
-        between.
+        between. `options` are those of the connection.
         """
         with _translated(self.engine.url), self.engine.connect() as connection:
-            connection.execution_options(forewarn_writes=True)
+            connection.execution_options(forewarn_writes=True, **options)
             with connection.begin():
                 if connection.dialect.name == "postgresql":
                     connection.execute(select(func.pg_advisory_xact_lock(WRITERS)))
@@ -167,15 +185,27 @@ def _engine(address: URL) -> Engine:
     return engine
 
 
+def _make_private(path: Path) -> None:
+    """Make the file of a new ledger for its user alone; SQLite gives its log the same rights."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError:
+        return  # it is there, or SQLite says in its words why it cannot be
+
+
 def _prepare_sqlite(connection: Any, record: object) -> None:
     """Let us say where a transaction begins: sqlite3 would begin it only before the first write."""
     del record
     connection.isolation_level = None
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("forewarn_writes", False)
+    options = connection.get_execution_options()
+    if options.get("forewarn_migrates", False):
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+    writes = options.get("forewarn_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 

@@ -12,7 +12,7 @@ from forewarn.features.records.failures import NEVER
 from forewarn.features.records.out_of_service import Absence, joined_absences
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.absences import absences_of
-from forewarn.pipelines.incidents.finding_rows import finding_of
+from forewarn.pipelines.incidents.finding_rows import read_findings
 from forewarn.pipelines.incidents.gpu_places import GpuPlaces
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.past_failures import joined_failures
@@ -139,7 +139,8 @@ def _foreign(ledger: Ledger, away: Mapping[str, Sequence[Absence]]) -> Iterator[
     """Yield the drains by others; each day of a long one told of it again."""
     query = select(findings).where(findings.c.source == FROM_SCHEDULER).order_by(findings.c.id)
     with ledger.database.reading() as connection:
-        drains = [finding_of(row) for row in connection.execute(query)]
+        rows = connection.execute(query).all()
+        drains = [drain for _, drain in read_findings(connection, rows)]
     evidence_of = {(drain.machine, drain.at): drain.evidence for drain in drains}
     for (machine, at), evidence in evidence_of.items():
         back = _returned(away.get(machine, []), at, at)

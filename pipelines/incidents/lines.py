@@ -31,7 +31,7 @@ def _iso(moment: Nanoseconds | None) -> str | None:
 
 def decision_line(incident: Incident, decision: Decision) -> dict[str, Any]:
     """Return a decision as `forewarn respond --json` prints it (docs/formats.md, section 7)."""
-    causes = [f.cause for f in incident.findings if (f.source, f.id) in decision.findings]
+    causes = [f.cause for f in incident.findings if f.key in decision.findings]
     held_back = decision.ruling is not Ruling.ACT
     return {
         "at": iso(decision.at),
@@ -87,6 +87,7 @@ def incident_line(incident: Incident) -> dict[str, Any]:
                 "valid_until": iso(finding.valid_until),
                 "count": finding.count,
                 "last": _iso(finding.last),
+                "vouched": finding.vouched.value,
             }
             for finding in incident.findings
         ],

@@ -206,7 +206,7 @@ class Person:
             reason=f"{BY_HAND}: {self.why}" if self.why else BY_HAND,
             until=None,
             valid_until=finding.valid_until,
-            findings=((finding.source, finding.id),),
+            findings=(finding.key,),
             policy_version="",
             who=self.name,
         )
@@ -215,7 +215,7 @@ class Person:
         """Return the incident that a finding of a moment ago has joined."""
         incidents = self.ledger.incidents(state=IncidentState.OPEN, machine=finding.machine)
         for incident in incidents:
-            if any((f.source, f.id) == (finding.source, finding.id) for f in incident.findings):
+            if any(f.key == finding.key for f in incident.findings):
                 return incident.id
         raise PersonActError(
             f"machine {finding.machine}: its incident was closed at once, try again"

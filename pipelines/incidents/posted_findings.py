@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.access import Holder
 from forewarn.pipelines.incidents.names import MachineName, Moment, Name
 from forewarn.pipelines.runtime.clock import MOST_AHEAD
 from forewarn.response.finding import Finding, FindingKind, Severity
@@ -20,8 +21,7 @@ MOST_FINDINGS: Final = 1000
 OUR_SOURCES: Final = frozenset(
     {"forewarn", "at_risk", "detect", "records", "scheduler", "slurm", "check", "failures"}
 )
-"""Sources of forewarn itself. Nobody else may use one: a finding that is known is only counted, so
-whoever sent ours first, and harmless, would hide the real one."""
+"""Sources of forewarn itself. Nobody else may use one, or it would say what we have noticed."""
 
 _LONGEST_EVIDENCE: Final = 16 * 1024  # characters of JSON in ASCII, as the ledger has them
 _DEEPEST: Final = 16
@@ -37,11 +37,13 @@ class PostedFindingError(Exception):
         Its place in the list.
     field : str
     why : str
+    status : int
+        Of HTTP.
     """
 
-    def __init__(self, index: int, field: str, why: str) -> None:
+    def __init__(self, index: int, field: str, why: str, status: int = 422) -> None:
         super().__init__(f"findings[{index}].{field}: {why}")
-        self.index, self.field, self.why = index, field, why
+        self.index, self.field, self.why, self.status = index, field, why, status
 
 
 def _shallow(value: object, depth: int = _DEEPEST) -> bool:
@@ -78,11 +80,18 @@ Evidence = Annotated[
 
 
 class PostedFinding(BaseModel):
-    """Something that was noticed about a machine; the same `source` and `id` again is counted."""
+    """Something that was noticed about a machine.
+
+    The same `source`, `machine` and `id` again is counted until `valid_until`, or until its
+    incident ends; the latest `severity` counts. After that it is another finding.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: Annotated[Name, Field(description="The source's own name for it.", examples=["nhc-17-79"])]
+    id: Annotated[
+        Name,
+        Field(description="The source's own name for it on this machine.", examples=["nhc-17-79"]),
+    ]
     source: Annotated[Name, Field(description="Who says so.", examples=["nhc"])]
     kind: Annotated[
         FindingKind, Field(description="Where it comes from; `report` if nothing else fits.")
@@ -124,8 +133,8 @@ class PostedFinding(BaseModel):
             return "valid_until", "expected a time after `at`, and at most 366 days after it"
         return None
 
-    def finding(self) -> Finding:
-        """Return it as the ledger takes it."""
+    def finding(self, holder: Holder) -> Finding:
+        """Return it as the ledger takes it, from whoever has the token."""
         evidence: Mapping[str, Any] = self.evidence
         return Finding(
             source=self.source,
@@ -139,24 +148,31 @@ class PostedFinding(BaseModel):
             job=self.job,
             severity=self.severity,
             evidence=evidence,
+            vouched=holder.vouched,
         )
 
 
-def findings_of(posted: Sequence[PostedFinding], now: Nanoseconds) -> list[Finding]:
+def findings_of(posted: Sequence[PostedFinding], holder: Holder, now: Nanoseconds) -> list[Finding]:
     """Return what was posted as findings, all of it or nothing.
 
     Parameters
     ----------
     posted : sequence of PostedFinding
+    holder : Holder
+        Of the token.
     now : int
         Nanoseconds since 1970 UTC.
 
     Raises
     ------
     PostedFindingError
-        If one has the time of a wrong clock, or claims to come from us.
+        If one has the time of a wrong clock, claims to come from us, or is about a machine that
+        the token does not speak for.
     """
     for index, item in enumerate(posted):
         if problem := item.problem(now):
             raise PostedFindingError(index, *problem)
-    return [item.finding() for item in posted]
+        if not holder.speaks_for(item.machine):
+            why = f"the token of {holder.name} does not speak for {item.machine}"
+            raise PostedFindingError(index, "machine", why, status=403)
+    return [item.finding(holder) for item in posted]

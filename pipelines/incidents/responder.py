@@ -270,6 +270,8 @@ class Responder:
         def check(recent: Sequence[Action]) -> Held | None:
             if self.site.switch(None).off() is not None:  # since this call began
                 return Held("the kill switch is on", None)
+            if self.ledger.set_aside("actions", "action_states"):  # the limits cannot count them
+                return Held("an action in the ledger cannot be read, see `incidents`", None)
             return held_back(
                 action,
                 pools=situation.pools,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import Row, insert, select
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.damaged_rows import readable
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.tables import services
 from forewarn.response.finding import Finding
@@ -47,10 +49,17 @@ def note_services(
             seen = (not machine.out, bool(machine.jobs))
             query = select(services).where(services.c.machine == machine.name)
             last = connection.execute(query.order_by(services.c.at.desc()).limit(1)).first()
-            if last is not None and (last.at >= now or (not gap and seen == last[3:5])):
+            if last is not None and _is_no_news(last, seen, now, gap=gap):
                 continue
             row = {"machine": machine.name, "at": now, "before": now if before is None else before}
             connection.execute(insert(services).values(**row, in_service=seen[0], busy=seen[1]))
+
+
+def _is_no_news(last: Row[Any], seen: tuple[bool, bool], now: Nanoseconds, *, gap: bool) -> bool:
+    """Tell whether a machine is seen as in the last row, which may be damaged."""
+    if not isinstance(last.at, int):
+        return False
+    return last.at >= now or (not gap and seen == (last.in_service, last.busy))
 
 
 def services_of(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Service]:
@@ -65,7 +74,8 @@ def services_of(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Ser
     """
     query = select(services).where(services.c.machine == machine).order_by(services.c.at)
     with ledger.database.reading() as connection:
-        rows = connection.execute(query).all()
+        selected = connection.execute(query).all()
+        rows = [row for row, _ in readable(connection, services, selected, tuple)]
     spans = [
         Service(row.at, max(row.at, after.before), row.in_service, row.busy)
         for row, after in pairwise(rows)

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.event_findings import event_findings, read_events
-from forewarn.pipelines.incidents.finding_rows import check
 from forewarn.pipelines.incidents.past_lists import PastList, read_list
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.verdict_findings import verdict_findings
@@ -79,10 +78,8 @@ def gather(
     verdicts = _readable(lambda: _verdicts(site, now))
     newest = max((item.known_at for item in events if item.known_at <= now), default=read)
     return Gathered(
-        statements=_storable(
-            [*(f for past in lists for f in _findings(past) if f.valid(now)), *verdicts]
-        ),
-        events=_storable([item.finding for item in events]),
+        statements=[*(f for past in lists for f in _findings(past) if f.valid(now)), *verdicts],
+        events=[item.finding for item in events],
         read_up_to={} if newest is None else {EVENTS: newest},
         list_lengths=tuple(len(past.findings) for past in lists),
         last_list=lists[-1].known_at if lists else None,
@@ -95,19 +92,6 @@ def _readable(read: Callable[[], list[Item]]) -> list[Item]:
     except (InputError, OSError) as error:
         note(f"a source is left out: {error}")
         return []
-
-
-def _storable(findings: list[Finding]) -> list[Finding]:
-    """Leave out what no ledger can hold: one bad name must not stop all others."""
-    storable = []
-    for finding in findings:
-        try:
-            check([finding])
-        except InputError as error:
-            note(f"a finding of {finding.source} is left out: {error}")
-        else:
-            storable.append(finding)
-    return storable
 
 
 def _lists(site: ResponseSite, now: Nanoseconds) -> list[PastList]:

@@ -1,7 +1,7 @@
 """The tables of the ledger; `migrations/` makes them, this says what they hold.
 
-Rows are only added. The two exceptions are `last` and `count` of a finding. What changes in life,
-such as the state of an action, is a row for each change, and the newest one counts.
+Rows are only added. The exceptions are `last`, `count` and `severity` of a finding. What changes in
+life, such as the state of an action, is a row for each change, and the newest one counts.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ findings = Table(
     _words("model_version"),
     *(_time("first"), _time("last"), Column("count", BigInteger, nullable=False)),
     _time("taken_at"),
-    UniqueConstraint("source", "key", name="findings_of_source"),
+    Column("vouched", Words, nullable=False, server_default="host"),
+    UniqueConstraint("source", "key", "machine", "vouched", "at", name="findings_of_source"),
     Index("findings_of_machine", "machine"),
 )
 
@@ -163,7 +164,7 @@ decisions = Table(
     *(_time(), _words("ruling"), _words("step"), _words("mode", nullable=True)),
     *(_words("severity"), _words("reason")),
     *(_time("until", nullable=True), _time("valid_until")),
-    Column("findings", Text, nullable=False),  # JSON: [[source, id], ...]
+    Column("findings", Text, nullable=False),  # JSON: [[source, machine, id, vouched], ...]
     *_because(),
     _words("who"),
     Column("propensity", Float, nullable=True),

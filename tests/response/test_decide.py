@@ -147,7 +147,7 @@ def test_a_failed_gpu_is_drained_as_the_policy_says() -> None:
         DrainMode.DEADLINE,
     )
     assert decision.reason == "xid 79: drain"
-    assert decision.findings == (("records", "xid 79"),)
+    assert decision.findings == (XID.key,)
     assert decision.policy_version == "p1"
 
 

@@ -200,7 +200,7 @@ DECISION = Decision(
     reason="",
     until=None,
     valid_until=Nanoseconds(START + DAY),
-    findings=(("at_risk", "1"),),
+    findings=(AT_RISK.key,),
     policy_version="p1",
 )
 ACTION = drain(START, Nanoseconds(START + DAY), cause="at_risk", state=ActionState.RELEASED)
@@ -240,5 +240,5 @@ def test_a_lot_that_was_not_drawn_leaves_nothing_alone() -> None:
 
 
 def test_a_drain_for_more_than_a_prediction_is_no_prediction() -> None:
-    more = replace(DECISION, findings=(("at_risk", "1"), ("records", "2")))
+    more = replace(DECISION, findings=(AT_RISK.key, XID.key))
     assert alert(more).predicted is False

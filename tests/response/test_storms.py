@@ -264,7 +264,7 @@ class Book:
             for part in parts:
                 self.incidents[part.id] = replace(part, state=IncidentState.CLOSED)
             number = len(self.incidents) + 1
-            findings = {(f.source, f.id): f for part in parts for f in part.findings}
+            findings = {f.key: f for part in parts for f in part.findings}
             self.incidents[number] = Incident(
                 number,
                 event.machine,
@@ -287,7 +287,7 @@ class Book:
         if held is not None:
             return held
         keys = set(decision.findings)
-        findings = tuple(f for f in incident.findings if (f.source, f.id) in keys)
+        findings = tuple(f for f in incident.findings if f.key in keys)
         rules(action, findings)
         action = replace(action, id=len(self.actions) + 1)
         self.actions[action.id] = action

@@ -357,7 +357,7 @@ def test_a_scheduled_task_decides_as_the_command_does(tmp_path: Path) -> None:
     config.write_text("")
     assert respond_site(str(config)) == []
     with ResponseSite.of(config).ledger() as ledger:
-        finding = Finding("nhc", "1", FindingKind.REPORT, "fan", "m1", START, Nanoseconds(2**62))
+        finding = Finding("nhc", "1", FindingKind.REPORT, "fan", "m1", START, Nanoseconds(2**61))
         ledger.take([finding], now=START)
     (line,) = respond_site(str(config))
     assert (line["machine"], line["finding"], line["ruling"]) == ("m1", "fan", "hold")

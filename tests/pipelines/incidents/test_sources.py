@@ -61,9 +61,11 @@ def test_a_clock_that_is_fast_hides_no_event_of_others(tmp_path: Path) -> None:
 
 
 def test_one_bad_name_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gathered = _gather(_site(tmp_path, ("", -10), ("m1", -9)), NOW)
-    assert [finding.machine for finding in gathered.events] == ["m1"]
-    assert "a finding of records is left out" in capsys.readouterr().err
+    gathered = _gather(site := _site(tmp_path, ("", -10), ("m1", -9)), NOW)
+    with site.ledger() as ledger:
+        ledger.take(gathered.events, now=NOW)
+        assert [incident.machine for incident in ledger.open_incidents()] == ["m1"]
+    assert "of 'records' about '' is set aside: `machine` has 0 bytes" in capsys.readouterr().err
 
 
 def test_a_site_without_anything_has_nothing_to_say(tmp_path: Path) -> None:

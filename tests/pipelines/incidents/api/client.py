@@ -104,7 +104,7 @@ class Api:
             reason="check by nhc: drain",
             until=None,
             valid_until=LATER,
-            findings=((first.source, first.id),),
+            findings=(first.key,),
             policy_version="abc",
         )
         assert self.ledger.decide(decision)

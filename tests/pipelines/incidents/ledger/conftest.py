@@ -11,7 +11,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.response.action import Action
 from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Finding, FindingKind, Severity
+from forewarn.response.finding import Finding, FindingKey, FindingKind, Severity
 from forewarn.response.step import DrainMode, Step
 
 
@@ -45,7 +45,7 @@ def make_decision(incident: int, at: int = 20, **fields: Any) -> Decision:
         "reason": "xid 79 says that the GPU fell off the bus",
         "until": None,
         "valid_until": 1000,
-        "findings": (("records", "a"),),
+        "findings": (FindingKey("records", "m1", "a"),),
         "policy_version": "p1",
     }
     return Decision(incident=incident, at=Nanoseconds(at), **(values | fields))

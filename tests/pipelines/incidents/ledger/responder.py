@@ -50,7 +50,7 @@ def respond(ledger: Ledger) -> None:
     ledger.take([finding(machine) for machine in MACHINES], now=NOW)
     for incident in ledger.open_incidents():
         if not incident.actions:
-            rests_on = tuple((row.source, row.id) for row in incident.findings)
+            rests_on = tuple(row.key for row in incident.findings)
             what = (Ruling.ACT, Step.DRAIN, DrainMode.FINISH, Severity.ERROR, "xid 79")
             ledger.decide(Decision(incident.id, NOW, *what, None, END, rests_on, "p1"))
             ledger.act(drain(incident.id, incident.machine), nothing_against)

@@ -83,9 +83,10 @@ def test_what_comes_after_the_end_is_another_incident_and_a_repeat_is_not(
 ) -> None:
     ledger.take([finding()], now=at(20))
     ledger.settle(1, IncidentState.CLOSED, now=at(30), who="ann", why="repaired")
-    ledger.take([finding(at=40)], now=at(40))
+    assert ledger.take([finding(at=29)], now=at(40)) == Taken(new=0, repeated=1)  # it came late
+    assert ledger.unknown([finding()]) == []
     assert ledger.open_incidents() == []
-    ledger.take([finding("b", at=41)], now=at(41))
+    assert ledger.take([finding(at=40)], now=at(41)) == Taken(new=1, repeated=0)
     assert [incident.id for incident in ledger.open_incidents()] == [2]
     with pytest.raises(ValueError, match="incident 1 is closed"):
         ledger.settle(1, IncidentState.OPEN, now=at(50), who="ann", why="")
@@ -113,20 +114,35 @@ def test_of_very_many_findings_the_newest_are_read(
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
-    ({"machine": "a\0b"}, "finding 1: `machine` holds a NUL"),
-    ({"machine": ""}, "finding 1: `machine` has 0 bytes, expected 1 to 512"),
-    ({"cause": "é" * 257}, "finding 1: `cause` has 514 bytes"),
-    ({"job": "\ud800"}, "finding 1: `job` holds half a character"),
-    ({"valid_until": 2**63}, "finding 1: `valid_until` has more than 64 bits"),
+    ({"machine": "a\0b"}, "`machine` holds a NUL"),
+    ({"machine": ""}, "`machine` has 0 bytes, expected 1 to 512"),
+    ({"cause": "é" * 257}, "`cause` has 514 bytes"),
+    ({"job": "\ud800"}, "`job` holds half a character"),
+    ({"valid_until": 2**62}, "`valid_until` is not between 1970 and 2116"),
+    ({"at": -1}, "`at` is not between 1970 and 2116"),
+    ({"count": 0}, "`count` is not between 1 and what 64 bits hold"),
+    ({"count": 2**63}, "`count` is not between 1 and what 64 bits hold"),
 ]
 
 
-def test_a_finding_that_no_row_can_hold_is_named_and_none_is_taken(
-    ledger: Ledger, finding: MakeFinding
+def test_a_finding_that_no_row_can_hold_is_named_and_set_aside(
+    ledger: Ledger, finding: MakeFinding, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for number, (fields, words) in enumerate(REFUSED):
+        new = finding(f"a{number}")
+        assert ledger.take([finding("b", **fields), new], now=at(20)) == Taken(1, 0)
+        assert words in capsys.readouterr().err
+    assert len(only(ledger.open_incidents()).findings) == len(REFUSED)
+
+
+def refuse(error: FindingError) -> None:
+    raise error
+
+
+def test_whoever_refuses_a_finding_takes_none(ledger: Ledger, finding: MakeFinding) -> None:
     for fields, words in REFUSED:
         with pytest.raises(FindingError, match=words):
-            ledger.take([finding(), finding("b", **fields)], now=at(20))
+            ledger.take([finding(), finding("b", **fields)], now=at(20), refuse=refuse)
     assert ledger.open_incidents() == []
 
 

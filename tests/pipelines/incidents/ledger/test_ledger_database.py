@@ -118,7 +118,7 @@ def test_a_ledger_of_a_newer_forewarn_is_refused(url: str) -> None:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = 'ledger_9999'"))
     message = message_of(url)
     assert "was written by a newer forewarn: its schema is `ledger_9999`" in message
-    assert "this one knows `ledger_0001` at most" in message
+    assert "this one knows `ledger_0002` at most" in message
 
 
 def test_a_database_of_somebody_else_is_refused_and_not_touched(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The ledger against a plain model of the same: after each step both say the same.
 
-Each step also looks at all rows: what was there is still there, but for `last` and `count`.
+Each step also looks at all rows: what was there is still there, but for what repeats change.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from hypothesis.stateful import (
 from sqlalchemy import Connection, text
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.entries import Taken
 from forewarn.pipelines.incidents.ledger import Ledger
 from forewarn.pipelines.incidents.tables import metadata
 from forewarn.response.action import Action, ActionState
 from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Finding
+from forewarn.response.finding import Finding, FindingKey, Severity
 from forewarn.response.incident import Incident, IncidentState, Outcome
 
 Rows = dict[str, set[tuple[Any, ...]]]
 STEPS = 15
+REPEATED = {"last", "count", "severity"}
 small = st.integers(0, 3)
 
 
@@ -48,11 +50,11 @@ def nothing_against(recent: object) -> None:
 
 
 def all_rows(ledger: Ledger) -> Rows:
-    """Return what may never change: every row, findings without `last` and `count`."""
+    """Return what may never change: every row, findings without what repeats change."""
     rows: Rows = {}
     with ledger.database.reading() as connection:
         for table in metadata.sorted_tables:
-            columns = [column for column in table.columns if column.name not in {"last", "count"}]
+            columns = [column for column in table.columns if column.name not in REPEATED]
             selected = connection.execute(table.select().with_only_columns(*columns))
             rows[table.name] = {tuple(row) for row in selected}
     return rows
@@ -70,8 +72,10 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.now = 100
         self.incidents: dict[int, Incident] = {}
-        self.members: dict[int, list[tuple[str, str]]] = {}
-        self.findings: dict[tuple[str, str], Finding] = {}
+        self.ended_at: dict[int, Nanoseconds] = {}
+        self.members: dict[int, list[int]] = {}  # rows of findings
+        self.findings: dict[int, Finding] = {}
+        self.newest: dict[FindingKey, int] = {}
         self.n_actions = 0
         self.rows: Rows = {}
 
@@ -97,9 +101,8 @@ class Model(RuleBasedStateMachine):
         return number
 
     def expected(self, number: int) -> Incident:
-        members = [self.findings[key] for key in self.members[number]]
-        order = list(self.findings)
-        members.sort(key=lambda row: (row.at, order.index((row.source, row.id))))
+        rows = sorted(self.members[number], key=lambda row: (self.findings[row].at, row))
+        members = [self.findings[row] for row in rows]
         incident = self.incidents[number]
         machines = dict.fromkeys([incident.machine, *(row.machine for row in members)])
         return replace(incident, findings=tuple(members), machines=tuple(machines))
@@ -108,23 +111,41 @@ class Model(RuleBasedStateMachine):
     def take(self, rows: list[tuple[int, int, str | None]]) -> None:
         now = self.later()
         batch = [
-            self.finding(f"f{key}-{machine}-{serial}", f"m{machine}", now, gpu_serial=serial)
+            self.finding(
+                f"f{key}",
+                f"m{machine}",
+                now,
+                gpu_serial=serial,
+                valid_until=now + 1 + 4 * key,
+                severity=list(Severity)[(now + key) % 4],
+            )
             for key, machine, serial in rows
         ]
-        known = sum(
-            (row.source, row.id) in self.findings for row in {r.id: r for r in batch}.values()
-        )
         taken = self.writer.take(batch, now=now)
-        assert taken.new == len({row.id for row in batch}) - known
-        for row in batch:
-            self.take_alone(row)
+        words = [self.take_alone(row) for row in batch]
+        assert taken == Taken(new=words.count("new"), repeated=words.count("repeated"))
 
-    def take_alone(self, row: Finding) -> None:
-        key = (row.source, row.id)
-        if key in self.findings:
-            before = self.findings[key]
-            self.findings[key] = replace(before, last=row.at, count=before.count + 1)
-            return
+    def end_of(self, row: int) -> Nanoseconds | None:
+        homes = [number for number, rows in self.members.items() if row in rows]
+        if any(number not in self.ended_at for number in homes):
+            return None
+        return max(self.ended_at[number] for number in homes)
+
+    def take_alone(self, row: Finding) -> str:
+        number = self.newest.get(row.key)
+        if number is not None and row.repeats(self.findings[number], self.end_of(number)):
+            before = self.findings[number]
+            if row.gpu_serial != before.gpu_serial:
+                return "refused"
+            self.findings[number] = replace(
+                before, last=row.at, count=before.count + 1, severity=row.severity
+            )
+            return "repeated"
+        self.add(row)
+        return "new"
+
+    def add(self, row: Finding) -> None:
+        key = len(self.findings) + 1
         same = [
             n
             for n in self.open_ones()
@@ -133,6 +154,7 @@ class Model(RuleBasedStateMachine):
         ]
         number = same[0] if same else self.opened(row.machine, row.gpu_serial)
         self.findings[key] = replace(row, first=row.at, last=row.at)
+        self.newest[row.key] = key
         self.members[number].append(key)
 
     @precondition(lambda self: self.open_ones())
@@ -147,6 +169,7 @@ class Model(RuleBasedStateMachine):
         for part in set(parts) - {target}:
             more = [key for key in self.members[part] if key not in self.members[target]]
             self.members[target] += more
+            self.ended_at[part] = now
             self.incidents[part] = replace(self.incidents[part], state=IncidentState.CLOSED)
 
     @precondition(lambda self: self.open_ones())
@@ -213,6 +236,7 @@ class Model(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, state: IncidentState) -> None:
         number = data.draw(st.sampled_from(sorted(self.incidents)))
         self.writer.settle(number, state, now=self.later(), who="ann", why="")
+        self.ended_at.setdefault(number, Nanoseconds(self.now))
         self.incidents[number] = replace(self.incidents[number], state=state)
 
     @rule(number=st.integers(1, 6))

@@ -1,0 +1,136 @@
+"""Rows of a ledger that cannot be read: set aside with a note, so that the others still count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Boolean, Connection, Float, Integer, Row, Table
+
+from forewarn.pipelines.runtime.progress import note
+
+__all__ = ["OPTION", "DamagedRow", "SetAside", "readable", "set_aside_of"]
+
+OPTION: Final = "forewarn_set_aside"
+"""Option of a connection with the `SetAside` of its ledger."""
+
+_LATEST: Final = 2**62  # nanoseconds, in the year 2116: a span may be added, and it has 64 bits
+_ANY_SIZE: Final = frozenset({"id", "incident", "finding", "action", "count"})
+_MOST_LISTED: Final = 1000
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRow:
+    """A row that cannot be read.
+
+    Attributes
+    ----------
+    table : str
+    row : str
+        Its primary key.
+    why : str
+    """
+
+    table: str
+    row: str
+    why: str
+
+    def __str__(self) -> str:
+        """Return all of it as one line."""
+        return f"the ledger: row {self.row} of `{self.table}` is set aside: {self.why}"
+
+
+@dataclass(slots=True)
+class SetAside:
+    """The rows of one ledger that could not be read, each once.
+
+    Attributes
+    ----------
+    rows : dict of (str, str) to DamagedRow
+        By table and row; at most 1,000.
+    """
+
+    rows: dict[tuple[str, str], DamagedRow] = field(default_factory=dict)
+
+    def add(self, table: str, row: str, why: str) -> None:
+        """Set a row aside, and say so the first time."""
+        if (table, row) in self.rows or len(self.rows) >= _MOST_LISTED:
+            return
+        damaged = DamagedRow(table, row, (why.splitlines() or [""])[0][:200])
+        self.rows[table, row] = damaged
+        note(str(damaged))
+
+    def of(self, *tables: str) -> list[DamagedRow]:
+        """Return the rows of some tables."""
+        return [damaged for damaged in self.rows.values() if damaged.table in tables]
+
+
+def set_aside_of(connection: Connection) -> SetAside:
+    """Return where rows of a connection are set aside."""
+    set_aside: SetAside = connection.get_execution_options().get(OPTION) or SetAside()
+    return set_aside
+
+
+def readable(
+    connection: Connection,
+    table: Table,
+    rows: Iterable[Row[Any]],
+    convert: Callable[[Row[Any]], Value],
+) -> Iterator[tuple[Row[Any], Value]]:
+    """Yield rows with what they mean; those that mean nothing are set aside.
+
+    Parameters
+    ----------
+    connection : Connection
+    table : Table
+        Its columns among those of the rows are checked: SQLite keeps any value in any of them.
+    rows : iterable of Row
+    convert : callable
+        May raise ValueError, TypeError or KeyError.
+    """
+    for row in rows:
+        try:
+            _check(table, row)
+            value = convert(row)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            set_aside_of(connection).add(table.name, _name(table, row), str(error))
+        else:
+            yield row, value
+
+
+def _check(table: Table, row: Row[Any]) -> None:
+    values = row._mapping
+    for name, kind, nullable in _columns(table):
+        if name not in values:
+            continue
+        value = values[name]
+        if value is None and nullable:
+            continue
+        if not isinstance(value, kind):
+            raise ValueError(f"`{name}` is {ascii(value)[:60]}, expected {kind.__name__}")
+        if kind is int and abs(value) >= _LATEST and name not in _ANY_SIZE:
+            raise ValueError(f"`{name}` is {value}, expected a number below 2^62")
+
+
+@cache
+def _columns(table: Table) -> list[tuple[str, type[Any], bool]]:
+    """Return name, type and whether it may be null, of each column."""
+    return [(column.name, _kind(column.type), bool(column.nullable)) for column in table.columns]
+
+
+def _kind(type_: object) -> type[Any]:
+    if isinstance(type_, Boolean):
+        return bool
+    if isinstance(type_, Integer):
+        return int
+    return float if isinstance(type_, Float) else str
+
+
+def _name(table: Table, row: Row[Any]) -> str:
+    values = row._mapping
+    names = [column.name for column in table.primary_key if column.name in values]
+    return " ".join(ascii(values[name])[:60] for name in names) or "?"

@@ -1,0 +1,124 @@
+"""What makes two findings the same, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.entries import Taken
+from forewarn.pipelines.incidents.finding_rows import LARGEST
+from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.response.finding import Finding, FindingKind, Severity, Voucher
+from forewarn.response.incident import IncidentState
+
+MakeFinding = Callable[..., Finding]
+
+
+def at(moment: int) -> Nanoseconds:
+    return Nanoseconds(moment)
+
+
+def test_the_same_name_on_another_machine_is_another_finding(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    both = [finding("nvlink-down", machine) for machine in ("m1", "m2")]
+    assert ledger.take(both, now=at(20)) == Taken(new=2, repeated=0)
+    assert ledger.take(both, now=at(21)) == Taken(new=0, repeated=2)
+    assert [incident.machine for incident in ledger.open_incidents()] == ["m1", "m2"]
+
+
+def test_the_same_name_after_its_end_is_a_new_finding_that_is_not_stale(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    ledger.take([finding(at=10, valid_until=30)], now=at(10))
+    assert ledger.take([finding(at=29, valid_until=49)], now=at(29)) == Taken(0, 1)
+    assert ledger.take([finding(at=30, valid_until=50)], now=at(30)) == Taken(1, 0)
+    assert ledger.take([finding(at=31, valid_until=51)], now=at(31)) == Taken(0, 1)
+    (incident,) = ledger.open_incidents()  # it is open still, and holds both
+    assert [(f.at, f.valid(at(40)), f.count) for f in incident.findings] == [
+        (10, False, 2),
+        (30, True, 2),
+    ]
+
+
+def test_a_fault_that_comes_back_after_its_incident_opens_another(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    ledger.take([finding()], now=at(20))
+    ledger.settle(1, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="")
+    assert ledger.unknown([finding()]) == []  # a list that is read again is no fault
+    assert ledger.take([finding(at=31)], now=at(31)) == Taken(1, 0)
+    assert ledger.take([finding(at=32)], now=at(32)) == Taken(0, 1)
+    assert [incident.id for incident in ledger.open_incidents()] == [2]
+
+
+def test_findings_of_a_part_of_a_shared_incident_have_not_ended(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    ledger.take([finding("a", "m1"), finding("b", "m2")], now=at(20))
+    ledger.share([1, 2], shared="rack r1", machine="m1", now=at(25), why="")
+    assert ledger.take([finding("a", "m1", at=30)], now=at(30)) == Taken(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [("kind", {"kind": FindingKind.CHECK}), ("gpu_serial", {"gpu_serial": "1650000000001"})],
+)
+def test_a_name_in_use_for_something_else_is_set_aside_with_a_note(
+    ledger: Ledger,
+    finding: MakeFinding,
+    capsys: pytest.CaptureFixture[str],
+    field: str,
+    fields: dict[str, object],
+) -> None:
+    ledger.take([finding()], now=at(20))
+    before = ledger.open_incidents()
+    other = finding(at=12, **fields)
+    assert ledger.take([other, finding("b")], now=at(21)) == Taken(new=1, repeated=0)
+    words = f"finding 'a' of 'records' about 'm1' is set aside: `{field}` found "
+    assert words in capsys.readouterr().err
+    assert ledger.unknown([other]) == []
+    assert words in capsys.readouterr().err
+    assert ledger.open_incidents()[0].findings[:1] == before[0].findings
+    assert ledger.take([finding(at=2000, valid_until=3000, **fields)], now=at(2000)).new == 1
+
+
+def test_the_latest_severity_counts_and_the_change_is_noted(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    ledger.take([finding(severity=Severity.WARNING)], now=at(20))
+    grave = finding(at=14, severity=Severity.CRITICAL)
+    assert ledger.take([grave], now=at(21), who="nhc-m1") == Taken(0, 1)
+    ledger.take([finding(at=12, severity=Severity.NOTICE)], now=at(22))  # it came late
+    ledger.take([finding(at=15, severity=None)], now=at(23))  # it says nothing of it
+    ledger.take([grave], now=at(24))
+    (incident,) = ledger.open_incidents()
+    assert incident.findings[0].severity is Severity.CRITICAL
+    (change,) = ledger.notes()
+    assert (change.at, change.who, change.act) == (21, "nhc-m1", "severity")
+    assert (change.target, change.detail) == ("a of records about m1", "warning to critical")
+
+
+def test_what_a_shared_token_says_is_another_finding_of_another_source(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    """So nobody who has the token can block, soften or count what a machine reports."""
+    forged = finding(kind=FindingKind.CHECK, severity=Severity.NOTICE, vouched=Voucher.SHARED)
+    ledger.take([forged], now=at(20))
+    assert ledger.take([finding(severity=Severity.CRITICAL)], now=at(21)) == Taken(1, 0)
+    assert ledger.take([forged], now=at(22)) == Taken(0, 1)
+    (incident,) = ledger.open_incidents()
+    assert {f.vouched: (f.severity, f.count) for f in incident.findings} == {
+        Voucher.SHARED: (Severity.NOTICE, 2),
+        Voucher.HOST: (Severity.CRITICAL, 1),
+    }
+
+
+def test_a_count_ends_at_the_largest_number(ledger: Ledger, finding: MakeFinding) -> None:
+    for moment in (20, 21):
+        ledger.take([finding(count=LARGEST), finding(count=LARGEST)], now=at(moment))
+        ledger.take([finding(count=7)], now=at(moment))
+    (incident,) = ledger.open_incidents()
+    assert incident.findings[0].count == LARGEST
