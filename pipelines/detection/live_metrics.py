@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,11 @@ import numpy.typing as npt
 from forewarn.features.detection.sample_grid import TaskGrid
 from forewarn.features.detection.sampling import Sampling
 from forewarn.features.telemetry.parsers.dcgm import BLANK
-from forewarn.features.telemetry.parsers.prometheus import parse_matrix
+from forewarn.features.telemetry.parsers.prometheus import Series, parse_matrix
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.task_members import Membership
 from forewarn.pipelines.detection.task_metrics import Pull
-from forewarn.pipelines.ingest.prometheus_server import Server
+from forewarn.pipelines.ingest.prometheus_server import PrometheusError, Server, TooMuchError
 from forewarn.pipelines.runtime.progress import note
 
 __all__ = ["LiveMetrics"]
@@ -52,6 +53,20 @@ class _Buffer:
                 self.times[key], self.values[key] = self.times[key][keep], self.values[key][keep]
             else:
                 del self.times[key], self.values[key]
+
+
+def _joined(parts: Sequence[Series]) -> tuple[Sequence[float], Sequence[float]]:
+    """Return times and values of several series as one: the mean of what has one time.
+
+    A machine has several where a label changes, such as that of a pod, or one for each GPU.
+    """
+    if len(parts) == 1:
+        return parts[0].times, parts[0].values
+    times = np.concatenate([np.asarray(part.times) for part in parts])
+    values = np.concatenate([np.asarray(part.values) for part in parts])
+    distinct, position = np.unique(times, return_inverse=True)
+    means = np.bincount(position, weights=values) / np.bincount(position)
+    return distinct.tolist(), means.tolist()
 
 
 @dataclass(slots=True)
@@ -144,21 +159,37 @@ class LiveMetrics:
         if begin < end:
             has_task = "" if self._members is not None else f'{self.settings.task_label}!=""'
             inside = ",".join(matcher for matcher in (has_task, self.settings.selector) if matcher)
-            answer = self.server.samples(f"{metric}{{{inside}}}", end, end - begin)
+            answer = self._answer(f"{metric}{{{inside}}}", end, end - begin)
             counts = metric in self.sampling.counters
             matrix, unread = parse_matrix(answer, _BLANK_COUNTER if counts else BLANK)
             for why, count in unread.counts.items():
                 note(f"{metric}: {why} ({count} times), such as {unread.examples[why]!r}")
-            for series in matrix:
-                labels, names = series.labels, self.settings
-                task = labels.get(names.task_label, "") if self._members is None else ""
-                machine = labels.get(names.machine_label, "")
-                if machine and (task or self._members is not None):
-                    buffer.add((task, machine), series.times, series.values)
-                    self._groups[task, machine] = labels.get(names.group_label, "")
+            for key, of_machine in self._by_machine(matrix).items():
+                buffer.add(key, *_joined(of_machine))
+                newest = max(of_machine, key=lambda series: series.times[-1:])
+                self._groups[key] = newest.labels.get(self.settings.group_label, "")
             buffer.asked_until = end
         buffer.forget(end - span)
         return buffer
+
+    def _answer(self, selector: str, end: int, span: int) -> Any:
+        try:
+            return self.server.samples(selector, end, span)
+        except TooMuchError:
+            raise PrometheusError(
+                f"{self.server.url}: the answer to {selector} is too large."
+            ) from None
+
+    def _by_machine(self, matrix: Sequence[Series]) -> dict[Key, list[Series]]:
+        """Return the series of each task and machine: other labels do not identify them."""
+        by_machine: dict[Key, list[Series]] = {}
+        for series in matrix:
+            task = series.labels.get(self.settings.task_label, "")
+            machine = series.labels.get(self.settings.machine_label, "")
+            if machine and (task or self._members is not None):
+                key = (task if self._members is None else "", machine)
+                by_machine.setdefault(key, []).append(series)
+        return by_machine
 
     def series(self, metric: str, task: str, grid: TaskGrid, end: int, span: int) -> Floats | None:
         """Return a metric of a task on its grid; None if nobody sends it."""
