@@ -6,7 +6,9 @@ import itertools
 import os
 import shutil
 import socket
-from collections.abc import Callable
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +17,7 @@ from typing import NoReturn
 # waits for work, which took ten times as much of a core as the sums themselves.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,6 +110,44 @@ def free_port() -> Callable[[], int]:
         raise AssertionError("no port of loopback is free")
 
     return find
+
+
+@pytest.fixture(scope="module")
+def prometheus_over(
+    require_program: Callable[[str, str], Path],
+    free_port: Callable[[], int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Path], str]]:
+    """Return `prometheus_over(text)`: the address of a server that has the samples of a text."""
+    servers = []
+
+    def start(text: Path) -> str:
+        folder = tmp_path_factory.mktemp("prometheus")
+        make = [str(require_program("promtool", "prometheus")), "tsdb", "create-blocks-from"]
+        make += ["openmetrics", str(text), str(folder / "data")]
+        subprocess.run(make, check=True, capture_output=True)
+        (folder / "prometheus.yml").write_text("global: {}\n")
+        address = f"127.0.0.1:{free_port()}"
+        options = [
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/data",
+            "--storage.tsdb.retention.time=100y",
+            f"--web.listen-address={address}",
+        ]
+        with (folder / "out").open("wb") as out:
+            program = str(require_program("prometheus", "prometheus"))
+            servers.append(subprocess.Popen([program, *options], stdout=out, stderr=out))
+        for _ in range(600):
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"http://{address}/-/ready", trust_env=False).status_code == 200:
+                    return f"http://{address}"
+            time.sleep(0.1)
+        raise AssertionError("Prometheus does not come up")
+
+    yield start
+    for server in servers:
+        server.terminate()
+        server.wait(300)
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from forewarn.features.telemetry.dropped import Dropped, DroppedText
+from forewarn.features.telemetry.exporter_files import read_exporter_files
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
 from forewarn.features.telemetry.parsers.nvidia_smi_csv import blindness, lost_gpus, parse_query_gpu
 from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.proc import boot_times
-from forewarn.features.telemetry.parsers.prometheus import parse_metrics
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
 from forewarn.features.telemetry.rows import (
     HostState,
@@ -32,7 +32,7 @@ __all__ = ["kind_of_text", "read_host"]
 
 Kind = Literal["xml", "csv", "metrics", "kernel_log", "stat", "batch"]
 
-_METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+", re.MULTILINE)
+_METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+", re.MULTILINE)
 
 
 def kind_of_text(text: str) -> Kind | None:
@@ -91,7 +91,8 @@ def read_host(
     boots = [boot for file in sorted_files.get("stat", []) for boot in boot_times(file.text)]
     for file in sorted_files.get("kernel_log", []):
         spans += _read_log(dropped, host, file, _boot_before(boots, file.time), offset)
-    for of_gpus in ("csv", "xml", "metrics"):
+    read_exporter_files(dropped, host, sorted_files.get("metrics", []), spans)
+    for of_gpus in ("csv", "xml"):
         for file in sorted_files.get(of_gpus, []):
             _read_gpus(dropped, host, file, of_gpus, offset, spans)
     for file in sorted_files.get("batch", []):
@@ -172,10 +173,8 @@ def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
     if kind == "xml":
         parts = [part for part in re.split(r"(?=<\?xml)", text) if part.strip()]
         results = [parse_nvidia_smi_xml(part) for part in parts]
-    elif kind == "csv":
-        results = [parse_query_gpu(text)]
     else:
-        results = [parse_metrics(text)]
+        results = [parse_query_gpu(text)]
     for _, left in results:
         unread.join(left)
     return [reading for readings, _ in results for reading in readings]

@@ -157,8 +157,18 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
     with closing(Server.from_environment(args.prometheus)) as server:
         done = pull(server, landing, start=args.start, end=end)
     note(f"{server.url}: asked for intervals that end from {iso(done.start)} to {iso(done.end)}")
-    if done.instances:
-        note(f"left out: {done.instances} series of parts of split GPUs (MIG)")
+    if done.parts:
+        n_gpus = len({gpu for gpu, _ in done.parts})
+        note(
+            f"{n_gpus} GPUs have no series of their own, their {len(done.parts)} parts (MIG) are "
+            "joined"
+        )
+    if done.nameless:
+        some = ", ".join(sorted(done.nameless)[:_EXAMPLES])
+        note(
+            f"{len(done.nameless)} GPUs have no label that names their machine, their machine_id "
+            f"is that of the CMDB or null: {some}, ..."
+        )
     _note_unread(done.unread)
     if tickets is not None:
         done.landed.join(landing.land_tickets(tickets))

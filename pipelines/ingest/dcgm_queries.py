@@ -1,39 +1,120 @@
-"""Queries in the language of Prometheus for the metrics of dcgm-exporter."""
+"""Queries in the language of Prometheus for the metrics of dcgm-exporter.
+
+A GPU has a new series whenever a label changes: exporters say which pod or job uses it. So series
+are joined by the labels that identify the GPU and its machine, before anything is computed.
+"""
 
 from __future__ import annotations
 
-from forewarn.features.telemetry.parsers.dcgm import BLANK, Metric
+from collections.abc import Iterable, Sequence
 
-__all__ = ["changes_of", "query_of"]
+from forewarn.features.telemetry.parsers.dcgm import BLANK, COUNTED_XIDS, METRICS, Metric
+from forewarn.features.telemetry.parsers.machine_label import MACHINE_LABELS
+from forewarn.features.telemetry.parsers.prometheus import GPU_LABELS, GPU_PLACE_LABELS, PART
+
+__all__ = ["counted_xids", "least_of", "query_of", "samples_query", "sightings_query"]
+
+_GPU = ", ".join((*GPU_LABELS, *MACHINE_LABELS))
+_WHOLE, _PARTS = f'{{{PART}=""}}', f'{{{PART}!=""}}'
+# The mean of an interval with a blank value in it is larger than this, and no gauge is.
+_LARGEST_MEAN = 2.0**30
+# One of these is there wherever there is any metric.
+_SIGHTED = ("temperature_gpu", "xid", "power_draw")
 
 
 def query_of(metric: Metric, part: int, seconds: int) -> str:
-    """Return the query for one interval of a metric, under any of its names.
+    """Return the query for one interval of a metric, under the first of its names that is there.
 
-    An interval with a blank value in it is left out: its mean would be one of nothing real.
-
-    Examples
-    --------
-    >>> from forewarn.features.telemetry.parsers.dcgm import METRICS
-    >>> query_of(METRICS[4], 0, 600)  # doctest: +ELLIPSIS
-    '(avg_over_time(DCGM_FI_DEV_FB_USED[600s]) and max_over_time(DCGM_FI_DEV_FB_USED[600s]) < ...)'
+    An interval with a blank value in it is left out: its mean would be one of nothing real. Of a
+    GPU that is split the series of the whole count, or else those of its parts.
     """
-    over = "avg_over_time" if metric.over == "mean" else "last_over_time"
-    return " or ".join(
-        f"({over}({name}[{seconds}s]) and max_over_time({name}[{seconds}s]) < {BLANK:.0f})"
-        for name in metric.names[part]
+    ways = {"mean": _mean, "last": _last}
+    way = ways.get(metric.over, _largest)
+    parts = _sum_of_parts if metric.sum_of_instances else way
+    names = metric.names[part]
+    return _first(
+        [way(f"{name}{_WHOLE}", seconds) for name in names]
+        + [parts(f"{name}{_PARTS}", seconds) for name in names]
     )
 
 
-def changes_of(metric: Metric, seconds: int) -> str:
-    """Return the query for how often a gauge that shows the last event changed in an interval.
+def least_of(metric: Metric, seconds: int) -> str:
+    """Return the query for the least value of an interval: with the largest it tells a change."""
+    names = metric.names[0]
+    return _first(
+        f"min by ({_GPU}) (min_over_time({name}{parts}[{seconds}s]))"
+        for parts in (_WHOLE, _PARTS)
+        for name in names
+    )
 
-    `changes` does not see what changed between the last sample before an interval and the first
-    one in it: there the last values of both intervals are compared, where there are both.
+
+def counted_xids(seconds: int) -> str:
+    """Return the query for the Xids that an exporter counted within an interval.
+
+    It is a gauge over a moving window, so that the last value of an interval may lack one.
     """
-    return " or ".join(_changed(f"{name}[{seconds}s]", seconds) for name in metric.names[0])
+    return f"max by ({_GPU}, xid) (max_over_time({COUNTED_XIDS}[{seconds}s])) > 0"
 
 
-def _changed(span: str, seconds: int) -> str:
-    border = f"last_over_time({span}) != bool last_over_time({span} offset {seconds}s)"
-    return f"(changes({span}) > 0 or ({border}) or changes({span}))"
+def sightings_query(seconds: int) -> str:
+    """Return the query for which GPUs there are: how many samples, by all that describes them."""
+    labels = ", ".join((*GPU_LABELS, *GPU_PLACE_LABELS, PART, *MACHINE_LABELS))
+    return _first(
+        f"max by ({labels}) (count_over_time({name}[{seconds}s]))"
+        for metric in METRICS
+        if metric.column in _SIGHTED
+        for name in metric.names[0]
+    )
+
+
+def samples_query(names: Sequence[str], label: str, gpus: Sequence[str]) -> str:
+    """Return the selector of the samples of some GPUs, by the label that identifies them.
+
+    Examples
+    --------
+    >>> samples_query(["A", "B"], "UUID", ["GPU-1", "GPU-2"])
+    '{__name__=~"A|B", UUID=~"GPU-1|GPU-2"}'
+    """
+    quoted = "|".join(_quoted(gpu) for gpu in gpus)
+    return f'{{__name__=~"{"|".join(names)}", {label}=~"{quoted}"}}'
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a regular expression within a string of the query."""
+    return "".join(c if c.isalnum() or c in "-_" else f"\\x{{{ord(c):x}}}" for c in text).replace(
+        "\\", "\\\\"
+    )
+
+
+def _first(queries: Iterable[str]) -> str:
+    """Return the query for what the first of several has."""
+    return " or ".join(f"({query})" for query in queries)
+
+
+def _mean(series: str, seconds: int, by: str = _GPU) -> str:
+    """Weigh series by their samples; a single one has its own mean, to the last digit."""
+    span = f"{series}[{seconds}s]"
+    count = f"count_over_time({span})"
+    single = f"avg by ({by}) (avg_over_time({span})) and count by ({by}) ({count}) == 1"
+    several = f"sum by ({by}) (sum_over_time({span})) / sum by ({by}) ({count})"
+    return f"(({single}) or ({several})) < {_LARGEST_MEAN:.0f}"
+
+
+def _sum_of_parts(series: str, seconds: int) -> str:
+    return f"sum by ({_GPU}) ({_mean(series, seconds, f'{_GPU}, {PART}')})"
+
+
+def _last(series: str, seconds: int) -> str:
+    """Take the value of the series that was scraped last; of equal ones the largest.
+
+    Where the last sample is older than what a query looks back, nothing tells which it was.
+    """
+    span, time = f"{series}[{seconds}s]", f"timestamp({series})"
+    newest = f"{time} >= on ({_GPU}) group_left () max by ({_GPU}) ({time})"
+    value = f"max by ({_GPU}) (last_over_time({span}) and {newest})"
+    fallback = f"max by ({_GPU}) (last_over_time({span}))"
+    return f"({value} or {fallback}) and {_largest(series, seconds)}"
+
+
+def _largest(series: str, seconds: int) -> str:
+    return f"max by ({_GPU}) (max_over_time({series}[{seconds}s])) < {BLANK:.0f}"

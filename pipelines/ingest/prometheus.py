@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forewarn.features.duration import duration_in_words
-from forewarn.features.telemetry.parsers.dcgm import METRICS
-from forewarn.features.telemetry.parsers.prometheus import (
-    GpuLabels,
-    Series,
-    gpu_labels,
-    parse_matrix,
-)
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
-from forewarn.features.telemetry.rows import HostState, event_id, is_host_name, reading_row
+import pyarrow.compute as pc
+
+from forewarn.features.telemetry.parsers.machine_label import MachineLabels, Sighting, choose_labels
+from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, table_of
-from forewarn.pipelines.ingest.dcgm_queries import changes_of, query_of
+from forewarn.pipelines.ingest.dcgm_chunk import DcgmChunk, sightings
 from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.prometheus_server import (
@@ -37,6 +29,8 @@ __all__ = ["Pulled", "pull"]
 
 _SECOND = 10**9
 _RETENTION = 15 * 86_400 * _SECOND
+_PAST = 7 * 86_400 * _SECOND  # in which a label that names machines should not change
+_POINTS = 12  # of the past, and of what is asked for, at which labels are looked at
 _CHUNK = 12  # intervals asked for at once: 20,000 GPUs give a quarter of a million values a query
 
 
@@ -51,15 +45,26 @@ class Pulled:
     landed : Landed
         Of all chunks.
     unread : Unread
-    instances : int
-        Series of parts of split GPUs, which are left out.
+    machines : MachineLabels
+    parts : set of (str, str)
+        GPUs without series of their own and their instances (MIG), which are joined.
+    nameless : set of str
+        GPUs of which no label names the machine.
     """
 
     start: int
     end: int
     landed: Landed = field(default_factory=Landed)
     unread: Unread = field(default_factory=Unread)
-    instances: int = 0
+    machines: MachineLabels = field(default_factory=MachineLabels)
+    parts: set[tuple[str, str]] = field(default_factory=set)
+    nameless: set[str] = field(default_factory=set)
+
+    def take(self, chunk: DcgmChunk) -> None:
+        """Add what a chunk showed."""
+        self.unread.join(chunk.unread)
+        self.parts |= chunk.parts
+        self.nameless |= chunk.nameless
 
 
 def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pulled:
@@ -84,16 +89,21 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
     interval = landing.interval
     mark_file = landing.folder / "_state" / f"prometheus-{_short(server.url)}.json"
     _adopt_mark(mark_file, server.url)
-    done = _done(mark_file) if start is None else 0
+    mark = _mark(mark_file)
+    done = int(mark.get("done", 0)) if start is None else 0
     begin = end - _RETENTION if start is None else start
     first = max(-(-begin // interval) * interval, done + interval if done else 0)
     last = end // interval * interval
     pulled = Pulled(first, last)
+    if first <= last:
+        pulled.machines = _machines(server, landing, first, last, mark.get("machine_labels"))
+    chosen = pulled.machines.chosen
+    mark = {"url": server.url} | ({"machine_labels": chosen} if chosen else {})
     with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:
         while first <= last:
             upto = _pull_chunk(server, landing, first, last, pulled)
             with replacing(mark_file) as path:
-                path.write_text(json.dumps({"url": server.url, "done": upto}), encoding="utf-8")
+                path.write_text(json.dumps(mark | {"done": upto}), encoding="utf-8")
             bar.update((upto - first) // interval + 1)
             first = upto + interval
     return pulled
@@ -118,15 +128,42 @@ def _adopt_mark(mark_file: Path, url: str) -> None:
             old.unlink()
 
 
-def _done(mark_file: Path) -> int:
-    """Return the end of the last interval that was landed, 0 where nobody knows."""
+def _mark(mark_file: Path) -> dict[str, Any]:
+    """Return what an earlier call noted, nothing where it noted nothing that can be read."""
     try:
-        return int(json.loads(mark_file.read_text(encoding="utf-8"))["done"])
+        mark = json.loads(mark_file.read_text(encoding="utf-8"))
+        return {"done": int(mark["done"]), "machine_labels": dict(mark.get("machine_labels", {}))}
     except FileNotFoundError:
-        return 0
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         note(f"{mark_file}: does not say how far the server was asked; begins anew")
-        return 0
+        return {}
+
+
+def _machines(
+    server: Server, landing: Landing, first: int, last: int, before: dict[str, str] | None
+) -> MachineLabels:
+    """Choose the labels that name machines, by the past and by what is asked for."""
+    interval = landing.interval
+    past = _sightings(server, first - _PAST, first - interval, interval)
+    seen = [*past, *_sightings(server, first, last, interval)]
+    known = landing.cmdb.attributes
+    names = pc.unique(known["machine_id"]) if "machine_id" in known.column_names else []
+    machines = choose_labels(seen, [str(name) for name in names if name.is_valid], before)
+    for reason in machines.reasons:
+        note(f"{server.url}: {reason}")
+    return machines
+
+
+def _sightings(server: Server, first: int, last: int, interval: int) -> list[Sighting]:
+    """Look at some of the intervals, at fewer where the server says that it is too much."""
+    for n_points in (_POINTS, _POINTS // 4, 1):
+        step = max(interval, (last - first) // n_points // interval * interval)
+        try:
+            return sightings(server, first, last, step, interval)
+        except TooMuchError:
+            continue
+    return []
 
 
 def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled: Pulled) -> int:
@@ -134,8 +171,10 @@ def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled:
     size = _CHUNK
     while True:
         upto = min(last, first + (size - 1) * landing.interval)
+        chunk = DcgmChunk(server, pulled.machines, first, upto, landing.interval)
         try:
-            gpus = _gpus(server, first, upto, landing.interval, pulled)
+            chunk.ask()
+            rows = list(chunk.readings()), list(chunk.events())
             break
         except TooMuchError:
             if size == 1:
@@ -144,114 +183,10 @@ def _pull_chunk(server: Server, landing: Landing, first: int, last: int, pulled:
                     "expected a server with a larger --query.max-samples."
                 ) from None
             size //= 2
-    readings = [row for gpu in gpus for row in gpu.readings()]
-    events = [row for gpu in gpus for row in gpu.events(landing.interval)]
+    pulled.take(chunk)
     try:
-        tables = table_of(readings, READINGS), table_of(events, EVENTS)
+        tables = table_of(rows[0], READINGS), table_of(rows[1], EVENTS)
     except TableError as error:
         raise PrometheusError(f"{server.url}: {error}.") from None
     pulled.landed.join(landing.land(*tables))
     return upto
-
-
-@dataclass(slots=True)
-class _Gpu:
-    """Values of one GPU by column and part, and by moment."""
-
-    labels: GpuLabels
-    values: dict[tuple[str, int], Mapping[int, float]] = field(default_factory=dict)
-    xids: dict[int, float] = field(default_factory=dict)
-    changes: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def host(self) -> str | None:
-        return self.labels.host if self.labels.host and is_host_name(self.labels.host) else None
-
-    def readings(self) -> Iterator[dict[str, Any]]:
-        texts = {"gpu_type": self.labels.gpu_type, "driver_version": self.labels.driver_version}
-        for time in sorted({time for column in self.values.values() for time in column}):
-            reading = GpuReading(
-                numbers=dict(self._numbers(time)),
-                texts={name: text for name, text in texts.items() if text},
-                serial=self.labels.serial,
-                uuid=self.labels.uuid,
-                pci=self.labels.pci,
-                slot=self.labels.slot,
-            )
-            yield reading_row(reading, HostState(self.host, time, log_read=time in self.changes))
-
-    def _numbers(self, time: int) -> Iterator[tuple[str, float]]:
-        for metric in METRICS:
-            parts = [self.values.get((metric.column, i), {}) for i in range(len(metric.names))]
-            known = [part[time] for part in parts if time in part]
-            if metric.over != "change" and len(known) == len(parts):
-                yield metric.column, math.fsum(known)
-
-    def events(self, interval: int) -> Iterator[dict[str, Any]]:
-        """Yield the Xid that the gauge changed to; it says no more than in which interval."""
-        length = duration_in_words(interval / 1e9)
-        for time, changes in sorted(self.changes.items()):
-            code = self.xids.get(time, 0.0)
-            if changes > 0 and code > 0:
-                gpu = self.labels.serial or self.labels.uuid
-                row = {
-                    "timestamp": time,
-                    "machine_id": self.host,
-                    "id": event_id("prometheus", self.host, gpu, self.labels.slot, time),
-                    "kind": "xid",
-                    "code": int(code),
-                    "gpu_serial": self.labels.serial,
-                    "gpu_uuid": self.labels.uuid,
-                    "pci": self.labels.pci,
-                    "count": int(changes),
-                    "raw": f"the Xid gauge changed to {code:g} within {length}",
-                }
-                yield {name: value for name, value in row.items() if value is not None}
-
-
-def _gpus(server: Server, first: int, last: int, interval: int, pulled: Pulled) -> list[_Gpu]:
-    """Ask for every metric and put the series of each GPU together."""
-    gpus: dict[tuple[str | None, ...], _Gpu] = {}
-    seconds = interval // _SECOND
-    for metric in METRICS:
-        for part in range(len(metric.names)):
-            query = query_of(metric, part, seconds)
-            for gpu, values in _series(server, query, first, last, interval, gpus, pulled):
-                if metric.over == "change":
-                    gpu.xids.update(values)
-                else:
-                    gpu.values[metric.column, part] = values
-        if metric.over == "change":
-            query = changes_of(metric, seconds)
-            for gpu, values in _series(server, query, first, last, interval, gpus, pulled):
-                gpu.changes.update(values)
-    return list(gpus.values())
-
-
-def _series(
-    server: Server,
-    query: str,
-    first: int,
-    last: int,
-    interval: int,
-    gpus: dict[tuple[str | None, ...], _Gpu],
-    pulled: Pulled,
-) -> Iterator[tuple[_Gpu, dict[int, float]]]:
-    series, unread = parse_matrix(server.ask(query, first, last, interval))
-    pulled.unread.join(unread)
-    for gpu_series in series:
-        labels = gpu_labels(gpu_series.labels)
-        if labels.instance:
-            pulled.instances += 1
-        elif labels.serial is None and labels.uuid is None:
-            pulled.unread.add("a series that names no GPU", str(dict(gpu_series.labels)))
-        else:
-            key = (labels.serial, labels.uuid, labels.host)
-            yield gpus.setdefault(key, _Gpu(labels)), _by_time(gpu_series)
-
-
-def _by_time(series: Series) -> dict[int, float]:
-    return {
-        round(time * 1000) * 1_000_000: value
-        for time, value in zip(series.times, series.values, strict=True)
-    }

@@ -1,51 +1,81 @@
-"""What Prometheus says: the text of an exporter, and answers of its HTTP API."""
+"""What Prometheus says: which GPU a series is about, and answers of its HTTP API."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from io import StringIO
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client.parser import text_fd_to_metric_families
-
-from forewarn.features.telemetry.parsers.dcgm import BLANK, metric_of
-from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, pci_address
+from forewarn.features.telemetry.parsers.dcgm import BLANK
+from forewarn.features.telemetry.parsers.reading import ZEROS, GpuReading, Unread, pci_address
 
 __all__ = [
+    "GPU_LABELS",
+    "GPU_PLACE_LABELS",
+    "PART",
     "GpuLabels",
     "Series",
+    "exporter_of",
     "gpu_labels",
     "parse_matrix",
-    "parse_metrics",
     "why_not_whole",
 ]
 
-_HOST = ("Hostname", "hostname", "instance_hostname", "node")
+PART = "GPU_I_ID"  # of an instance of a GPU that is split (MIG)
 _SERIAL = ("DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_BOARD_SERIAL", "serial")
 _UUID = ("UUID", "uuid", "gpu_uuid")
 _TYPE = ("modelName", "model_name")
 _DRIVER = ("DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION", "driver_version")
+GPU_LABELS = (*_UUID, *_SERIAL)
+GPU_PLACE_LABELS = ("gpu", "pci_bus_id", *_TYPE, *_DRIVER)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLabels:
-    """Which GPU a series is about, whatever the exporter calls it."""
+    """Which GPU a series is about, whatever the exporter calls it.
+
+    `part` is the instance of a GPU that is split (MIG).
+    """
 
     serial: str | None = None
     uuid: str | None = None
-    host: str | None = None
     slot: int | None = None
     pci: str | None = None
     gpu_type: str | None = None
     driver_version: str | None = None
-    instance: bool = False
+    part: str | None = None
+
+    @property
+    def gpu(self) -> str | None:
+        """Return what identifies the GPU: several GPUs of a board have one serial."""
+        return self.uuid or self.serial
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Return type and driver, where the series names them."""
+        texts = {"gpu_type": self.gpu_type, "driver_version": self.driver_version}
+        return {name: text for name, text in texts.items() if text}
+
+    def reading(
+        self, numbers: Mapping[str, float], time: int | None = None, host: str | None = None
+    ) -> GpuReading:
+        """Return a reading of this GPU."""
+        return GpuReading(
+            numbers=numbers,
+            texts=self.texts,
+            serial=self.serial,
+            uuid=self.uuid,
+            pci=self.pci,
+            slot=self.slot,
+            time=time,
+            host=host,
+        )
 
 
 def gpu_labels(labels: Mapping[str, str]) -> GpuLabels:
-    """Read the labels of dcgm-exporter; `instance` marks a series of a part of a MIG GPU.
+    """Read the labels of dcgm-exporter.
 
     Examples
     --------
@@ -58,84 +88,23 @@ def gpu_labels(labels: Mapping[str, str]) -> GpuLabels:
 
     slot = labels.get("gpu", "")
     return GpuLabels(
-        serial=first(_SERIAL),
-        uuid=first(_UUID),
-        host=first(_HOST),
+        serial=_named(first(_SERIAL)),
+        uuid=_named(first(_UUID)),
         slot=int(slot) if re.fullmatch("[0-9]{1,4}", slot) else None,
         pci=pci_address(labels.get("pci_bus_id", "")),
         gpu_type=first(_TYPE),
         driver_version=first(_DRIVER),
-        instance=bool(labels.get("GPU_I_ID")),
+        part=labels.get(PART) or None,
     )
 
 
-@dataclass(slots=True)
-class _Gpu:
-    labels: GpuLabels
-    parts: dict[str, dict[int, float]] = field(default_factory=dict)
-
-    def reading(self) -> GpuReading:
-        numbers = {
-            column: math.fsum(parts.values())
-            for column, parts in self.parts.items()
-            if column != "rows_remapped" or len(parts) == 2
-        }
-        texts = {
-            "gpu_type": self.labels.gpu_type,
-            "driver_version": self.labels.driver_version,
-        }
-        return GpuReading(
-            numbers=numbers,
-            texts={name: text for name, text in texts.items() if text},
-            serial=self.labels.serial,
-            uuid=self.labels.uuid,
-            pci=self.labels.pci,
-            slot=self.labels.slot,
-            host=self.labels.host,
-        )
+def _named(text: str | None) -> str | None:
+    return None if text is None or re.fullmatch(ZEROS, text) else text
 
 
-def parse_metrics(text: str) -> tuple[list[GpuReading], Unread]:
-    r"""Read every GPU of what dcgm-exporter answers.
-
-    The Xid of the gauge is not read: it shows the last one ever, and says nothing of when.
-
-    Examples
-    --------
-    >>> readings, unread = parse_metrics('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 41\n')
-    >>> readings[0].numbers, bool(unread)
-    ({'temperature_gpu': 41.0}, False)
-    """
-    gpus: dict[tuple[str | None, ...], _Gpu] = {}
-    unread = Unread()
-    for name, labels, value in _samples(text, unread):
-        known = metric_of(name)
-        if known is None or known[0] == "xid":
-            continue
-        gpu = gpu_labels(labels)
-        if gpu.instance:
-            continue
-        if gpu.uuid is None and gpu.serial is None and gpu.slot is None:
-            unread.add("a metric that names no GPU", name)
-        elif math.isfinite(value) and abs(value) < BLANK:
-            collected = gpus.setdefault((gpu.host, gpu.uuid, gpu.serial, str(gpu.slot)), _Gpu(gpu))
-            collected.parts.setdefault(known[0], {})[known[1]] = value
-    return [gpu.reading() for gpu in gpus.values()], unread
-
-
-def _samples(text: str, unread: Unread) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Yield the samples, line by line, so that a broken one costs no other."""
-    for line in text.splitlines():
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            families = list(text_fd_to_metric_families(StringIO(line + "\n")))
-        except (ValueError, IndexError, KeyError):
-            unread.add("a line that is no sample", line)
-            continue
-        for family in families:
-            for sample in family.samples:
-                yield sample.name, sample.labels, float(sample.value)
+def exporter_of(labels: Mapping[str, str]) -> str:
+    """Return which exporter a series was scraped from."""
+    return f"{labels.get('job', '')} {labels.get('instance', '')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,91 @@
+"""Events of what exporters show of a GPU over time: Xids, recovery actions, failed remappings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from forewarn.features.telemetry.gauge_events import Change, Sample, changes_of, rises_of
+from forewarn.features.telemetry.parsers.prometheus import GpuLabels
+from forewarn.features.telemetry.parsers.recovery_action import EVENT_ACTIONS
+from forewarn.features.telemetry.rows import event_id
+
+__all__ = ["XID_WINDOW", "exporter_events"]
+
+XID_WINDOW = 300 * 10**9  # of the exporter's count of Xids, as it is by default
+_RECENT = 600 * 10**9
+_LARGEST_CODE = 2**31 - 1
+
+
+def exporter_events(
+    gpu: GpuLabels,
+    host: str | None,
+    states: Mapping[str, Sequence[Sample]],
+    counted: Mapping[int, Sequence[Sample]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of EVENTS, each at the first sample that shows it.
+
+    Parameters
+    ----------
+    gpu : GpuLabels
+    host : str or None
+    states : mapping of str to sequence of Sample
+        Of `xid`, `recovery_action` and `row_remap_failure`, what they showed.
+    counted : mapping of int to sequence of Sample
+        By code, the exporter's count of Xids in its window.
+    """
+    for code, change, count in _xids(states.get("xid", ()), counted):
+        text = f"dcgm-exporter shows Xid {code}"
+        more = {"kind": "xid", "code": code, "count": count}
+        yield _row(gpu, host, f"xid {code}", change.time, text, more)
+    actions = states.get("recovery_action", ())
+    for change in changes_of(actions, recent=_RECENT, at_start=True):
+        if 0 < change.value < len(EVENT_ACTIONS):
+            action = EVENT_ACTIONS[int(change.value)]
+            text = f"dcgm-exporter: the driver asks for {action.replace('_', ' ')}"
+            more = {"kind": "needs_reset", "action": action}
+            yield _row(gpu, host, action, change.time, text, more)
+    for change in changes_of(states.get("row_remap_failure", ()), recent=_RECENT, at_start=True):
+        text = "dcgm-exporter: a remapping of rows failed"
+        yield _row(gpu, host, "remap", change.time, text, {"kind": "needs_reset"})
+
+
+def _xids(
+    gauge: Sequence[Sample], counted: Mapping[int, Sequence[Sample]]
+) -> Iterator[tuple[int, Change, int]]:
+    """Yield code, time and number of Xids; what gauge and count both show is at the earlier time.
+
+    The gauge shows the last Xid only, and hides one that comes again.
+    """
+    late = {
+        change for change in changes_of(gauge, recent=_RECENT) if 0 < change.value <= _LARGEST_CODE
+    }
+    for code, samples in counted.items():
+        for rise in rises_of(samples, window=XID_WINDOW):
+            same = {
+                change
+                for change in late
+                if change.value == code and abs(change.time - rise.time) <= XID_WINDOW
+            }
+            late -= same
+            earliest = min({rise.time, *(change.time for change in same)})
+            yield code, Change(earliest, rise.value), int(rise.value)
+    for change in sorted(late):
+        yield int(change.value), change, 1
+
+
+def _row(
+    gpu: GpuLabels, host: str | None, what: str, time: int, text: str, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    row = {
+        "timestamp": time,
+        "machine_id": host,
+        "id": event_id("dcgm", gpu.gpu or (host, gpu.slot), what, time),
+        "gpu_serial": gpu.serial,
+        "gpu_uuid": gpu.uuid,
+        "pci": gpu.pci,
+        "count": 1,
+        "raw": text,
+        **more,
+    }
+    return {name: value for name, value in row.items() if value is not None}

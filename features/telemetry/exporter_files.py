@@ -1,0 +1,89 @@
+"""Text of dcgm-exporter among the files that a host dropped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forewarn.features.telemetry.dropped import Dropped, DroppedText
+from forewarn.features.telemetry.exporter_events import exporter_events
+from forewarn.features.telemetry.gauge_events import Sample
+from forewarn.features.telemetry.parsers.exporter_text import StateSample, parse_metrics
+from forewarn.features.telemetry.parsers.prometheus import GpuLabels
+from forewarn.features.telemetry.rows import HostState, reading_row
+
+__all__ = ["read_exporter_files"]
+
+_SCRAPES = 1000  # nanoseconds before the time of a file that its scrapes without a time lie at
+
+
+@dataclass(slots=True)
+class _States:
+    """The states of a GPU in all files, and the file of the last one."""
+
+    labels: GpuLabels
+    host: str | None
+    file: DroppedText
+    samples: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+
+
+def read_exporter_files(
+    dropped: Dropped,
+    host: str | None,
+    files: Sequence[DroppedText],
+    covered: Sequence[tuple[int, int]],
+) -> None:
+    """Add the readings of all files, and the events that they tell together.
+
+    Parameters
+    ----------
+    dropped : Dropped
+        Is added to.
+    host : str or None
+        Where nothing but the labels tells.
+    files : sequence of DroppedText
+    covered : sequence of (int, int)
+        Spans that a kernel log covers: without an Xid in it there was none.
+    """
+    gpus: dict[tuple[str | None, ...], _States] = {}
+    for file in files:
+        parsed = parse_metrics(file.text)
+        dropped.unread.join(parsed.unread)
+        for reading in parsed.readings:
+            time = file.time if reading.time is None else reading.time
+            if time is None:
+                dropped.unread.add(
+                    "a reading without a time, in it or in the name of its file", file.name
+                )
+                continue
+            logged = any(first <= time <= last for first, last in covered)
+            state = HostState(host or reading.host, time, log_read=logged)
+            dropped.take_reading(reading_row(reading, state), file)
+        for sample in parsed.states:
+            _collect(gpus, sample, host, file)
+    for gpu in gpus.values():
+        counted = {
+            int(state.removeprefix("xid ")): samples
+            for state, samples in gpu.samples.items()
+            if state.startswith("xid ")
+        }
+        for row in exporter_events(gpu.labels, gpu.host, gpu.samples, counted):
+            dropped.take_event(row | {"known_at": row["timestamp"]}, gpu.file)
+
+
+def _collect(
+    gpus: dict[tuple[str | None, ...], _States],
+    sample: StateSample,
+    host: str | None,
+    file: DroppedText,
+) -> None:
+    """Add a sample to its GPU; scrapes without a time of their own keep their order."""
+    time = sample.time
+    if time is None and file.time is not None:
+        time = file.time - _SCRAPES + min(sample.scrape, _SCRAPES)
+    if time is not None:
+        machine, labels = host or sample.host, sample.labels
+        key = (machine, labels.gpu, None if labels.gpu else str(labels.slot))
+        gpu = gpus.setdefault(key, _States(labels, machine, file))
+        gpu.samples[sample.state].append((time, sample.exporter, sample.value))

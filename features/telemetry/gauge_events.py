@@ -1,0 +1,103 @@
+"""Events that the samples of a gauge or a windowed counter tell, whichever series they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+__all__ = ["Change", "Sample", "changes_of", "rises_of"]
+
+# (time in ns, what was scraped, value): two exporters can show one GPU, each in its own rhythm.
+Sample = tuple[int, str, float]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Change:
+    """A value that a gauge began to show, or by how much a count rose.
+
+    Attributes
+    ----------
+    time : int
+        Of the first sample that shows it, nanoseconds since 1970 UTC.
+    value : float
+    """
+
+    time: int
+    value: float
+
+
+def changes_of(
+    samples: Iterable[Sample], *, recent: int, at_start: bool = False
+) -> Iterator[Change]:
+    """Yield what a gauge of the last event changed to, zeros left out.
+
+    A gauge keeps its value while nothing happens, and shows it again after a gap or in a new
+    series: only another value than before is an event. An exporter that starts shows 0.
+
+    Parameters
+    ----------
+    samples : iterable of Sample
+        In any order; several of one exporter and time are parts of a split GPU, or copies.
+    recent : int
+        Nanoseconds for which another exporter's value is still that of the GPU.
+    at_start : bool
+        The first value of all is an event, too: it is a state that needs an answer.
+
+    Examples
+    --------
+    >>> samples = [(0, "a", 0.0), (60, "a", 79.0), (120, "a", 79.0), (180, "a", 45.0)]
+    >>> [(change.time, change.value) for change in changes_of(samples, recent=600)]
+    [(60, 79.0), (180, 45.0)]
+    """
+    shown: dict[str, tuple[int, frozenset[float]]] = {}
+    for time, exporter, values in _scrapes(samples):
+        before = _shown_before(shown, time, exporter, recent)
+        if before is not None or at_start:
+            for value in sorted(values - (before or frozenset()) - {0.0}):
+                yield Change(time, value)
+        shown[exporter] = time, values
+
+
+def _scrapes(samples: Iterable[Sample]) -> Iterator[tuple[int, str, frozenset[float]]]:
+    """Yield the values of each scrape in the order of time."""
+    by_scrape: dict[tuple[int, str], set[float]] = {}
+    for time, exporter, value in samples:
+        by_scrape.setdefault((time, exporter), set()).add(value)
+    for (time, exporter), values in sorted(by_scrape.items()):
+        yield time, exporter, frozenset(values)
+
+
+def _shown_before(
+    shown: dict[str, tuple[int, frozenset[float]]], time: int, exporter: str, recent: int
+) -> frozenset[float] | None:
+    """Return the values that were shown last; None where there are none."""
+    if not shown:
+        return None
+    own = shown.get(exporter) or max(shown.values(), key=lambda last: last[0])
+    others = [values for at, values in shown.values() if time - at <= recent]
+    return own[1].union(*others)
+
+
+def rises_of(samples: Iterable[Sample], *, window: int) -> Iterator[Change]:
+    """Yield by how much a windowed count rose, at the first sample that shows it.
+
+    Parameters
+    ----------
+    samples : iterable of Sample
+        In any order. A window without a sample had no event.
+    window : int
+        Nanoseconds.
+
+    Examples
+    --------
+    >>> samples = [(0, "a", 1.0), (60, "a", 1.0), (120, "a", 3.0), (180, "a", 2.0)]
+    >>> [(change.time, change.value) for change in rises_of(samples, window=300)]
+    [(0, 1.0), (120, 2.0)]
+    """
+    counts: dict[str, tuple[int, float]] = {}
+    for time, exporter, count in sorted(samples):
+        # A fall says that old events have left the window.
+        recent = [value for at, value in counts.values() if time - at <= window]
+        counts[exporter] = time, count
+        if (rise := count - max(recent, default=0.0)) > 0:
+            yield Change(time, rise)

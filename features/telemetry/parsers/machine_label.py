@@ -1,0 +1,222 @@
+"""Which label of a series names the machine: exporters, scrapers and sites use different ones."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from forewarn.features.telemetry.rows import is_host_name
+
+__all__ = ["MACHINE_LABELS", "MachineLabels", "Sighting", "choose_labels"]
+
+# Of two labels that are equally good the earlier one is taken.
+MACHINE_LABELS = (
+    *("Hostname", "hostname", "instance_hostname", "node", "kubernetes_node", "nodename"),
+    *("node_name", "kubernetes_io_hostname", "host", "exported_hostname", "exported_node"),
+    *("exported_instance", "instance"),
+)
+# Names that Kubernetes and Docker give to the pod or the container of an exporter.
+_POD = re.compile(
+    r".*(?:dcgm|exporter).*-[a-z0-9]{5}|(?:nvidia-)?dcgm-exporter|(?=.*[a-f])[0-9a-f]{12}"
+)
+_PORT = re.compile(r":[0-9]{1,5}$")
+_LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
+# Why a label was not chosen, by the part of its rank that decided.
+_WHY = (
+    "fewer of its names are in the CMDB",
+    "several machines share a name",
+    "it names pods or containers of the exporter",
+    "it changes more often",
+    "another label was used before",
+    "it holds addresses",
+    "it comes later in the order of preference",
+)
+Layout = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A GPU with the labels of one series.
+
+    Attributes
+    ----------
+    gpu : str
+        Its UUID or serial.
+    slot : int or None
+        Its index on its machine: two GPUs of one index are on two machines.
+    labels : mapping of str to str
+    times : tuple of float
+        When the series had samples.
+    """
+
+    gpu: str
+    slot: int | None
+    labels: Mapping[str, str]
+    times: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLabels:
+    """The label that names the machine, by which labels a series has.
+
+    Attributes
+    ----------
+    ranked : mapping of frozenset of str to tuple of str
+        The labels of a series that can name a machine, the best one first.
+    machine_of_gpu : mapping of str to str
+        Machines of GPUs that were never seen on another one.
+    known : frozenset of str
+        Machines of the CMDB.
+    reasons : tuple of str
+        What was chosen and why, for people.
+    """
+
+    ranked: Mapping[Layout, tuple[str, ...]] = field(default_factory=dict)
+    machine_of_gpu: Mapping[str, str] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    reasons: tuple[str, ...] = ()
+
+    def machine(self, labels: Mapping[str, str], gpu: str | None = None) -> str | None:
+        """Return the machine of a series, None if no label names one.
+
+        The name of a pod or container is none: it changes when the exporter is replaced. An
+        address is one if the GPU has no name elsewhere.
+
+        Examples
+        --------
+        >>> MachineLabels().machine({"Hostname": "dcgm-exporter-6ldbb", "node": "gn01"})
+        'gn01'
+        >>> MachineLabels().machine({"instance": "gn03:9400"})
+        'gn03'
+        """
+        order = self.ranked.get(_layout(labels), MACHINE_LABELS)
+        names = [name for label in order if (name := _name(labels.get(label, "")))]
+        for name in names:
+            if name in self.known or not (_is_pod(name) or _is_address(name)):
+                return name
+        address = next((name for name in names if _is_address(name)), None)
+        return address if gpu is None else self.machine_of_gpu.get(gpu, address)
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Return the label chosen where a series has several, for the next choice."""
+        several = {layout: labels for layout, labels in self.ranked.items() if len(layout) > 1}
+        return {",".join(sorted(layout)): labels[0] for layout, labels in several.items() if labels}
+
+
+def _name(text: str) -> str | None:
+    """Return the name of a host without its port, None if it names none or every host."""
+    name = _PORT.sub("", text)
+    return name if is_host_name(name) and name not in _LOCAL else None
+
+
+def _is_pod(name: str) -> bool:
+    return bool(_POD.fullmatch(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _layout(labels: Mapping[str, str]) -> Layout:
+    return frozenset(label for label in MACHINE_LABELS if labels.get(label))
+
+
+def choose_labels(
+    sightings: Iterable[Sighting],
+    known: Collection[str] = (),
+    before: Mapping[str, str] | None = None,
+) -> MachineLabels:
+    """Choose the label that names the machine for each combination of labels that series have.
+
+    It is the one whose names the CMDB knows, that is not shared by several machines, names no pods
+    and changes least.
+
+    Parameters
+    ----------
+    sightings : iterable of Sighting
+        Of the past, and of what is to be read.
+    known : collection of str
+        Machines of the CMDB.
+    before : mapping of str to str, optional
+        `MachineLabels.chosen` of an earlier choice.
+    """
+    by_layout: dict[Layout, list[Sighting]] = defaultdict(list)
+    for sighting in sightings:
+        by_layout[_layout(sighting.labels)].append(sighting)
+    machines = frozenset(known)
+    ranked, reasons = {}, list[str]()
+    for layout, seen in sorted(by_layout.items(), key=lambda item: sorted(item[0])):
+        previous = (before or {}).get(",".join(sorted(layout)))
+        ranks = {label: _rank(label, seen, machines, previous) for label in layout}
+        order = sorted(ranks, key=lambda label: ranks[label])
+        ranked[layout] = tuple(label for label in order if not ranks[label][1])
+        reasons.append(_reason(ranked[layout], ranks, len({sighting.gpu for sighting in seen})))
+    labels = MachineLabels(ranked, {}, machines, tuple(reasons))
+    names = _names_of_gpus((sighting for seen in by_layout.values() for sighting in seen), labels)
+    return MachineLabels(ranked, dict(names), machines, tuple(reasons))
+
+
+Rank = tuple[float, bool, bool, int, bool, bool, int]
+
+
+def _rank(label: str, seen: list[Sighting], known: frozenset[str], previous: str | None) -> Rank:
+    """Return how well a label names machines, the less the better."""
+    names: dict[str, set[str]] = defaultdict(set)
+    gpus_at: dict[tuple[str, int, float], set[str]] = defaultdict(set)
+    for sighting in seen:
+        name = _name(sighting.labels[label]) or ""
+        names[sighting.gpu].add(name)
+        if sighting.slot is not None:
+            for time in sighting.times:
+                gpus_at[name, sighting.slot, time].add(sighting.gpu)
+    values = [name for of_gpu in names.values() for name in of_gpu]
+    shared = sum(len(gpus) > 1 for gpus in gpus_at.values())
+    return (
+        -round(sum(name in known for name in values) / len(values), 2),
+        2 * shared > len(gpus_at) or "" in values,
+        2 * sum(map(_is_pod, values)) > len(values),
+        sum(len(of_gpu) - 1 for of_gpu in names.values()),
+        previous is not None and label != previous,
+        2 * sum(map(_is_address, values)) > len(values),
+        MACHINE_LABELS.index(label),
+    )
+
+
+def _reason(order: tuple[str, ...], ranks: Mapping[str, Rank], n_gpus: int) -> str:
+    """Return a line that says which label was chosen, and why the others were not."""
+    if not order or ranks[order[0]][2]:
+        listed = ", ".join(f"`{label}`" for label in sorted(ranks)) or "none"
+        return (
+            f"{n_gpus} GPUs have no label that names their machine (labels: {listed}); add one, "
+            "such as `node`, with a relabel rule of Prometheus, or `machine_id` to the CMDB"
+        )
+    best = order[0]
+    others = [
+        f"not `{label}`: {_WHY[next(i for i in range(7) if ranks[label][i] != ranks[best][i])]}"
+        for label in sorted(ranks, key=lambda label: ranks[label])
+        if label != best
+    ]
+    why = f" ({'; '.join(others)})" if others else ""
+    return f"label `{best}` names the machine of {n_gpus} GPUs{why}"
+
+
+def _names_of_gpus(
+    sightings: Iterator[Sighting], labels: MachineLabels
+) -> Iterator[tuple[str, str]]:
+    """Yield the machine of each GPU that has been on one machine only, by a name of its own."""
+    names: dict[str, Counter[str]] = defaultdict(Counter)
+    for sighting in sightings:
+        name = labels.machine(sighting.labels)
+        if name is not None and (name in labels.known or not _is_address(name)):
+            names[sighting.gpu][name] += 1
+    for gpu, counts in names.items():
+        if len(counts) == 1:
+            yield gpu, next(iter(counts))

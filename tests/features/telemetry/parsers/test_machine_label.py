@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from forewarn.features.telemetry.parsers.machine_label import (
+    MachineLabels,
+    Sighting,
+    choose_labels,
+)
+
+POD = "nvidia-dcgm-exporter-{}"
+
+
+def sighting(gpu: str, labels: dict[str, str], time: float = 0.0, slot: int = 0) -> Sighting:
+    return Sighting(gpu, slot, labels, (time,))
+
+
+def named(gpu: str, **labels: str) -> Sighting:
+    return sighting(gpu, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "machine"),
+    [
+        ({"Hostname": "gn01"}, "gn01"),
+        ({"hostname": "gn01", "instance": "10.2.3.4:9400"}, "gn01"),
+        ({"Hostname": POD.format("6ldbb"), "node": "gn01", "instance": "10.2.3.4:9400"}, "gn01"),
+        ({"Hostname": "dcgm-exporter-abcde", "hostname": "gn02"}, "gn02"),
+        ({"Hostname": "barista-gpu-dcgm-exporter-sgjz5", "instance": "gn03:9400"}, "gn03"),
+        ({"instance": "gn03:9400"}, "gn03"),
+        ({"instance": "gn03.example.com"}, "gn03.example.com"),
+        ({"kubernetes_node": "gn04", "instance": "10.2.3.9:9400"}, "gn04"),
+        ({"Hostname": "8e21d3ebf589", "instance": "gn05:9400"}, "gn05"),
+        ({"Hostname": "localhost", "instance": "gn06:9400"}, "gn06"),
+        ({"instance": "10.2.3.9:9400"}, "10.2.3.9"),
+        ({"instance": "[fe80::1]:9400"}, None),
+        ({"Hostname": "../etc"}, None),
+        ({"Hostname": POD.format("6ldbb")}, None),
+        ({"pod": "train-a"}, None),
+        ({}, None),
+    ],
+)
+def test_the_machine_of_one_series(labels: dict[str, str], machine: str | None) -> None:
+    assert MachineLabels().machine(labels) == machine
+    chosen = choose_labels([sighting("GPU-1", labels)])
+    assert chosen.machine(labels, "GPU-1") == machine
+
+
+def test_a_label_that_changes_less_is_chosen_and_said() -> None:
+    """Nothing in its name says that it is the pod of an exporter."""
+    seen = [
+        sighting(f"GPU-{gpu}", {"Hostname": f"watcher-{gpu}-{time}", "node": f"gn0{gpu}"}, time)
+        for gpu in range(3)
+        for time in range(2)
+    ]
+    chosen = choose_labels(seen)
+    assert chosen.machine({"Hostname": "watcher-1-7", "node": "gn01"}) == "gn01"
+    assert chosen.reasons == (
+        "label `node` names the machine of 3 GPUs (not `Hostname`: it changes more often)",
+    )
+
+
+def test_a_label_that_the_cmdb_knows_is_chosen() -> None:
+    seen = [named(f"GPU-{i}", Hostname=f"x{i}", host=f"gn0{i}") for i in range(3)]
+    assert choose_labels(seen).machine(seen[0].labels) == "x0"
+    chosen = choose_labels(seen, known=["gn00", "gn01"])
+    assert chosen.machine(seen[0].labels) == "gn00"
+    assert "fewer of its names are in the CMDB" in chosen.reasons[0]
+    odd = [named("GPU-1", Hostname="dcgm-exporter-01234")]
+    assert choose_labels(odd, known=["dcgm-exporter-01234"]).machine(odd[0].labels) is not None
+
+
+def test_a_name_that_several_machines_share_names_none_of_them() -> None:
+    seen = [named(f"GPU-{i}", Hostname="hpc", instance=f"gn0{i}:9400") for i in range(3)]
+    chosen = choose_labels(seen)
+    assert [chosen.machine(one.labels) for one in seen] == ["gn00", "gn01", "gn02"]
+    only = [named(f"GPU-{i}", Hostname="hpc") for i in range(3)]
+    nameless = choose_labels(only)
+    assert nameless.machine(only[0].labels) is None
+    assert "3 GPUs have no label that names their machine" in nameless.reasons[0]
+
+
+def test_gpus_of_one_machine_and_a_board_that_was_swapped_share_its_name() -> None:
+    seen = [sighting(f"GPU-{i}", {"Hostname": "gn01"}, slot=i) for i in range(8)]
+    seen.append(sighting("GPU-9", {"Hostname": "gn01"}, 1.0, slot=3))
+    assert choose_labels(seen).machine({"Hostname": "gn01"}) == "gn01"
+
+
+def test_the_label_of_before_stays_while_another_is_no_better() -> None:
+    seen = [named("GPU-1", Hostname="gn01", node="n-1")]
+    assert choose_labels(seen).chosen == {"Hostname,node": "Hostname"}
+    kept = choose_labels(seen, before={"Hostname,node": "node"})
+    assert kept.machine(seen[0].labels) == "n-1"
+    assert choose_labels(seen, before=kept.chosen).chosen == kept.chosen
+    assert choose_labels([named("GPU-1", Hostname="gn01")]).chosen == {}
+
+
+def test_a_gpu_keeps_its_name_while_its_labels_only_name_pods() -> None:
+    """The exporter learned the name of its node in the middle of the past."""
+    before = {"Hostname": POD.format("6ldbb"), "instance": "10.2.3.4:9400"}
+    after = {"Hostname": "gn01", "instance": "10.2.3.9:9400"}
+    seen = [sighting("GPU-1", before, 0), sighting("GPU-1", after, 1)]
+    chosen = choose_labels(seen)
+    assert chosen.machine(before, "GPU-1") == chosen.machine(after, "GPU-1") == "gn01"
+    assert chosen.machine(before, "GPU-2") == "10.2.3.4"
+
+
+def test_a_gpu_that_moved_has_both_machines() -> None:
+    seen = [sighting("GPU-1", {"Hostname": name}, at) for at, name in enumerate(["gn01", "gn02"])]
+    chosen = choose_labels(seen)
+    assert [chosen.machine(one.labels, "GPU-1") for one in seen] == ["gn01", "gn02"]
