@@ -23,6 +23,8 @@ from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
 
 __all__ = [
@@ -109,13 +111,13 @@ def ingest_site(config: str, now: str) -> list[str]:
 
 
 def _ingest(site: Site, end: int) -> None:
-    from forewarn.pipelines.ingest.host_files import ingest_raw, open_landing, read_tickets
+    from forewarn.pipelines.ingest.host_files import ingest_raw, open_landing
     from forewarn.pipelines.ingest.prometheus import pull
     from forewarn.pipelines.ingest.prometheus_server import Server
 
     landing = open_landing(site.settings, site.records, site.file("cmdb"))
     raw, repairs = site.file("raw"), site.file("repairs")
-    tickets = None if repairs is None else read_tickets(repairs)[0]
+    tickets = None if repairs is None else _tickets(repairs)
     if raw is not None:
         ingest_raw(raw, landing, tickets)
     elif tickets is not None:
@@ -124,6 +126,22 @@ def _ingest(site: Site, end: int) -> None:
     if address:
         with closing(Server.from_environment(address)) as server:
             pull(server, landing, start=None, end=end)
+
+
+def _tickets(repairs: Path) -> pa.Table | None:
+    """Return repair tickets; a file that cannot be used is an alert and stops no telemetry."""
+    from forewarn.pipelines.ingest.tickets import read_tickets
+    from forewarn.pipelines.runtime.alerts import alert
+    from forewarn.pipelines.runtime.progress import note
+
+    try:
+        tickets = read_tickets(repairs)
+    except InputError as error:
+        alert("no tickets", str(error))
+        return None
+    for line in tickets.notes():
+        note(line)
+    return tickets.table
 
 
 def train_length(config: str, at: str, length: int) -> str:

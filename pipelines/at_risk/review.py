@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.evaluation.prediction.list_review import ReviewedLists, review
-from forewarn.pipelines.ingest.cmdb import read_texts
+from forewarn.pipelines.ingest.text_tables import read_texts
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note

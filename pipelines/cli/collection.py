@@ -97,7 +97,8 @@ def _offset(text: str) -> int:
 
 
 def _ingest(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.ingest.host_files import open_landing, read_tickets
+    from forewarn.pipelines.ingest.host_files import open_landing
+    from forewarn.pipelines.ingest.tickets import read_tickets
     from forewarn.pipelines.runtime.progress import note
 
     if args.raw is None and args.prometheus is None and args.repairs is None:
@@ -110,12 +111,10 @@ def _ingest(args: argparse.Namespace) -> int:
     landing = open_landing(settings_of(args), args.out, args.cmdb)
     tickets = None
     if args.repairs is not None:
-        tickets, left_out = read_tickets(args.repairs)
-        if left_out:
-            note(
-                f"{args.repairs}: {left_out} tickets left out (no serial or time, out of order, or "
-                "of the future)"
-            )
+        read = read_tickets(args.repairs)
+        tickets = read.table
+        for line in read.notes():
+            note(line)
     if args.prometheus is not None:
         landed = _pull(args, landing, tickets)
     else:

@@ -18,6 +18,7 @@ from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
 from forewarn.pipelines.ingest.serial_notes import serial_notes
+from forewarn.pipelines.ingest.tickets import Tickets
 
 __all__ = ["Publisher", "Watched"]
 
@@ -75,7 +76,7 @@ class Publisher:
     inbox: Inbox
     landing: Landing
     cmdb: Watched[Cmdb] | None = None
-    repairs: Watched[tuple[pa.Table, int]] | None = None
+    repairs: Watched[Tickets] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     more: bool = False
     _warned: set[str] = field(default_factory=set)
@@ -111,8 +112,12 @@ class Publisher:
             return None
         if self.landing.lacks_tickets():
             self.repairs.forget()
-        content = self.repairs.changed()
-        return None if content is None else content[0]
+        tickets = self.repairs.changed()
+        if tickets is None:
+            return None
+        for line in tickets.notes():
+            _log.warning("%s", line)
+        return tickets.table
 
     def _land(self, taken: Taken, tickets: pa.Table | None) -> None:
         landed = self.landing.land(taken.readings, taken.events, tickets)

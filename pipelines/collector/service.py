@@ -14,9 +14,9 @@ from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.collector.metrics import CollectorMetrics
 from forewarn.pipelines.collector.publisher import Publisher, Watched
 from forewarn.pipelines.ingest.cmdb import read_cmdb
-from forewarn.pipelines.ingest.host_files import read_tickets
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine
+from forewarn.pipelines.ingest.tickets import read_tickets
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.tokens import Tokens, parse_tokens
 from forewarn.pipelines.serving.bodies import Bodies

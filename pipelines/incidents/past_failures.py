@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.ingest.cmdb import read_texts
+from forewarn.pipelines.ingest.text_tables import read_texts
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of

@@ -10,29 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from forewarn.features.records.table import RecordsError
 from forewarn.features.telemetry.dropped import Dropped, DroppedText
-from forewarn.features.telemetry.failure_evidence import TICKETS
 from forewarn.features.telemetry.file_names import host_in_name, time_in_name
 from forewarn.features.telemetry.gpu_identity import PLACES
 from forewarn.features.telemetry.host_files import read_host
 from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.rows import is_host_name
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
-from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb, read_texts
+from forewarn.pipelines.ingest.cmdb import Cmdb, read_cmdb
 from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, SystemClock
 from forewarn.pipelines.runtime.progress import note, progress_bar
-from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.regular_files import files_below
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
 
-__all__ = ["Ingested", "ingest_raw", "open_landing", "read_tickets"]
+__all__ = ["Ingested", "ingest_raw", "open_landing"]
 
 _MOST = 1 << 30  # bytes of one file, unpacked: a longer one is no drop of a host
 
@@ -171,55 +168,3 @@ def _count(done: Ingested, dropped: Dropped) -> None:
         done.files[kind] = done.files.get(kind, 0) + count
     done.unread.join(dropped.unread)
     done.doubled += dropped.doubled
-
-
-def _moments(table: pa.Table, name: str, path: Path) -> pa.Array:
-    """Read times one by one: people write tickets, with and without a zone in one file."""
-    moments = []
-    for text in table[name].to_pylist():
-        try:
-            moments.append(None if text is None else parse_moment(text))
-        except (ValueError, OverflowError):
-            raise RecordsError(
-                f"{path}: column `{name}` holds {text[:40]!r}, expected a time such as "
-                "2025-03-01T06:00:00Z."
-            ) from None
-    return pa.array(moments, pa.int64())
-
-
-def read_tickets(path: Path) -> tuple[pa.Table, int]:
-    """Read repair tickets: `gpu_serial, failed_at`, perhaps `repaired_at, cause, known_at`.
-
-    Returns
-    -------
-    pyarrow.Table
-        TICKETS.
-    int
-        Tickets left out: without a serial or a time, repaired before they failed, or of a failure
-        to come.
-
-    Raises
-    ------
-    RecordsError
-        If the file cannot be read, lacks a column, or one holds what is no time.
-    """
-    table = read_texts(path)
-    for name in ("gpu_serial", "failed_at"):
-        if name not in table.column_names:
-            header = ", ".join(table.column_names)
-            raise RecordsError(f"{path}: column `{name}` is missing, found {header}.")
-    columns = {}
-    for column in TICKETS:
-        if column.name not in table.column_names:
-            columns[column.name] = pa.nulls(len(table), column.type)
-        elif pa.types.is_timestamp(column.type):
-            columns[column.name] = _moments(table, column.name, path).cast(column.type)
-        else:
-            columns[column.name] = table[column.name]
-    tickets = pa.table(columns, schema=TICKETS)
-    in_order = pc.less_equal(tickets["failed_at"], tickets["repaired_at"])
-    latest = pa.scalar(SystemClock().now() + MOST_AHEAD, TICKETS.field("failed_at").type)
-    past = pc.fill_null(pc.less_equal(tickets["failed_at"], latest), False)
-    whole = pc.and_(pc.is_valid(tickets["gpu_serial"]), past)
-    usable = tickets.filter(pc.and_(whole, pc.fill_null(in_order, True)))
-    return usable, len(tickets) - len(usable)

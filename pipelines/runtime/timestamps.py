@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # an agent writes moments, and has neither of these
 __all__ = ["iso", "parse_moment", "to_timestamps"]
 
 _EPOCH = datetime(1970, 1, 1)  # without a zone: UTC
-_ISO = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?"
+_ISO = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z| ?[+-]\d\d(:?\d\d)?)?)?"
 
 
 def parse_moment(text: str) -> int:
@@ -27,6 +27,8 @@ def parse_moment(text: str) -> int:
     Examples
     --------
     >>> parse_moment("1970-01-02") == parse_moment("1970-01-02T01:00:00+01:00")
+    True
+    >>> parse_moment("1970-01-02 01:00:00+01") == parse_moment("1970-01-02")
     True
     """
     import pandas as pd

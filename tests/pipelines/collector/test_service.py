@@ -26,10 +26,10 @@ from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.collector.publisher import Publisher, Watched
 from forewarn.pipelines.collector.service import Health
 from forewarn.pipelines.ingest.cmdb import read_cmdb
-from forewarn.pipelines.ingest.host_files import read_tickets
 from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
+from forewarn.pipelines.ingest.tickets import read_tickets
 from forewarn.pipelines.runtime.clock import SystemClock
 
 START = 1_740_787_200 * 10**9  # 2025-03-01

@@ -215,7 +215,7 @@ def test_tickets_of_the_future_are_left_out(raw: Path, capsys: pytest.CaptureFix
     repairs = raw.parent / "repairs.csv"
     repairs.write_text(f"{TICKETS}S3,2035-03-01T02:00:00Z,,fan,\n")
     assert main(["ingest", "--repairs", str(repairs), "--out", str(raw.parent / "records")]) == 0
-    assert "1 tickets left out" in capsys.readouterr().err
+    assert "1 tickets left out: they are of the future" in capsys.readouterr().err
     assert failures(raw) == []
 
 
@@ -239,7 +239,9 @@ def test_the_cmdb_and_tickets_are_joined(raw: Path, capsys: pytest.CaptureFixtur
     assert ingest(raw, "--cmdb", str(cmdb), "--repairs", str(repairs)) == 0
     said = capsys.readouterr().err
     assert "1 serials are not in the CMDB" in said
-    assert "2 tickets left out" in said
+    assert f"{repairs}: 2 of 4 tickets left out, the others count" in said
+    assert f"{repairs}: row 4: column `gpu_serial` is empty, expected a value" in said
+    assert f"{repairs}: row 5: column `repaired_at` holds '2025-03-01T08:00:00Z'" in said
     assert "1 rows of serials that come again" in said
     found = records(raw).drop_duplicates("gpu_serial").set_index("gpu_serial")
     assert found["rack"].fillna("").to_dict() == {"S0": "r0", "S1": "r0", "S2": "r2", "S3": ""}

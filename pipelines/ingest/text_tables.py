@@ -1,0 +1,177 @@
+"""Tables that people export: CSV of a spreadsheet, or Parquet, every column as text."""
+
+from __future__ import annotations
+
+import codecs
+import csv as plain_csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+
+from forewarn.features.records.table import RecordsError
+from forewarn.features.records.text_columns import plain_text
+from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.regular_files import require_regular
+
+__all__ = ["NUMBER", "TextRows", "read_checked_rows", "read_text_rows", "read_texts"]
+
+_SERIAL, _MACHINE = "gpu_serial", "machine_id"
+_DELIMITERS = ",;\t"
+# What is left of a serial that a table program took for a number.
+NUMBER = r"^\d+\.\d+(?:[eE][+-]?\d+)?$|^\d+[eE][+]?\d+$"
+# How a spreadsheet is made to keep leading zeros.
+_FORMULA = r'^="(.*)"$'
+
+
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """A table of texts and where its rows are in its file.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        What is empty is null.
+    numbers : list of int
+        Of each row, as a spreadsheet counts them: the header of a CSV file is row 1.
+    ragged : dict of int to str
+        Rows with more or fewer columns than the header, and what is wrong with each.
+    """
+
+    table: pa.Table
+    numbers: list[int]
+    ragged: dict[int, str]
+
+    def where_found(self, column: str, text: str) -> str:
+        """Say in which row a column holds a text first."""
+        number = self.numbers[self.table[column].index(text).as_py()]
+        return f"row {number}: column `{column}` holds {text[:40]!r}"
+
+
+def read_texts(path: Path) -> pa.Table:
+    """Read a CSV or Parquet file, every column as text; what is empty is null.
+
+    Raises
+    ------
+    RecordsError
+        If it is neither, a column comes twice or cannot be text, a row has more or fewer columns
+        than the header, or serials are no text.
+    """
+    return read_checked_rows(path).table
+
+
+def read_checked_rows(path: Path) -> TextRows:
+    """Do the same, and say which row each is.
+
+    Raises
+    ------
+    RecordsError
+        As `read_texts`.
+    """
+    rows = read_text_rows(path)
+    for number, what in rows.ragged.items():
+        raise RecordsError(f"{path}: is no CSV file with a header (row {number}: {what}).")
+    if _SERIAL in rows.table.column_names:
+        serials = rows.table[_SERIAL]
+        for serial in serials.filter(pc.match_substring_regex(serials, NUMBER)).to_pylist():
+            raise RecordsError(
+                f"{path}: {rows.where_found(_SERIAL, serial)}, expected the serial as text: as a number "
+                "it loses digits."
+            )
+    return rows
+
+
+def read_text_rows(path: Path) -> TextRows:
+    """Read a CSV or Parquet file, every column as text, with the numbers of its rows.
+
+    A CSV file is UTF-8 or UTF-16, its columns are separated by commas, semicolons or tabs.
+
+    Raises
+    ------
+    RecordsError
+        If it is neither, or a column comes twice or cannot be text.
+    """
+    require_regular(path, RecordsError)
+    if path.suffix == ".parquet":
+        table, ragged = read_parquet(path), dict[int, str]()
+        numbers = list(range(1, len(table) + 1))
+    else:
+        table, ragged = _read_csv(path)
+        last = len(table) + len(ragged) + 2
+        numbers = [number for number in range(2, last) if number not in ragged]
+    columns = {name: _texts(table, name, path) for name in table.column_names}
+    return TextRows(pa.table(columns), numbers, ragged)
+
+
+def _texts(table: pa.Table, name: str, path: Path) -> pa.ChunkedArray:
+    try:
+        text = plain_text(table[name], name=name in (_SERIAL, _MACHINE))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(
+            f"{path}: column `{name}` is {table[name].type}, expected text ({detail})."
+        ) from None
+    bare = pc.replace_substring_regex(pc.utf8_trim_whitespace(text), _FORMULA, r"\1")
+    stripped = pc.utf8_trim_whitespace(bare)
+    return pc.if_else(pc.equal(stripped, ""), None, stripped)
+
+
+def _read_csv(path: Path) -> tuple[pa.Table, dict[int, str]]:
+    """Return the table and its ragged rows."""
+    text = _decoded(path)
+    names, delimiter = _header(text)
+    ragged: dict[int, str] = {}
+
+    def set_aside(row: csv.InvalidRow) -> str:
+        ragged[row.number] = f"{row.actual_columns} columns, expected {row.expected_columns}"
+        return "skip"
+
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise RecordsError(f"{path}: column `{doubled[0]}` comes twice, expected it once.")
+    try:
+        table = csv.read_csv(
+            io.BytesIO(text.encode()),
+            csv.ReadOptions(use_threads=False),  # threads know no numbers of rows
+            csv.ParseOptions(
+                delimiter=delimiter,
+                newlines_in_values=True,
+                ignore_empty_lines=False,
+                invalid_row_handler=set_aside,
+            ),
+            csv.ConvertOptions(
+                strings_can_be_null=False, column_types=dict.fromkeys(names, pa.string())
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        detail = str(error).splitlines()[0]
+        raise RecordsError(f"{path}: is no CSV file with a header ({detail}).") from None
+    return table, ragged
+
+
+def _decoded(path: Path) -> str:
+    """Return the text of a file in UTF-8 or, where its first bytes say so, UTF-16."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise RecordsError(f"{path}: no such file, expected CSV or Parquet.") from None
+    except OSError as error:
+        raise RecordsError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if is_wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        kind, row = "UTF-16" if is_wide else "UTF-8", data[: error.start].count(b"\n") + 1
+        raise RecordsError(
+            f"{path}: holds text that is not {kind} (row {row}), expected UTF-8."
+        ) from None
+
+
+def _header(text: str) -> tuple[list[str], str]:
+    """Return the names of the columns and what separates them: what makes a serial a column."""
+    line = text.partition("\n")[0].rstrip("\r")
+    headers = [(next(plain_csv.reader([line], delimiter=d), []), d) for d in _DELIMITERS]
+    return next((header for header in headers if _SERIAL in header[0]), headers[0])
