@@ -92,7 +92,7 @@ def _check_slots(rows: TextRows, path: Path) -> None:
         for slot in rows.table["slot"].drop_null().to_pylist():
             if not _is_slot(slot):
                 raise RecordsError(
-                    f"{path}: {rows.where_found('slot', slot)}, expected a number from 0 to {_LAST_SLOT}."
+                    f"{path}: {rows.cell('slot', slot)}, expected a number from 0 to {_LAST_SLOT}."
                 )
 
 
@@ -103,7 +103,7 @@ def _check_dates(rows: TextRows, path: Path) -> None:
                 text.cast(pa.timestamp("s"))
             except pa.ArrowInvalid:
                 raise RecordsError(
-                    f"{path}: {rows.where_found(_EXPIRES, text.as_py())}, expected a date such as "
+                    f"{path}: {rows.cell(_EXPIRES, text.as_py())}, expected a date such as "
                     "2026-03-01, or nothing."
                 ) from None
 

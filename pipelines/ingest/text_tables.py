@@ -45,7 +45,7 @@ class TextRows:
     numbers: list[int]
     ragged: dict[int, str]
 
-    def where_found(self, column: str, text: str) -> str:
+    def cell(self, column: str, text: str) -> str:
         """Say in which row a column holds a text first."""
         number = self.numbers[self.table[column].index(text).as_py()]
         return f"row {number}: column `{column}` holds {text[:40]!r}"
@@ -78,7 +78,7 @@ def read_checked_rows(path: Path) -> TextRows:
         serials = rows.table[_SERIAL]
         for serial in serials.filter(pc.match_substring_regex(serials, NUMBER)).to_pylist():
             raise RecordsError(
-                f"{path}: {rows.where_found(_SERIAL, serial)}, expected the serial as text: as a number "
+                f"{path}: {rows.cell(_SERIAL, serial)}, expected the serial as text: as a number "
                 "it loses digits."
             )
     return rows
