@@ -13,10 +13,11 @@ from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.exporter_files import read_exporter_files
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import blindness, lost_gpus, parse_query_gpu
+from forewarn.features.telemetry.parsers.nvidia_smi_csv import parse_query_gpu
 from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.proc import boot_times
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
+from forewarn.features.telemetry.parsers.smi_words import blindness, lost_gpus
 from forewarn.features.telemetry.rows import (
     HostState,
     event_id,
@@ -25,6 +26,7 @@ from forewarn.features.telemetry.rows import (
     is_host_name,
     numbered,
     reading_row,
+    state_row,
 )
 from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, batch_rows, table_of
 
@@ -140,23 +142,26 @@ def _read_gpus(
     offset: int,
     covered: Sequence[tuple[int, int]],
 ) -> None:
-    for reading in _gpus(dropped.unread, file.text, kind):
+    readings = _gpus(dropped.unread, file.text, kind)
+    moment = None if file.time else next((r.time for r in readings if r.time), None)
+    lost = [GpuReading(pci=pci, lost=True, time=moment) for pci in lost_gpus(file.text)]
+    for reading in [*readings, *lost]:
         time = file.time if reading.time is None else reading.time - offset
         if time is None:
+            what = "a lost GPU" if reading.lost else "a reading"
             dropped.unread.add(
-                "a reading without a time, in it or in the name of its file", file.name
+                f"{what} without a time, in it or in the name of its file", file.name
             )
             continue
         machine = host or (reading.host if reading.host and is_host_name(reading.host) else None)
         logged = any(first <= time <= last for first, last in covered)
-        dropped.take_reading(reading_row(reading, HostState(machine, time, log_read=logged)), file)
-    for pci in lost_gpus(file.text) if kind == "csv" else ():
-        if file.time is None:
-            dropped.unread.add("a lost GPU without a time in the name of its file", file.name)
-        else:
-            state = HostState(host, file.time)
-            row = finding_row("lost", f"nvidia-smi: GPU {pci} is lost", state, GpuReading(pci=pci))
-            dropped.take_event(row | {"known_at": file.time}, file)
+        state = HostState(machine, time, log_read=logged)
+        if event := state_row(reading, state):
+            dropped.take_event(event | {"known_at": max(time, file.time or time)}, file)
+        if not reading.lost:
+            dropped.take_reading(reading_row(reading, state), file)
+    if lost and blindness(file.text):
+        _read_blindness(dropped, host, file)
 
 
 def _read_blindness(dropped: Dropped, host: str | None, file: DroppedText) -> None:
@@ -171,7 +176,7 @@ def _read_blindness(dropped: Dropped, host: str | None, file: DroppedText) -> No
 def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
     """Read the GPUs of a file; a job may have added one document after the other."""
     if kind == "xml":
-        parts = [part for part in re.split(r"(?=<\?xml)", text) if part.strip()]
+        parts = [part for part in re.split(r"(?<=</nvidia_smi_log>)", text) if part.strip()]
         results = [parse_nvidia_smi_xml(part) for part in parts]
     else:
         results = [parse_query_gpu(text)]

@@ -32,6 +32,7 @@ __all__ = [
     "is_host_name",
     "numbered",
     "reading_row",
+    "state_row",
 ]
 
 GAUGES = (
@@ -156,17 +157,32 @@ def finding_row(
     kind: str, text: str, host: HostState, gpu: GpuReading | None = None
 ) -> dict[str, Any]:
     """Return the row of something that an agent found by itself, of a GPU or of its host."""
-    row = {
+    row: dict[str, Any] = {
         "timestamp": host.time,
         "machine_id": host.machine_id,
         "id": event_id(host.machine_id, kind, host.time, gpu and (gpu.serial, gpu.uuid), text),
         "kind": kind,
         "count": 1,
+        "action": gpu.action if gpu is not None and kind == "needs_reset" else None,
         "raw": text[:_TEXT],
     }
     if gpu is not None:
         row |= {"gpu_serial": gpu.serial, "gpu_uuid": gpu.uuid, "pci": gpu.pci}
     return {key: value for key, value in row.items() if value is not None}
+
+
+def state_row(reading: GpuReading, host: HostState) -> dict[str, Any] | None:
+    """Return the row of the state that the driver tells of a GPU in words, None if it tells none.
+
+    It names the address: of a GPU that is lost nothing else is known.
+    """
+    gpu = reading.pci or reading.serial or reading.uuid or f"slot {reading.slot}"
+    if reading.lost:
+        return finding_row("lost", f"nvidia-smi: GPU {gpu} is lost", host, reading)
+    if reading.needs_recovery:
+        text = f"the driver asks for a recovery of GPU {gpu}: {reading.action}"
+        return finding_row("needs_reset", text, host, reading)
+    return None
 
 
 def numbered(events: Iterable[KernelEvent]) -> Iterator[tuple[KernelEvent, int]]:

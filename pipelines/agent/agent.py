@@ -11,7 +11,7 @@ from typing import Any
 
 from forewarn.features.telemetry.parsers.proc import HostReading
 from forewarn.features.telemetry.parsers.reading import Unread
-from forewarn.features.telemetry.rows import HostState, finding_row, reading_row
+from forewarn.features.telemetry.rows import HostState, finding_row, reading_row, state_row
 from forewarn.features.telemetry.silent_sensors import BlindWatch
 from forewarn.pipelines.agent.fault_context import FaultContext
 from forewarn.pipelines.agent.fault_storm import FaultStorm
@@ -70,6 +70,7 @@ class Agent:
     _roll: GpuRoll = field(default_factory=GpuRoll)
     _storm: FaultStorm = field(default_factory=FaultStorm)
     _trouble: str = ""
+    _actions: dict[str, str | None] = field(default_factory=dict)
     _blind: BlindWatch = field(default_factory=BlindWatch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _context: FaultContext = field(init=False)
@@ -116,11 +117,22 @@ class Agent:
                     self._context.add_reading(gpu_key(reading), row)
                 events = self._blind_sensors(answer, host)
             events = self._call_roll(answer, host) + events
+            self._report_recoveries(answer, host)
             if rows or events:
                 self._outbox.hold({"readings": rows, "events": events})
             self._say_unread(answer.unread)
         self._outbox.flush()
         return rows
+
+    def _report_recoveries(self, answer: Answer, host: HostState) -> None:
+        """Report once, until it changes, that the driver asks for a recovery of a GPU."""
+        actions = {gpu_key(reading): reading.action for reading in answer.readings}
+        for reading in answer.readings:
+            key = gpu_key(reading)
+            event = state_row(reading, host)
+            if event is not None and self._actions.get(key) != reading.action:
+                self._hold_fault([event], key)
+        self._actions |= actions
 
     def _say_unread(self, unread: Unread) -> None:
         for why, count in unread.counts.items():

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
     DAMAGED,
-    lost_gpus,
     parse_query_gpu,
     query_fields,
     supported_fields,
 )
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
+from forewarn.features.telemetry.parsers.smi_words import lost_gpus
 from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
 
 __all__ = ["NvidiaSmi"]
@@ -63,9 +63,11 @@ class NvidiaSmi:
             from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 
             document = self._run(timeout, "-q", "-x")
-            readings, unread = parse_nvidia_smi_xml(document.text[document.text.find("<") :])
-            lost = tuple(dict.fromkeys(lost + lost_gpus(document.text)))
+            readings, unread = parse_nvidia_smi_xml(document.text)
+            lost += lost_gpus(document.text)
             output = document if readings else output
+        lost += tuple(reading.pci for reading in readings if reading.lost and reading.pci)
+        lost = tuple(dict.fromkeys(lost))
         readings = [reading for reading in readings if reading.pci not in lost]
         if output.code < 0:  # whatever it printed is cut off somewhere
             readings = []

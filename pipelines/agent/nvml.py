@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from forewarn.features.telemetry.parsers.quantity import quantity
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, pci_address
+from forewarn.features.telemetry.parsers.recovery_action import action_number, recovery_action
 from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
 
 __all__ = ["Nvml"]
@@ -28,6 +30,7 @@ class Nvml:
 
     library: Any
     _stuck: threading.Thread | None = None
+    _places: dict[int, str | None] = field(default_factory=dict)  # the last address of each index
 
     def read(self, timeout: float) -> Answer:
         """Return all GPUs; a call that hangs keeps its thread, and no second one is made."""
@@ -68,48 +71,59 @@ class Nvml:
         nvml, readings, lost, unread = self.library, [], [], Unread()
         for slot in range(nvml.nvmlDeviceGetCount()):
             try:
-                handle = nvml.nvmlDeviceGetHandleByIndex(slot)
-                readings.append(_device(nvml, handle, slot, driver))
-            except nvml.NVMLError_GpuIsLost:
-                lost.append(_address_of(nvml, slot))
+                device = _Device(nvml, nvml.nvmlDeviceGetHandleByIndex(slot))
+                self._places[slot] = device.address() or self._places.get(slot)
+                readings.append(_read_device(device, slot, self._places[slot], driver))
+            except (nvml.NVMLError_GpuIsLost, nvml.NVMLError_Unknown) as error:
+                # In the words of nvidia-smi: "Unable to determine the device handle".
+                lost.append(self._places.get(slot))
+                if lost[-1] is None:
+                    unread.add(_UNREAD, str(error))
             except nvml.NVMLError as error:
                 unread.add(_UNREAD, str(error))
         trouble = f"NVML: {_UNREAD} ({unread.examples[_UNREAD]})" if unread else ""
         return Answer(readings, tuple(pci for pci in lost if pci), unread, trouble)
 
 
-def _address_of(nvml: Any, slot: int) -> str | None:
-    try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(slot)
-        return pci_address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
-    except nvml.NVMLError:
-        return None
-
-
-def _device(nvml: Any, handle: Any, slot: int, driver: str) -> GpuReading:
+def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> GpuReading:
     """Read one GPU; what it does not support is left out."""
-    device = _Device(nvml, handle)
+    nvml = device.nvml
+    serial, uuid, name = (
+        device.text(ask)
+        for ask in (nvml.nvmlDeviceGetSerial, nvml.nvmlDeviceGetUUID, nvml.nvmlDeviceGetName)
+    )
+    if not (serial or uuid or name) and device.errors:
+        raise device.errors[0]  # it does not even tell which one it is
     numbers = device.numbers()
-    name = device.text(nvml.nvmlDeviceGetName)
     mig = device.known(nvml.nvmlDeviceGetMigMode)
-    bus = device.known(nvml.nvmlDeviceGetPciInfo)
+    action = device.action()
     return GpuReading(
-        numbers={column: float(value) for column, value in numbers.items() if value is not None},
+        numbers={n: float(value) for n, value in numbers.items() if value is not None}
+        | action_number(action),
         texts={"gpu_type": name, "driver_version": driver} if name else {"driver_version": driver},
-        serial=device.text(nvml.nvmlDeviceGetSerial),
-        uuid=device.text(nvml.nvmlDeviceGetUUID),
-        pci=pci_address(_text(bus.busId) if bus else ""),
+        serial=serial,
+        uuid=uuid,
+        pci=pci,
         slot=slot,
         mig=bool(mig and mig[0]),
+        action=action,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """A GPU that NVML has a handle of."""
+    """A GPU that NVML has a handle of.
+
+    Attributes
+    ----------
+    errors : list of Exception
+        Answers "unknown error" so far.
+    """
 
     nvml: Any
     handle: Any
+    errors: list[Exception] = field(default_factory=list)
+    _reset: list[bool] = field(default_factory=list)
 
     def known(self, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return the answer to a question, None where the GPU does not support it."""
@@ -117,8 +131,35 @@ class _Device:
             return ask(self.handle, *arguments, **options)
         except self.nvml.NVMLError_GpuIsLost:
             raise
+        except self.nvml.NVMLError_ResetRequired:
+            self._reset.append(True)
+        except self.nvml.NVMLError_Unknown as error:
+            self.errors.append(error)
         except self.nvml.NVMLError:
+            pass
+        return None
+
+    def address(self) -> str | None:
+        """Return its PCI address."""
+        bus = self.known(self.nvml.nvmlDeviceGetPciInfo)
+        return pci_address(_text(bus.busId) if bus else "")
+
+    def action(self) -> str | None:
+        """Return the recovery that the driver asks for; None where it says nothing.
+
+        That a GPU needs a reset is known from the answers so far, too.
+        """
+        number = getattr(self.nvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)  # since 2024
+        asked = None if number is None else self._field(number)
+        action = None if asked is None else recovery_action(str(asked))
+        return "reset" if self._reset and action in (None, "none") else action
+
+    def _field(self, number: int) -> int | None:
+        """Return a field of NVML that is a whole number."""
+        answers = self.known(self.nvml.nvmlDeviceGetFieldValues, [number])
+        if not answers or answers[0].nvmlReturn != self.nvml.NVML_SUCCESS:
             return None
+        return int(answers[0].value.uiVal)
 
     def text(self, ask: Callable[..., Any]) -> str | None:
         value = self.known(ask)
@@ -130,6 +171,7 @@ class _Device:
         used = known(nvml.nvmlDeviceGetUtilizationRates)
         power = known(nvml.nvmlDeviceGetPowerUsage)
         rows = known(nvml.nvmlDeviceGetRemappedRows)
+        energy = known(nvml.nvmlDeviceGetTotalEnergyConsumption)
         return {
             "temperature_gpu": known(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
             "power_draw": None if power is None else power / 1000,
@@ -142,7 +184,14 @@ class _Device:
             "rows_remapped": rows and rows[0] + rows[1],
             "pcie_replays": known(nvml.nvmlDeviceGetPcieReplayCounter),
             "pcie_link_width": known(nvml.nvmlDeviceGetCurrPcieLinkWidth),
+            "row_remap_failure": rows and rows[3],
+            "throttle_hardware": self._throttle_hardware(),
+            "energy_consumption": None if energy is None else energy / 1000,
         }
+
+    def _throttle_hardware(self) -> float | None:
+        reasons = self.known(self.nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        return None if reasons is None else quantity("throttle_hardware", f"{reasons:#x}")
 
     def _memory_used(self) -> float | None:
         nvml, ask = self.nvml, self.nvml.nvmlDeviceGetMemoryInfo

@@ -35,20 +35,8 @@ ELSEWHERE = {
 
 SOON = {
     "csv-no-header",
-    "csv-recovery-action",
-    "csv-requires-reset",
-    "csv-unknown-error-row",
-    "gb10-not-available",
     "json-of-other-tools",
-    "lost-handle-before-table",
-    "lost-handle-new-wording",
-    "lost-handle-no-devices",
-    "lost-handle-old-wording",
-    "lost-line-before-xml",
     "query-text-table-dmon",
-    "unknown-columns-only",
-    "utf16-csv",
-    "xml-reset-required",
 }
 
 
@@ -234,3 +222,94 @@ def test_amdgpu_ras(read: Read) -> None:
     result = read("amdgpu-ras")
     assert not result.events
     assert result.unread.counts == {"a fault of an AMD GPU, which is not supported yet": 2}
+
+
+# --- lost GPUs, and other states in words ---------------------------------------------------------
+
+
+def assert_lost(result: Result, *serials: str) -> None:
+    assert [(e["gpu_serial"], clock(e)) for e in result.of("lost")] == [
+        (serial, "10:20:00") for serial in serials
+    ]
+    assert result.failed() == [(serial, "lost") for serial in serials]
+
+
+def test_lost_handle_new_wording(read: Read) -> None:
+    result = read("lost-handle-new-wording")
+    assert_lost(result, FIRST, SECOND)
+    assert not result.unread
+
+
+def test_lost_handle_no_devices(read: Read) -> None:
+    result = read("lost-handle-no-devices")
+    assert_lost(result, FIRST)
+    assert [e["raw"] for e in result.of("blind")] == ["nvidia-smi: No devices were found"]
+
+
+def test_lost_handle_before_table(read: Read) -> None:
+    result = read("lost-handle-before-table")
+    assert_lost(result, FIRST)
+    assert not result.unread
+    assert [(r["gpu_serial"], clock(r)) for r in result.records if clock(r) > "10:10"] == [
+        (SECOND, "10:20:00")
+    ]
+
+
+def test_lost_handle_old_wording(read: Read) -> None:
+    assert_lost(read("lost-handle-old-wording"), FIRST)
+
+
+def test_lost_line_before_xml(read: Read) -> None:
+    result = read("lost-line-before-xml")
+    assert_lost(result, FIRST)
+    assert not result.unread
+    (later,) = [row for row in result.records if clock(row) > "10:10"]
+    assert (later["gpu_serial"], later["slot"]) in ((SECOND, 1), (SECOND, None))
+
+
+def test_csv_unknown_error_row(read: Read) -> None:
+    result = read("csv-unknown-error-row")
+    assert [e["gpu_serial"] for e in result.of("lost")] == [FIRST]
+    assert result.failed() == [(FIRST, "lost")]
+    assert not result.unread
+
+
+def assert_needs_reset(result: Result) -> None:
+    assert [(e["gpu_serial"], e["action"]) for e in result.of("needs_reset")] == [(FIRST, "reset")]
+    later = {row["gpu_serial"]: row for row in result.records if clock(row) > "10:10"}
+    assert later[FIRST]["recovery_action"] == 1.0
+    assert later[SECOND]["temperature_gpu"] == 44.0
+
+
+def test_csv_requires_reset(read: Read) -> None:
+    result = read("csv-requires-reset")
+    assert_needs_reset(result)
+    assert result.unread.counts == {"power.draw is no number in a known unit": 1}
+
+
+def test_csv_recovery_action(read: Read) -> None:
+    result = read("csv-recovery-action")
+    assert_needs_reset(result)
+    assert not result.unread
+
+
+def test_xml_reset_required(read: Read) -> None:
+    result = read("xml-reset-required")
+    assert_needs_reset(result)
+    assert not result.unread
+
+
+def test_unknown_columns_only(read: Read) -> None:
+    (record,) = read("unknown-columns-only").records
+    numbers = ("ecc_uncorrected", "row_remap_failure", "throttle_hardware")
+    assert [record[name] for name in numbers] == [2, 1.0, 1.0]
+
+
+def test_gb10_not_available(read: Read) -> None:
+    (record,) = read("gb10-not-available").records
+    assert (record["memory_used"], record["temperature_gpu"]) == (None, 36.0)
+
+
+def test_utf16_csv(read: Read) -> None:
+    records = read("utf16-csv").records
+    assert [row["temperature_gpu"] for row in records] == [41.0, 42.0]

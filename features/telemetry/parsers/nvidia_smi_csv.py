@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from forewarn.features.telemetry.parsers.local_clock import clock_time
 from forewarn.features.telemetry.parsers.quantity import is_absent, quantity
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, name_of_gpu, pci_address
+from forewarn.features.telemetry.parsers.recovery_action import action_number
+from forewarn.features.telemetry.parsers.smi_words import (
+    asked_recovery,
+    is_lost_line,
+    is_lost_row,
+    is_state,
+)
 
 __all__ = [
     "DAMAGED",
-    "blindness",
-    "lost_gpus",
     "parse_query_gpu",
     "query_fields",
     "supported_fields",
@@ -30,13 +36,35 @@ _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "utilization_memory": (("utilization.memory",),),
     "memory_used": (("memory.used",),),
     "clock_sm": (("clocks.current.sm", "clocks.sm"),),
-    "ecc_corrected": (("ecc.errors.corrected.aggregate.total",),),
-    "ecc_uncorrected": (("ecc.errors.uncorrected.aggregate.total",),),
+    "ecc_corrected": (
+        ("ecc.errors.corrected.aggregate.total", "ecc.errors.corrected.volatile.total"),
+    ),
+    "ecc_uncorrected": (
+        ("ecc.errors.uncorrected.aggregate.total", "ecc.errors.uncorrected.volatile.total"),
+    ),
     "rows_remapped": (
         ("remapped_rows.correctable", "remapped_rows.sbe"),
         ("remapped_rows.uncorrectable", "remapped_rows.dbe"),
     ),
     "pcie_link_width": (("pcie.link.width.current",),),
+    "row_remap_failure": (("remapped_rows.failure",),),
+    "throttle_hardware": (
+        (
+            "clocks_event_reasons.active",
+            "clocks_throttle_reasons.active",
+            "clocks_event_reasons.hw_slowdown",
+            "clocks_throttle_reasons.hw_slowdown",
+        ),
+    ),
+}
+# What is asked for where the last name is not the one that most drivers know.
+_ASKED = {
+    "power.draw.instant": "power.draw",
+    "remapped_rows.sbe": "remapped_rows.correctable",
+    "remapped_rows.dbe": "remapped_rows.uncorrectable",
+    "ecc.errors.corrected.volatile.total": "ecc.errors.corrected.aggregate.total",
+    "ecc.errors.uncorrected.volatile.total": "ecc.errors.uncorrected.aggregate.total",
+    "clocks_throttle_reasons.hw_slowdown": "clocks_throttle_reasons.active",
 }
 _NAMES = {
     "serial": ("serial", "gpu_serial"),
@@ -49,32 +77,20 @@ _NAMES = {
     "time": ("timestamp",),
 }
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
-# nvidia-smi says that a GPU is gone in more than one way, the address with and without a point.
-# What the driver says (NVRM) is of the kernel log, which also tells when.
-_LOST = re.compile(
-    r"^(?!.*NVRM:).*?GPU *(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}).*"
-    r"(?:Unknown Error|is lost|not found|fallen off)",
-    re.IGNORECASE | re.MULTILINE,
-)
-# In a table the fields of such a GPU say it.
-_LOST_ROW = re.compile(
-    r"^.*?\b(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]),.*\[GPU is lost\]",
-    re.MULTILINE,
-)
-# What it says instead of a table, of no GPU in particular.
-_BLIND = re.compile(
-    r"^(?:Failed to initialize NVML|NVIDIA-SMI has failed|No devices were found).*",
-    re.IGNORECASE | re.MULTILINE,
+# Fields that say nothing of the state of a GPU, and those that say which one it is.
+_PLACES = ("pci.bus_id", "gpu_bus_id", "index", "timestamp")
+_IDENTITY = ("serial", "gpu_serial", "uuid", "gpu_uuid", "name", "gpu_name")
+_ACTION, _RESET_REQUIRED = "gpu_recovery_action", "reset_status.reset_required"
+_READ = {_ACTION, _RESET_REQUIRED}.union(
+    *(names for fields in _NUMBERS.values() for names in fields)
 )
 
 
 def query_fields() -> tuple[str, ...]:
     """Return the fields to ask for, each by the name that most drivers know."""
-    numbers = [names[-1] for fields in _NUMBERS.values() for names in fields]
-    numbers[numbers.index("power.draw.instant")] = "power.draw"
-    numbers[numbers.index("remapped_rows.sbe")] = "remapped_rows.correctable"
-    numbers[numbers.index("remapped_rows.dbe")] = "remapped_rows.uncorrectable"
-    return (*(names[0] for names in _NAMES.values()), *numbers)
+    last_names = [names[-1] for fields in _NUMBERS.values() for names in fields]
+    numbers = [_ASKED.get(name, name) for name in last_names]
+    return (*(names[0] for names in _NAMES.values()), *numbers, _ACTION)
 
 
 def supported_fields(help_text: str) -> frozenset[str]:
@@ -107,13 +123,17 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     lines = [line for line in text.replace("\0", "").splitlines() if line.strip()]
     start = next((i for i, line in enumerate(lines) if _is_header(line)), len(lines))
     for line in lines[:start]:
-        unread.add("a line before the table", line)
+        if not is_lost_line(line):
+            unread.add("a line before the table", line)
     header = _cells(lines[start]) if start < len(lines) else []
     fields = [_HEADER.fullmatch(name) for name in header]
     names = [match["name"] if match else "" for match in fields]
     units = {match["name"]: match["unit"] or "" for match in fields if match}
+    if names and not _READ.intersection(names):
+        unread.add("a table without a column that is read", lines[start])
     for line in lines[start + 1 :]:
-        if line == lines[start]:  # a job that adds to one file writes its header every time
+        # A job that adds to one file writes its header every time, and what else is printed.
+        if line == lines[start] or is_lost_line(line):
             continue
         cells = _cells(line)
         if len(cells) != len(names):
@@ -136,30 +156,48 @@ def _cells(line: str) -> list[str]:
 def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread) -> GpuReading:
     """Make a reading of one row."""
     texts = {key: _text(cells, names) for key, names in _NAMES.items()}
-    slot = texts["slot"]
+    slot, time = texts["slot"], clock_time(texts["time"] or "")
+    place = GpuReading(
+        pci=pci_address(texts["pci"] or ""),
+        slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
+        time=time,
+    )
+    if _is_lost(cells):
+        return replace(place, lost=True, serial=texts["serial"], uuid=texts["uuid"])
+    action = asked_recovery(cells.values(), cells.get(_ACTION), cells.get(_RESET_REQUIRED))
+    named = {key: texts[key] for key in ("gpu_type", "driver_version")}
+    return replace(
+        place,
+        numbers=_numbers(cells, units, unread) | action_number(action),
+        texts={key: text for key, text in named.items() if text is not None},
+        serial=name_of_gpu(texts["serial"]),
+        uuid=name_of_gpu(texts["uuid"]),
+        action=action,
+        mig=texts["mig"] == "Enabled",
+    )
+
+
+def _is_lost(cells: Mapping[str, str]) -> bool:
+    values = [value for name, value in cells.items() if name not in _PLACES]
+    return is_lost_row(values, [cells[name] for name in _IDENTITY if name in cells])
+
+
+def _numbers(
+    cells: Mapping[str, str], units: Mapping[str, str], unread: Unread
+) -> dict[str, float]:
     numbers = {}
     for column, fields in _NUMBERS.items():
         parts = [_number(column, names, cells, units, unread) for names in fields]
         present = [part for part in parts if part is not None]
         if len(present) == len(parts):
             numbers[column] = math.fsum(present)
-    named = {key: texts[key] for key in ("gpu_type", "driver_version")}
-    return GpuReading(
-        numbers=numbers,
-        texts={key: text for key, text in named.items() if text is not None},
-        serial=name_of_gpu(texts["serial"]),
-        uuid=name_of_gpu(texts["uuid"]),
-        pci=pci_address(texts["pci"] or ""),
-        slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
-        mig=texts["mig"] == "Enabled",
-        time=clock_time(texts["time"] or ""),
-    )
+    return numbers
 
 
 def _text(cells: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    """Return the first of several fields that has a value."""
+    """Return the first of several fields that has a value; an error is none."""
     values = [cells[name] for name in names if name in cells]
-    return next((value for value in values if not is_absent(value)), None)
+    return next((v for v in values if not is_absent(v) and not v.startswith("[")), None)
 
 
 def _number(
@@ -172,35 +210,10 @@ def _number(
     """Return the first of several fields that is a number, in the unit of the column."""
     for name in names:
         value = cells.get(name, "")
-        if is_absent(value):
+        if is_absent(value) or is_state(value):
             continue
         number = quantity(column, value, units.get(name, ""))
         if number is not None:
             return number
         unread.add(f"{name} is no number in a known unit", value)
     return None
-
-
-def lost_gpus(text: str) -> tuple[str, ...]:
-    """Return the PCI addresses of the GPUs that nvidia-smi calls lost, whatever else it prints.
-
-    Examples
-    --------
-    >>> lost_gpus("Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error")
-    ('0000:3b:00',)
-    """
-    lines = [match for pattern in (_LOST, _LOST_ROW) for match in pattern.finditer(text)]
-    addresses = (pci_address(match["pci"]) for match in lines)
-    return tuple(dict.fromkeys(pci for pci in addresses if pci is not None))
-
-
-def blindness(text: str) -> str:
-    r"""Return what nvidia-smi says when it can read no GPU at all; empty if it says nothing alike.
-
-    Examples
-    --------
-    >>> blindness("Failed to initialize NVML: Driver/library version mismatch\nversion: 550.1")
-    'Failed to initialize NVML: Driver/library version mismatch'
-    """
-    match = _BLIND.search(text)
-    return match[0].strip()[:200] if match else ""

@@ -10,8 +10,16 @@ from dataclasses import replace
 from forewarn.features.telemetry.parsers.local_clock import clock_time
 from forewarn.features.telemetry.parsers.quantity import is_absent, quantity
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread, name_of_gpu, pci_address
+from forewarn.features.telemetry.parsers.recovery_action import action_number
+from forewarn.features.telemetry.parsers.smi_words import (
+    asked_recovery,
+    is_lost_line,
+    is_lost_row,
+    is_state,
+    lost_gpus,
+)
 
-__all__ = ["parse_nvidia_smi_xml"]
+__all__ = ["parse_nvidia_smi_xml", "readings_of"]
 
 # Record column -> ways in which the versions say it, best first; the elements of one way are
 # added up, and it counts only where all of them are there.
@@ -43,7 +51,13 @@ _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "rows_remapped": (("remapped_rows/remapped_row_corr", "remapped_rows/remapped_row_unc"),),
     "pcie_replays": (("pci/replay_counter",),),
     "pcie_link_width": (("pci/pci_gpu_link_info/link_widths/current_link_width",),),
+    "row_remap_failure": (("remapped_rows/remapped_row_failure",),),
+    "throttle_hardware": (
+        ("clocks_event_reasons/clocks_event_reason_hw_slowdown",),
+        ("clocks_throttle_reasons/clocks_throttle_reason_hw_slowdown",),
+    ),
 }
+_IDENTITY = ("product_name", "serial", "uuid")
 # Entities can be made to expand without end, and no real document declares any. The name of the
 # schema alone is harmless: it is never loaded.
 _DECLARES = re.compile(r"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
@@ -55,7 +69,8 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
     Parameters
     ----------
     text : str
-        What is no whole document, or declares entities, is unread.
+        What is no whole document, or declares entities, is unread; so is what is printed before
+        it, apart from lines about lost GPUs, of which `lost_gpus` reads more.
 
     Returns
     -------
@@ -64,6 +79,14 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
         Values that are neither a number nor said to be absent.
     """
     unread = Unread()
+    before, text = _parts(text)
+    for line in filter(str.strip, before.splitlines()):
+        if not is_lost_line(line):
+            unread.add("a line before the document", line)
+    if not text:
+        if not unread and not lost_gpus(before):
+            unread.add("no XML document", before)
+        return [], unread
     if _DECLARES.search(text):
         unread.add("a document that declares entities", text)
         return [], unread
@@ -75,35 +98,62 @@ def parse_nvidia_smi_xml(text: str) -> tuple[list[GpuReading], Unread]:
     if root.tag != "nvidia_smi_log":
         unread.add("an XML document of something else", text)
         return [], unread
-    driver = _text(root, "driver_version")
-    time = clock_time(_text(root, "timestamp") or "")
-    gpus = [_reading(gpu, i, driver, unread) for i, gpu in enumerate(root.findall("gpu"))]
-    return [replace(gpu, time=time) for gpu in gpus], unread
+    return readings_of(root, unread), unread
 
 
-def _reading(gpu: ET.Element, slot: int, driver: str | None, unread: Unread) -> GpuReading:
-    """Make a reading of one `gpu` element; they come in the order of the GPUs' indexes."""
-    numbers = {}
-    for column, ways in _NUMBERS.items():
-        value = _number(gpu, column, ways, unread)
-        if value is not None:
-            numbers[column] = value
+def _parts(text: str) -> tuple[str, str]:
+    """Return what is printed before a document, and the document."""
+    start = text.find("<")
+    return (text, "") if start < 0 else (text[:start], text[start:])
+
+
+def readings_of(root: ET.Element, unread: Unread) -> list[GpuReading]:
+    """Read every GPU of a document.
+
+    The order of the GPUs tells their indexes only where all are there: one that is lost is not,
+    nor are the others where one alone was asked for.
+    """
+    driver, time = _text(root, "driver_version"), clock_time(_text(root, "timestamp") or "")
+    gpus = root.findall("gpu")
+    is_whole = _text(root, "attached_gpus") == str(len(gpus))
+    readings = (
+        _reading(gpu, slot if is_whole else None, driver, unread) for slot, gpu in enumerate(gpus)
+    )
+    return [replace(reading, time=time) for reading in readings]
+
+
+def _reading(gpu: ET.Element, slot: int | None, driver: str | None, unread: Unread) -> GpuReading:
+    """Make a reading of one `gpu` element."""
+    pci = pci_address(gpu.get("id", "")) or pci_address(_text(gpu, "pci/pci_bus_id") or "")
+    serial, uuid = (name_of_gpu(_text(gpu, name)) for name in ("serial", "uuid"))
+    values = [text for element in gpu.iter() if (text := (element.text or "").strip())]
+    names = [name for path in _IDENTITY if (name := (gpu.findtext(path) or "").strip())]
+    if is_lost_row(values, names):
+        return GpuReading(serial=serial, uuid=uuid, pci=pci, slot=slot, lost=True)
+    reset = gpu.findtext("gpu_reset_status/reset_required")
+    action = asked_recovery(values, gpu.findtext("gpu_recovery_action"), reset)
     texts = {"gpu_type": _text(gpu, "product_name"), "driver_version": driver}
     return GpuReading(
-        numbers=numbers,
+        numbers=_numbers(gpu, unread) | action_number(action),
         texts={key: text for key, text in texts.items() if text is not None},
-        serial=name_of_gpu(_text(gpu, "serial")),
-        uuid=name_of_gpu(_text(gpu, "uuid")),
-        pci=pci_address(gpu.get("id", "")) or pci_address(_text(gpu, "pci/pci_bus_id") or ""),
+        serial=serial,
+        uuid=uuid,
+        pci=pci,
         slot=slot,
+        action=action,
         mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
     )
+
+
+def _numbers(gpu: ET.Element, unread: Unread) -> dict[str, float]:
+    numbers = {column: _number(gpu, column, ways, unread) for column, ways in _NUMBERS.items()}
+    return {column: value for column, value in numbers.items() if value is not None}
 
 
 def _text(element: ET.Element, path: str) -> str | None:
     """Return the text at a path, None where there is no value."""
     text = (element.findtext(path) or "").strip()
-    return None if is_absent(text) else text
+    return None if is_absent(text) or is_state(text) else text
 
 
 def _number(

@@ -17,6 +17,13 @@ _UNITS = {
     "pcie_link_width": {"": 1.0, "x": 1.0},
 }
 _PLAIN = {"": 1.0}
+_WORDS = {
+    "row_remap_failure": {"yes": 1.0, "no": 0.0},
+    "throttle_hardware": {"active": 1.0, "not active": 0.0},
+}
+_REASONS = re.compile(r"0x[0-9A-Fa-f]{1,16}")
+# NVML's bits of a slowdown by hardware: of any kind, by its temperature, by the power brake.
+_HARDWARE_SLOWDOWN = 0x08 | 0x40 | 0x80
 _VALUE = re.compile(r"(?P<number>-?[0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?P<unit>[A-Za-z%]{0,4})")
 # What a driver prints where it has no value: the card or the driver lacks it.
 _ABSENT = re.compile(
@@ -52,7 +59,13 @@ def quantity(column: str, text: str, unit: str = "") -> float | None:
     --------
     >>> quantity("memory_used", "2", "GiB"), quantity("power_draw", "41 C")
     (2048.0, None)
+    >>> quantity("row_remap_failure", "Yes"), quantity("throttle_hardware", "0x0000000000000048")
+    (1.0, 1.0)
     """
+    if column in _WORDS and (word := _WORDS[column].get(text.lower())) is not None:
+        return word
+    if column == "throttle_hardware" and _REASONS.fullmatch(text):
+        return float(bool(int(text, 16) & _HARDWARE_SLOWDOWN))
     match = _VALUE.fullmatch(text)
     factor = match and _UNITS.get(column, _PLAIN).get(match["unit"] or unit)
     return None if not match or factor is None else float(match["number"]) * factor

@@ -42,6 +42,10 @@ class GpuReading:
         Nanoseconds since 1970 on the clock of the host, where the source says when it was.
     host : str or None
         Where the source names it.
+    lost : bool
+        The driver calls it lost: then nothing but its place is known.
+    action : str or None
+        The recovery that the driver asks for, one of EVENT_ACTIONS; None where it says nothing.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -53,12 +57,19 @@ class GpuReading:
     mig: bool = False
     time: int | None = None
     host: str | None = None
+    lost: bool = False
+    action: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("serial", "uuid"):
             text = getattr(self, name)
             if text is not None and re.fullmatch(ZEROS, text):
                 object.__setattr__(self, name, None)
+
+    @property
+    def needs_recovery(self) -> bool:
+        """Whether the driver asks for a recovery."""
+        return self.action not in (None, "none")
 
 
 @dataclass(slots=True)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["EVENT_ACTIONS", "recovery_action"]
+__all__ = ["EVENT_ACTIONS", "action_number", "recovery_action"]
 
-# In the order of NVML's numbers, from 0.
 EVENT_ACTIONS = ("none", "reset", "reboot", "drain", "drain_and_reset")
+# By NVML's numbers. The fifth is a recovery of an IMEX domain, which is no matter of this machine.
+_BY_NUMBER = (*EVENT_ACTIONS, None, "reset", "reboot")
 
 # `nvidia-smi`, then the Xid 154 of the kernel log.
 _WORDS = {
     "none": "none",
     "reset": "reset",
     "gpu reset": "reset",
-    "gpu reset required": "reset",
     "reboot": "reboot",
+    "bus reset": "reset",
     "node reboot": "reboot",
-    "node reboot required": "reboot",
+    "system reboot": "reboot",
     "drain p2p": "drain",
-    "drain p2p required": "drain",
     "drain and reset": "drain_and_reset",
-    "drain and reset required": "drain_and_reset",
 }
 
 
@@ -33,5 +32,10 @@ def recovery_action(text: str) -> str | None:
     """
     if text.isdecimal():
         number = int(text)
-        return EVENT_ACTIONS[number] if number < len(EVENT_ACTIONS) else None
-    return _WORDS.get(text.strip().lower())
+        return _BY_NUMBER[number] if number < len(_BY_NUMBER) else None
+    return _WORDS.get(text.strip().lower().removesuffix(" required"))
+
+
+def action_number(action: str | None) -> dict[str, float]:
+    """Return an action as the number of a reading; nothing where nothing is said."""
+    return {} if action is None else {"recovery_action": float(EVENT_ACTIONS.index(action))}

@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,15 @@ class FakeSource:
     trouble: Exception | None = None
     dumb: int = 0
     taken: list[float] = field(default_factory=list)
+    actions: dict[str, str] = field(default_factory=dict)
 
     def read(self, timeout: float) -> Answer:
         self.taken.append(timeout)
         if self.trouble is not None:
             raise self.trouble
         nameless = [GpuReading(slot=7 + number) for number in range(self.dumb)]
-        return Answer([gpu(serial) for serial in self.serials] + nameless, self.lost)
+        named = [replace(gpu(serial), action=self.actions.get(serial)) for serial in self.serials]
+        return Answer(named + nameless, self.lost)
 
 
 def gpu(serial: str) -> GpuReading:
@@ -154,6 +156,63 @@ def test_a_gpu_dead_when_the_driver_loads_is_reported_at_its_address(host: Host)
     ((kind, batch),) = host.spooled()
     assert (kind, batch["events"][0]["kind"]) == ("faults", "lost")
     assert batch["events"][0]["pci"] == "0000:b3:00"
+
+
+def test_what_other_programs_write_into_the_log_is_no_fault(host: Host) -> None:
+    quoted = xid(1, 79)
+    with host.log.open("a") as file:
+        file.write(f'2025-03-01T00:00:00+00:00 node-1 gpud[7]: [XID found] "{quoted}"\n{quoted}\n')
+        file.write(f'Mar  1 00:00:00 node-1 sudo:    root : COMMAND=/usr/bin/grep "{quoted}"\n')
+    assert host.agent.follow() == 0
+    assert host.spooled() == []
+    host.write(quoted)
+    assert host.agent.follow() == 1
+
+
+def test_a_line_of_no_known_form_is_noted(host: Host) -> None:
+    with host.log.open("a") as file:
+        file.write(f"2025.03.01 00:00 node-1 kernel {xid(1, 79)}\n")
+    assert host.agent.follow() == 0
+    assert any("no known form" in line for line in host.said)
+
+
+def test_a_recovery_that_the_driver_asks_for_is_reported_once(host: Host) -> None:
+    host.source.actions = {"S1": "reset"}
+    host.agent.collect()
+    host.agent.collect()
+    host.source.actions = {"S1": "none"}
+    host.agent.collect()
+    host.source.actions = {"S1": "reboot"}
+    host.agent.collect()
+    asked = [
+        (batch, event["gpu_serial"], event["action"])
+        for batch, content in host.spooled()
+        for event in content.get("events", [])
+    ]
+    assert asked == [("faults", "S1", "reset"), ("faults", "S1", "reboot")]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_fault"),
+    [
+        ("NVRM: Xid (PCI:0000:11:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x1)", True),
+        ("NVRM: Xid (PCI:0000:11:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x1)", False),
+        ("NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed from 0x0 (None) to "
+         "0x1 (GPU Reset Required)", True),
+        ("NVRM: Xid (PCI:0000:11:00): 154, GPU recovery action changed from 0x1 (GPU Reset "
+         "Required) to 0x0 (None)", False),
+        ("nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 24007, Fatal, Link 46", True),
+        ("nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 44", False),
+        ("NVRM: GPU 0000:11:00.0: RmInitAdapter failed! (0x62:0x40:2142)", True),
+    ],
+)  # fmt: skip
+def test_the_drivers_word_decides_what_is_reported_at_once(
+    host: Host, line: str, is_fault: bool
+) -> None:
+    host.write(line)
+    host.agent.follow()
+    ((kind, _),) = host.spooled()
+    assert kind == ("faults" if is_fault else "batches")
 
 
 def test_a_reading_is_spooled_with_its_host(host: Host) -> None:

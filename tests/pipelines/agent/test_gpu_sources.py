@@ -121,8 +121,18 @@ class FakeNvml:
     class NVMLError_GpuIsLost(NVMLError):
         pass
 
+    class NVMLError_Unknown(NVMLError):
+        pass
+
+    class NVMLError_ResetRequired(NVMLError):
+        pass
+
+    NVML_SUCCESS, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 0, 230
+
     def __init__(self, *, lost: bool = False, mismatch: bool = False, dumb: int = 0) -> None:
         self.lost, self.open, self.answers = lost, 0, threading.Event()
+        self.errors: dict[str, Exception] = {}  # what the second GPU answers to a question
+        self.action: int | None = None  # recovery that is asked for of the second GPU
         self.answers.set()
         self.mismatch, self.dumb = mismatch, dumb  # the last so many GPUs give no handle
 
@@ -141,7 +151,16 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         if index >= 2 - self.dumb:
             raise self.NVMLError("Unknown Error")
+        if index and "handle" in self.errors:
+            raise self.errors["handle"]
         return index
+
+    def nvmlDeviceGetFieldValues(self, handle: int, numbers: list[int]) -> list[SimpleNamespace]:
+        assert numbers == [230]
+        if self.action is None:
+            raise self.NVMLError("not supported")
+        value = SimpleNamespace(uiVal=self.action if handle else 0)
+        return [SimpleNamespace(nvmlReturn=0, value=value)]
 
     def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:
         return SimpleNamespace(busId=f"00000000:1{handle}:00.0".encode())
@@ -169,6 +188,14 @@ class FakeNvml:
 
     def __getattr__(self, name: str) -> Any:
         texts = {"GetSerial": "S", "GetUUID": b"GPU-", "GetName": "NVIDIA H100"}
+        if error := self.__dict__["errors"].get(name.removeprefix("nvmlDeviceGet")):
+
+            def failing(handle: int) -> str:
+                if handle:
+                    raise error
+                raise self.NVMLError("not supported")
+
+            return failing
         found = texts.get(name.removeprefix("nvmlDevice"))
         if name == "nvmlSystemGetDriverVersion":
             return lambda: b"550.1"
@@ -197,6 +224,7 @@ def test_nvml_is_read_in_the_units_of_records() -> None:
         "ecc_corrected": 5.0,
         "ecc_uncorrected": 6.0,
         "rows_remapped": 3.0,
+        "row_remap_failure": 0.0,
     }
     assert first.texts == {"gpu_type": "NVIDIA H100", "driver_version": "550.1"}
     assert (second.serial, second.uuid, second.pci, second.slot) == (
@@ -211,6 +239,58 @@ def test_nvml_is_read_in_the_units_of_records() -> None:
 def test_a_lost_gpu_costs_no_other() -> None:
     answer = Nvml(FakeNvml(lost=True)).read(WAIT)
     assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ("0000:11:00",))
+
+
+@pytest.mark.parametrize("error", [FakeNvml.NVMLError_GpuIsLost, FakeNvml.NVMLError_Unknown])
+def test_a_gpu_without_a_handle_is_lost_at_the_address_where_it_was(error: type) -> None:
+    library = FakeNvml()
+    source = Nvml(library)
+    assert source.read(WAIT).lost == ()
+    library.errors["handle"] = error()
+    answer = source.read(WAIT)
+    assert ([r.serial for r in answer.readings], answer.lost) == (["S0"], ("0000:11:00",))
+    assert answer.trouble == ""
+    assert Nvml(library).read(WAIT).trouble  # where it was is not known
+
+
+def test_a_gpu_that_cannot_tell_which_one_it_is_is_lost_at_its_address() -> None:
+    library = FakeNvml()
+    library.errors = dict.fromkeys(("Serial", "UUID", "Name"), library.NVMLError_Unknown())
+    answer = Nvml(library).read(WAIT)
+    assert ([r.pci for r in answer.readings], answer.lost) == (["0000:10:00"], ("0000:11:00",))
+
+
+def test_nvml_tells_the_recovery_that_a_gpu_needs() -> None:
+    library = FakeNvml()
+    assert [r.action for r in Nvml(library).read(WAIT).readings] == [None, None]
+    library.action = 2
+    assert [r.action for r in Nvml(library).read(WAIT).readings] == ["none", "reboot"]
+    library.action = None
+    library.errors["PcieReplayCounter"] = library.NVMLError_ResetRequired()
+    first, second = Nvml(library).read(WAIT).readings
+    assert (first.action, second.action) == (None, "reset")
+    assert second.numbers["recovery_action"] == 1.0
+
+
+LOST_WORDS = "Unable to determine the device handle for GPU1: 0000:3B:00.0: Unknown Error"
+
+
+def test_states_in_words_of_the_program(smi: Smi) -> None:
+    table = (
+        "index, serial, uuid, pci.bus_id, temperature.gpu\n"
+        "0, S0, GPU-0, 00000000:10:00.0, [GPU requires reset]\n"
+        "1, [Unknown Error], [Unknown Error], 00000000:19:00.0, [Unknown Error]\n"
+    )
+    answer = smi(f"echo '{LOST_WORDS}'; printf '{table}'; exit 15").read(WAIT)
+    assert [(r.serial, r.action) for r in answer.readings] == [("S0", "reset")]
+    assert answer.lost == ("0000:3b:00", "0000:19:00")
+
+
+def test_lost_gpus_before_a_document(smi: Smi, shared_data: Path) -> None:
+    document = shared_data / "nvidia_smi_xml" / "a10g.xml"
+    script = f"echo '{LOST_WORDS}'; [ \"$1\" = -q ] && cat {document}; exit 15"
+    answer = smi(script).read(WAIT)
+    assert (len(answer.readings), answer.lost) == (1, ("0000:3b:00",))
 
 
 def test_nvml_that_cannot_read_one_gpu_reads_the_other_and_calls_none_lost() -> None:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
-    lost_gpus,
     parse_query_gpu,
     query_fields,
     supported_fields,
 )
+from forewarn.features.telemetry.parsers.smi_words import lost_gpus
 
 HEADER = (
     "index, serial, uuid, pci.bus_id, name, driver_version, mig.mode.current, temperature.gpu, "
@@ -73,13 +73,91 @@ def test_what_a_card_lacks_is_absent(absent: str) -> None:
     assert not unread
 
 
-@pytest.mark.parametrize(
-    "wrong", ["[Unknown Error]", "ERR!", "[GPU requires reset]", "nan", "inf", "12 parsecs", "1e9"]
-)
+@pytest.mark.parametrize("wrong", ["[Unknown Error]", "ERR!", "nan", "inf", "12 parsecs", "1e9"])
 def test_what_is_no_number_is_counted(wrong: str) -> None:
     (reading,), unread = parse_query_gpu(f"index, power.draw [W]\n0, {wrong}\n")
     assert reading.numbers == {}
     assert sum(unread.counts.values()) == 1
+
+
+ROWS_IN_WORDS = {
+    "0, S1, GPU-1, 00000000:19:00.0, 41, 310 W": (False, None),
+    "0, S1, GPU-1, 00000000:19:00.0, [GPU is lost], [GPU is lost]": (True, None),
+    "0, [GPU is lost], [GPU is lost], 00000000:19:00.0, 0, 0 W": (True, None),
+    "[Unknown Error], [Unknown Error], [Unknown Error], 00000000:19:00.0, 41, 3 W": (True, None),
+    "0, Unknown Error, Unknown Error, 00000000:19:00.0, Unknown Error, ERR!": (True, None),
+    "0, S1, GPU-1, 00000000:19:00.0, [Unknown Error], [Unknown Error]": (False, None),
+    "0, [N/A], GPU-1, 00000000:19:00.0, 41, [Unknown Error]": (False, None),
+    "0, S1, GPU-1, 00000000:19:00.0, [GPU requires reset], [N/A]": (False, "reset"),
+    "0, S1, GPU-1, 00000000:19:00.0, GPU requires reset., 310 W": (False, "reset"),
+}
+
+
+@pytest.mark.parametrize("row", ROWS_IN_WORDS)
+def test_a_row_that_tells_a_state_in_words(row: str) -> None:
+    (reading,), _ = parse_query_gpu(
+        f"index, serial, uuid, pci.bus_id, temperature.gpu, power.draw [W]\n{row}\n"
+    )
+    assert (reading.lost, reading.action) == ROWS_IN_WORDS[row]
+    assert reading.pci == "0000:19:00"
+
+
+@pytest.mark.parametrize(
+    ("value", "action"),
+    [("None", "none"), ("Reset", "reset"), ("Reboot", "reboot"), ("Drain P2P", "drain"),
+     ("Drain and Reset", "drain_and_reset"), ("[N/A]", None), ("Bus Reset", "reset"),
+     ("Recover IMEX Domain", None)],
+)  # fmt: skip
+def test_a_recovery_action(value: str, action: str | None) -> None:
+    (reading,), _ = parse_query_gpu(f"index, serial, gpu_recovery_action\n0, S1, {value}\n")
+    assert reading.action == action
+    assert ("recovery_action" in reading.numbers) == (action is not None)
+
+
+def test_further_numbers_of_a_table() -> None:
+    text = (
+        "index, ecc.errors.uncorrected.volatile.total, remapped_rows.failure, "
+        "clocks_event_reasons.hw_slowdown\n0, 2, Yes, Active\n1, 0, No, Not Active\n"
+    )
+    readings, unread = parse_query_gpu(text)
+    assert [dict(reading.numbers) for reading in readings] == [
+        {"ecc_uncorrected": 2.0, "row_remap_failure": 1.0, "throttle_hardware": 1.0},
+        {"ecc_uncorrected": 0.0, "row_remap_failure": 0.0, "throttle_hardware": 0.0},
+    ]
+    assert not unread
+
+
+def test_a_table_without_a_column_that_is_read_says_so() -> None:
+    _, unread = parse_query_gpu("index, serial, retired_pages.pending\n0, S1, Yes\n")
+    assert unread.counts == {"a table without a column that is read": 1}
+
+
+LINES = (
+    "Unable to determine the device handle for GPU{n}: {pci}: Unknown Error",
+    "Unable to determine the device handle for GPU{n}: {pci}: GPU is lost.  Reboot the system",
+    "Unable to determine the device handle for GPU {pci}: Unknown Error",
+    "Unable to determine the device handle for GPU{pci}: Unknown Error",
+    "Unable to determine the device handle for gpu {pci}: Not Found",
+    "Unable to detect the device handle for GPU{pci}: Unknown Error",
+)
+
+
+@given(
+    st.sampled_from(LINES),
+    st.integers(0, 15),
+    st.integers(0, 0xFFFF),
+    st.integers(0, 255),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_wording_of_a_lost_gpu(
+    line: str, slot: int, domain: int, bus: int, wide: bool, with_table: bool
+) -> None:
+    pci = f"{domain:0{8 if wide else 4}X}:{bus:02X}:00.0"
+    text = line.format(n=slot, pci=pci) + (f"\n{HEADER}\n{ROW}\n" if with_table else "\n")
+    assert lost_gpus(text) == (f"{domain:04x}:{bus:02x}:00",)
+    readings, unread = parse_query_gpu(text)
+    assert (len(readings), bool(unread)) == (with_table, False)
 
 
 def test_one_missing_part_of_a_sum_makes_it_missing() -> None:
@@ -119,7 +197,7 @@ def test_the_average_of_the_power_comes_before_the_instant() -> None:
 def test_what_is_said_instead_of_a_table(text: str, lost: tuple[str, ...]) -> None:
     readings, unread = parse_query_gpu(text)
     assert readings == []
-    assert sum(unread.counts.values()) == 1
+    assert not unread
     assert lost_gpus(text) == lost
 
 
@@ -127,6 +205,8 @@ def test_a_complaint_before_a_table_hides_no_gpu() -> None:
     text = f"Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n{HEADER}\n"
     readings, unread = parse_query_gpu(text + ROW)
     assert len(readings) == 1
+    assert not unread
+    _, unread = parse_query_gpu(f"# taken by cron\n{text}")
     assert unread.counts == {"a line before the table": 1}
 
 

@@ -12,10 +12,51 @@ from forewarn.features.telemetry.parsers.reading import GpuReading
 DOCTYPE = '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">'
 
 
-def document(*gpus: str, before: str = DOCTYPE) -> str:
+def document(*gpus: str, before: str = DOCTYPE, attached: int | None = None) -> str:
     inside = "".join(f'<gpu id="00000000:{i:02X}:00.0">{gpu}</gpu>' for i, gpu in enumerate(gpus))
-    driver = "<driver_version>535.104</driver_version>"
+    attached = len(gpus) if attached is None else attached
+    driver = f"<driver_version>535.104</driver_version><attached_gpus>{attached}</attached_gpus>"
     return f'<?xml version="1.0" ?>{before}<nvidia_smi_log>{driver}{inside}</nvidia_smi_log>'
+
+
+def test_the_order_tells_no_slot_where_a_gpu_is_missing() -> None:
+    readings, _ = parse_nvidia_smi_xml(document("<serial>1</serial>", attached=2))
+    assert [reading.slot for reading in readings] == [None]
+
+
+LOST_LINE = "Unable to determine the device handle for GPU1: 0000:19:00.0: Unknown Error\n"
+
+
+def test_lines_about_lost_gpus_before_a_document_hide_none_of_it() -> None:
+    text = LOST_LINE + document("<serial>1</serial>", attached=2)
+    readings, unread = parse_nvidia_smi_xml(text)
+    assert [reading.serial for reading in readings] == ["1"]
+    assert not unread
+    assert not parse_nvidia_smi_xml(LOST_LINE)[1]
+    _, unread = parse_nvidia_smi_xml("# cron\n" + text)
+    assert unread.counts == {"a line before the document": 1}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lost", "action"),
+    [
+        ("<serial>1</serial><gpu_recovery_action>None</gpu_recovery_action>", False, "none"),
+        ("<serial>1</serial><gpu_recovery_action>Drain and Reset</gpu_recovery_action>", False,
+         "drain_and_reset"),
+        ("<serial>1</serial><gpu_reset_status><reset_required>Yes</reset_required>"
+         "</gpu_reset_status>", False, "reset"),
+        ("<serial>1</serial><temperature><gpu_temp>GPU requires reset</gpu_temp></temperature>",
+         False, "reset"),
+        ("<serial>1</serial><temperature><gpu_temp>GPU is lost</gpu_temp></temperature>", True,
+         None),
+        ("<serial>Unknown Error</serial><uuid>Unknown Error</uuid>", True, None),
+        ("<serial>1</serial><temperature><gpu_temp>Unknown Error</gpu_temp></temperature>", False,
+         None),
+    ],
+)  # fmt: skip
+def test_a_state_told_in_words(gpu: str, lost: bool, action: str | None) -> None:
+    (reading,), _ = parse_nvidia_smi_xml(document(gpu))
+    assert (reading.lost, reading.action, reading.pci) == (lost, action, "0000:00:00")
 
 
 def numbers(gpu: str) -> dict[str, float]:
