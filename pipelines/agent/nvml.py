@@ -150,8 +150,8 @@ class _Device:
         That a GPU needs a reset is known from the answers so far, too.
         """
         number = getattr(self.nvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)  # since 2024
-        asked = None if number is None else self._field(number)
-        action = None if asked is None else recovery_action(str(asked))
+        raw_action = None if number is None else self._field(number)
+        action = None if raw_action is None else recovery_action(str(raw_action))
         return "reset" if self._reset and action in (None, "none") else action
 
     def _field(self, number: int) -> int | None:

@@ -58,7 +58,7 @@ _NUMBERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 # What is asked for where the last name is not the one that most drivers know.
-_ASKED = {
+_COMMON_NAMES = {
     "power.draw.instant": "power.draw",
     "remapped_rows.sbe": "remapped_rows.correctable",
     "remapped_rows.dbe": "remapped_rows.uncorrectable",
@@ -89,7 +89,7 @@ _READ = {_ACTION, _RESET_REQUIRED}.union(
 def query_fields() -> tuple[str, ...]:
     """Return the fields to ask for, each by the name that most drivers know."""
     last_names = [names[-1] for fields in _NUMBERS.values() for names in fields]
-    numbers = [_ASKED.get(name, name) for name in last_names]
+    numbers = [_COMMON_NAMES.get(name, name) for name in last_names]
     return (*(names[0] for names in _NAMES.values()), *numbers, _ACTION)
 
 
@@ -157,17 +157,17 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
     """Make a reading of one row."""
     texts = {key: _text(cells, names) for key, names in _NAMES.items()}
     slot, time = texts["slot"], clock_time(texts["time"] or "")
-    place = GpuReading(
+    position = GpuReading(
         pci=pci_address(texts["pci"] or ""),
         slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
         time=time,
     )
     if _is_lost(cells):
-        return replace(place, lost=True, serial=texts["serial"], uuid=texts["uuid"])
+        return replace(position, lost=True, serial=texts["serial"], uuid=texts["uuid"])
     action = asked_recovery(cells.values(), cells.get(_ACTION), cells.get(_RESET_REQUIRED))
     named = {key: texts[key] for key in ("gpu_type", "driver_version")}
     return replace(
-        place,
+        position,
         numbers=_numbers(cells, units, unread) | action_number(action),
         texts={key: text for key, text in named.items() if text is not None},
         serial=name_of_gpu(texts["serial"]),

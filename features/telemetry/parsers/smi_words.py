@@ -107,9 +107,9 @@ def asked_recovery(values: Collection[str], action: str | None, reset: str | Non
     >>> asked_recovery(["40"], "None", None), asked_recovery(["[GPU requires reset]"], None, None)
     ('none', 'reset')
     """
-    asked = recovery_action(action or "")
+    recovery = recovery_action(action or "")
     needs_reset = _RESET_VALUE in map(_plain, values) or (reset or "").lower() == "yes"
-    return "reset" if needs_reset and asked in (None, "none") else asked
+    return "reset" if needs_reset and recovery in (None, "none") else recovery
 
 
 def _plain(value: str) -> str:
