@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.telemetry.recovery import Recovery
 from forewarn.features.telemetry.tables import EVENTS
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
 
@@ -17,12 +18,16 @@ __all__ = [
     "BOOTS",
     "EVIDENCE",
     "FAILURES",
+    "PRESUMED",
+    "PRESUMED_AFTER",
     "TICKETS",
     "FailureRules",
+    "Unended",
     "boots_of",
     "earliest_boots",
     "evidence_of",
     "failures_of",
+    "unended",
 ]
 
 _TIME = pa.timestamp("ns", "UTC")
@@ -63,6 +68,7 @@ EVIDENCE = pa.schema(
 _VAGUE = ("lost", "needs_reset")  # causes that say less than the Xid that comes with them
 # Clocks of hosts drift by a second or two against the moment that the kernel says it started.
 _BOOT_DRIFT = 60 * 10**9
+_NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,15 @@ class FailureRules:
         A GPU that is off the bus has failed.
     restart_repairs : bool
         A failure that no ticket ends is over when the GPU is seen after a restart of its host.
+    presumed_after : int
+        Nanoseconds after a failure from which on a GPU whose repair is only presumed counts for
+        training.
     """
 
     xids: frozenset[int] = frozenset(FATAL_XIDS)
     lost: bool = True
     restart_repairs: bool = True
+    presumed_after: int = PRESUMED_AFTER
 
 
 def evidence_of(events: pa.Table) -> pa.Table:
@@ -124,6 +134,17 @@ class _Span:
     known: int
     ticket: bool = False
 
+    def continues_in(self, later: _Span) -> bool:
+        """Tell whether a later failure is the same one.
+
+        One that became known after an end was presumed is another row: until then the end counted.
+        """
+        if self.end is None:
+            return True
+        if self.end.source == PRESUMED and later.known > self.end.known:
+            return False
+        return later.failed <= self.end.repaired
+
     def join(self, other: _Span) -> None:
         """Take in a later failure that began before this one was over; a ticket knows why."""
         if other.ticket and not self.ticket:
@@ -137,7 +158,11 @@ class _Span:
 
 
 def failures_of(
-    events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
+    events: pa.Table,
+    tickets: pa.Table,
+    boots: pa.Table,
+    rules: FailureRules,
+    recoveries: Iterable[Recovery] = (),
 ) -> pa.Table:
     """Return the failures, those that overlap made one, sorted by serial and time.
 
@@ -151,6 +176,8 @@ def failures_of(
     boots : pyarrow.Table
         BOOTS.
     rules : FailureRules
+    recoveries : iterable of Recovery
+        Of the failures that `unended` names.
 
     Returns
     -------
@@ -158,22 +185,105 @@ def failures_of(
         FAILURES: the columns of the end are null while it lasts; `cause` is that of the ticket
         where there is one, else such as "xid 79" or "lost".
     """
+    shown = {(recovery.gpu_serial, recovery.since): recovery for recovery in recoveries}
     spans: dict[str, list[_Span]] = defaultdict(list)
     for serial, span in _of_tickets(tickets):
         spans[serial].append(span)
-    ends = _ends(events, boots, rules)
-    for serial, of_gpu in spans.items():
-        ends[serial] += [(span.end.repaired, span.end) for span in of_gpu if span.end]
-    for serial, span in _of_events(events, rules):
-        later = [end for after, end in ends.get(serial, []) if after > span.failed]
-        span.end = min(later, default=None)
-        spans[serial].append(span)
+    for serial, of_gpu in _ended_by_others(events, tickets, boots, rules).items():
+        following: _End | None = None
+        for span, cancelled_at in of_gpu:  # the latest first
+            recovery = shown.get((serial, span.failed))
+            ends = [] if recovery is None else _recovery_ends(recovery, rules)
+            ends = [end for end in ends if end.known < cancelled_at]
+            span.end = min([*ends, *([span.end] if span.end else [])], default=following)
+            following = span.end
+            spans[serial].append(span)
     rows = [
         (serial, *_row(episode)) for serial in sorted(spans) for episode in _episodes(spans[serial])
     ]
     columns = list(zip(*rows, strict=True)) or [()] * len(FAILURES)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, FAILURES, strict=True)]
     return pa.table(arrays, schema=FAILURES)
+
+
+class Unended(NamedTuple):
+    """Evidence of a failure after which only telemetry can show an end, for some time.
+
+    Attributes
+    ----------
+    gpu_serial : str
+    since : int
+        Time of the evidence, nanoseconds since 1970 UTC.
+    until : int or None
+        When another end or more evidence was known; None: neither is.
+    """
+
+    gpu_serial: str
+    since: int
+    until: int | None
+
+
+def unended(
+    events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
+) -> list[Unended]:
+    """Return after which evidence of a failure telemetry has to be looked at, and until when.
+
+    Parameters
+    ----------
+    events, tickets, boots, rules
+        As of `failures_of`.
+    """
+    found = set()
+    for serial, of_gpu in _ended_by_others(events, tickets, boots, rules).items():
+        for span, cancelled_at in of_gpu:
+            until = min(cancelled_at, span.end.known if span.end else _NEVER)
+            found.add(Unended(serial, span.failed, None if until == _NEVER else until))
+    return sorted(found, key=lambda failure: failure[:2])
+
+
+def _ended_by_others(
+    events: pa.Table, tickets: pa.Table, boots: pa.Table, rules: FailureRules
+) -> dict[str, list[tuple[_Span, int]]]:
+    """Return the failures that events tell of, the latest first, with ends but of telemetry.
+
+    With each comes when later evidence became known, which cancels what telemetry shows.
+    """
+    ends = _ends(events, boots, rules)
+    for serial, span in _of_tickets(tickets):
+        if span.end:
+            ends[serial].append((span.end.repaired, span.end))
+    spans: dict[str, list[_Span]] = defaultdict(list)
+    for serial, span in _of_events(events, rules):
+        later = [end for after, end in ends.get(serial, []) if after > span.failed]
+        span.end = min(later, default=None)
+        spans[serial].append(span)
+    return {serial: _with_cancellation(of_gpu) for serial, of_gpu in spans.items()}
+
+
+def _with_cancellation(spans: list[_Span]) -> list[tuple[_Span, int]]:
+    """Return spans, the latest first, each with when evidence later than it became known."""
+    pairs: list[tuple[_Span, int]] = []
+    later = same = _NEVER  # than the span, and at or after it
+    failed = None
+    for span in sorted(spans, key=lambda span: span.failed, reverse=True):
+        if span.failed != failed:
+            later, failed = same, span.failed
+        same = min(same, span.known)
+        pairs.append((span, later))
+    return pairs
+
+
+def _recovery_ends(recovery: Recovery, rules: FailureRules) -> list[_End]:
+    """Return the ends that telemetry shows."""
+    ends = []
+    known, restarted = recovery.boot_known, recovery.restarted
+    if rules.restart_repairs and known is not None and restarted is not None:
+        ends.append(_End(known, restarted, BOOT))
+    known, works_from = recovery.presumed_known, recovery.works_from
+    if known is not None and works_from is not None:
+        until = max(known, recovery.since + rules.presumed_after)
+        ends.append(_End(known, works_from, PRESUMED, until))
+    return ends
 
 
 def _row(span: _Span) -> tuple[int | str | None, ...]:
@@ -250,7 +360,7 @@ def _episodes(spans: list[_Span]) -> list[_Span]:
     episodes: list[_Span] = []
     for span in sorted(spans, key=lambda s: (s.failed, s.known, s.cause in _VAGUE, s.cause)):
         last = episodes[-1] if episodes else None
-        if last is not None and (last.end is None or span.failed <= last.end.repaired):
+        if last is not None and last.continues_in(span):
             last.join(span)
         else:
             episodes.append(span)

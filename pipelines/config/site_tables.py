@@ -64,13 +64,15 @@ class FailuresTable(StrictTable):
     xids: tuple[Count, ...] = FATAL_XIDS
     lost: bool = True
     restart_repairs: bool = True
+    presumed_after: Duration = parse_duration("7d")
 
     @property
     def rules(self) -> FailureRules:
         """The same as the core takes it."""
         from forewarn.features.telemetry.failure_evidence import FailureRules
 
-        return FailureRules(frozenset(self.xids), self.lost, self.restart_repairs)
+        xids = frozenset(self.xids)
+        return FailureRules(xids, self.lost, self.restart_repairs, self.presumed_after)
 
 
 class CollectorTable(StrictTable):

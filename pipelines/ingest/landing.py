@@ -7,7 +7,7 @@ made anew of all of it. So a batch that comes late, twice, or again after a cras
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from forewarn.features.telemetry.failure_evidence import (
     EVIDENCE,
     TICKETS,
     FailureRules,
+    Unended,
     boots_of,
     earliest_boots,
     evidence_of,
     failures_of,
+    unended,
 )
 from forewarn.features.telemetry.gpu_boards import gpus_by_serial, with_board_keys
 from forewarn.features.telemetry.gpu_identity import (
@@ -39,6 +41,12 @@ from forewarn.features.telemetry.gpu_identity import (
     without_rivals,
 )
 from forewarn.features.telemetry.record_join import event_ticks, reading_ticks, records_of
+from forewarn.features.telemetry.recovery import (
+    RECOVERIES,
+    Recovery,
+    recoveries_of,
+    recovery_table,
+)
 from forewarn.features.telemetry.serial_matches import match_serials, with_gpu_names
 from forewarn.features.telemetry.tables import EVENTS, READINGS, check_table, newest
 from forewarn.pipelines.ingest.board_learning import (
@@ -50,6 +58,7 @@ from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.known_tables import KnownTables
 from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
+from forewarn.pipelines.ingest.recovery_scan import RecoveryScan
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock, SystemClock
 from forewarn.pipelines.runtime.progress import progress_bar
 
@@ -137,8 +146,9 @@ class Landing:
             self._folder.write(self._folder.state_file("boards"), learned.table)
             hours = event_ticks(evidence, self.interval) // _HOUR
             sound = without_rival_hours(evidence, hours, rivals)
-            of_gpus = self._tickets_by_gpu(tickets, gpus, done)
-            failures = failures_of(sound, of_gpus, boots, self.rules)
+            known = (sound, self._tickets_by_gpu(tickets, gpus, done), boots, self.rules)
+            recoveries = self._recoveries(unended(*known), named, places)
+            failures = failures_of(*known, recoveries)
             done.failures = len(failures)
             self._folder.write(self.folder / "failures.parquet", failures)
         done.quarantined, self._folder.quarantined = self._folder.quarantined, []
@@ -277,6 +287,28 @@ class Landing:
             done.unknown_tickets = matches.unknown & set(new["gpu_serial"].to_pylist())
         return with_gpu_names(tickets, matches)
 
+    def _recoveries(
+        self, failures: Sequence[Unended], named: pa.Table, places: pa.Table
+    ) -> list[Recovery]:
+        """Return what telemetry shows of the ends of failures; `named` are readings that came."""
+
+        def read(hour: int) -> pa.Table:
+            rows = self._folder.read(self._folder.hour_file("_readings", hour), READINGS)
+            rows = READINGS.empty_table() if rows is None else rows
+            rows = self._known.named(rows)
+            return with_one_host(rows, places, reading_ticks(rows, self.interval))[0]
+
+        hours = self._folder.hours("_readings")
+        scan = RecoveryScan(hours, read, self.interval, self.rules.restart_repairs)
+        changed = {
+            serial: set((reading_ticks(rows, self.interval) // _HOUR).tolist())
+            for serial, rows in _of_serials(named, {failure.gpu_serial for failure in failures})
+        }
+        before = recoveries_of(self._known.table("recoveries", RECOVERIES))
+        stored, recoveries = scan.look(failures, before, changed)
+        self._folder.write(self._folder.state_file("recoveries"), recovery_table(stored))
+        return recoveries
+
     def _tickets(self, new: pa.Table | None) -> pa.Table:
         """Return all repair tickets; one that comes again is the newer knowledge."""
         before = self._known.table("tickets", TICKETS)
@@ -294,6 +326,13 @@ def _by_hour(table: pa.Table, ticks: npt.NDArray[np.int64]) -> dict[int, pa.Tabl
     distinct, starts = np.unique(hours[order], return_index=True)
     parts = np.split(order, starts[1:]) if len(order) else []
     return {int(hour): table.take(part) for hour, part in zip(distinct, parts, strict=True)}
+
+
+def _of_serials(table: pa.Table, serials: Collection[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each of some GPUs that has any."""
+    rows = table.filter(pc.is_in(table["gpu_serial"], pa.array(sorted(serials), pa.string())))
+    for serial in pc.unique(rows["gpu_serial"]).to_pylist():
+        yield serial, rows.filter(pc.equal(rows["gpu_serial"], serial))
 
 
 def _added(before: pa.Table, new: pa.Table | None, keys: tuple[str, ...], done: Landed) -> pa.Table:

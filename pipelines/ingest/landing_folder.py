@@ -44,6 +44,11 @@ class LandingFolder:
         date, clock = _names(hour)
         return self.folder / part / f"date={date}" / f"{clock}.parquet"
 
+    def hours(self, part: str) -> list[int]:
+        """Return the hours since 1970 that have a file of `part`."""
+        paths = (self.folder / part).glob("date=*/[0-9][0-9].parquet")
+        return [_hour(path) for path in paths]
+
     def state_file(self, name: str) -> Path:
         """Return the file of what is known of all hours."""
         return self.folder / "_state" / f"{name}.parquet"
@@ -95,6 +100,12 @@ def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, names=schema.names)
+
+
+def _hour(path: Path) -> int:
+    """Return the hour that a file is of, as `_names` says it."""
+    date = dt.date.fromisoformat(path.parent.name.removeprefix("date="))
+    return (date - dt.date(1970, 1, 1)).days * 24 + int(path.stem)
 
 
 def _names(hour: int) -> tuple[str, str]:

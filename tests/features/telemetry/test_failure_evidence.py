@@ -1,11 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
-from forewarn.features.telemetry.failure_evidence import BOOTS, TICKETS, FailureRules, failures_of
+from forewarn.features.telemetry.failure_evidence import (
+    BOOTS,
+    TICKETS,
+    FailureRules,
+    failures_of,
+    unended,
+)
+from forewarn.features.telemetry.recovery import Recovery
+from forewarn.features.telemetry.tables import EVENTS, table_of
 
 START = 1_740_787_200 * 10**9
 MINUTE = 60 * 10**9
@@ -113,3 +125,174 @@ def test_repeats_of_a_failure_that_lasts_are_one(events: Rows) -> None:
         (10, 31, "xid 79"),
         (50, None, "xid 48"),
     ]
+
+
+DAY = 24 * 60  # minutes
+
+
+def shown(serial: str, since: float, **moments: float) -> Recovery:
+    """Return what telemetry shows since a failure, times in minutes."""
+    return replace(Recovery(serial, at(since), 0), **{k: at(v) for k, v in moments.items()})
+
+
+def ended(
+    events: pa.Table, told: pa.Table, *recoveries: Recovery, rules: FailureRules = RULES
+) -> list[tuple[Any, ...]]:
+    """Return failed, repaired, when that was known, why, and until when health is unknown."""
+    rows = []
+    for row in failures_of(events, told, boots(), rules, recoveries).to_pylist():
+        names = ("failed_at", "repaired_at", "end_known_at", "unknown_until")
+        times = [row[n] and (row[n].value - START) / MINUTE for n in names]
+        rows.append((*times[:3], row["end_source"], times[3]))
+    return rows
+
+
+def test_an_end_says_its_source_and_when_it_was_known(events: Rows) -> None:
+    table = events(
+        *((10, "S1", 79), (10, "S2", "lost"), (10, "S3", 79), (10, "S4", 79)),
+        (30, "S2", "back", {"known_at": at(33)}),
+    )
+    told = tickets(("S1", 20, 60, "board", 80))
+    seen = boots(("S3", 20, 25))
+    rows = failures_of(table, told, seen, RULES).to_pylist()
+    minutes = [
+        (row["gpu_serial"], row["end_known_at"] and (row["end_known_at"].value - START) / MINUTE)
+        for row in rows
+    ]
+    assert minutes == [("S1", 80), ("S2", 33), ("S3", 25), ("S4", None)]
+    assert [row["end_source"] for row in rows] == ["ticket", "returned", "boot", None]
+
+
+def test_a_failure_that_nothing_else_ends_is_presumed_to_be_over(events: Rows) -> None:
+    worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
+    week = 10 + 7 * DAY
+    assert ended(events((10, "S1", 79)), tickets(), worked) == [
+        (10, 30, DAY + 30, "presumed", week)
+    ]
+    late = shown("S1", 10, works_from=9 * DAY, presumed_known=10 * DAY)
+    assert ended(events((10, "S1", 79)), tickets(), late)[0][4] == 10 * DAY
+    rules = FailureRules(presumed_after=2 * DAY * MINUTE)
+    assert ended(events((10, "S1", 79)), tickets(), worked, rules=rules)[0][4] == 10 + 2 * DAY
+
+
+def test_a_restart_that_the_energy_counter_shows_is_a_boot(events: Rows) -> None:
+    rebooted = shown("S1", 10, restarted=40, boot_known=50)
+    assert ended(events((10, "S1", 79)), tickets(), rebooted) == [(10, 40, 50, "boot", None)]
+    rules = FailureRules(restart_repairs=False)
+    assert ended(events((10, "S1", 79)), tickets(), rebooted, rules=rules) == [(10, *[None] * 4)]
+
+
+def test_the_first_end_that_is_known_counts(events: Rows) -> None:
+    both = shown("S1", 10, restarted=40, boot_known=50, works_from=20, presumed_known=DAY + 20)
+    assert ended(events((10, "S1", 79)), tickets(), both)[0][1:4] == (40, 50, "boot")
+    # A ticket that became known before the end was presumed makes it a repair.
+    worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
+    told = tickets(("S1", 12, 60, "board", 12))
+    assert ended(events((10, "S1", 79)), told, worked) == [(10, 60, 60, "ticket", None)]
+
+
+def test_an_xid_before_the_presumed_end_was_known_cancels_it(events: Rows) -> None:
+    again = events((10, "S1", 79), (DAY, "S1", 48))
+    outdated = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
+    assert ended(again, tickets(), outdated) == [(10, *[None] * 4)]
+    worked = shown("S1", DAY, works_from=DAY + 10, presumed_known=2 * DAY + 10)
+    assert ended(again, tickets(), outdated, worked) == [
+        (10, DAY + 10, 2 * DAY + 10, "presumed", 8 * DAY)
+    ]
+
+
+def test_what_was_known_after_a_presumed_end_leaves_what_was_known_before(events: Rows) -> None:
+    worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
+    first = (10, 30, DAY + 30, "presumed", 10 + 7 * DAY)
+    later = events((10, "S1", 79), (3 * DAY, "S1", 48))
+    assert ended(later, tickets(), worked) == [first, (3 * DAY, *[None] * 4)]
+    # Logged early, received late: until then the end counted.
+    received = events((10, "S1", 79), (20, "S1", 48, {"known_at": at(2 * DAY)}))
+    assert ended(received, tickets(), worked) == [first, (20, *[None] * 4)]
+    told = tickets(("S1", 12, 3 * DAY, "board", 4 * DAY))
+    assert ended(events((10, "S1", 79)), told, worked) == [
+        first,
+        (12, 3 * DAY, 4 * DAY, "ticket", None),
+    ]
+
+
+def test_an_open_ticket_is_not_ended_by_telemetry(events: Rows) -> None:
+    worked = shown("S1", 10, works_from=30, presumed_known=DAY + 30)
+    assert ended(events((10, "S1", 79)), tickets(("S1", 12)), worked) == [(10, *[None] * 4)]
+
+
+def test_the_earliest_evidence_of_a_failure_says_when_it_began(events: Rows) -> None:
+    """A gauge may show an Xid minutes after the log, a ticket is written later or earlier."""
+    late_gauge = events((10, "S1", 43), (12, "S1", 79), (13, "S1", "lost"), (20, "S1", 79))
+    told = tickets(("S1", 11, 300, "board", 200))
+    assert [row[1:4] for row in found(late_gauge, told, boots())] == [(11, 300, "board")]
+    told = tickets(("S1", 16, 300, "board", 200))
+    assert [row[1:4] for row in found(late_gauge, told, boots())] == [(12, 300, "board")]
+
+
+def test_what_has_to_be_looked_at(events: Rows) -> None:
+    table = events(
+        *((10, "S1", 79), (10, "S2", 79), (10, "S3", 79), (70, "S3", 48, {"known_at": at(90)})),
+        (10, "S4", 13),
+    )
+    told, seen = tickets(("S2", 10, 60)), boots(("S1", 5, 6))
+    assert [
+        (f.gpu_serial, (f.since - START) / MINUTE, f.until and (f.until - START) / MINUTE)
+        for f in unended(table, told, seen, RULES)
+    ] == [("S1", 10, None), ("S2", 10, 60), ("S3", 10, 90), ("S3", 70, None)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 30),
+            st.integers(0, 8),
+            st.one_of(st.none(), st.tuples(st.integers(1, 5), st.integers(1, 12))),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 60),
+)
+def test_later_knowledge_changes_nothing_that_was_known(chances: Any, moment: int) -> None:
+    """Of the failures as known at a moment, those that became known later say nothing."""
+    rows, recoveries, known = [], [], 0
+    for number, (minute, delay, recovery) in enumerate(sorted(chances, key=itemgetter(0))):
+        known = max(known, minute + delay)
+        rows.append((minute, known, number))
+        if recovery is not None:
+            works, needed = minute + recovery[0], minute + sum(recovery)
+            recoveries.append(shown("S1", minute, works_from=works, presumed_known=needed))
+    early = [row for row in rows if row[1] < moment]
+    seen = [
+        known_at(view, moment) for view in (as_table(rows, recoveries), as_table(early, recoveries))
+    ]
+    assert seen[0] == seen[1]
+
+
+def as_table(rows: list[tuple[int, int, int]], recoveries: list[Recovery]) -> pa.Table:
+    made = [
+        {
+            "timestamp": at(minute),
+            "gpu_serial": "S1",
+            "kind": "xid",
+            "code": 79,
+            "known_at": at(known),
+            "id": str(number),
+        }
+        for minute, known, number in rows
+    ]
+    events = table_of(made, EVENTS)
+    return failures_of(events, tickets(), boots(), RULES, recoveries)
+
+
+def known_at(table: pa.Table, minute: float) -> set[int]:
+    """Return the minutes in which the GPU counts as failed, as known at a moment."""
+    failed: set[int] = set()
+    moment = at(minute)
+    for row in table.to_pylist():
+        if row["known_at"].value < moment:
+            ended = row["end_known_at"] is not None and row["end_known_at"].value < moment
+            begin = (row["failed_at"].value - START) // MINUTE
+            end = (row["repaired_at"].value - START) // MINUTE if ended else 10_000
+            failed |= {*range(begin, end)}
+    return failed

@@ -1,0 +1,167 @@
+"""Recovery: what telemetry since a failure says of its end, record after record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.telemetry.rows import GAUGES
+
+__all__ = ["RECOVERIES", "Evidence", "Recovery", "evidence_rows", "recoveries_of", "recovery_table"]
+
+# Telemetry and load after which a failure that nothing else ended is presumed to be over.
+HEALTHY = 24 * 3600 * 10**9
+LOADED = 4 * 3600 * 10**9
+_BUSY = 0.1  # mean utilization of an interval from which on the GPU was under load
+# Columns that are above 0 while the driver asks for a repair.
+_ASKS = ("recovery_action", "row_remap_failure")
+# The energy counter starts at 0 with the driver. Several exporters of one GPU may be some seconds
+# apart, which is no restart.
+_RESTART = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one record says of the state of a GPU.
+
+    Attributes
+    ----------
+    time : int
+        End of the interval, nanoseconds since 1970 UTC.
+    energy : float or None
+        Joules since the driver was loaded.
+    healthy : bool
+        The GPU answered and asks for no recovery.
+    loaded : bool
+        It was healthy and under load.
+    """
+
+    time: int
+    energy: float | None
+    healthy: bool
+    loaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the records of a GPU since a failure show so far.
+
+    Attributes
+    ----------
+    gpu_serial : str
+    since : int
+        Last evidence of the failure, nanoseconds since 1970 UTC, as are all times here.
+    hour : int
+        First hour since 1970 whose records were not looked at.
+    energy : float or None
+        The last value.
+    healthy, loaded : int
+        Healthy records, and those under load, since the failure or the last unhealthy record.
+    works_from : int or None
+        The first of those healthy records.
+    restarted : int or None
+        First record after a restart, as the energy counter tells.
+    boot_known : int or None
+        First record under load after that restart.
+    presumed_known : int or None
+        Record at which health and load were enough to presume that the failure is over.
+    """
+
+    gpu_serial: str
+    since: int
+    hour: int
+    energy: float | None = None
+    healthy: int = 0
+    loaded: int = 0
+    works_from: int | None = None
+    restarted: int | None = None
+    boot_known: int | None = None
+    presumed_known: int | None = None
+
+    def after(self, record: Evidence, interval: int) -> Recovery:
+        """Return what is known after one more record; records come in order.
+
+        Only an interval that lies after the failure as a whole says anything of its end.
+        """
+        seen = self
+        if record.time - interval >= self.since:
+            seen = self._after_restart(record)._after_work(record, interval)
+        energy = self.energy if record.energy is None else record.energy
+        return replace(seen, energy=energy)
+
+    def _after_restart(self, record: Evidence) -> Recovery:
+        restarted, known, energy = self.restarted, self.boot_known, record.energy
+        if restarted is None and energy is not None and self.energy is not None:
+            restarted = record.time if energy < _RESTART * self.energy else None
+        if known is None and restarted is not None and record.loaded:
+            known = record.time
+        return replace(self, restarted=restarted, boot_known=known)
+
+    def _after_work(self, record: Evidence, interval: int) -> Recovery:
+        if self.presumed_known is not None:
+            return self
+        if not record.healthy:
+            return replace(self, healthy=0, loaded=0, works_from=None)
+        healthy, loaded = self.healthy + 1, self.loaded + record.loaded
+        enough = healthy * interval >= HEALTHY and loaded * interval >= LOADED
+        return replace(
+            self,
+            healthy=healthy,
+            loaded=loaded,
+            works_from=record.time if self.works_from is None else self.works_from,
+            presumed_known=record.time if enough else None,
+        )
+
+
+_KINDS = {"gpu_serial": pa.string(), "energy": pa.float64()}
+RECOVERIES = pa.schema(
+    [(name, _KINDS.get(name, pa.int64())) for name in Recovery.__dataclass_fields__]
+)
+
+
+def recovery_table(recoveries: Iterable[Recovery]) -> pa.Table:
+    """Return RECOVERIES, sorted by serial and failure."""
+    rows = [astuple(recovery) for recovery in recoveries]
+    rows.sort(key=lambda row: row[:2])
+    columns = list(zip(*rows, strict=True)) or [()] * len(RECOVERIES)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, RECOVERIES, strict=True)]
+    return pa.table(arrays, schema=RECOVERIES)
+
+
+def recoveries_of(table: pa.Table) -> list[Recovery]:
+    """Return the rows of RECOVERIES."""
+    return [Recovery(**row) for row in table.to_pylist()]
+
+
+def evidence_rows(records: pa.Table) -> list[tuple[str, Evidence]]:
+    """Return what records say of the state of their GPUs, by serial and time.
+
+    Parameters
+    ----------
+    records : pyarrow.Table
+        RECORDS; those columns of it that no source has may be missing.
+    """
+    answered = pc.is_valid(pc.coalesce(*(_column(records, name) for name in GAUGES)))
+    asks = (pc.greater(_column(records, name), 0) for name in _ASKS)
+    healthy = pc.and_not(answered, pc.or_(*(pc.fill_null(asked, False) for asked in asks)))
+    utilization = pc.divide(_column(records, "utilization_gpu"), 100.0)
+    use = pc.coalesce(utilization, _column(records, "sm_active"))
+    busy = pc.fill_null(pc.greater_equal(use, _BUSY), False)
+    columns = (
+        records["timestamp"].cast(pa.int64()),
+        _column(records, "energy_consumption"),
+        healthy,
+        pc.and_(healthy, busy),
+    )
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    evidence = zip(records["gpu_serial"].to_pylist(), (Evidence(*row) for row in rows), strict=True)
+    return sorted(evidence, key=lambda pair: (pair[0], pair[1].time))
+
+
+def _column(records: pa.Table, name: str) -> pa.ChunkedArray:
+    if name in records.column_names:
+        return records[name]
+    return pa.chunked_array([pa.nulls(len(records), pa.float64())])
