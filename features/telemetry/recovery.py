@@ -146,7 +146,7 @@ def evidence_rows(records: pa.Table) -> list[tuple[str, Evidence]]:
     """
     answered = pc.is_valid(pc.coalesce(*(_column(records, name) for name in GAUGES)))
     asks = (pc.greater(_column(records, name), 0) for name in _ASKS)
-    healthy = pc.and_not(answered, pc.or_(*(pc.fill_null(asked, False) for asked in asks)))
+    healthy = pc.and_not(answered, pc.or_(*(pc.fill_null(column, False) for column in asks)))
     utilization = pc.divide(_column(records, "utilization_gpu"), 100.0)
     use = pc.coalesce(utilization, _column(records, "sm_active"))
     busy = pc.fill_null(pc.greater_equal(use, _BUSY), False)

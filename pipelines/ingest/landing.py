@@ -21,13 +21,11 @@ from forewarn.features.telemetry.failure_evidence import (
     EVIDENCE,
     TICKETS,
     FailureRules,
-    Unended,
     boots_of,
     earliest_boots,
     evidence_of,
-    failures_of,
-    unended,
 )
+from forewarn.features.telemetry.failure_spans import Unended, failures_of, unended
 from forewarn.features.telemetry.gpu_boards import gpus_by_serial, with_board_keys
 from forewarn.features.telemetry.gpu_identity import (
     PLACES,

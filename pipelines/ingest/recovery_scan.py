@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forewarn.features.telemetry.failure_evidence import Unended
+from forewarn.features.telemetry.failure_spans import Unended
 from forewarn.features.telemetry.record_join import records_of
 from forewarn.features.telemetry.recovery import Evidence, Recovery, evidence_rows
 from forewarn.features.telemetry.tables import EVENTS
@@ -86,8 +86,8 @@ class RecoveryScan:
         settled = max(self.hours, default=0) - _UNSETTLED_HOURS
         with progress_bar(len(hours), "failed GPUs", "hour") as bar:
             for hour in hours:
-                here = [key for key in waiting if latest[key].hour <= hour]
-                for key, recovery in self._after(hour, [latest[key] for key in here]).items():
+                due = [key for key in waiting if latest[key].hour <= hour]
+                for key, recovery in self._after(hour, [latest[key] for key in due]).items():
                     latest[key] = recovery
                     if hour <= settled:
                         stored[key] = recovery
@@ -119,8 +119,8 @@ class RecoveryScan:
         records: dict[str, list[Evidence]] = defaultdict(list)
         if serials:
             readings = self.read(hour)
-            wanted = pc.is_in(readings["gpu_serial"], pa.array(sorted(serials), pa.string()))
-            rows = readings.filter(wanted)
+            of_failed = pc.is_in(readings["gpu_serial"], pa.array(sorted(serials), pa.string()))
+            rows = readings.filter(of_failed)
             made = records_of(rows, EVENTS.empty_table(), _NO_ATTRIBUTES, interval=self.interval)
             for serial, evidence in evidence_rows(made):
                 records[serial].append(evidence)

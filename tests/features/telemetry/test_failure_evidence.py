@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -13,9 +12,8 @@ from forewarn.features.telemetry.failure_evidence import (
     BOOTS,
     TICKETS,
     FailureRules,
-    failures_of,
-    unended,
 )
+from forewarn.features.telemetry.failure_spans import failures_of, unended
 from forewarn.features.telemetry.recovery import Recovery
 from forewarn.features.telemetry.tables import EVENTS, table_of
 
@@ -95,6 +93,14 @@ def test_it_is_over_when_a_lost_gpu_is_back(events: Rows) -> None:
     assert [row[1:3] for row in found(table, tickets(), boots())] == [(10, 30), (40, None)]
 
 
+def test_it_is_over_when_the_driver_asks_for_no_recovery_any_more(events: Rows) -> None:
+    table = events((10, "S1", 154, {"action": "reset"}), (30, "S1", 154, {"action": "none"}))
+    assert [row[1:4] for row in found(table, tickets(), boots())] == [(10, 30, "xid 154")]
+    # What the driver says of another time, or another Xid says, ends nothing.
+    table = events((10, "S1", 154, {"action": "none"}), (20, "S1", 79), (30, "S1", 13))
+    assert [row[1:3] for row in found(table, tickets(), boots())] == [(20, None)]
+
+
 def test_a_ticket_ends_what_the_log_began(events: Rows) -> None:
     told = tickets(("S1", 20, 60, "board", 25))
     # Both are one failure: from the first sign to the ticket's end, with the ticket's cause.
@@ -132,7 +138,8 @@ DAY = 24 * 60  # minutes
 
 def shown(serial: str, since: float, **moments: float) -> Recovery:
     """Return what telemetry shows since a failure, times in minutes."""
-    return replace(Recovery(serial, at(since), 0), **{k: at(v) for k, v in moments.items()})
+    known: dict[str, Any] = {name: at(moment) for name, moment in moments.items()}
+    return Recovery(serial, START + round(since * MINUTE), 0, **known)
 
 
 def ended(

@@ -18,7 +18,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from forewarn.features.telemetry.failure_evidence import BOOTS, TICKETS, FailureRules, failures_of
+from forewarn.features.telemetry.failure_evidence import BOOTS, TICKETS, FailureRules
+from forewarn.features.telemetry.failure_spans import failures_of
 from forewarn.features.telemetry.parsers.proc import HostReading
 from forewarn.features.telemetry.parsers.reading import GpuReading
 from forewarn.features.telemetry.tables import EVENTS, table_of

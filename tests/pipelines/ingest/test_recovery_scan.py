@@ -36,10 +36,10 @@ def land(
     folder: Path, *rows: dict[str, Any], tickets: pa.Table | None = None, **rules: Any
 ) -> list[tuple[Any, ...]]:
     """Land readings and events; return the failures, times in hours."""
-    found = [row for row in rows if "kind" in row]
+    event_rows = [row for row in rows if "kind" in row]
     seen = [row for row in rows if "kind" not in row]
     landing = Landing(folder, HOUR, FailureRules(**rules))
-    landing.land(table_of(seen, READINGS), table_of(found, EVENTS), tickets)
+    landing.land(table_of(seen, READINGS), table_of(event_rows, EVENTS), tickets)
     return failures(folder)
 
 
@@ -69,7 +69,7 @@ def test_a_working_gpu_is_presumed_to_be_well_hour_by_hour(tmp_path: Path) -> No
 def test_one_roll_out_of_the_exporter_repairs_nothing(tmp_path: Path) -> None:
     """Every gauge starts at 0 again and goes on, energy is what it was; nothing was repaired."""
     fleet = [f"S{number}" for number in range(20)]
-    energy = {"energy_consumption": 1e9}
+    energy: dict[str, Any] = {"energy_consumption": 1e9}
     land(tmp_path, *(reading(h, gpu, **energy) for h in range(3) for gpu in fleet))
     land(tmp_path, *(xid(2.5, gpu) for gpu in fleet))
     nulls = {"utilization_gpu": None, "energy_consumption": None}
@@ -80,7 +80,7 @@ def test_one_roll_out_of_the_exporter_repairs_nothing(tmp_path: Path) -> None:
 
 def test_a_fall_of_energy_and_work_after_it_is_a_boot(tmp_path: Path) -> None:
     land(tmp_path, reading(1, energy_consumption=1e9), xid(1.5))
-    idle = {"energy_consumption": 1e4, "utilization_gpu": 0.0}
+    idle: dict[str, Any] = {"energy_consumption": 1e4, "utilization_gpu": 0.0}
     assert land(tmp_path, reading(5, **idle)) == [("S1", 1.5, None, None, None)]
     worked = land(tmp_path, reading(6, energy_consumption=1e6))
     assert worked == [("S1", 1.5, 5, 6, "boot")]
@@ -138,7 +138,7 @@ def test_only_hours_that_are_new_and_gpus_that_failed_are_looked_at(
     monkeypatch.setattr(RecoveryScan, "_records", noted)
     land(tmp_path, *(reading(hour, gpu) for hour in range(50) for gpu in ("S1", "S2")))
     assert not asked
-    idle = {"utilization_gpu": 0.0}
+    idle: dict[str, Any] = {"utilization_gpu": 0.0}
     land(tmp_path, xid(4.5), *(reading(hour, **idle) for hour in range(5, 50)))
     assert asked == list(range(3, 50))
     asked.clear()
@@ -193,9 +193,9 @@ def _land_until_killed(folder: Path, rows: list[dict[str, Any]], writes: int) ->
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(landing._folder), "write", lambda _, path, table: counted(path, table))
-        found = [row for row in rows if "kind" in row]
+        event_rows = [row for row in rows if "kind" in row]
         seen = [row for row in rows if "kind" not in row]
         try:
-            landing.land(table_of(seen, READINGS), table_of(found, EVENTS))
+            landing.land(table_of(seen, READINGS), table_of(event_rows, EVENTS))
         except Killed:
             return
