@@ -106,7 +106,7 @@ def failures_of(
             ends = [] if recovery is None else _recovery_ends(recovery, rules)
             ends = [end for end in ends if end.known < cancelled_at]
             span.end = min([*ends, *([span.end] if span.end else [])], default=following)
-            following = span.end
+            following = span.end and span.end._replace(known=max(span.end.known, span.known))
             spans[serial].append(span)
     rows = [
         (serial, *_row(episode)) for serial in sorted(spans) for episode in _episodes(spans[serial])

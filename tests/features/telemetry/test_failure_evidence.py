@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.failure_evidence import (
@@ -260,6 +260,7 @@ def test_what_has_to_be_looked_at(events: Rows) -> None:
     ),
     st.integers(0, 60),
 )
+@settings(max_examples=300)
 def test_later_knowledge_changes_nothing_that_was_known(chances: Any, moment: int) -> None:
     """Of the failures as known at a moment, those that became known later say nothing."""
     rows, recoveries, known = [], [], 0
@@ -273,7 +274,7 @@ def test_later_knowledge_changes_nothing_that_was_known(chances: Any, moment: in
     seen = [
         known_at(view, moment) for view in (as_table(rows, recoveries), as_table(early, recoveries))
     ]
-    assert seen[0] == seen[1]
+    assert seen[0] == seen[1], (rows, recoveries, moment)
 
 
 def as_table(rows: list[tuple[int, int, int]], recoveries: list[Recovery]) -> pa.Table:
