@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forewarn.response.action import Action
+from forewarn.response.clocks import NO_SECOND_CLOCK
 from forewarn.response.decide import action_of
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.finding import BY_HAND, Finding, Severity
@@ -83,6 +84,9 @@ def _held(
         return f"the scheduler does not know {incident.machine}"
     if machine.pool is None or machine.pool not in situation.pools:
         return f"{machine.name} is in no pool"
+    mode = DrainMode(decision.mode or DrainMode.FINISH)
+    if situation.clock_alone and mode is not DrainMode.FINISH:
+        return f"mode {mode} ends jobs, and {NO_SECOND_CLOCK}: expected mode finish"
     stop = next((brake for brake in situation.brakes if brake.kill_switch), None)
     if stop is not None:
         return stop.reason

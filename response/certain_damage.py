@@ -7,12 +7,14 @@ from typing import Final
 from forewarn.response.finding import Finding, FindingKind, Voucher
 from forewarn.response.rule import xid_of
 
-__all__ = ["CERTAIN_XIDS", "is_certain", "is_certain_cause"]
+__all__ = ["CERTAIN_XIDS", "RECOVERY_CHANGED", "is_certain", "is_certain_cause"]
 
 CERTAIN_XIDS: Final = frozenset({48, 64, 79, 95, 140})
 """Uncorrectable memory errors, a failed row remapping, a GPU that fell off the bus."""
 
-_RECOVERY_CHANGED: Final = 154  # certain where the driver asks for a recovery action
+RECOVERY_CHANGED: Final = 154
+"""Certain where the driver asks for a recovery action."""
+
 _CAUSES: Final = frozenset({"lost", "needs_reset", "row_remap_failure"})
 _CERTAIN_CAUSES: Final = _CAUSES | {f"xid {code}" for code in CERTAIN_XIDS}
 
@@ -32,7 +34,7 @@ def is_certain(finding: Finding) -> bool:
     if finding.vouched is Voucher.SHARED:
         return False
     code = xid_of(finding)
-    if code == _RECOVERY_CHANGED:
+    if code == RECOVERY_CHANGED:
         return finding.evidence.get("action") not in (None, "", "none")
     if code is not None:
         return code in CERTAIN_XIDS

@@ -8,6 +8,7 @@ from dataclasses import replace
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action
 from forewarn.response.certain_damage import is_certain
+from forewarn.response.clocks import NO_SECOND_CLOCK
 from forewarn.response.control import is_control
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.evidence import answer, not_usable
@@ -23,7 +24,7 @@ from forewarn.response.shared_incidents import candidates, storm_in_words
 from forewarn.response.situation import Situation
 from forewarn.response.step import Step
 
-__all__ = ["action_of", "decide", "rests_on_certain_damage"]
+__all__ = ["action_of", "decide", "only_observe", "rests_on_certain_damage"]
 
 
 def decide(incident: Incident, situation: Situation) -> Decision:
@@ -53,6 +54,8 @@ def decide(incident: Incident, situation: Situation) -> Decision:
     if wish.step.isolates:
         waiting = waits_for_others(incident, wish, situation)
         wish = wish.at_most_avoid(waiting.reason) if waiting else gentle(incident, wish, situation)
+    if situation.clock_alone:
+        wish = wish.at_most_finish(NO_SECOND_CLOCK)
     decision = _draft(incident, wish, situation, waiting.until if waiting else None)
     if wish.step is Step.TELL:
         return decision
@@ -61,6 +64,13 @@ def decide(incident: Incident, situation: Situation) -> Decision:
         ruling, why = held
         return _held(decision, ruling, why)
     return _by_mode(decision, wish, incident, situation)
+
+
+def only_observe(incident: Incident, situation: Situation, why: str) -> Decision:
+    """Return a decision by which nothing is done, whatever the incident asks for."""
+    decision = decide(incident, situation)
+    reason = f"observed only: {why}"
+    return replace(decision, ruling=Ruling.OBSERVE, reason=reason, until=None)
 
 
 def action_of(

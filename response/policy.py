@@ -103,8 +103,9 @@ class Policy:
     def rule(self, finding: Finding) -> Rule:
         """Return what is said about a finding by itself, the severity of its source in it.
 
-        Evidence of certain damage is answered with a drain at least, whatever the rule says.
-        What only a shared token says leads at most to `avoid`: any host may have sent it.
+        Evidence of certain damage is answered with a drain at least, unless the site does not
+        report its code at all. What only a shared token says leads at most to `avoid`: any host may
+        have sent it.
         """
         code = xid_of(finding)
         xid = None if code is None else self.xids.get(code)
@@ -121,8 +122,7 @@ class Policy:
         return replace(
             rule,
             severity=severity,
-            step=_harder(rule.step, Step.DRAIN),
-            at_most=_harder(rule.at_most, Step.DRAIN),
+            step=_milder(_harder(rule.step, Step.DRAIN), rule.at_most),
             mode=rule.mode or self.standards[severity].mode or DrainMode.FINISH,
             confirmed_by=frozenset(),
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.action import Action, ActionState
+from forewarn.response.clocks import NO_SECOND_CLOCK
 from forewarn.response.course import Call, Course, Watched
 from forewarn.response.killed_jobs import eviction_held_back
 from forewarn.response.machine import Machine, ServiceState
@@ -30,6 +31,7 @@ def reconcile(
     recent: Sequence[Action],
     stopped: bool,
     now: Nanoseconds,
+    clock_alone: bool = False,
 ) -> list[Course]:
     """Return what is done about each open action.
 
@@ -50,6 +52,8 @@ def reconcile(
         The kill switch is on: nothing is isolated, also not again.
     now : int
         Nanoseconds since 1970 UTC.
+    clock_alone : bool, optional
+        No second clock confirms `now`: no job is ended.
 
     Returns
     -------
@@ -60,7 +64,9 @@ def reconcile(
     reset = _weights_reset(watched, fleet)
     reading = _Reading(fleet, controller, configured or controller, reset, stopped, now)
     courses = _without_other_marks([_course(w, reading) for w in ordered])
-    return [_with_eviction(course, fleet, pools, recent, stopped, now) for course in courses]
+    reasons = {"the kill switch is on": stopped, NO_SECOND_CLOCK: clock_alone}
+    forbidden = next((reason for reason, holds in reasons.items() if holds), "")
+    return [_with_eviction(course, fleet, pools, recent, forbidden, now) for course in courses]
 
 
 def orphans(fleet: Iterable[Machine], open_actions: Iterable[int]) -> list[Machine]:
@@ -227,18 +233,21 @@ def _with_eviction(
     fleet: Mapping[str, Machine],
     pools: Mapping[str, Pool],
     recent: Sequence[Action],
-    stopped: bool,
+    forbidden: str,
     now: Nanoseconds,
 ) -> Course:
-    """End the jobs of a drain whose deadline is reached, as far as the limit lets us."""
+    """End the jobs of a drain whose deadline is reached, as far as the limit lets us.
+
+    `forbidden` says why no job is ended now; empty if jobs may be.
+    """
     action, machine = course.action, fleet.get(course.action.machine)
     if course.state is not ActionState.HOLDING or course.call or machine is None:
         return course
     reached = action.mode is DrainMode.NOW or now >= action.valid_until
     if action.mode in (None, DrainMode.FINISH) or not reached or not machine.jobs:
         return course
-    if stopped:
-        return replace(course, detail="no job is ended: the kill switch is on")
+    if forbidden:
+        return replace(course, detail=f"no job is ended: {forbidden}")
     pool = pools.get(action.pool)
     if pool is None:
         return replace(course, detail=f"no job is ended: pool {action.pool} has no rules")

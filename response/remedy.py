@@ -55,6 +55,13 @@ class Remedy:
         reason = f"{self.reason}; at most avoid: {why}"
         return replace(self, step=Step.AVOID, mode=None, predicted=False, reason=reason)
 
+    def at_most_finish(self, why: str) -> Remedy:
+        """Return a milder one that only drains, and lets jobs run out."""
+        if not self.step.isolates or (self.step, self.mode) == (Step.DRAIN, DrainMode.FINISH):
+            return self
+        reason = f"{self.reason}; at most drain in mode finish: {why}"
+        return replace(self, step=Step.DRAIN, mode=DrainMode.FINISH, reason=reason)
+
 
 def remedy(incident: Incident, usable: Sequence[Finding], situation: Situation) -> Remedy:
     """Return the step that findings bear.

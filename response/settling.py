@@ -66,6 +66,8 @@ def settled_at(
     settings = situation.settings
     # What came late was not seen earlier, and neither were the others.
     noticed = max(finding.at, incident.opened_at)
+    if incident.opened_at > situation.now + settings.ahead:  # by a clock that was wrong
+        noticed = finding.at
     keys = [key for key in keys_of(finding, situation.fleet) if key[0] != "cause"]
     spans = [
         settings.settle_of(name)

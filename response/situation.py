@@ -142,6 +142,8 @@ class Situation:
     settings : ResponseSettings
     given_back : mapping of str to int
         When machines came back that somebody else had drained.
+    clock_alone : bool
+        No second clock confirms ours: nothing beyond a drain that lets jobs run out.
     """
 
     now: Nanoseconds
@@ -155,6 +157,7 @@ class Situation:
     brakes: Sequence[Brake] = ()
     settings: ResponseSettings = field(default_factory=ResponseSettings)
     given_back: Mapping[str, Nanoseconds] = field(default_factory=dict)
+    clock_alone: bool = False
 
     def beside(self, incident: Incident) -> list[Incident]:
         """Return the other open incidents of its machine."""

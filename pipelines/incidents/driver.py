@@ -34,12 +34,15 @@ class Fleet:
     configured : str
         Changes when the controller read its configuration anew, which takes back what stands there,
         such as weights.
+    clock : int or None
+        The scheduler's own time when it was read; None if it does not tell.
     """
 
     at: Nanoseconds
     machines: tuple[Machine, ...]
     controller: str
     configured: str = ""
+    clock: Nanoseconds | None = None
 
 
 class Driver(Protocol):

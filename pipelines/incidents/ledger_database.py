@@ -30,6 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from forewarn.features.errors import InputError
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import migrations
 from forewarn.pipelines.incidents.damaged_rows import OPTION, SetAside
 
@@ -100,6 +101,15 @@ class LedgerDatabase:
     def address(self) -> str:
         """Address with which another process can open it; without a password."""
         return self.engine.url._replace(password=None).render_as_string()
+
+    def clock(self) -> Nanoseconds | None:
+        """Return the time of the database's server; None where it has no clock of its own."""
+        if self.engine.dialect.name == "sqlite":
+            return None
+        epoch = func.extract("epoch", func.clock_timestamp())
+        with self.reading() as connection:
+            seconds = connection.execute(select(epoch)).scalar_one()
+        return Nanoseconds(int(seconds * 1_000_000) * 1_000)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

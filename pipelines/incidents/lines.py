@@ -44,6 +44,7 @@ def decision_line(incident: Incident, decision: Decision) -> dict[str, Any]:
         "mode": None if decision.mode is None else decision.mode.value,
         "ruling": decision.ruling.value,
         "held_back": decision.reason if held_back else None,
+        "blocked_by": decision.reason if held_back else None,
         "reason": decision.reason,
         "until": _iso(decision.until),
         "valid_until": iso(decision.valid_until),

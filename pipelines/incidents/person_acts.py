@@ -115,8 +115,10 @@ class Person:
         incident = self._incident(number)
         released = [self._release(action) for action in incident.actions if action.open]
         if incident.state is IncidentState.OPEN:
+            # Whatever the clock of this machine says: not before what is undone.
+            at = max([self.now, incident.opened_at, *(a.changed_at for a in incident.actions)])
             self.ledger.settle(
-                number, IncidentState.OVERRIDDEN, now=self.now, who=self.name, why=self.why
+                number, IncidentState.OVERRIDDEN, now=at, who=self.name, why=self.why
             )
         elif incident.state is IncidentState.CLOSED and not released:
             raise PersonActError(f"incident {number}: is closed, and nothing is left to undo")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from forewarn.pipelines.config.toml_tables import SettingsError, first_problem, read_toml
 from forewarn.pipelines.incidents.policy_tables import PolicyTable, RuleTable, XidTable
-from forewarn.response.certain_damage import CERTAIN_XIDS
+from forewarn.response.certain_damage import CERTAIN_XIDS, RECOVERY_CHANGED
 from forewarn.response.finding import FindingKind, Severity
 from forewarn.response.policy import Policy
 from forewarn.response.rule import Rule, XidRule
@@ -179,15 +179,21 @@ def _check_bounds(policy: Policy, name: str) -> None:
 
 
 def _check_certain_damage(policy: Policy, name: str) -> None:
-    """Refuse a rule that answers evidence of certain damage with less than a drain."""
-    codes = {code: policy.xids[code].rule for code in sorted(CERTAIN_XIDS & policy.xids.keys())}
-    rules = {f"xids.{code}": policy.bounded(rule, FindingKind.XID) for code, rule in codes.items()}
-    failure = policy.kinds[FindingKind.FAILURE]
-    rules["kinds.failure"] = policy.bounded(failure, FindingKind.FAILURE)
+    """Refuse a rule that answers evidence of certain damage with less than a drain.
+
+    Of Xid 154 and of checks the evidence decides, so that the rule itself may be milder.
+    """
+    rules = {
+        f"xids.{code}": policy.bounded(policy.xids[code].rule, FindingKind.XID)
+        for code in sorted({*CERTAIN_XIDS, RECOVERY_CHANGED} & policy.xids.keys())
+    }
+    for kind in (FindingKind.FAILURE, FindingKind.CHECK):
+        rules[f"kinds.{kind}"] = policy.bounded(policy.kinds[kind], kind)
+    by_evidence = (f"xids.{RECOVERY_CHANGED}", f"kinds.{FindingKind.CHECK}")
     for key, rule in rules.items():
-        steps = {"at_most": rule.at_most, "step": rule.step}
-        if rule.confirmed_by:
-            steps["alone"] = rule.alone
+        steps = {"at_most": rule.at_most}
+        if key not in by_evidence:
+            steps |= {"step": rule.step} | ({"alone": rule.alone} if rule.confirmed_by else {})
         for part, step in steps.items():
             if not step.isolates:
                 raise SettingsError(

@@ -140,6 +140,7 @@ def _line(row: Replayed, judged: dict[int, Judged]) -> dict[str, Any]:
         "severity": str(decision.severity),
         "step": str(decision.step),
         "held_back": row.held_back,
+        "blocked_by": row.held_back,
         "mode": str(decision.mode) if decision.mode else None,
         "ruling": str(decision.ruling),
         "reason": decision.reason,

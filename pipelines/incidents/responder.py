@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
@@ -11,6 +11,7 @@ from forewarn.pipelines.incidents.carrying_out import begin, follow, take_off_ma
 from forewarn.pipelines.incidents.closing import Closing
 from forewarn.pipelines.incidents.driver import Driver, DriverError, Fleet
 from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.loop_alerts import CLOCK, MANY_OUT, LoopAlerts
 from forewarn.pipelines.incidents.proofs import read_proofs
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.service_log import given_back, note_services
@@ -19,10 +20,12 @@ from forewarn.pipelines.incidents.training_tables import learn_from_ledger
 from forewarn.pipelines.incidents.vitals import read_vitals
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.runtime.progress import note
 from forewarn.response.action import Action
-from forewarn.response.brakes import SIGNS, brakes, dead_man
+from forewarn.response.brakes import SIGNS, Brake, brakes, dead_man
 from forewarn.response.by_hand import decide_by_hand
-from forewarn.response.decide import action_of, decide, rests_on_certain_damage
+from forewarn.response.clocks import ClockReadings
+from forewarn.response.decide import action_of, decide, only_observe, rests_on_certain_damage
 from forewarn.response.decision import Decision, Ruling
 from forewarn.response.foreign_drain import foreign_drains
 from forewarn.response.incident import Incident, IncidentState
@@ -34,9 +37,6 @@ from forewarn.response.shared_incidents import shared_incidents
 from forewarn.response.situation import Situation, by_machine
 
 __all__ = ["Decided", "Responder"]
-
-_ALERT = "alert"  # act of a note
-_OUT = "out of service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +91,22 @@ class Responder:
             If the scheduler does not answer. What was noticed is in the ledger then.
         """
         now = Nanoseconds(self.clock.now())
+        fleet, refusal = self._try_to_read(now)
+        clocks = self._clocks(fleet, now)
+        if clocks.disagreement():
+            return self._only_observe(fleet, refusal, clocks)
         gathered = gather(self.site, self.policy, read=self.ledger.last_beat(EVENTS), now=now)
         self.ledger.take(self.ledger.unknown(gathered.statements), now=now)
         self.ledger.take(gathered.events, now=now, read_up_to=gathered.read_up_to)
-        fleet = self._read(now)
+        fleet = self._read_or_refuse(fleet, refusal, now)
         self.ledger.take(self.ledger.unknown(foreign_drains(fleet.machines, now=now)), now=now)
-        self._follow(fleet, now)
+        self._follow(fleet, clocks)
         self._share(fleet, now)
         self._note_services(fleet, now)
-        decided = self._decide(fleet, gathered, now)
+        decided = self._decide(fleet, gathered, clocks)
         self._close(now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
-            self._follow(self._read(now), now)
+            self._follow(self._read(now), clocks)
         patterns = self.site.table.foreign_failures
         learn_from_ledger(self.site.records, self.ledger, patterns, now=now)
         if gathered.last_list is not None:
@@ -111,6 +115,54 @@ class Responder:
         return decided
 
     # --- reading ----------------------------------------------------------------------------------
+
+    def _try_to_read(self, now: Nanoseconds) -> tuple[Fleet | None, DriverError | None]:
+        """Read all machines and the scheduler's clock; what was noticed is taken all the same."""
+        if self.driver is None:
+            return None, None
+        try:
+            return self._read(now), None
+        except DriverError as error:
+            return None, error
+
+    def _read_or_refuse(
+        self, fleet: Fleet | None, refusal: DriverError | None, now: Nanoseconds
+    ) -> Fleet:
+        if refusal is not None:
+            raise refusal
+        return self._read(now) if fleet is None else fleet
+
+    def _clocks(self, fleet: Fleet | None, now: Nanoseconds) -> ClockReadings:
+        return ClockReadings(
+            now,
+            every=Nanoseconds(self.site.table.every),
+            scheduler=None if fleet is None else fleet.clock,
+            database=self.ledger.database.clock(),
+            last_call=self.ledger.last_beat("loop"),
+        )
+
+    def _only_observe(
+        self, fleet: Fleet | None, refusal: DriverError | None, clocks: ClockReadings
+    ) -> list[Decided]:
+        """Decide without doing anything: no finding is taken, no mark changed, no call noted.
+
+        By a clock that is wrong findings would be stale, incidents over and deadlines reached.
+        """
+        now, why = clocks.now, clocks.disagreement()
+        LoopAlerts(self.ledger, self.warn).raise_new({CLOCK: why}, now)
+        note(f"this call only observes: {why} ({clocks})")
+        fleet = self._read_or_refuse(fleet, refusal, now)
+        incidents = sorted(self.ledger.open_incidents(), key=self._urgency)
+        situation = Situation(
+            now,
+            {machine.name: machine for machine in fleet.machines},
+            self.site.pools,
+            self.policy,
+            open=by_machine(incidents),
+            settings=self.site.core,
+        )
+        decisions = [(incident, only_observe(incident, situation, why)) for incident in incidents]
+        return [Decided(i, decision, self.ledger.decide(decision)) for i, decision in decisions]
 
     def _read(self, now: Nanoseconds) -> Fleet:
         """Read all machines; without a scheduler, those that anything was noticed about."""
@@ -132,15 +184,22 @@ class Responder:
         return machine
 
     def _situation(
-        self, fleet: Fleet, incidents: Sequence[Incident], gathered: Gathered, now: Nanoseconds
+        self,
+        fleet: Fleet,
+        incidents: Sequence[Incident],
+        gathered: Gathered,
+        clocks: ClockReadings,
     ) -> Situation:
-        settings = self.site.core
+        settings, now = self.site.core, clocks.now
         overrides = self.ledger.overrides(Nanoseconds(now - settings.override_rest))
         vitals = read_vitals(
             self.site, self.ledger, self.policy, incidents, gathered, overrides=overrides, now=now
         )
         out = many_out(fleet.machines, self.site.pools, share=settings.many_out)
-        self._warn({**dead_man(vitals, settings=settings, now=now), _OUT: out}, now)
+        paused = "" if self.driver is None else clocks.interruption()
+        troubles = dict.fromkeys(SIGNS, "") | dead_man(vitals, settings=settings, now=now)
+        troubles |= {MANY_OUT: out, CLOCK: paused}
+        LoopAlerts(self.ledger, self.warn).raise_new(troubles, now)
         return Situation(
             now=now,
             fleet={machine.name: machine for machine in fleet.machines},
@@ -150,9 +209,13 @@ class Responder:
             recent=self._recent(now),
             overrides=overrides,
             approvals=self.ledger.approvals([incident.id for incident in incidents]),
-            brakes=brakes(vitals, settings=settings, now=now),
+            brakes=(
+                *brakes(vitals, settings=settings, now=now),
+                *([Brake(paused, None)] if paused else []),
+            ),
             settings=settings,
             given_back=given_back(self.ledger, incidents, now=now),
+            clock_alone=self.driver is not None and clocks.is_alone,
         )
 
     def _recent(self, now: Nanoseconds) -> list[Action]:
@@ -161,27 +224,14 @@ class Responder:
         actions = {action.id: action for action in (*recent, *self.ledger.open_actions())}
         return [actions[number] for number in sorted(actions)]
 
-    def _warn(self, troubles: Mapping[str, str], now: Nanoseconds) -> None:
-        """Raise an alert about each trouble, and again once it has changed or has been over.
-
-        The ledger remembers it: with `--once` each call is another process.
-        """
-        for about in (*SIGNS, _OUT):
-            words = troubles.get(about, "")
-            if words == self.ledger.last_words(_ALERT, about):
-                continue
-            if words:
-                self.warn("respond", words)
-            self.ledger.note(now=now, who="forewarn", act=_ALERT, target=about, detail=words)
-
     # --- looking after what was begun -------------------------------------------------------------
 
-    def _follow(self, fleet: Fleet, now: Nanoseconds) -> None:
+    def _follow(self, fleet: Fleet, clocks: ClockReadings) -> None:
         """Bring each open action on by what the scheduler says of its machine."""
         if self.driver is None:
             return
         stopped = self.site.switch(self.ledger).off() is not None
-        watched = self.ledger.watched()
+        watched, now = self.ledger.watched(), clocks.now
         courses = reconcile(
             watched,
             {machine.name: machine for machine in fleet.machines},
@@ -191,6 +241,7 @@ class Responder:
             recent=self._recent(now),
             stopped=stopped,
             now=now,
+            clock_alone=clocks.is_alone,
         )
         follow(self.ledger, self.driver, courses, watched, fleet, now=now)
         open_actions = [action.id for action in self.ledger.open_actions()]
@@ -233,10 +284,10 @@ class Responder:
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    def _decide(self, fleet: Fleet, gathered: Gathered, now: Nanoseconds) -> list[Decided]:
+    def _decide(self, fleet: Fleet, gathered: Gathered, clocks: ClockReadings) -> list[Decided]:
         """Decide about each open incident, the gravest first, and begin what is to be done."""
         incidents = sorted(self.ledger.open_incidents(), key=self._urgency)
-        situation = self._situation(fleet, incidents, gathered, now)
+        situation = self._situation(fleet, incidents, gathered, clocks)
         decided = []
         for incident in incidents:
             decision = decide_by_hand(incident, situation) or decide(incident, situation)
@@ -247,7 +298,7 @@ class Responder:
                 held = self._act(incident, decision, situation)
                 if held is not None:
                     decision, new = held, self.ledger.decide(held)
-                situation = replace(situation, recent=self._recent(now))
+                situation = replace(situation, recent=self._recent(clocks.now))
             decided.append(Decided(incident, decision, new))
         return decided
 

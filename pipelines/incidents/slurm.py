@@ -13,6 +13,7 @@ from forewarn.pipelines.incidents.slurm_nodes import AVOIDED, SlurmNode, parse_n
 from forewarn.pipelines.incidents.slurm_reason import checks_of, cleaned, reason_of
 from forewarn.pipelines.incidents.slurm_tables import (
     controller_start,
+    controller_time,
     jobs_by_node,
     leaf_switches,
     maintenance_by_node,
@@ -81,7 +82,8 @@ class Slurm:
             reasons = self._reservations()
             switches = leaf_switches(self._show("topology"))
             nodes = parse_nodes(self._show("node", "-o"))
-            controller = controller_start(self._show("config"))
+            config = self._show("config")
+            controller, clock = controller_start(config), controller_time(config)
             configured = f"{controller} {reconfigurations(self._diagnosis())}".rstrip()
         except ValueError as error:
             raise DriverError(f"the answer of Slurm cannot be read: {error}") from None
@@ -94,7 +96,7 @@ class Slurm:
             )
             for node in nodes
         ]
-        return Fleet(at, tuple(machines), controller, configured)
+        return Fleet(at, tuple(machines), controller, configured, clock)
 
     def apply(self, action: Action, *, why: str) -> None:
         """Raise the weight of a node, or drain it; end what `reserve` began.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.response.hostlist import expand
 from forewarn.response.machine import OURS
 
 __all__ = [
     "controller_start",
+    "controller_time",
     "jobs_by_node",
     "leaf_switches",
     "maintenance_by_node",
@@ -20,6 +23,7 @@ __all__ = [
 _OURS = "forewarn-"
 _FIELD = re.compile(r"(\w+)=(\S*)")
 _RECONFIGURED = re.compile(r"^\s*REQUEST_RECONFIGURE(?:_\w+)?\s.*?\bcount:(\d+)", re.MULTILINE)
+_AS_OF = re.compile(r"^Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", re.MULTILINE)
 _BOOT = re.compile(r"^BOOT_TIME\s*=\s*(\S+)", re.MULTILINE)
 
 
@@ -35,6 +39,18 @@ def controller_start(text: str) -> str:
     if match is None:
         raise ValueError("`scontrol show config` has no BOOT_TIME")
     return match[1]
+
+
+def controller_time(text: str) -> Nanoseconds | None:
+    r"""Return the controller's own time, from `scontrol show config`; None if it does not say.
+
+    Examples
+    --------
+    >>> controller_time("Configuration data as of 1970-01-01T00:00:02\n")
+    2000000000
+    """
+    match = _AS_OF.search(text)
+    return None if match is None else Nanoseconds(parse_moment(match[1]))
 
 
 def reconfigurations(text: str) -> str:

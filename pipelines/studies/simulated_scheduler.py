@@ -44,7 +44,8 @@ class SimulatedScheduler:
     def read(self) -> Fleet:
         """Return all machines."""
         machines = tuple(self._machine(number) for number in range(self.cluster.plan.machines))
-        return Fleet(Nanoseconds(self.cluster.now), machines, "simulation")
+        now = Nanoseconds(self.cluster.now)
+        return Fleet(now, machines, "simulation", clock=now)
 
     def _machine(self, number: int) -> Machine:
         job, drained = self.cluster.job_on(number), number in self.cluster.drained

@@ -74,9 +74,7 @@ CERTAIN = [
     finding("failure", "needs_reset"),
     finding("check", "check by nhc", severity=Severity.NOTICE, evidence={"check": "digest"}),
 ]
-MILD = Rule(
-    Severity.NOTICE, Step.TELL, at_most=Step.TELL, confirmed_by=frozenset({FindingKind.CHECK})
-)
+MILD = Rule(Severity.NOTICE, Step.TELL, confirmed_by=frozenset({FindingKind.CHECK}))
 
 
 @pytest.mark.parametrize("certain", CERTAIN, ids=lambda f: f"{f.cause} {dict(f.evidence)}")

@@ -27,8 +27,9 @@ from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents import check_process, closing, lines, responder
+from forewarn.pipelines.incidents import check_process, closing, lines, responder, slurm
 from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
 from forewarn.pipelines.incidents.person_acts import Person
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.slurm_command import SlurmCommand
@@ -49,7 +50,7 @@ check = ["true"]
 [respond.pools.rest]
 partition = "gpu"
 mode = "act"
-share = 0.5
+machines = 1
 """
 POLICY = '[kinds.at_risk]\nlikely = { probability = 0.3, step = "drain" }\n'
 PRELOADED = (lines, responder)  # once, and not in each child
@@ -112,8 +113,8 @@ for change in ("apply", "reserve", "evict", "undo", "notify"):
     setattr(FileDriver, change, _with_steps(change))
 
 
-def file_driver(path: Path) -> FileDriver:
-    driver = FileDriver({}, START)
+def file_driver(path: Path, now: Nanoseconds = START) -> FileDriver:
+    driver = FileDriver({}, now)
     driver.path = path
     return driver
 
@@ -158,6 +159,7 @@ class World:
     def _respond(self) -> None:
         now, machines = self.now, self.machines
         SystemClock.now = lambda _: now  # type: ignore
+        LedgerDatabase.clock = lambda _: now  # type: ignore
         if self.real:
             plain = SlurmCommand.change
 
@@ -168,8 +170,9 @@ class World:
                 return answer
 
             SlurmCommand.change = change  # type: ignore[method-assign]
+            slurm.controller_time = lambda _: now  # type: ignore
         else:
-            ResponseSite.driver = lambda _: file_driver(machines)  # type: ignore
+            ResponseSite.driver = lambda _: file_driver(machines, now)  # type: ignore
             event.listen(Engine, "commit", lambda _: step())
             event.listen(Engine, "begin", lambda _: step())
         closing.start = checked  # type: ignore[attr-defined]

@@ -22,6 +22,8 @@ class MemoryDriver:
     controller : str
     silent : bool
         The next change is done, and its answer lost.
+    tells : bool
+        It says what its own clock shows, which is `now`.
     told : list of str
         Every change that was asked for.
     """
@@ -30,11 +32,13 @@ class MemoryDriver:
     now: Nanoseconds
     controller: str = "first life"
     silent: bool = False
+    tells: bool = True
     told: list[str] = field(default_factory=list)
     name: str = "memory"
 
     def read(self) -> Fleet:
-        return Fleet(self.now, tuple(self.machines.values()), self.controller)
+        machines = tuple(self.machines.values())
+        return Fleet(self.now, machines, self.controller, clock=self.now if self.tells else None)
 
     def apply(self, action: Action, *, why: str) -> None:
         self.told.append(f"{action.step} {action.machine}")

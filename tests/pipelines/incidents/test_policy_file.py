@@ -162,7 +162,11 @@ def test_codes_to_report_count_only_where_a_configuration_names_some() -> None:
         ("[escalation]\nmost = 0", "key `escalation.most`: found 0, expected greater than 0"),
         *(
             (f"[xids.{code}]\nat_most = 'avoid'", f"`xids.{code}.at_most`: found 'avoid', expected")
-            for code in (48, 64, 79, 95, 140)
+            for code in (48, 64, 79, 95, 140, 154)
+        ),
+        (
+            "[kinds.check]\nat_most = 'avoid'",
+            "`kinds.check.at_most`: found 'avoid', expected at lea",
         ),
         ("[xids.79]\naction = 'application'", "`xids.79.at_most`: found 'tell', expected at least"),
         ("[actions.restart]\nat_most = 'tell'", "`xids.79.at_most`: found 'tell', expected at lea"),

@@ -127,9 +127,11 @@ def test_what_is_held_back_says_what_held_it_back(
 def test_a_policy_that_only_tells_drains_nothing(
     records: Path, replayed: Answer, tmp_path: Path
 ) -> None:
+    table = pd.read_parquet(records / "date=2025-03-01")
+    table.loc[table["xid"] == 79, "xid"] = 119
+    table.to_parquet(records / "date=2025-03-01" / "part-0.parquet", index=False)
     path = tmp_path / "mild.toml"
-    tell = "\n".join(f'[actions.{name}]\nat_most = "tell"' for name in ("reset", "restart"))
-    path.write_text(tell, encoding="utf-8")
+    path.write_text('[xids.119]\nat_most = "tell"', encoding="utf-8")
     lines = replayed(records, "--policy", path)
     assert {line["step"] for line in lines[:-1]} == {"tell"}
     assert lines[-1]["summary"] == "would have drained no machine"

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -251,3 +252,10 @@ def test_without_psycopg_a_line_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "psycopg", None)
     message = message_of("postgresql+psycopg://ann@db/ledger")
     assert message.endswith("needs psycopg, expected `pip install 'psycopg[binary]'`")
+
+
+def test_only_a_server_has_a_clock_of_its_own(url: str) -> None:
+    with Ledger.open(url) as ledger:
+        at = ledger.database.clock()
+    assert (at is None) == url.startswith("sqlite")
+    assert at is None or abs(at - time.time_ns()) < 300 * 10**9

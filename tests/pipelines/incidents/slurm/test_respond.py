@@ -120,6 +120,28 @@ def test_a_node_at_risk_is_draining_then_drained_then_given_back_by_a_person(sit
     assert site.states() == [ActionState.RELEASED]
 
 
+@pytest.mark.parametrize("hours", [25, -25, 24 * 365])
+def test_a_clock_that_is_wrong_requeues_no_job_and_drains_nothing(
+    hours: int, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's controller tells its own time; ours is hours away from it."""
+    job = site.slurm.submit("-w", "node-00001", "--requeue")
+    site.notice("node-00001", "xid 79")
+    decision = site.respond()["node-00001"]
+    assert (decision["ruling"], decision["mode"]) == ("act", "deadline")
+    site.notice("node-00006", "xid 95")
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + hours * HOUR)
+    decided = site.respond()
+    assert {line["ruling"] for line in decided.values()} == {"observe"}
+    assert "that of the scheduler" in decided["node-00006"]["blocked_by"]
+    assert site.node("node-00001").jobs == (job,)
+    assert not site.node("node-00006").out
+    monkeypatch.setattr(time, "time_ns", real)
+    assert site.respond()["node-00006"]["ruling"] == "act"
+    assert site.node("node-00001").jobs == (job,)
+
+
 def test_a_foreign_drain_is_untouched_and_a_limit_is_kept(site: Site) -> None:
     site.slurm.update("node-00004", "state=drain", "reason=Tom looks at DIMM")
     before = site.slurm.line("node-00004")
