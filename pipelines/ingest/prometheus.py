@@ -98,7 +98,7 @@ def pull(server: Server, landing: Landing, *, start: int | None, end: int) -> Pu
     if first <= last:
         pulled.machines = _machines(server, landing, first, last, mark.get("machine_labels"))
     chosen = pulled.machines.chosen
-    mark = {"url": server.url} | ({"machine_labels": chosen} if chosen else {})
+    mark = {"url": server.url} | ({"machine_labels": dict(chosen)} if chosen else {})
     with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:
         while first <= last:
             upto = _pull_chunk(server, landing, first, last, pulled)

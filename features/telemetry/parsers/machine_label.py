@@ -23,6 +23,8 @@ _POD = re.compile(
     r".*(?:dcgm|exporter).*-[a-z0-9]{5}|(?:nvidia-)?dcgm-exporter|(?=.*[a-f])[0-9a-f]{12}"
 )
 _PORT = re.compile(r":[0-9]{1,5}$")
+_MOVED_SHARE = 0.1  # of GPUs whose address changed: rather exporters were replaced
+_MOSTLY_KNOWN = -0.5  # rank of a label half of whose names are in the CMDB
 _LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
 # Why a label was not chosen, by the part of its rank that decided.
 _WHY = (
@@ -70,6 +72,8 @@ class MachineLabels:
         Machines of GPUs that were never seen on another one.
     known : frozenset of str
         Machines of the CMDB.
+    chosen : mapping of str to str
+        The label chosen where there was a choice, "" for none: for the next choice.
     reasons : tuple of str
         What was chosen and why, for people.
     """
@@ -77,6 +81,7 @@ class MachineLabels:
     ranked: Mapping[Layout, tuple[str, ...]] = field(default_factory=dict)
     machine_of_gpu: Mapping[str, str] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
+    chosen: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
 
     def machine(self, labels: Mapping[str, str], gpu: str | None = None) -> str | None:
@@ -97,14 +102,8 @@ class MachineLabels:
         for name in names:
             if name in self.known or not (_is_pod(name) or _is_address(name)):
                 return name
-        address = next((name for name in names if _is_address(name)), None)
+        address = next(filter(_is_address, names), None)
         return address if gpu is None else self.machine_of_gpu.get(gpu, address)
-
-    @property
-    def chosen(self) -> dict[str, str]:
-        """Return the label chosen where a series has several, for the next choice."""
-        several = {layout: labels for layout, labels in self.ranked.items() if len(layout) > 1}
-        return {",".join(sorted(layout)): labels[0] for layout, labels in several.items() if labels}
 
 
 def _name(text: str) -> str | None:
@@ -123,6 +122,10 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _key(layout: Layout) -> str:
+    return ",".join(sorted(layout))
 
 
 def _layout(labels: Mapping[str, str]) -> Layout:
@@ -152,19 +155,30 @@ def choose_labels(
     for sighting in sightings:
         by_layout[_layout(sighting.labels)].append(sighting)
     machines = frozenset(known)
-    ranked, reasons = {}, list[str]()
+    ranked, chosen, reasons = {}, dict[str, str](), list[str]()
     for layout, seen in sorted(by_layout.items(), key=lambda item: sorted(item[0])):
-        previous = (before or {}).get(",".join(sorted(layout)))
+        previous = (before or {}).get(_key(layout))
+        n_gpus = len({sighting.gpu for sighting in seen})
         ranks = {label: _rank(label, seen, machines, previous) for label in layout}
         order = sorted(ranks, key=lambda label: ranks[label])
-        ranked[layout] = tuple(label for label in order if not ranks[label][1])
-        reasons.append(_reason(ranked[layout], ranks, len({sighting.gpu for sighting in seen})))
-    labels = MachineLabels(ranked, {}, machines, tuple(reasons))
+        unstable = n_gpus * _MOVED_SHARE if previous != "" else -1.0
+        ranked[layout] = tuple(label for label in order if _is_usable(ranks[label], unstable))
+        best = next((label for label in ranked[layout] if not ranks[label][2]), "")
+        if layout and (len(layout) > 1 or not best):
+            chosen[_key(layout)] = best
+        reasons.append(_reason(best, ranks, n_gpus))
+    labels = MachineLabels(ranked, {}, machines)
     names = _names_of_gpus((sighting for seen in by_layout.values() for sighting in seen), labels)
-    return MachineLabels(ranked, dict(names), machines, tuple(reasons))
+    return MachineLabels(ranked, dict(names), machines, chosen, tuple(reasons))
 
 
 Rank = tuple[float, bool, bool, int, bool, bool, int]
+
+
+def _is_usable(rank: Rank, unstable: float) -> bool:
+    """Tell whether a label can name machines: addresses of pods change with the exporter."""
+    known, shared, _, moves, _, is_address, _ = rank
+    return not shared and not (is_address and moves > unstable and known > _MOSTLY_KNOWN)
 
 
 def _rank(label: str, seen: list[Sighting], known: frozenset[str], previous: str | None) -> Rank:
@@ -190,15 +204,14 @@ def _rank(label: str, seen: list[Sighting], known: frozenset[str], previous: str
     )
 
 
-def _reason(order: tuple[str, ...], ranks: Mapping[str, Rank], n_gpus: int) -> str:
+def _reason(best: str, ranks: Mapping[str, Rank], n_gpus: int) -> str:
     """Return a line that says which label was chosen, and why the others were not."""
-    if not order or ranks[order[0]][2]:
+    if not best:
         listed = ", ".join(f"`{label}`" for label in sorted(ranks)) or "none"
         return (
             f"{n_gpus} GPUs have no label that names their machine (labels: {listed}); add one, "
             "such as `node`, with a relabel rule of Prometheus, or `machine_id` to the CMDB"
         )
-    best = order[0]
     others = [
         f"not `{label}`: {_WHY[next(i for i in range(7) if ranks[label][i] != ranks[best][i])]}"
         for label in sorted(ranks, key=lambda label: ranks[label])

@@ -102,7 +102,27 @@ def test_a_gpu_keeps_its_name_while_its_labels_only_name_pods() -> None:
     seen = [sighting("GPU-1", before, 0), sighting("GPU-1", after, 1)]
     chosen = choose_labels(seen)
     assert chosen.machine(before, "GPU-1") == chosen.machine(after, "GPU-1") == "gn01"
-    assert chosen.machine(before, "GPU-2") == "10.2.3.4"
+    assert chosen.machine(before, "GPU-2") is None
+
+
+def test_addresses_that_change_with_the_exporter_name_no_machine() -> None:
+    """Nor do they in a later call, whose past no longer has the change."""
+    seen = [
+        sighting(
+            f"GPU-{i}", {"Hostname": POD.format(f"abc{i}{at}"), "instance": f"10.{at}.0.{i}:1"}, at
+        )
+        for i in range(3)
+        for at in range(2)
+    ]
+    first, changed = choose_labels(seen[::2]), choose_labels(seen)
+    assert first.machine(seen[0].labels, "GPU-0") == "10.0.0.0"
+    assert changed.machine(seen[0].labels, "GPU-0") is None
+    assert changed.chosen == {"Hostname,instance": ""}
+    later = choose_labels(seen[1::2], before=changed.chosen)
+    assert later.machine(seen[1].labels, "GPU-0") is None
+    assert "have no label that names their machine" in later.reasons[0]
+    known = choose_labels(seen[1::2], known=["10.1.0.0", "10.1.0.1", "10.1.0.2"])
+    assert known.machine(seen[1].labels) == "10.1.0.0"
 
 
 def test_a_gpu_that_moved_has_both_machines() -> None:
