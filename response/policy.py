@@ -20,6 +20,7 @@ from forewarn.response.step import DrainMode, Step
 __all__ = ["Choice", "Policy"]
 
 _MODES = list(DrainMode)
+_RECOVERY_CAUSES = ("xid 154", "needs_reset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Policy:
         A cause that is seen within so long after a release was not helped by the step.
     most, within : int
         How often one step is taken on one machine, and in which span; then a person looks.
+    recoveries : mapping of str to Rule
+        Where the driver itself says which recovery a GPU needs (Xid 154, `needs_reset`).
     version : str
         Digest of all this but the names of the codes.
     """
@@ -95,6 +98,7 @@ class Policy:
     again: Nanoseconds
     most: int
     within: Nanoseconds
+    recoveries: Mapping[str, Rule] = field(default_factory=dict)
     version: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,15 +111,27 @@ class Policy:
         report its code at all. What only a shared token says leads at most to `avoid`: any host may
         have sent it.
         """
-        code = xid_of(finding)
-        xid = None if code is None else self.xids.get(code)
-        rule = self.kinds[finding.kind] if xid is None else xid.rule
+        rule = self._rule_in_words(finding)
         if rule.reported and finding.severity is not None:
             rule = replace(rule, severity=finding.severity)
         if finding.vouched is Voucher.SHARED:
             rule = replace(rule, at_most=_milder(rule.at_most, Step.AVOID))
         rule = self.bounded(rule, finding.kind)
         return self._at_least_drain(rule) if is_certain(finding) else rule
+
+    def _rule_in_words(self, finding: Finding) -> Rule:
+        """Return the rule of a code or kind, or of what the driver itself says of the fault."""
+        code = xid_of(finding)
+        xid = None if code is None else self.xids.get(code)
+        rule = self.kinds[finding.kind] if xid is None else xid.rule
+        stated = None
+        if finding.cause in _RECOVERY_CAUSES:
+            stated = self.recoveries.get(str(finding.evidence.get("action")))
+        elif xid is not None and finding.evidence.get("severity") == "fatal":
+            stated = xid.fatal
+        if stated is None:
+            return rule
+        return replace(stated, at_most=_milder(stated.at_most, rule.at_most))
 
     def _at_least_drain(self, rule: Rule) -> Rule:
         severity = max(rule.severity, Severity.ERROR, key=lambda s: s.rank)
@@ -276,6 +292,7 @@ def _digest(policy: Policy) -> str:
             str(code): asdict(replace(value, name="", action=""))
             for code, value in policy.xids.items()
         },
+        "recoveries": {name: asdict(value) for name, value in policy.recoveries.items()},
         "spans": [policy.together, policy.again, policy.most, policy.within],
     }
     text = json.dumps(content, sort_keys=True, default=sorted)

@@ -85,6 +85,12 @@ def _texts(policy: Policy) -> dict[str, dict[str, str]]:
     for code, xid in policy.xids.items():
         rule = policy.bounded(xid.rule, FindingKind.XID)
         texts[f"xid {code}"] = {**dict(_rule_texts(rule)), **dict(_echo_texts(xid))}
+        if xid.fatal is not None:
+            fatal = policy.bounded(xid.fatal, FindingKind.XID)
+            texts[f"xid {code}, called fatal by the driver"] = dict(_rule_texts(fatal))
+    for action, rule in policy.recoveries.items():
+        rule = policy.bounded(rule, FindingKind.FAILURE)
+        texts[f"recovery {action}, asked for by the driver"] = dict(_rule_texts(rule))
     times = "once" if policy.most == 1 else f"{policy.most} times"
     texts["escalation"] = {
         "codes are one event within": _span(policy.together),

@@ -98,6 +98,8 @@ class XidRule:
         After one of these on the same machine it is only its echo, and counts for nothing.
     cancels : frozenset of int
         Beside it these count for nothing.
+    fatal : Rule or None
+        Its rule where the driver itself calls the error fatal; None: the same.
     """
 
     name: str
@@ -105,6 +107,7 @@ class XidRule:
     rule: Rule
     follows: frozenset[int] | Literal["any"] = frozenset()
     cancels: frozenset[int] = frozenset()
+    fatal: Rule | None = None
 
 
 def xid_of(finding: Finding) -> int | None:

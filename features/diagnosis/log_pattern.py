@@ -57,6 +57,8 @@ class LogPattern:
         What it means and what to do, in words.
     attempt : bool
         What stands before such a line belongs to an earlier attempt of the job.
+    by_kernel : bool
+        Only the kernel itself says so: a line of a program that quotes it means nothing.
     phase : str or None
         The line begins or ends a phase in which a job may stand still.
     """
@@ -69,6 +71,7 @@ class LogPattern:
     says: str
     next: str
     attempt: bool = False
+    by_kernel: bool = False
     phase: PhaseMark | None = None
 
 

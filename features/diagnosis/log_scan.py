@@ -11,6 +11,8 @@ from forewarn.features.diagnosis.line_time import last_time, line_time
 from forewarn.features.diagnosis.log_matcher import LogMatcher, lines_with
 from forewarn.features.diagnosis.log_pattern import LogPattern, compiled
 from forewarn.features.diagnosis.masked_text import masked_text
+from forewarn.features.telemetry.parsers.log_line import read_line
+from forewarn.features.telemetry.parsers.log_time import Clocks
 
 __all__ = ["LogHit", "LogScan"]
 
@@ -154,13 +156,15 @@ class LogScan:
     def _note(self, text: bytes, start: int, end: int, pattern: LogPattern) -> None:
         if self._counts[pattern.id] >= _OF_ONE or len(self.hits) >= _MOST_HITS:
             return
+        line = text[start : min(end, start + _LONGEST)].decode("utf-8", "replace").strip()
+        if pattern.by_kernel and read_line(line, Clocks()).writer == "program":
+            return
         time = last_time(text[max(0, end - 16 * _STRIDE) : end], self.before)
         time = self.last if time is None else time
         if pattern.attempt:
             self.starts.append(time)
             self._segments.append((len(self.starts), end))
             self._counts.clear()
-        line = text[start : min(end, start + _LONGEST)].decode("utf-8", "replace").strip()
         hit = LogHit(pattern, time, line, self.size + start, len(self.starts))
         if pattern.phase is not None:
             self.phases.append(hit)

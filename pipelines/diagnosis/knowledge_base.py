@@ -44,6 +44,7 @@ class PatternTable(StrictTable):
     says: Text | None = None
     next: Text | None = None
     attempt: Annotated[bool, Field(strict=True)] = False
+    by_kernel: Annotated[bool, Field(strict=True)] = False
     phase: PhaseMark | None = None
     enabled: Annotated[bool, Field(strict=True)] = True
     examples: Lines = ()
@@ -135,5 +136,6 @@ def _pattern(name: str, table: PatternTable) -> LogPattern:
         says=table.says or "",
         next=table.next or "",
         attempt=table.attempt,
+        by_kernel=table.by_kernel,
         phase=table.phase,
     )

@@ -38,6 +38,8 @@ def _sign(row: Mapping[str, Any], ranks: Ranks, matcher: LogMatcher) -> MachineS
     line = f"NVRM: Xid (PCI:?): {row['xid']}"
     if row["kind"] == "lost":
         line = "NVRM: GPU has fallen off the bus"
+    if (row["raw"] or "").startswith("NVRM:"):  # it may say how grave it is
+        line = row["raw"]
     pattern = matcher.first(line.encode())
     if pattern is None:
         return None

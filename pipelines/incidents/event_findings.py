@@ -14,7 +14,7 @@ from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.parquet_files import read_columns
 from forewarn.pipelines.storage.regular_files import paths_like
-from forewarn.response.finding import Finding, FindingKind, Voucher
+from forewarn.response.finding import Finding, FindingKind, Severity, Voucher
 from forewarn.response.past import PastFinding
 from forewarn.response.policy import Policy
 
@@ -23,6 +23,8 @@ __all__ = ["event_findings", "has_events", "read_events", "xid_finding"]
 _KINDS = {
     "xid": FindingKind.XID,
     "lost": FindingKind.FAILURE,
+    "needs_reset": FindingKind.FAILURE,
+    "init_failed": FindingKind.FAILURE,
     "sxid": FindingKind.REPORT,
     "blind": FindingKind.BLIND,
     "hang": FindingKind.BLIND,
@@ -40,8 +42,10 @@ _COLUMNS = {
     "severity": pa.string(),
     "action": pa.string(),
     "vouched": pa.string(),
+    "raw": pa.string(),
 }
-_OPTIONAL = ("severity", "action", "vouched")  # older events have none
+_OPTIONAL = ("severity", "action", "vouched", "raw")  # older events lack some
+_SHOWN = 200  # characters of a line
 _MOST_COUNTED = 10**9  # of one event
 
 _NONE = pa.schema(
@@ -106,22 +110,33 @@ def _finding(row: dict[str, Any], policy: Policy) -> Finding:
     kind = row["kind"]
     cause = f"{kind} {row['code']}" if kind in ("xid", "sxid") else kind
     gpu = row["gpu_serial"] or row["pci"] or ""
+    words = [row[name] for name in ("severity", "action") if row[name]]
+    is_fatal_switch = kind == "sxid" and row["severity"] == "fatal"
     return _lasting(
         Finding(
             source="records",
-            id=f"{row['machine_id']} {gpu} {cause} {iso(row['timestamp'])[:10]}",
+            id=" ".join([row["machine_id"], gpu, cause, *words, iso(row["timestamp"])[:10]]),
             kind=_KINDS[kind],
             cause=cause,
             machine=row["machine_id"],
             at=Nanoseconds(row["timestamp"]),
             valid_until=Nanoseconds(row["timestamp"] + DAY),
             gpu_serial=row["gpu_serial"],
-            evidence={"pci": row["pci"]} if row["pci"] else {},
+            severity=Severity.ERROR if is_fatal_switch else None,
+            evidence=_evidence(row),
             count=min(max(row["count"] or 1, 1), _MOST_COUNTED),
             vouched=Voucher.SHARED if row["vouched"] == Voucher.SHARED else Voucher.HOST,
         ),
         policy,
     )
+
+
+def _evidence(row: dict[str, Any]) -> dict[str, Any]:
+    """Return where it was, and what the driver says of it: its line names link and sub-code."""
+    evidence = {name: row[name] for name in ("pci", "severity", "action") if row[name]}
+    if (row["severity"] or row["action"]) and row["raw"]:
+        evidence["line"] = row["raw"][:_SHOWN]
+    return evidence
 
 
 def xid_finding(serial: str, machine: str, code: int, at: int, policy: Policy) -> Finding:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["load_policy", "policy_of_site"]
 
 # Keys of a code or kind that say nothing about how it is treated.
-_OWN = ("name", "action", "follows", "cancels")
+_OWN = ("name", "action", "follows", "cancels", "fatal")
 Values = Mapping[str, Any]
 
 
@@ -110,6 +110,10 @@ def _policy(values: Values, name: str) -> Policy:
             for kind in FindingKind
         },
         xids={code: _xid_rule(code, xid, values, name) for code, xid in sorted(table.xids.items())},
+        recoveries={
+            action: _rule(own, values, name, f"recoveries.{action}")
+            for action, own in values.get("recoveries", {}).items()
+        },
         **table.escalation.model_dump(),
     )
     _check_order(policy, name)
@@ -142,6 +146,9 @@ def _xid_rule(code: int, xid: XidTable, values: Values, name: str) -> XidRule:
         rule=_rule(own, values, name, f"xids.{code}"),
         follows=follows,  # type: ignore[arg-type]  # its only text is "any"
         cancels=frozenset(xid.cancels or ()),
+        fatal=_rule({"action": xid.fatal}, values, name, f"xids.{code}.fatal")
+        if xid.fatal
+        else None,
     )
 
 
@@ -187,6 +194,9 @@ def _check_certain_damage(policy: Policy, name: str) -> None:
         f"xids.{code}": policy.bounded(policy.xids[code].rule, FindingKind.XID)
         for code in sorted({*CERTAIN_XIDS, RECOVERY_CHANGED} & policy.xids.keys())
     }
+    for action, rule in policy.recoveries.items():
+        if action != "none":
+            rules[f"recoveries.{action}"] = policy.bounded(rule, FindingKind.FAILURE)
     for kind in (FindingKind.FAILURE, FindingKind.CHECK):
         rules[f"kinds.{kind}"] = policy.bounded(policy.kinds[kind], kind)
     by_evidence = (f"xids.{RECOVERY_CHANGED}", f"kinds.{FindingKind.CHECK}")

@@ -40,6 +40,7 @@ def _codes(value: object) -> object:
 
 
 Xid = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
+Recovery = Literal["none", "reset", "reboot", "drain", "drain_and_reset"]
 Leaders = Annotated[Literal["any"] | tuple[int, ...], PlainValidator(_codes)]
 
 
@@ -134,11 +135,15 @@ class KindTable(RuleTable):
 
 
 class XidTable(KindTable):
-    """How a code is treated, and what it has to do with others."""
+    """How a code is treated, and what it has to do with others.
+
+    `fatal` names the action that counts where the driver itself calls the error fatal.
+    """
 
     name: Annotated[str, Field(max_length=80)] | None = None
     follows: Leaders | None = None
     cancels: tuple[Xid, ...] | None = None
+    fatal: str | None = None
 
 
 class EscalationTable(StrictTable):
@@ -157,4 +162,5 @@ class PolicyTable(StrictTable):
     escalation: EscalationTable = EscalationTable()
     actions: dict[str, RuleTable] = Field(default_factory=dict)
     kinds: dict[FindingKind, KindTable] = Field(default_factory=dict)
+    recoveries: dict[Recovery, KindTable] = Field(default_factory=dict)
     xids: dict[Annotated[int, BeforeValidator(_code)], XidTable] = Field(default_factory=dict)

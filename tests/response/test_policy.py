@@ -360,3 +360,45 @@ def test_a_graver_severity_never_gives_a_milder_step(
         for severity in (milder, graver)
     ]
     assert steps[0] <= steps[1]
+
+
+NVLINK = (144, 145, 146, 147, 148, 149, 150)
+
+
+@pytest.mark.parametrize("code", NVLINK)
+@pytest.mark.parametrize(
+    ("evidence", "step"),
+    [({"severity": "fatal"}, Step.RESET), ({"severity": "nonfatal"}, Step.AVOID), ({}, Step.AVOID)],
+)
+def test_the_drivers_word_decides_how_grave_an_nvlink_error_is(
+    code: int, evidence: dict[str, str], step: Step
+) -> None:
+    assert choose(xid(code, evidence=evidence)).step == step
+
+
+@pytest.mark.parametrize(
+    ("action", "step"),
+    [
+        ("none", Step.TELL),
+        ("reset", Step.RESET),
+        ("reboot", Step.RESTART),
+        ("drain", Step.CHECK),
+        ("drain_and_reset", Step.RESET),
+    ],
+)
+def test_a_recovery_that_the_driver_asks_for_is_the_step(action: str, step: Step) -> None:
+    assert choose(xid(154, evidence={"action": action})).step == step
+    if action != "none":
+        asked = finding("failure", "needs_reset", evidence={"action": action})
+        assert choose(asked).step == step
+
+
+def test_what_others_send_is_not_read_as_a_word_of_the_driver() -> None:
+    report = finding("report", "nvlink-down", evidence={"action": "reboot", "severity": "fatal"})
+    assert choose(report).step == Step.AVOID
+    assert choose(xid(13, evidence={"severity": "fatal"})).step == Step.TELL
+
+
+def test_a_code_that_the_site_does_not_report_is_told_however_fatal() -> None:
+    policy = load_policy(reported=[79])
+    assert policy.rule(xid(149, evidence={"severity": "fatal"})).at_most == Step.TELL

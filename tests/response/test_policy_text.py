@@ -25,7 +25,10 @@ DEFAULT = load_policy()
         ),
         (
             '[actions.restart]\nmax_age = "2h"',
-            ["xid 79, xid 151, xid 167: acted on for: 1 day -> 2 h"],
+            [
+                "xid 79, xid 151, xid 167, recovery reboot, asked for by the driver: acted on for: "
+                "1 day -> 2 h"
+            ],
         ),
         (
             "[xids.92]\noften = { times = 3 }\n[escalation]\nmost = 1",

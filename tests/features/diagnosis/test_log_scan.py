@@ -138,3 +138,25 @@ def test_a_line_of_dlrovers_master() -> None:
     assert (rank, error.exit_code, error.message, error.time) == (784, -6, "m", 12 * S)
     assert list(dlrover_errors(b"worker-1 restart 0 fails: {broken}")) == []
     assert list(dlrover_errors(b'worker-1 restart 0 fails: {"x": {}, "7": 3}')) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_hit"),
+    [
+        ("Mar  1 12:00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, x", True),
+        ("2025-03-01T12:00:00,500000+00:00 NVRM: Xid (PCI:0000:3b:00): 79, x", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, x", True),
+        ("rank 3: NVRM: Xid (PCI:0000:3b:00): 79, x", True),
+        ('Mar  1 12:00:00 node-1 gpud[7]: "NVRM: Xid (PCI:0000:3b:00): 79, x"', False),
+        ("2025-03-01T12:00:00+00:00 n1 sudo: root : COMMAND=grep NVRM: Xid (PCI:): 79", False),
+        ("user  :info  : [    5.000000] NVRM: Xid (PCI:0000:3b:00): 79, x", False),
+    ],
+)
+def test_what_quotes_the_kernel_is_no_word_of_the_kernel(line: str, is_hit: bool) -> None:
+    xid = LogPattern(
+        "xid", r"NVRM:.*Xid \(.*\): 79", "root", "gpu", "error", "x", "x", by_kernel=True
+    )
+    scan = LogScan(LogMatcher([xid]))
+    scan.feed(f"{line}\n".encode())
+    assert bool(scan.hits) == is_hit
+    assert not scan.unknown

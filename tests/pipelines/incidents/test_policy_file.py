@@ -15,6 +15,7 @@ from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.pipelines.config.settings import Settings, SettingsError
 from forewarn.pipelines.incidents.policy_file import load_policy, policy_of_site
 from forewarn.response.finding import FindingKind, Severity
+from forewarn.response.policy_text import policy_changes
 from forewarn.response.rule import Often
 from forewarn.response.step import DrainMode, Step
 
@@ -192,3 +193,31 @@ def test_a_wrong_overlay_is_refused_in_one_line_that_names_the_file(
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"none\.toml: cannot be read \(No such file"):
         load_policy([tmp_path / "none.toml"])
+
+
+def test_a_site_says_what_a_fatal_nvlink_error_and_a_recovery_ask_for(overlay: Write) -> None:
+    text = '[xids.149]\nfatal = "restart"\n[recoveries]\nreset = { action = "check" }\n'
+    changed = load_policy([overlay(text)])
+    fatal = changed.xids[149].fatal
+    assert fatal is not None
+    assert fatal.step == Step.RESTART
+    assert changed.recoveries["reset"].step == Step.CHECK
+    assert changed.version != load_policy().version
+    names = {change.names for change in policy_changes(load_policy(), changed)}
+    assert ("recovery reset, asked for by the driver",) in names
+    assert ("xid 149, called fatal by the driver",) in names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[xids.149]\nfatal = "explode"\n', "xids.149.fatal.action`: found 'explode'"),
+        ('[recoveries]\nreset = { action = "ignore" }\n', "recoveries.reset.at_most"),
+        ('[recoveries]\nexplode = { action = "reset" }\n', "recoveries"),
+    ],
+)
+def test_a_wrong_word_for_what_the_driver_says_is_refused(
+    overlay: Write, text: str, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_policy([overlay(text)])

@@ -7,14 +7,67 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forewarn.features.telemetry.tables import EVENTS as EVENT_ROWS
+from forewarn.features.telemetry.tables import table_of
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.incidents.event_findings import event_findings, read_events
+from forewarn.pipelines.incidents.policy_file import load_policy
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.sources import EVENTS, Gathered, gather
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.response.finding import Finding
+from forewarn.response.step import Step
 
 NOW = Nanoseconds(20_000 * DAY + 12 * HOUR)
 MINUTE = 60 * 10**9
 TIME = pa.timestamp("ns", "UTC")
+
+
+def _findings_of(folder: Path, *events: dict[str, object]) -> list[Finding]:
+    """Return the findings of events as an ingest writes them."""
+    rows = [
+        {"timestamp": NOW + n, "machine_id": "m1", "id": str(n), "count": 1, **event}
+        for n, event in enumerate(events)
+    ]
+    path = folder / "_events" / f"date={iso(NOW)[:10]}" / "12.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(table_of(rows, EVENT_ROWS), path)
+    return [past.finding for past in event_findings(read_events(folder), load_policy())]
+
+
+def test_what_the_driver_says_is_evidence_and_makes_another_finding(tmp_path: Path) -> None:
+    gpu = {"gpu_serial": "S1", "pci": "0000:19:00", "kind": "xid"}
+    nonfatal, fatal, asks, recovered, needs = _findings_of(
+        tmp_path,
+        {
+            **gpu,
+            "code": 149,
+            "severity": "nonfatal",
+            "raw": "NVRM: NETIR_LINK_EVT Nonfatal",
+        },
+        {**gpu, "code": 149, "severity": "fatal", "raw": "NVRM: NETIR_LINK_EVT Fatal"},
+        {**gpu, "code": 154, "action": "reboot"},
+        {**gpu, "code": 154, "action": "none"},
+        {**gpu, "kind": "needs_reset", "action": "reset"},
+    )
+    assert nonfatal.id != fatal.id
+    assert "NETIR_LINK_EVT" in fatal.evidence["line"]
+    policy = load_policy()
+    steps = [policy.rule(f).step for f in (nonfatal, fatal, asks, recovered, needs)]
+    assert steps == [Step.AVOID, Step.RESET, Step.RESTART, Step.TELL, Step.RESET]
+
+
+def test_a_fatal_error_of_a_switch_and_a_gpu_that_does_not_start(tmp_path: Path) -> None:
+    switch, other, start = _findings_of(
+        tmp_path,
+        {"kind": "sxid", "code": 24007, "severity": "fatal", "pci": "0000:04:00"},
+        {"kind": "sxid", "code": 22013, "severity": "nonfatal", "pci": "0000:04:00"},
+        {"kind": "init_failed", "gpu_serial": "S1", "pci": "0000:19:00"},
+    )
+    policy = load_policy()
+    steps = [policy.rule(finding).step for finding in (switch, other, start)]
+    assert steps == [Step.DRAIN, Step.AVOID, Step.CHECK]
+    assert switch.machine == "m1"
 
 
 def _site(folder: Path, *events: tuple[str, float]) -> ResponseSite:
