@@ -128,8 +128,9 @@ def _selected(connection: Connection, condition: ColumnElement[bool]) -> list[Ac
 
 
 def _action_of(row: Row[Any]) -> Action:
-    if not isinstance(row.changed_at, int):
-        raise ValueError(f"the time of its last change is {ascii(row.changed_at)[:60]}")
+    last = (row.changed_at, row.version)  # of another table, which nothing has checked yet
+    if not all(isinstance(number, int) for number in last) or not 0 <= row.version < LARGEST:
+        raise ValueError("its last change cannot be read")
     return Action(
         id=row.id,
         incident=row.incident,

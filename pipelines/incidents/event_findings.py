@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.records.table import RecordsError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.parquet_files import read_columns
@@ -58,7 +59,9 @@ def has_events(records: Path) -> bool:
     return bool(paths_like(records / "_events", "date=*/*.parquet"))
 
 
-def read_events(records: Path, *, since: str = "") -> pa.Table:
+def read_events(
+    records: Path, *, since: str = "", broken: Callable[[RecordsError], None] | None = None
+) -> pa.Table:
     """Read the events of a folder of records, times as nanoseconds since 1970 UTC.
 
     Parameters
@@ -66,6 +69,8 @@ def read_events(records: Path, *, since: str = "") -> pa.Table:
     records : Path
     since : str, optional
         First date to read, YYYY-MM-DD.
+    broken : callable, optional
+        Gets the error of each file that cannot be read; the others are. None raises it.
 
     Raises
     ------
@@ -75,8 +80,15 @@ def read_events(records: Path, *, since: str = "") -> pa.Table:
         If a folder may not be listed.
     """
     days = [day for day in paths_like(records / "_events", "date=*") if day.name >= f"date={since}"]
-    tables = [_read(path) for day in days for path in paths_like(day, "[0-9]*.parquet")]
-    return pa.concat_tables(tables) if tables else _NONE
+    tables = [_NONE]
+    for path in (path for day in days for path in paths_like(day, "[0-9]*.parquet")):
+        try:
+            tables.append(_read(path))
+        except RecordsError as error:
+            if broken is None:
+                raise
+            broken(error)
+    return pa.concat_tables(tables)
 
 
 def _read(path: Path) -> pa.Table:

@@ -16,6 +16,7 @@ from forewarn.pipelines.incidents.event_findings import event_findings, read_eve
 from forewarn.pipelines.incidents.past_lists import PastList, read_list
 from forewarn.pipelines.incidents.response_site import ResponseSite
 from forewarn.pipelines.incidents.verdict_findings import verdict_findings
+from forewarn.pipelines.runtime.clock import MOST_AHEAD
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.regular_files import paths_like
@@ -90,8 +91,12 @@ def _readable(read: Callable[[], list[Item]]) -> list[Item]:
     try:
         return read()
     except (InputError, OSError) as error:
-        note(f"a source is left out: {error}")
+        _left_out(error)
         return []
+
+
+def _left_out(error: Exception) -> None:
+    note(f"a source is left out: {error}")
 
 
 def _lists(site: ResponseSite, now: Nanoseconds) -> list[PastList]:
@@ -120,7 +125,7 @@ def _events(
     So no clock that is fast moves on what was read of the others.
     """
     oldest = Nanoseconds(now - _EVENTS)
-    events = read_events(site.records, since=iso(oldest)[:10])
+    events = read_events(site.records, since=iso(oldest)[:10], broken=_left_out)
     after = max(oldest, -1 if read is None else read)
     known = pc.max_element_wise(events["timestamp"], events["known_at"])
     events = events.filter(pc.and_(pc.greater(known, after), pc.less_equal(known, now)))
@@ -130,4 +135,5 @@ def _events(
 def _verdicts(site: ResponseSite, now: Nanoseconds) -> list[Finding]:
     if site.verdicts is None:
         return []
-    return verdict_findings(site.verdicts, since=Nanoseconds(now - DAY))
+    since, until = Nanoseconds(now - DAY), Nanoseconds(now + MOST_AHEAD)
+    return verdict_findings(site.verdicts, since=since, until=until)

@@ -18,14 +18,17 @@ __all__ = ["VerdictsError", "verdict_findings"]
 _SOURCE: Final = "detect"
 _MOST_BYTES: Final = 16 * 2**20  # of the end of the file: some ten thousand verdicts
 _VALID: Final = HOUR
+_EVER: Final = Nanoseconds(2**62)
 
 
 class VerdictsError(InputError):
     """A file of verdicts that cannot be used."""
 
 
-def verdict_findings(path: Path, *, since: Nanoseconds) -> list[Finding]:
-    """Read the verdicts since a moment; lines that are none are left out with one note.
+def verdict_findings(
+    path: Path, *, since: Nanoseconds, until: Nanoseconds = _EVER
+) -> list[Finding]:
+    """Read the verdicts of a span; lines that are none are left out with one note.
 
     A verdict of a detector that observes only is a report: it is told, and supports nothing.
 
@@ -34,8 +37,8 @@ def verdict_findings(path: Path, *, since: Nanoseconds) -> list[Finding]:
     path : Path
         Lines as `forewarn detect watch --json` writes them (docs/formats.md, section 6). A file
         that is not there has no verdicts yet.
-    since : int
-        Nanoseconds since 1970 UTC.
+    since, until : int
+        Nanoseconds since 1970 UTC, both inclusive; what is later has the time of a wrong clock.
 
     Raises
     ------
@@ -43,12 +46,17 @@ def verdict_findings(path: Path, *, since: Nanoseconds) -> list[Finding]:
         If it cannot be read, or no line of it is a verdict.
     """
     lines = _last_lines(path)
-    findings, bad = list[Finding](), 0
+    findings, bad, ahead = list[Finding](), 0, 0
     for line in lines:
         try:
-            findings += [item for item in _findings(json.loads(line)) if item.at >= since]
+            verdicts = [item for item in _findings(json.loads(line)) if item.at >= since]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             bad += 1
+        else:
+            findings += [item for item in verdicts if item.at <= until]
+            ahead += any(item.at > until for item in verdicts)
+    if ahead:
+        note(f"{path}: {ahead} verdicts are left out, their time is still to come")
     if bad == len(lines) > 0:
         raise VerdictsError(
             f"{path}: holds no verdict, expected lines of `forewarn detect watch --json`."
@@ -80,19 +88,21 @@ def _findings(verdict: dict[str, Any]) -> Iterator[Finding]:
     job = str(verdict["task"])
     if verdict["machine"] is None:
         return
-    kind = FindingKind.REPORT if verdict.get("observe_only") else FindingKind.VERDICT
+    observed = bool(verdict.get("observe_only"))
+    kind = FindingKind.REPORT if observed else FindingKind.VERDICT
     detected = Nanoseconds(parse_moment(verdict["detected_at"]))
     for named in (verdict, *verdict["also"]):
         shown = {name: named[name] for name in ("metric", "score", "since")}
         evidence = {**shown, "kind": verdict.get("kind"), "task": job}
         yield Finding(
             source=_SOURCE,
-            id=f"{job}/{named['machine']}/{named['since']}",
+            # An observation that becomes a verdict is another finding, of another kind.
+            id=f"{job}/{named['machine']}/{named['since']}" + ("/observed" if observed else ""),
             kind=kind,
             cause="verdict",
             machine=str(named["machine"]),
             at=detected,
             valid_until=Nanoseconds(detected + _VALID),
             job=job,
-            evidence=evidence | ({"observe_only": True} if verdict.get("observe_only") else {}),
+            evidence=evidence | ({"observe_only": True} if observed else {}),
         )

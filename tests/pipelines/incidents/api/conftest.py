@@ -26,7 +26,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def worn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Return an API whose ledger holds an incident with a proposal and one with an action."""
-    url = _new_database(request) if request.param == "postgresql" else ""
+    url = new_database(request) if request.param == "postgresql" else ""
     api = api_of(tmp_path_factory.mktemp("worn"), url)
     api.act(api.incident())
     api.propose(api.incident("node-2"))
@@ -43,7 +43,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
     api.ledger.close()
 
 
-def _new_database(request: pytest.FixtureRequest) -> str:
+def new_database(request: pytest.FixtureRequest) -> str:
     server = request.getfixturevalue("postgresql_server")
     name = f"api_{secrets.token_hex(4)}"
     address = f"postgresql://{server.user}@{server.host}:{server.port}"

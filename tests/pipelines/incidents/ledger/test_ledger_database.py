@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import sys
 import threading
@@ -20,6 +21,7 @@ from sqlalchemy import Engine, create_engine, inspect, text
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import ledger_database
 from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.ledger_copy import copy_ledger
 from forewarn.pipelines.incidents.ledger_database import PASSWORD, VERSION_TABLE, LedgerError
 from forewarn.pipelines.incidents.tables import metadata
 from forewarn.response.finding import Finding
@@ -259,3 +261,24 @@ def test_only_a_server_has_a_clock_of_its_own(url: str) -> None:
         at = ledger.database.clock()
     assert (at is None) == url.startswith("sqlite")
     assert at is None or abs(at - time.time_ns()) < 300 * 10**9
+
+
+# --- who may read it ------------------------------------------------------------------------------
+
+
+def test_a_new_ledger_of_sqlite_is_for_its_user_alone(
+    tmp_path: Path, finding: Callable[..., Finding]
+) -> None:
+    before = os.umask(0)
+    try:
+        with (
+            Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger,
+            Ledger.open(f"sqlite:///{tmp_path / 'copy.db'}") as copy,
+        ):
+            ledger.take([finding()], now=NOW)
+            copy_ledger(ledger, copy)
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert {"ledger.db", "ledger.db-wal", "ledger.db-shm", "copy.db", "copy.db-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}
