@@ -29,7 +29,9 @@ NUMBER = st.sampled_from(EDGES) | st.integers(-LARGE - 1, LARGE)
 WORD = st.sampled_from(
     ["", "m1", "9" * 400, "2262-04-11T23:47:16Z", "9999-12-31T23:59:59Z", "1677-09-22", "\ud800"]
 )
-ANY = st.sampled_from(WIDE) | NUMBER | WORD | st.floats() | st.none() | st.just([]) | st.just({})
+ANY: st.SearchStrategy[Any] = (
+    st.sampled_from(WIDE) | NUMBER | WORD | st.floats() | st.none() | st.just([]) | st.just({})
+)
 FEW = settings(
     max_examples=25,
     deadline=None,
