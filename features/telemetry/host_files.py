@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from forewarn.features.telemetry.dropped import Dropped, DroppedText
 from forewarn.features.telemetry.exporter_files import read_exporter_files
+from forewarn.features.telemetry.foreign_files import what_json_is, what_text_is
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.log_line import is_kernel_log
-from forewarn.features.telemetry.parsers.nvidia_smi_csv import parse_query_gpu
+from forewarn.features.telemetry.parsers.nvidia_smi_csv import is_header, parse_query_gpu
+from forewarn.features.telemetry.parsers.nvidia_smi_text import is_query_text, parse_query_text
 from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.proc import boot_times
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
@@ -32,27 +34,30 @@ from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, bat
 
 __all__ = ["kind_of_text", "read_host"]
 
-Kind = Literal["xml", "csv", "metrics", "kernel_log", "stat", "batch"]
+Kind = Literal["xml", "csv", "text", "metrics", "kernel_log", "stat", "batch"]
 
 _METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+", re.MULTILINE)
 
 
 def kind_of_text(text: str) -> Kind | None:
     """Return what a file is by what it holds; None if it is nothing that we know."""
-    head = text.lstrip("\ufeff \r\n\0")[:2000]
+    head = text.lstrip("\ufeff \r\n\0")[:2000].replace("\0", "")
     if is_kernel_log(head):  # first: a log can hold any phrase, and a table no line like a log's
         return "kernel_log"
     if head.startswith(("{", "[{")):
         return "batch"
     if "<nvidia_smi_log" in head:
         return "xml"
+    if is_query_text(head):
+        return "text"
     if _METRIC.search(head):
         return "metrics"
     if boot_times(text):
         return "stat"
     lines = [line for line in head.splitlines()[:-1] or head.splitlines() if line.strip()]
-    headers = ("," in line and parse_query_gpu(line)[1].counts == {} for line in lines)
-    return "csv" if lost_gpus(head) or any(headers) else None
+    return (
+        "csv" if lost_gpus(head) or any("," in line and is_header(line) for line in lines) else None
+    )
 
 
 def read_host(
@@ -86,7 +91,7 @@ def read_host(
         if kind is None and blindness(file.text):
             _read_blindness(dropped, host, file)
         elif kind is None:
-            dropped.unread.add("a file of no known kind", file.name)
+            dropped.unread.add(what_text_is(file.text), file.name)
         else:
             sorted_files.setdefault(kind, []).append(file)
     dropped.files = {kind: len(some) for kind, some in sorted(sorted_files.items())}
@@ -94,7 +99,7 @@ def read_host(
     for file in sorted_files.get("kernel_log", []):
         spans += _read_log(dropped, host, file, _boot_before(boots, file.time), offset)
     read_exporter_files(dropped, host, sorted_files.get("metrics", []), spans)
-    for of_gpus in ("csv", "xml"):
+    for of_gpus in ("csv", "xml", "text"):
         for file in sorted_files.get(of_gpus, []):
             _read_gpus(dropped, host, file, of_gpus, offset, spans)
     for file in sorted_files.get("batch", []):
@@ -179,7 +184,7 @@ def _gpus(unread: Unread, text: str, kind: str) -> list[GpuReading]:
         parts = [part for part in re.split(r"(?<=</nvidia_smi_log>)", text) if part.strip()]
         results = [parse_nvidia_smi_xml(part) for part in parts]
     else:
-        results = [parse_query_gpu(text)]
+        results = [parse_query_gpu(text) if kind == "csv" else parse_query_text(text)]
     for _, left in results:
         unread.join(left)
     return [reading for readings, _ in results for reading in readings]
@@ -201,7 +206,8 @@ def _read_batch(dropped: Dropped, file: DroppedText) -> None:
             rows = batch_rows(batch)
             readings, events = table_of(rows[0], READINGS), table_of(rows[1], EVENTS)
         except TableError as error:
-            dropped.unread.add(f"JSON that is no batch of an agent ({error})", file.name)
+            what = what_json_is(batch) or f"JSON that is no batch of an agent ({error})"
+            dropped.unread.add(what, file.name)
             continue
         for row in _with_whole_times(readings):
             dropped.take_reading(row, file)

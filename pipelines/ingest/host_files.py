@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections import Counter, defaultdict
@@ -144,8 +145,14 @@ def _texts(folder: Path, paths: list[Path], unread: Unread) -> list[DroppedText]
         if len(data) > _MOST:
             unread.add("a file of more than 1 GiB", name)
         else:
-            texts.append(DroppedText(name, data.decode(errors="replace"), time_in_name(path.name)))
+            texts.append(DroppedText(name, _decoded(data), time_in_name(path.name)))
     return texts
+
+
+def _decoded(data: bytes) -> str:
+    """Return bytes as text: UTF-8, or what PowerShell writes, which says so at its beginning."""
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if is_wide else "utf-8", errors="replace")
 
 
 def _bytes(path: Path) -> bytes:

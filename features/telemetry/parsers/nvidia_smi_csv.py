@@ -20,6 +20,7 @@ from forewarn.features.telemetry.parsers.smi_words import (
 
 __all__ = [
     "DAMAGED",
+    "is_header",
     "parse_query_gpu",
     "query_fields",
     "supported_fields",
@@ -121,7 +122,7 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     """
     unread, readings = Unread(), []
     lines = [line for line in text.replace("\0", "").splitlines() if line.strip()]
-    start = next((i for i, line in enumerate(lines) if _is_header(line)), len(lines))
+    start = next((i for i, line in enumerate(lines) if is_header(line)), len(lines))
     for line in lines[:start]:
         if not is_lost_line(line):
             unread.add("a line before the table", line)
@@ -143,7 +144,8 @@ def parse_query_gpu(text: str) -> tuple[list[GpuReading], Unread]:
     return readings, unread
 
 
-def _is_header(line: str) -> bool:
+def is_header(line: str) -> bool:
+    """Tell whether a line is the header of a table: it names what tells GPUs apart."""
     known = {name for names in _NAMES.values() for name in names}
     return len(known & {name.split(" [")[0] for name in _cells(line)}) >= 1
 

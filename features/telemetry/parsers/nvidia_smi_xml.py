@@ -113,7 +113,9 @@ def readings_of(root: ET.Element, unread: Unread) -> list[GpuReading]:
     The order of the GPUs tells their indexes only where all are there: one that is lost is not,
     nor are the others where one alone was asked for.
     """
-    driver, time = _text(root, "driver_version"), clock_time(_text(root, "timestamp") or "")
+    # From driver 610 on a remark follows the number.
+    driver = (_text(root, "driver_version") or "").split(" [")[0] or None
+    time = clock_time(_text(root, "timestamp") or "")
     gpus = root.findall("gpu")
     is_whole = _text(root, "attached_gpus") == str(len(gpus))
     readings = (
