@@ -113,6 +113,19 @@ class Failures:
         table = np.array(episodes, dtype=np.int64).reshape(-1, 6)
         return Failures(table[:, 0].astype(np.int32), *table.T[1:])
 
+    def since(self) -> npt.NDArray[np.int64]:
+        """Return since when each failure lasts, the failures by GPU and time.
+
+        A failure that came before the presumed end of the one before it counts cancels that end:
+        it lasts since that one, or the first of several such.
+        """
+        since = self.failed_at.copy()
+        cancels = (np.diff(self.gpu) == 0) & self.presumed[:-1]
+        cancels &= self.failed_at[1:] < self.unknown_until[:-1]
+        for row in np.flatnonzero(cancels) + 1:
+            since[row] = since[row - 1]
+        return since
+
     @classmethod
     def of_records(cls, records: Records, older: States | None = None) -> Failures:
         """Return the failures that the records show (`of_rows`).

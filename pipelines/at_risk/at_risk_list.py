@@ -22,6 +22,12 @@ from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.day import DayRecords
+from forewarn.pipelines.at_risk.known_failures import (
+    NO_REPAIR,
+    Causes,
+    KnownFailure,
+    latest_failures,
+)
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
@@ -36,6 +42,7 @@ __all__ = ["AtRiskList", "Candidates"]
 
 Floats = npt.NDArray[np.float64]
 _MOST_DRAWN = 60  # as many as the page shows
+_FAILURE_COLUMNS = ["failed_since", "cause", "ended_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +154,8 @@ class Candidates:
         The model was trained after `at`; every row says so then.
     span_sums : mapping of SpanSums
         What the channels add up to in each span, as far as it was measured.
+    causes : mapping of str to sequence of (int, str)
+        Moment and cause of the failures of each serial that tables report.
     """
 
     records: DayRecords
@@ -159,6 +168,7 @@ class Candidates:
     version: str
     hindsight: bool = False
     span_sums: Mapping[str, SpanSums] = field(default_factory=dict)
+    causes: Causes = field(default_factory=dict)
 
     def ranked(
         self,
@@ -190,12 +200,16 @@ class Candidates:
             "action": choice.action,
             "listed": choice.listed,
         }
+        failed = self._latest_failures()
+        presumed = [gpu for gpu, failure in failed.items() if failure.presumed]
+        if (marked := np.isin(self.records.instances.gpu[row], presumed)).any():
+            columns["note"] = np.where(marked, NO_REPAIR, "").astype(object)
         if self.hindsight:
             columns["hindsight"] = np.ones(len(row), dtype=bool)
         return AtRiskList(
             self.at,
             pd.DataFrame(columns),
-            _unscored(self.records, self.plan, since=self.at - step),
+            _unscored(self.records, self.plan, failed, since=self.at - step),
             self.terms.share,
             self.horizon / 3.6e12,
             self.version,
@@ -210,6 +224,10 @@ class Candidates:
         peers = PeerComparison.of(timeline, instances, self.plan)
         measured = timeline, instances, self.values, self.plan
         return ChannelEvidence(*measured, peers, self.span_sums, events, fleet)
+
+    def _latest_failures(self) -> dict[int, KnownFailure]:
+        timeline = self.records.timeline
+        return latest_failures(timeline.failures, timeline.serials, self.causes)
 
     def _serials(self) -> npt.NDArray[np.object_]:
         serials = np.array(self.records.timeline.records.serials, dtype=object)
@@ -233,8 +251,10 @@ def _iso_of(moments: pd.Series) -> pd.Series:
     return moments.map(dict(zip(distinct, texts, strict=True)))
 
 
-def _unscored(day: DayRecords, plan: Plan, *, since: int) -> pd.DataFrame:
-    """Say which GPUs have no instance, and why."""
+def _unscored(
+    day: DayRecords, plan: Plan, failures: Mapping[int, KnownFailure], *, since: int
+) -> pd.DataFrame:
+    """Say which GPUs have no instance, and why; of failed ones since when, and what ends it."""
     timeline = day.timeline
     records, bounds = timeline.records, timeline.bounds
     left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), day.instances.gpu)
@@ -255,6 +275,15 @@ def _unscored(day: DayRecords, plan: Plan, *, since: int) -> pd.DataFrame:
             row["reason"] = "stale"
         else:
             row["reason"] = "too new" if age < plan.window else "gap"
-        rows.append(row)
+        rows.append(row | _failure_columns(failures.get(gpu)))
     names = ["gpu_serial", *(["machine_id"] if machine is not None else []), "reason"]
+    names += _FAILURE_COLUMNS if any("failed_since" in row for row in rows) else []
     return pd.DataFrame(rows, columns=names)
+
+
+def _failure_columns(failure: KnownFailure | None) -> dict[str, str]:
+    """Return what is said of a GPU whose failure has no end."""
+    if failure is None or not failure.lasts:
+        return {}
+    values = (iso(failure.since), failure.cause, failure.ended_by)
+    return dict(zip(_FAILURE_COLUMNS, values, strict=True))

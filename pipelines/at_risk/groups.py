@@ -57,6 +57,7 @@ class FlaggedGpu:
     reasons: tuple[str, ...]
     valid_until: str
     action: str = ""
+    note: str = ""
     drawings: tuple[Drawing, ...] = ()
 
 
@@ -158,6 +159,7 @@ def _flagged_gpu(row: Row, charts: Mapping[str, Sequence[Chart]]) -> FlaggedGpu:
         agreement=_ENSEMBLES.get(by, by and f"flagged by {by}"),
         reasons=split_reasons(row["reasons"]),
         valid_until=moment(row["valid_until"], year=False),
+        note=visible(row.get("note")),
         action=ACTION_WORDS.get(visible(row.get("action")), ""),
         drawings=tuple(map(_drawing, charts.get(str(row["gpu_serial"]), ()))),
     )

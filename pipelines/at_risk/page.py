@@ -32,6 +32,7 @@ __all__ = ["render_at_risk"]
 _SHOWN_FLAGGED = 60  # a person cannot work through more in a night
 _SHOWN_WATCHED = 20
 _SHOWN_SILENCES = 40
+_SHOWN_FAILED = 40
 _COLUMNS = [
     "rank",
     "gpu_serial",
@@ -45,7 +46,9 @@ _COLUMNS = [
     "valid_until",
     "action",
     "listed",
+    "note",
 ]
+_FAILED_COLUMNS = ["failed_since", "cause", "ended_by"]
 _MEANING = {
     "stale": "no recent record: the agent, the machine or the GPU is silent",
     "gap": "records are missing inside the last window",
@@ -76,7 +79,8 @@ def render_at_risk(
         The list as in `at_risk.csv`, one row per scored GPU. `machine_id`, `slot` and any other
         column but `gpu_serial` and `flagged` may be missing or null.
     unscored : DataFrame
-        `gpu_serial`, `machine_id` and `reason` of the GPUs left out.
+        `gpu_serial`, `machine_id` and `reason` of the GPUs left out; `failed_since`, `cause` and
+        `ended_by` of those whose failure has no end.
     at : str
         The moment as of which the list was made.
     share : float
@@ -107,7 +111,7 @@ def render_at_risk(
         If `n_flagged` is not the number of flagged rows.
     """
     table = _complete(table, _COLUMNS).sort_values("rank", kind="stable")
-    unscored = _complete(unscored, ["gpu_serial", "machine_id", "reason"])
+    unscored = _complete(unscored, ["gpu_serial", "machine_id", "reason", *_FAILED_COLUMNS])
     table = table.assign(flagged=table["flagged"].eq(True))
     if n_flagged != (flagged_rows := int(table["flagged"].sum())):
         raise ValueError(
@@ -200,6 +204,7 @@ def _watched(table: pd.DataFrame) -> list[dict[str, Any]]:
             "slot": "" if number(row["slot"]) is None else count(row["slot"]),
             "probability": number(row["probability"]),
             "reason": next(iter(split_reasons(row["reasons"])), ""),
+            "note": visible(row["note"]),
         }
         for row in rows
     ]
@@ -215,4 +220,24 @@ def _unseen(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[str, Any]:
         "left_out": [(name or "not said", counts[name], _MEANING.get(name, "")) for name in order],
         "silences": groups[:_SHOWN_SILENCES],
         "silences_left": sum(group.n for group in groups[_SHOWN_SILENCES:]),
+        **_failed(unscored),
+    }
+
+
+def _failed(unscored: pd.DataFrame) -> dict[str, Any]:
+    """List the GPUs whose failure has no end, the oldest first, and what ends a failure."""
+    failed = unscored[unscored["failed_since"].notna()]
+    rows = failed.sort_values(["failed_since", "gpu_serial"], kind="stable")
+    return {
+        "failed": [
+            {
+                "serial": visible(row["gpu_serial"]),
+                "machine": visible(row["machine_id"]),
+                "since": moment(row["failed_since"]),
+                "cause": visible(row["cause"]) or "not known",
+            }
+            for row in rows.head(_SHOWN_FAILED).to_dict("records")
+        ],
+        "failed_left": max(len(rows) - _SHOWN_FAILED, 0),
+        "failed_ends": [visible(text) for text in sorted(failed["ended_by"].unique())],
     }

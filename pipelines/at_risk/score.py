@@ -130,6 +130,7 @@ def score_with(
         version=predictor.version,
         hindsight=seen,
         span_sums=gathered.sums(len(values)),
+        causes=store.causes(at),
     )
     scores = predictor.scores(values)
     return candidates.ranked(
@@ -162,6 +163,7 @@ def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskLi
         terms=ListTerms(settings.list.share, settings.list.costs),
         version=BUILTIN_RULES,
         span_sums=gathered.sums(len(values)),
+        causes=store.causes(at),
     )
     return candidates.ranked(
         rule_scores(values, plan),

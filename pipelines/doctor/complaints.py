@@ -178,12 +178,39 @@ def _of_labels(report: Mapping[str, Any]) -> Iterator[Complaint]:
             f"Failures are reported of {_some(others, 'serial')} without any record.",
             "Compare how failures.parquet and the records write a serial.",
         )
+    yield from _of_ends(report["failures_without_end"])
     usable = report["usable"]
     if usable is not None and usable["share"] < 0.7:
         yield Complaint(
             False,
             f"Only {usable['share']:.0%} of the possible instances can be trained on.",
             "Gaps, short lives or a short span take the others.",
+        )
+
+
+def _plain_ends(ends: Mapping[str, Any]) -> str:
+    number = plural(ends["count"], "failure")
+    return f"{number} without an end, {ends['presumed']:,} with a presumed one"
+
+
+def _of_ends(ends: Mapping[str, Any]) -> Iterator[Complaint]:
+    if ends["overdue"]:
+        first, number = ends["oldest"][0], plural(ends["overdue"], "failure")
+        cause = f", {visible(first['cause'])}" if first["cause"] else ""
+        yield Complaint(
+            False,
+            f"{number} of more than a day ago without an end: such a GPU is neither scored nor "
+            f"trained on. The oldest is {visible(first['gpu_serial'])}, since "
+            f"{first['since'][:10]}{cause}.",
+            "Give `repaired_at` of the repair tickets (`forewarn ingest --repairs`). A restart of "
+            "the GPU ends a failure, too, and so do 24 hours of healthy telemetry with 4 of load.",
+        )
+    if ends["presumed"]:
+        yield Complaint(
+            False,
+            f"{plural(ends['presumed'], 'GPU')} failed and work again, and no repair is known: "
+            "the end of the failure is presumed.",
+            "Give the repair tickets, or check these GPUs; lists mark them.",
         )
 
 
@@ -225,6 +252,9 @@ def doctor_text(report: Mapping[str, Any]) -> str:
     for month, causes in report["failures"]["by_month"].items():
         failure_counts = ", ".join(f"{visible(cause)} {n}" for cause, n in causes.items())
         lines.append(f"failures   {month}: {sum(causes.values())} ({failure_counts})")
+    ends = report["failures_without_end"]
+    if ends["count"] or ends["presumed"]:
+        lines.append(f"no repair  {_plain_ends(ends)}")
     for complaint in complaints(report):
         lines += [
             "",

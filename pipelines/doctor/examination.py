@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from forewarn.features.records.column_survey import (
     FloatSurvey,
     FloatTotals,
 )
-from forewarn.features.records.failures import Failures
+from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.key_survey import KeySurvey, KeyTotals
 from forewarn.features.records.table import DAY, RecordsError
 from forewarn.features.time_units import date_of
@@ -34,14 +34,15 @@ from forewarn.pipelines.runtime.executor import Executor
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
-from forewarn.pipelines.storage.failures_table import FAILURES_TABLE
+from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, read_causes
 from forewarn.pipelines.storage.labelled_files import check_labels
-from forewarn.pipelines.storage.parquet_files import ParquetSource, read_parquet
+from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
-from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
 __all__ = ["examine", "write_report"]
+
+_MAX_NAMED = 20
 
 
 @dataclass(slots=True)
@@ -132,7 +133,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     if usable.fits(keys.cadence):
         check_labels([ParquetSource(path) for _, path in files])
     names, machines = list(examination.gpus), list(examination.machines)
-    tickets = _tickets(records)
+    tickets = read_causes(records / FAILURES_TABLE)
     outside = (failures.repaired_at <= first) | (failures.failed_at > last)
     return {
         "gpus": len(names),
@@ -152,6 +153,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
         "layout": layout_of(records, files),
         "frozen": examination.floats.frozen(names),
         "failures": _failures(failures, names, tickets),
+        "failures_without_end": _without_end(failures, names, tickets, last),
         "failures_outside": int(outside.sum()),
         "failures_of_others": sorted(set(tickets) - set(names)),
         "usable": usable.report(keys),
@@ -215,22 +217,6 @@ def _surveys(
         yield from slices.map(survey_file, items)
 
 
-def _tickets(folder: Location) -> dict[str, list[tuple[int, str]]]:
-    """Return moment and cause (perhaps none) of the reported failures of each serial."""
-    path, tickets = folder / FAILURES_TABLE, defaultdict(list)
-    if path.exists():
-        table = read_parquet(path)
-        failed = moments_of(table, "failed_at", path).to_pylist()
-        has_cause = "cause" in table.column_names
-        causes = table["cause"].to_pylist() if has_cause else [None] * len(failed)
-        for serial, moment, cause in zip(
-            serials_of(table, path).to_pylist(), failed, causes, strict=True
-        ):
-            if serial is not None and moment is not None:
-                tickets[str(serial)].append((moment, str(cause or "")))
-    return tickets
-
-
 def _failures(
     failures: Failures, names: list[str], tickets: dict[str, list[tuple[int, str]]]
 ) -> dict[str, Any]:
@@ -242,13 +228,8 @@ def _failures(
         failures.repaired_at.tolist(),
         strict=True,
     ):
-        stated = [
-            cause
-            for moment, cause in tickets.get(names[gpu], ())
-            if cause and failed <= moment < repaired
-        ]
-        month = iso(failed)[:7]
-        months.setdefault(month, Counter())[stated[0] if stated else "no cause given"] += 1
+        cause = _cause(tickets.get(names[gpu], ()), failed, repaired) or "no cause given"
+        months.setdefault(iso(failed)[:7], Counter())[cause] += 1
     return {
         "count": len(failures),
         "gpus": len(np.unique(failures.gpu)),
@@ -256,6 +237,38 @@ def _failures(
             month: dict(sorted(counts.items())) for month, counts in sorted(months.items())
         },
     }
+
+
+def _without_end(
+    failures: Failures,
+    names: list[str],
+    tickets: Mapping[str, Sequence[tuple[int, str]]],
+    last: int,
+) -> dict[str, Any]:
+    """Count the failures that have no end, and those whose end is only presumed."""
+    newest = np.append(np.diff(failures.gpu) != 0, True)[: len(failures)]
+    lasts = failures.repaired_at == NEVER
+    since, presumed = failures.since(), failures.presumed & newest
+    oldest = np.flatnonzero(lasts)[np.argsort(since[lasts], kind="stable")]
+    return {
+        "count": int(lasts.sum()),
+        "overdue": int((since[lasts] < last - DAY).sum()),
+        "presumed": int(presumed.sum()),
+        "oldest": [
+            {
+                "gpu_serial": names[failures.gpu[row]],
+                "since": iso(since[row]),
+                "cause": _cause(tickets.get(names[failures.gpu[row]], ()), since[row], NEVER),
+            }
+            for row in oldest[:_MAX_NAMED].tolist()
+        ],
+    }
+
+
+def _cause(reported: Sequence[tuple[int, str]], failed: int, repaired: int) -> str:
+    """Return the first cause that is reported of a failure, "" where there is none."""
+    causes = (cause for moment, cause in reported if cause and failed <= moment < repaired)
+    return next(causes, "")
 
 
 def write_report(out: Path, report: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ def render_doctor(report: Mapping[str, Any]) -> str:
         (duration_in_words(report["cadence_seconds"]), "from record to record"),
         (f"{per_hundred(report['coverage'])} %", "of the expected records are there"),
         (count(report["failures"]["count"]), "failures"),
+        (count(report["failures_without_end"]["count"]), "of them without an end"),
         (f"{per_hundred(usable.get('share'))} %", "of the possible instances are usable"),
     ]
     context = {

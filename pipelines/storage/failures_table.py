@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
 
-__all__ = ["FAILURES_TABLE", "INCIDENT_FAILURES", "read_failures_table"]
+__all__ = ["FAILURES_TABLE", "INCIDENT_FAILURES", "read_causes", "read_failures_table"]
 
 FAILURES_TABLE = "failures.parquet"
 INCIDENT_FAILURES = "incident_failures.parquet"
@@ -46,6 +47,30 @@ def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
     gpu = np.arange(len(names), dtype=np.int32)
     moments = (column.to_numpy() for column in columns)
     return _renumbered(Failures(gpu, *moments), names, serials)
+
+
+def read_causes(path: Location, before: int | None = None) -> dict[str, list[tuple[int, str]]]:
+    """Return moment and cause (perhaps none) of the failures of each serial in a failures table.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+        It may not be there.
+    before : int, optional
+        Only failures that were known before that moment.
+    """
+    causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    table = read_parquet(path) if path.exists() else None
+    if table is None:
+        return causes
+    failed = moments_of(table, "failed_at", path)
+    known = pc.coalesce(moments_of(table, "known_at", path), failed)
+    named = table["cause"].to_pylist() if "cause" in table.column_names else [None] * len(table)
+    columns = (serials_of(table, path).to_pylist(), failed.to_pylist(), known.to_pylist(), named)
+    for serial, moment, known_at, cause in zip(*columns, strict=True):
+        if serial is not None and moment is not None and (before is None or known_at < before):
+            causes[str(serial)].append((moment, str(cause or "")))
+    return causes
 
 
 def _unknown_until(table: pa.Table, path: Location) -> pa.ChunkedArray:

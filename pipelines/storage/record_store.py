@@ -27,6 +27,7 @@ from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.storage.failures_table import (
     FAILURES_TABLE,
     INCIDENT_FAILURES,
+    read_causes,
     read_failures_table,
 )
 from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
@@ -401,6 +402,14 @@ class RecordStore:
             if path.exists():
                 failures = failures.joined(read_failures_table(path, serials))
         return failures
+
+    def causes(self, before: int) -> dict[str, list[tuple[int, str]]]:
+        """Return moment and cause of the failures of each serial that were known at a moment."""
+        causes: dict[str, list[tuple[int, str]]] = {}
+        for path in (self.folder / FAILURES_TABLE, self.folder / INCIDENT_FAILURES):
+            for serial, rows in read_causes(path, before).items():
+                causes.setdefault(serial, []).extend(rows)
+        return causes
 
     def served(self, records: Records) -> Records:
         """Return the records with the spans in which their GPUs were out of service."""
