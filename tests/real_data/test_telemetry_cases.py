@@ -22,15 +22,15 @@ from forewarn.pipelines.ingest.landing import Landing
 
 MINUTE = 60 * 10**9
 FIRST, SECOND = "1650000000001", "1650000000002"  # at 0000:19:00 and 0000:3b:00 of gn01
-# Folders whose tests stand elsewhere: with Prometheus, with boards of several GPUs, with the CMDB.
+# Folders whose tests stand elsewhere.
 ELSEWHERE = {
-    "prometheus",
-    "mig-exporter-text",
-    "exp-xid-counter-text",
-    "federate-timestamps",
-    "one-gpu-three-exports",
-    "board-one-serial-csv",
-    "cmdb-and-tickets",
+    "prometheus": "test_exporter_cases.py",
+    "mig-exporter-text": "test_exporter_cases.py",
+    "exp-xid-counter-text": "test_exporter_cases.py",
+    "federate-timestamps": "test_exporter_cases.py",
+    "one-gpu-three-exports": "test_exporter_cases.py",
+    "board-one-serial-csv": "test_board_and_ticket_cases.py",
+    "cmdb-and-tickets": "test_board_and_ticket_cases.py",
 }
 
 
@@ -89,7 +89,9 @@ def test_every_folder_has_a_test(shared_data: Path) -> None:
     tests = {name.removeprefix("test_") for name in dir(sys.modules[__name__])}
     folders = {path.name for path in (shared_data / "telemetry_cases").iterdir() if path.is_dir()}
     uncovered = {name for name in folders if name.replace("-", "_") not in tests}
-    assert uncovered == ELSEWHERE
+    assert uncovered == set(ELSEWHERE)
+    for folder, name in ELSEWHERE.items():
+        assert folder in (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 # --- who wrote a line ----------------------------------------------------------------------------
