@@ -31,7 +31,7 @@ class EventReader:
     """Reads events line by line, also those that the driver tells in several lines."""
 
     _begun: list[LogLine] = field(default_factory=list)
-    _failed_init: str | None = None
+    _failed_init: KernelEvent | None = None
 
     def events(self, line: LogLine) -> list[KernelEvent]:
         """Return what a line, which may hold several, tells or completes.
@@ -60,8 +60,9 @@ class EventReader:
 
     def _is_news(self, event: KernelEvent) -> bool:
         """Tell whether an event is not the second line of the driver about one failed start."""
-        again = event.text == "rm_init_adapter" and event.pci == self._failed_init
-        self._failed_init = event.pci if event.kind == "init_failed" and not again else None
+        first = self._failed_init
+        again = event.text == "rm_init_adapter" and first is not None and first.pci == event.pci
+        self._failed_init = event if event.kind == "init_failed" and not again else None
         return not again
 
     def _lost(self) -> KernelEvent | None:

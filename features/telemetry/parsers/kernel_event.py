@@ -24,8 +24,8 @@ _REPEATED = re.compile(
 _XID = re.compile(r"NVRM:.*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
 _SXID = re.compile(r"nvidia-nvswitch\d+: SXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5}), ?(?P<rest>.*)")
 _LOST = re.compile(r"NVRM:.*?\bGPU (?:at )?(?P<pci>[0-9A-Fa-fPCI:.]{7,}).*(?:off the bus|is lost)")
-_INIT = re.compile(
-    r"NVRM: GPU (?P<pci>[0-9A-Fa-f:.]{7,}): (?P<caller>RmInitAdapter|rm_init_adapter) failed"
+_INIT = re.compile(  # older drivers name no address
+    r"NVRM: (?:GPU (?P<pci>[0-9A-Fa-f:.]{7,}): )?(?P<caller>RmInitAdapter|rm_init_adapter) failed"
 )
 _SUPPRESSED = re.compile(r"(?:NVRM|nvidia).*?(?P<count>\d{1,9}) callbacks suppressed")
 _PROCESS = re.compile(r"pid='?(?P<pid>\d{1,10}|<unknown>)'?(?:, name=(?P<name>[^,]*))?,? ?")
@@ -123,9 +123,9 @@ def _lost(match: re.Match[str], line: LogLine) -> KernelEvent | None:
     return (pci and KernelEvent("lost", line, pci=pci, text=line.message)) or None
 
 
-def _init_failed(match: re.Match[str], line: LogLine) -> KernelEvent | None:
-    pci = pci_address(match["pci"])
-    return (pci and KernelEvent("init_failed", line, pci=pci, text=match["caller"])) or None
+def _init_failed(match: re.Match[str], line: LogLine) -> KernelEvent:
+    pci = pci_address(match["pci"] or "")
+    return KernelEvent("init_failed", line, pci=pci, text=match["caller"])
 
 
 def _suppressed(match: re.Match[str], line: LogLine) -> KernelEvent:

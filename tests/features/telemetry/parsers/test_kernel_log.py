@@ -92,6 +92,70 @@ def test_switches_losses_and_what_was_not_printed() -> None:
     assert (held_back.kind, held_back.count) == ("suppressed", 17)
 
 
+def events_of(*messages: str) -> list[tuple[str, str | None, int]]:
+    text = "".join(f"[{n}.000000] {message}\n" for n, message in enumerate(messages))
+    log = parse_kernel_log(text, boot_time=BOOT)
+    return [(event.kind, event.pci, event.count) for event in log.events]
+
+
+FAILED = "NVRM: GPU 0000:19:00.0: RmInitAdapter failed! (0x62:0x40:2142)"
+FAILED_TOO = "NVRM: GPU 0000:19:00.0: rm_init_adapter failed, device minor number 0"
+
+
+def test_a_gpu_that_the_driver_cannot_start_is_one_event_of_two_lines() -> None:
+    once = ("init_failed", "0000:19:00", 1)
+    assert events_of(FAILED, "usb 1-1: new device", FAILED_TOO) == [once]
+    assert events_of(FAILED, FAILED_TOO, FAILED, FAILED_TOO) == [once, once]
+    assert events_of(FAILED_TOO) == [once]
+    older = ("NVRM: RmInitAdapter failed! (0x26:0xffff:1097)", "NVRM: rm_init_adapter failed for x")
+    assert events_of(*older) == [("init_failed", None, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x0)", "fatal"),
+        ("144, SAW_MVB Nonfatal XC0 i0 Link 0 (0x1 0x8)", "nonfatal"),
+        ("74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 6", "fatal"),
+        ("150, MSE_LINK Link 0 (0x1)", None),
+        ("31, pid=7, name=fatal, Ch 8, Fatal", None),
+    ],
+)
+def test_the_drivers_own_word_of_how_grave_it_is(text: str, severity: str | None) -> None:
+    assert only(f"NVRM: Xid (PCI:0000:3b:00): {text}").severity == severity
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("from 0x0 (None) to 0x1 (GPU Reset Required)", "reset"),
+        ("from 0x0 (None) to 0x2 (Node Reboot Required)", "reboot"),
+        ("from 0x1 (GPU Reset Required) to 0x0 (None)", "none"),
+        ("from 0x0 (None) to 0x3 (Drain P2P)", "drain"),
+        ("from 0x0 (None) to 0x4 (Drain and Reset)", "drain_and_reset"),
+        ("from (None) to (Drain and Reset)", "drain_and_reset"),
+        ("from 0x0 (None) to 0x5 (Recover IMEX Domain)", None),
+        ("in words that are new", None),
+    ],
+)
+def test_the_recovery_that_an_xid_154_asks_for(text: str, action: str | None) -> None:
+    event = only(f"NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed {text}")
+    assert event.action == action
+
+
+def test_the_serial_that_the_driver_adds_of_a_lost_gpu() -> None:
+    log = parse_kernel_log("NVRM: GPU 0000:5e:00.0: GPU serial number is 0324018069461.\n")
+    assert log.boards == {"0000:5e:00": (None, "0324018069461")}
+
+
+def test_a_message_that_a_log_daemon_counted() -> None:
+    line = f"message repeated 4 times: [ [    5.000000] {XID}]"
+    assert events_of(line, f"message repeated 2 times: [ {XID}]") == [
+        ("xid", "0000:3b:00", 4),
+        ("xid", "0000:3b:00", 2),
+    ]
+
+
 def test_a_line_with_an_xid_that_cannot_be_read_is_counted() -> None:
     log = parse_kernel_log("NVRM: Xid (PCI:nowhere): 79, x\nNVRM: Xid\nusb 1: not ours, Xid\n")
     assert log.events == []
