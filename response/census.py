@@ -12,7 +12,15 @@ from forewarn.response.certain_damage import is_certain_cause
 from forewarn.response.machine import Machine
 from forewarn.response.pool import Limits, Pool
 
-__all__ = ["Census", "Outage", "first_fit", "jobs_under", "outages", "reversible_outages"]
+__all__ = [
+    "Census",
+    "Outage",
+    "first_fit",
+    "jobs_under",
+    "marks_without_action",
+    "outages",
+    "reversible_outages",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +110,24 @@ def outages(census: Census) -> list[Outage]:
 
 def reversible_outages(census: Census) -> list[Outage]:
     """Return of all outages those that are ours, and not for certain damage."""
-    actions = {other.id: other for other in census.others}
     # A mark without an action, as after the loss of a ledger, is ours all the same.
-    certain = {number for number, other in actions.items() if is_certain_cause(other.cause)}
+    actions = {(other.machine, other.id): other for other in census.others}
+    certain = {key for key, other in actions.items() if is_certain_cause(other.cause)}
     machines = [m for m in census.machines.values() if m.action is not None]
     return _outages(
         census,
-        [machine for machine in machines if machine.action not in certain],
-        [other for other in actions.values() if other.id not in certain],
+        [machine for machine in machines if (machine.name, machine.action) not in certain],
+        [other for key, other in actions.items() if key not in certain],
     )
+
+
+def marks_without_action(census: Census) -> list[Nanoseconds | None]:
+    """Return until when each machine counts that we took out before the ledger was lost."""
+    known = {(other.machine, other.id) for other in census.others}
+    marked = [m for m in census.machines.values() if m.out and m.action is not None]
+    since = [m.reason_at for m in marked if (m.name, m.action) not in known]
+    ends = [None if at is None else Nanoseconds(at + census.limits.refill) for at in since]
+    return [end for end in ends if end is None or end > census.now]
 
 
 def _outages(

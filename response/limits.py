@@ -12,6 +12,7 @@ from forewarn.response.census import (
     Outage,
     first_fit,
     jobs_under,
+    marks_without_action,
     outages,
     reversible_outages,
 )
@@ -123,7 +124,7 @@ def _exceeded(census: Census, certain: bool) -> Iterable[Held]:
     begun = [other for other in census.others if census.counts(other)]
     same = [census.refilled(other) for other in begun if other.cause == action.cause]
     yield from _over(same, limits.cause, f"{census.taken} for cause {action.cause}")
-    fleet = [census.refilled(other) for other in begun]
+    fleet = [*marks_without_action(census), *(census.refilled(other) for other in begun)]
     yield from _over(fleet, census.rate, f"{census.taken} in the whole fleet")
     if action.mode is DrainMode.NOW:
         yield from killed_exceeded(census.others, _jobs_at_stake(census), census)

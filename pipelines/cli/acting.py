@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from forewarn.pipelines.incidents.ledger import Ledger
     from forewarn.pipelines.incidents.person_acts import Person
     from forewarn.pipelines.incidents.response_site import ResponseSite
+    from forewarn.response.machine import Machine
 
 __all__ = [
     "add_ack",
@@ -126,6 +127,7 @@ def add_incidents(commands: Commands) -> None:
 def _incidents(args: argparse.Namespace) -> int:
     from forewarn.pipelines.incidents.lines import incident_line, incident_text
     from forewarn.pipelines.incidents.response_site import ResponseSite
+    from forewarn.pipelines.incidents.scheduler_marks import mark_line, mark_text
     from forewarn.pipelines.runtime.progress import note
     from forewarn.response.incident import IncidentState
 
@@ -134,12 +136,18 @@ def _incidents(args: argparse.Namespace) -> int:
     with site.ledger_to_look_at() as ledger:
         incidents = ledger.incidents(state=state, machine=args.machine, limit=args.limit)
         off, set_aside = site.switch(ledger).off(), ledger.set_aside()
+        marks = _marks(site, ledger, args.machine)
     for incident in incidents:
         if args.json:
             print(json.dumps(incident_line(incident)))
         else:
             for line in incident_text(incident):
                 say(line)
+    for machine in marks:
+        if args.json:
+            print(json.dumps(mark_line(machine)))
+        else:
+            say(mark_text(machine))
     tell: Callable[[str], None] = note if args.json else say  # stdout is for JSON alone then
     if not incidents:
         tell("no incidents" if args.all else "no open incidents")
@@ -148,6 +156,24 @@ def _incidents(args: argparse.Namespace) -> int:
     if off is not None:
         tell(f"acting is switched off by {off.who}{f': {off.why}' if off.why else ''}")
     return 0
+
+
+def _marks(site: ResponseSite, ledger: Ledger, name: str | None) -> list[Machine]:
+    """Return the marks in the scheduler that the ledger does not know, where any may be set."""
+    from forewarn.pipelines.incidents.driver import DriverError
+    from forewarn.pipelines.incidents.scheduler_marks import marks_without_action
+    from forewarn.pipelines.runtime.progress import note
+
+    driver = site.driver() if site.acts else None
+    if driver is None:
+        return []
+    try:
+        machines = driver.read().machines
+    except DriverError as error:
+        note(f"the scheduler does not answer, its marks are not compared: {error}")
+        return []
+    marks = marks_without_action(ledger, machines, now=_now())
+    return [machine for machine in marks if name in (None, machine.name)]
 
 
 # --- deciding -------------------------------------------------------------------------------------

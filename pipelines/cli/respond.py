@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +63,12 @@ def add_respond(commands: Commands) -> None:
         "for the last year; and end",
     )
     how.add_argument(
+        "--new-ledger",
+        action="store_true",
+        help="make an empty ledger, where none is there; a pool that may act goes on without one "
+        "only so",
+    )
+    how.add_argument(
         "--new-token",
         metavar="NAME:ROLE[:HOSTLIST]",
         help="print a token for the API and what FOREWARN_RESPOND_TOKENS needs, and end; with "
@@ -77,18 +84,52 @@ def _respond(args: argparse.Namespace) -> int:
     if args.new_token is not None:
         return _new_token(args.new_token)
     history = args.slurm_history is not None
-    if args.once + args.score + history + (args.watch or args.serve) != 1:
+    chosen = args.once + args.score + history + (args.watch or args.serve)
+    if chosen > 1 or chosen + args.new_ledger == 0:
         raise OptionsError("expected --once, --score, --slurm-history, or --watch and --serve.")
+    if args.new_ledger and chosen > args.once:
+        raise OptionsError("--new-ledger stands alone or with --once: it is for the first time.")
     site = ResponseSite.of(args.config)
+    if args.new_ledger:
+        with site.new_ledger() as ledger:
+            return _once(site, ledger, args.json) if args.once else _say_new(site)
     if history:
         return _learn_history(site, args.slurm_history, args.json)
     if args.score:
         with site.ledger_to_look_at() as ledger:
             return _score(site, ledger, args.json)
-    with site.ledger() as ledger:
+    with _opened(site) as ledger:
         if args.once:
             return _once(site, ledger, args.json)
         return _run_on(site, ledger, args)
+
+
+def _say_new(site: ResponseSite) -> int:
+    say(f"{site.ledger_url} is a new ledger")
+    return 0
+
+
+def _opened(site: ResponseSite) -> Ledger:
+    """Open the ledger; where it is lost, the machines that we had taken out are an alert."""
+    from forewarn.pipelines.incidents.ledger_database import MissingLedgerError
+
+    try:
+        return site.ledger()
+    except MissingLedgerError:
+        _alert_marks(site)
+        raise
+
+
+def _alert_marks(site: ResponseSite) -> None:
+    from forewarn.pipelines.incidents.driver import DriverError
+    from forewarn.pipelines.runtime.alerts import alert
+    from forewarn.response.unknown_marks import unknown_marks, unknown_marks_in_words
+
+    driver = site.driver()
+    with suppress(DriverError):
+        words = unknown_marks_in_words(unknown_marks(driver.read().machines, ()) if driver else ())
+        if words:
+            alert("respond", words)
 
 
 def _responder(site: ResponseSite, ledger: Ledger) -> Responder:

@@ -136,9 +136,10 @@ def _run(job: CheckJob) -> None:
     reservation = f"forewarn-{job.action}"
     result = check.run(job.machine, action=job.action, reservation=reservation)
     from forewarn.pipelines.incidents.ledger import Ledger
+    from forewarn.pipelines.incidents.ledger_database import Opening
 
     now = Nanoseconds(job.begun_at + time.monotonic_ns() - begun)
-    with suppress(InputError), Ledger.open(job.ledger) as ledger:
+    with suppress(InputError), Ledger.open(job.ledger, opening=Opening.EXISTING) as ledger:
         record(ledger, job, result, now)
 
 

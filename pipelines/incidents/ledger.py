@@ -25,7 +25,7 @@ from forewarn.pipelines.incidents.counted_findings import (
 from forewarn.pipelines.incidents.entries import ConfirmedFailure, Taken
 from forewarn.pipelines.incidents.finding_rows import FindingConflictError, FindingError
 from forewarn.pipelines.incidents.known_findings import known_findings
-from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
+from forewarn.pipelines.incidents.ledger_database import LedgerDatabase, Opening
 from forewarn.pipelines.incidents.open_numbers import OpenNumbers
 from forewarn.pipelines.incidents.shared_reads import SharedReads
 from forewarn.pipelines.runtime.progress import note
@@ -90,8 +90,14 @@ class Ledger(ActionLedger, Audit):
         self._reads = SharedReads()
 
     @classmethod
-    def open(cls, url: str, environment: Mapping[str, str] = os.environ) -> Self:
-        """Open a ledger, make it if there is none, and bring its tables to the newest schema.
+    def open(
+        cls,
+        url: str,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        opening: Opening = Opening.EITHER,
+    ) -> Self:
+        """Open a ledger, and bring its tables to the newest schema.
 
         Parameters
         ----------
@@ -99,13 +105,15 @@ class Ledger(ActionLedger, Audit):
             `sqlite:///PATH`, or `postgresql://USER@HOST/NAME` without a password.
         environment : mapping
             Holds the password as `FOREWARN_LEDGER_PASSWORD`.
+        opening : Opening
+            Whether one is made where there is none.
 
         Raises
         ------
         LedgerError
             If it cannot be opened; one line.
         """
-        return cls(LedgerDatabase.open(url, environment))
+        return cls(LedgerDatabase.open(url, environment, opening))
 
     def __enter__(self) -> Self:
         return self

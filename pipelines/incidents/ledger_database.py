@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import migrations
 from forewarn.pipelines.incidents.damaged_rows import OPTION, SetAside
+from forewarn.pipelines.incidents.ledger_file import LedgerFile
 
-__all__ = ["PASSWORD", "LedgerDatabase", "LedgerError"]
+__all__ = ["PASSWORD", "LedgerDatabase", "LedgerError", "MissingLedgerError", "Opening"]
 
 PASSWORD = "FOREWARN_LEDGER_PASSWORD"
 """Variable of the environment with the password of the database."""
@@ -48,6 +49,18 @@ class LedgerError(InputError):
     """The ledger cannot be opened or reached; one line, without a password."""
 
 
+class MissingLedgerError(LedgerError):
+    """There is no ledger where one is expected, or another one than was opened."""
+
+
+class Opening(StrEnum):
+    """Which ledger is expected: one that is there, a new one, or either."""
+
+    EXISTING = "existing"
+    NEW = "new"
+    EITHER = "either"
+
+
 class LedgerDatabase:
     """A database with the tables of the ledger.
 
@@ -59,43 +72,62 @@ class LedgerDatabase:
 
     def __init__(self, engine: Engine) -> None:
         self.set_aside = SetAside()
+        self.file: LedgerFile | None = None
         self.engine = engine.execution_options(**{OPTION: self.set_aside})
 
     @classmethod
-    def open(cls, url: str, environment: Mapping[str, str]) -> LedgerDatabase:
+    def open(
+        cls, url: str, environment: Mapping[str, str], opening: Opening = Opening.EITHER
+    ) -> LedgerDatabase:
         """Connect, and bring the tables to the newest schema.
 
         Raises
         ------
+        MissingLedgerError
+            If one that is there was expected, and there is none; nothing is made.
         LedgerError
-            If the address is wrong, the database is away, holds something else, or was written by
-            a newer forewarn.
+            If the address is wrong, the database is away, holds something else, was written by
+            a newer forewarn, or holds a ledger where a new one was expected.
         """
         address = _address(url, environment)
-        if address.get_backend_name() == "sqlite":
-            _make_private(Path(str(address.database)))
+        path = Path(str(address.database)) if address.get_backend_name() == "sqlite" else None
+        if path is not None and opening is Opening.EXISTING and LedgerFile.is_empty(path):
+            raise _missing(address)
+        made = path is not None and LedgerFile.make(path)
         database = cls(_engine(address))
         try:
-            database.migrate()
-            if address.get_backend_name() == "sqlite":
+            database.migrate(opening)
+            if path is not None:
                 _let_readers_read_beside_the_writer(database.engine)
+                database.file = LedgerFile.of(path)
         except BaseException:
             database.engine.dispose()
+            if made and path is not None and LedgerFile.is_empty(path):
+                path.unlink(missing_ok=True)
             raise
         return database
 
-    def migrate(self) -> None:
+    def migrate(self, opening: Opening = Opening.EITHER) -> None:
         """Bring the tables to the newest schema, as a whole or not at all.
 
         Raises
         ------
         LedgerError
-            If the database holds something else, or was written by a newer forewarn.
+            If the database holds something else, or was written by a newer forewarn, or if it is
+            not what was to be opened.
         """
         # SQLite makes a table anew to change it: the rows that refer to it must not mind.
         with self.writing(forewarn_migrates=True) as connection:
-            _migrate(connection)
+            _migrate(connection, opening)
         self.engine.dispose()  # its connections check no references
+
+    def _check_file(self) -> None:
+        """Refuse to go on in a file that was removed: nobody else would read what we write."""
+        if self.file is not None and not self.file.is_same():
+            raise MissingLedgerError(
+                f"{_name(self.engine.url)}: was removed or replaced while it was open; restore it, "
+                "and start again"
+            )
 
     @property
     def address(self) -> str:
@@ -114,6 +146,7 @@ class LedgerDatabase:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Yield a connection that sees one moment of the ledger."""
+        self._check_file()
         with _translated(self.engine.url), self.engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execution_options(
@@ -129,6 +162,7 @@ class LedgerDatabase:
         What it reads is the newest there is, and stays so until the end: no other writer is
         between. `options` are those of the connection.
         """
+        self._check_file()
         with _translated(self.engine.url), self.engine.connect() as connection:
             connection.execution_options(forewarn_writes=True, **options)
             with connection.begin():
@@ -195,14 +229,6 @@ def _engine(address: URL) -> Engine:
     return engine
 
 
-def _make_private(path: Path) -> None:
-    """Make the file of a new ledger for its user alone; SQLite gives its log the same rights."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except OSError:
-        return  # it is there, or SQLite says in its words why it cannot be
-
-
 def _prepare_sqlite(connection: Any, record: object) -> None:
     """Let us say where a transaction begins: sqlite3 would begin it only before the first write."""
     del record
@@ -263,7 +289,14 @@ def _translated(address: URL) -> Iterator[None]:
         raise LedgerError(f"the ledger, {_name(address)}: no connection was free") from error
 
 
-def _migrate(connection: Connection) -> None:
+def _missing(address: URL) -> MissingLedgerError:
+    return MissingLedgerError(
+        f"{_name(address)}: there is no ledger, and an empty one knows no drain and no veto; "
+        "restore it from a backup, or make an empty one with `forewarn respond --new-ledger`"
+    )
+
+
+def _migrate(connection: Connection, opening: Opening) -> None:
     """Bring the tables to the newest schema, within the transaction of the connection."""
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     scripts = _scripts()
@@ -279,6 +312,10 @@ def _migrate(connection: Connection) -> None:
             f"{name} was written by a newer forewarn: its schema is `{current}`, this one knows "
             f"`{scripts.get_current_head()}` at most"
         )
+    if current is None and opening is Opening.EXISTING:
+        raise _missing(connection.engine.url)
+    if current is not None and opening is Opening.NEW:
+        raise LedgerError(f"{name} holds a ledger already, expected none to make a new one")
     steps = list(scripts.iterate_revisions("head", current or "base"))
     for step in reversed(steps):
         with Operations.context(context):

@@ -11,9 +11,10 @@ from forewarn.pipelines.incidents.carrying_out import begin, follow, take_off_ma
 from forewarn.pipelines.incidents.closing import Closing
 from forewarn.pipelines.incidents.driver import Driver, DriverError, Fleet
 from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.loop_alerts import CLOCK, MANY_OUT, LoopAlerts
+from forewarn.pipelines.incidents.loop_alerts import CLOCK, MANY_OUT, MARKS, LoopAlerts
 from forewarn.pipelines.incidents.proofs import read_proofs
 from forewarn.pipelines.incidents.response_site import ResponseSite
+from forewarn.pipelines.incidents.scheduler_marks import marks_without_action
 from forewarn.pipelines.incidents.service_log import given_back, note_services
 from forewarn.pipelines.incidents.sources import EVENTS, Gathered, gather
 from forewarn.pipelines.incidents.training_tables import learn_from_ledger
@@ -35,6 +36,7 @@ from forewarn.response.policy import Policy
 from forewarn.response.reconcile import orphans, reconcile
 from forewarn.response.shared_incidents import shared_incidents
 from forewarn.response.situation import Situation, by_machine
+from forewarn.response.unknown_marks import unknown_marks_in_words
 
 __all__ = ["Decided", "Responder"]
 
@@ -198,7 +200,8 @@ class Responder:
         out = many_out(fleet.machines, self.site.pools, share=settings.many_out)
         paused = "" if self.driver is None else clocks.interruption()
         troubles = dict.fromkeys(SIGNS, "") | dead_man(vitals, settings=settings, now=now)
-        troubles |= {MANY_OUT: out, CLOCK: paused}
+        marks = marks_without_action(self.ledger, fleet.machines, now=now)
+        troubles |= {MANY_OUT: out, CLOCK: paused, MARKS: unknown_marks_in_words(marks)}
         LoopAlerts(self.ledger, self.warn).raise_new(troubles, now)
         return Situation(
             now=now,

@@ -16,6 +16,8 @@ from forewarn.pipelines.incidents.access import TOKENS, Access, parse_access
 from forewarn.pipelines.incidents.driver import Driver
 from forewarn.pipelines.incidents.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.ledger_database import Opening
+from forewarn.pipelines.incidents.ledger_file import LedgerFile
 from forewarn.pipelines.incidents.policy_file import policy_of_site
 from forewarn.pipelines.incidents.site_check import SiteCheck
 from forewarn.pipelines.incidents.slurm import Slurm
@@ -23,7 +25,7 @@ from forewarn.pipelines.incidents.slurm_command import SlurmCommand
 from forewarn.pipelines.serving.listener import Listener
 from forewarn.pipelines.storage.failures_table import FAILURES_TABLE
 from forewarn.response.policy import Policy
-from forewarn.response.pool import Pool
+from forewarn.response.pool import Mode, Pool
 from forewarn.response.settings import ResponseSettings
 
 __all__ = ["STOP_FILE", "ResponseSite"]
@@ -130,15 +132,33 @@ class ResponseSite:
         """
         return policy_of_site([self.folder / name for name in self.table.policy], self.settings)
 
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be done to a machine of some pool."""
+        return any(pool.mode is not Mode.OBSERVE for pool in self.pools.values())
+
     def ledger(self) -> Ledger:
-        """Open the ledger.
+        """Open the ledger; where nothing but observing is allowed, make it if there is none.
+
+        Raises
+        ------
+        MissingLedgerError
+            If a pool may act and there is no ledger: a new one would know no drain and no veto.
+        LedgerError
+            If it cannot be opened.
+        """
+        opening = Opening.EXISTING if self.acts else Opening.EITHER
+        return Ledger.open(self.ledger_url, opening=opening)
+
+    def new_ledger(self) -> Ledger:
+        """Make a ledger, and open it.
 
         Raises
         ------
         LedgerError
-            If it cannot be opened.
+            If there is one already, or it cannot be made.
         """
-        return Ledger.open(self.ledger_url)
+        return Ledger.open(self.ledger_url, opening=Opening.NEW)
 
     @contextmanager
     def ledger_to_look_at(self) -> Iterator[Ledger]:
@@ -151,7 +171,7 @@ class ResponseSite:
         """
         url, path = self.ledger_url, Path(self.ledger_url.removeprefix(_SQLITE))
         with TemporaryDirectory() as folder:
-            if url.startswith(_SQLITE) and not path.exists():
+            if url.startswith(_SQLITE) and LedgerFile.is_empty(path):
                 url = f"{_SQLITE}{folder}/{path.name}"
             with Ledger.open(url) as ledger:
                 yield ledger

@@ -143,7 +143,7 @@ def _with_forewarn(cluster: Cluster, name: str) -> Outcome:
         (root / "policy.toml").write_text(_POLICY)
         (root / "my.toml").write_text(_SITE.format(control=float(name.rsplit(" ", 1)[1])))
         site = ResponseSite.of(root / "my.toml")
-        with site.ledger() as ledger:
+        with site.new_ledger() as ledger:
             responder = Responder(
                 site, ledger, site.policy(), scheduler, _Clock(cluster), lambda _about, _words: None
             )

@@ -129,6 +129,7 @@ class World:
 
     def begin(self) -> None:
         remove(self.url)
+        Ledger.open(self.url).close()
         self.settle()
         if not self.real:
             driver = file_driver(self.machines)

@@ -92,7 +92,7 @@ def _room(folder: Path, mode: str) -> Room:
         for i in range(8)
     }
     driver, clock = MemoryDriver(machines, START), FixedClock(START)
-    ledger = site.ledger()
+    ledger = site.new_ledger()
     room = Room(Responder(site, ledger, site.policy(), driver, clock), driver, clock, ledger)
     room.once()
     room.once(5)  # the first day of the policy, which is a minute here, is over

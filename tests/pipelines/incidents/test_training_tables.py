@@ -106,7 +106,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         for i in range(4)
     }
     driver, clock = MemoryDriver(machines, START), FixedClock(START)
-    with of_config.ledger() as ledger:
+    with of_config.new_ledger() as ledger:
         responder = Responder(of_config, ledger, of_config.policy(), driver, clock)
         made = Site(tmp_path, driver, clock, ledger, responder)
         made.once(0)

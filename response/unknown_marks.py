@@ -1,0 +1,49 @@
+"""Unknown marks: machines that bear our mark, and of which the ledger knows no action."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from forewarn.response.action import Action
+from forewarn.response.machine import Machine
+from forewarn.response.step import Step
+
+__all__ = ["unknown_marks", "unknown_marks_in_words"]
+
+_NAMED = 5  # machines in one line
+
+
+def unknown_marks(machines: Iterable[Machine], actions: Collection[Action]) -> list[Machine]:
+    """Return the machines whose mark nobody in the ledger has set, as after the ledger was lost.
+
+    Numbers of actions begin at 1 in each ledger, so number and machine have to agree.
+
+    Parameters
+    ----------
+    machines : iterable of Machine
+        As they were read before the actions.
+    actions : collection of Action
+        Those that the marks name, and all of the last days.
+    """
+    known = {(action.machine, action.id) for action in actions}
+    avoided = {action.machine for action in actions if action.step is Step.AVOID}
+    return [
+        machine
+        for machine in machines
+        if (machine.action is not None and (machine.name, machine.action) not in known)
+        or (machine.avoided and machine.name not in avoided)
+    ]
+
+
+def unknown_marks_in_words(machines: Collection[Machine]) -> str:
+    """Return an alert about such machines; empty if there is none."""
+    if not machines:
+        return ""
+    names = sorted(machine.name for machine in machines)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    one = len(names) == 1
+    return (
+        f"{len(names)} {'machine bears' if one else 'machines bear'} a mark of forewarn without an "
+        f"action in the ledger: {', '.join(names[:_NAMED])}{more}; "
+        f"`forewarn incidents` lists {'it' if one else 'them'}"
+    )
