@@ -41,9 +41,8 @@ def unknown_marks_in_words(machines: Collection[Machine]) -> str:
         return ""
     names = sorted(machine.name for machine in machines)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    one = len(names) == 1
+    bear, pronoun = ("machine bears", "it") if len(names) == 1 else ("machines bear", "them")
     return (
-        f"{len(names)} {'machine bears' if one else 'machines bear'} a mark of forewarn without an "
-        f"action in the ledger: {', '.join(names[:_NAMED])}{more}; "
-        f"`forewarn incidents` lists {'it' if one else 'them'}"
+        f"{len(names)} {bear} a mark of forewarn without an action in the ledger: "
+        f"{', '.join(names[:_NAMED])}{more}; `forewarn incidents` lists {pronoun}"
     )

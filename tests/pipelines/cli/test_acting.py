@@ -30,7 +30,7 @@ def config(tmp_path: Path) -> str:
         "check by nhc",
         "node-17",
         Nanoseconds(0),
-        Nanoseconds(2**62),
+        Nanoseconds(2**61),
         severity=Severity.ERROR,
     )
     with ResponseSite.of(path).ledger() as ledger:

@@ -142,6 +142,36 @@ def test_a_clock_that_is_wrong_requeues_no_job_and_drains_nothing(
     assert site.node("node-00001").jobs == (job,)
 
 
+def test_a_deleted_ledger_stops_all_and_what_we_drained_is_listed(site: Site) -> None:
+    site.notice("node-00001")
+    assert site.respond()["node-00001"]["ruling"] == "act"
+    site.ledger.close()
+    for path in site.folder.glob("ledger.db*"):
+        path.unlink()
+    before = site.slurm.line("node-00001")
+    site.capsys.readouterr()
+    assert main(["respond", "--once", "--config", site.config]) == 2
+    said = site.capsys.readouterr().err
+    assert "1 machine bears a mark of forewarn without an action in the ledger: node-00001" in said
+    assert "`forewarn respond --new-ledger`" in said.splitlines()[-1]
+    assert not (site.folder / "ledger.db").exists()
+    assert main(["incidents", "--json", "--config", site.config]) == 0
+    (line,) = map(json.loads, site.capsys.readouterr().out.splitlines())
+    assert (line["incident"], line["machine"]) == (None, "node-00001")
+    assert line["mark"].startswith("forewarn:1 ")
+    assert main(["respond", "--new-ledger", "--once", "--config", site.config]) == 0
+    assert "without an action in the ledger: node-00001" in site.capsys.readouterr().err
+    site.ledger = ResponseSite.of(Path(site.config)).ledger()
+    site.notice("node-00001")
+    site.notice("node-00006")
+    site.notice("node-00007")
+    rulings = {name: line["ruling"] for name, line in site.respond().items()}
+    assert rulings["node-00001"] == "hold"
+    drained = {name for name, ruling in rulings.items() if ruling == "act"}
+    assert len(drained) == 1  # the lost one counts for `fleet_rate` and `machines`
+    assert site.slurm.line("node-00001") == before
+
+
 def test_a_foreign_drain_is_untouched_and_a_limit_is_kept(site: Site) -> None:
     site.slurm.update("node-00004", "state=drain", "reason=Tom looks at DIMM")
     before = site.slurm.line("node-00004")

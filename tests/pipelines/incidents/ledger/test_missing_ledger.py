@@ -1,0 +1,130 @@
+"""A ledger that is lost: nothing is done without it, and nobody makes another one in silence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.pipelines.incidents.memory_driver import MemoryDriver
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.ledger_database import LedgerError, MissingLedgerError, Opening
+from forewarn.pipelines.incidents.response_site import STOP_FILE, ResponseSite
+from forewarn.response.machine import Machine, ServiceState
+
+CONFIG = """
+[respond]
+ledger = "{url}"
+driver = "slurm"
+[respond.pools.train]
+mode = "{mode}"
+"""
+MARKED = Machine("m1", ServiceState.DRAINED, "forewarn:17 xid 79", gpus=8, pool="train")
+AVOIDED = Machine("m2", ServiceState.IN_SERVICE, gpus=8, pool="train", avoided=True)
+PLAIN = Machine("m3", ServiceState.DRAINED, "Tom: DIMM", gpus=8, pool="train")
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> MemoryDriver:
+    driver = MemoryDriver({m.name: m for m in (MARKED, AVOIDED, PLAIN)}, Nanoseconds(0))
+    driver.tells = False
+    monkeypatch.setattr(ResponseSite, "driver", lambda _: driver)
+    return driver
+
+
+@pytest.fixture(params=["propose", "act"])
+def config(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> str:
+    path = tmp_path / "my.toml"
+    path.write_text(CONFIG.format(url=url, mode=request.param))
+    return str(path)
+
+
+@pytest.mark.usefixtures("driver")
+def test_where_anything_may_be_done_only_a_person_makes_a_ledger(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    commands = ["respond --once", "respond --watch", "respond --serve", "drain m1", "undo 1"]
+    for command in commands:
+        assert main([*command.split(), "--config", config]) == 2
+        *notes, line = capsys.readouterr().err.splitlines()
+        assert "there is no ledger" in line
+        assert "`forewarn respond --new-ledger`" in line
+        assert all("alert" in text for text in notes)
+        assert sorted(tmp_path.iterdir()) == before
+    assert main(["switch", "off", "--config", config]) == 2  # the file stops all the same
+    assert (tmp_path / STOP_FILE).exists()
+    assert main(["respond", "--new-ledger", "--config", config]) == 0
+    assert main(["respond", "--once", "--config", config]) == 0
+    assert main(["respond", "--new-ledger", "--config", config]) == 2
+    assert "holds a ledger already" in capsys.readouterr().err
+
+
+def test_in_observe_the_first_call_makes_one(
+    url: str, tmp_path: Path, driver: MemoryDriver
+) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(CONFIG.format(url=url, mode="observe"))
+    assert main(["respond", "--once", "--config", str(path)]) == 0
+    assert driver.told == []
+
+
+def test_marks_without_an_action_are_an_alert_and_are_listed(
+    config: str, driver: MemoryDriver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "2 machines bear a mark of forewarn without an action in the ledger: m1, m2"
+    assert main(["respond", "--once", "--config", config]) == 2
+    assert words in capsys.readouterr().err  # whether the ledger is lost
+    if "sqlite" in Path(config).read_text():
+        assert main(["incidents", "--config", config]) == 0
+        assert "m1  mark without an action in the ledger: forewarn:17" in capsys.readouterr().out
+    assert main(["respond", "--new-ledger", "--once", "--config", config]) == 0
+    assert words in capsys.readouterr().err  # or empty
+    assert main(["respond", "--once", "--config", config]) == 0
+    assert words not in capsys.readouterr().err  # an alert comes once
+    assert main(["incidents", "--json", "--config", config]) == 0
+    lines = capsys.readouterr().out
+    assert '"machine": "m1", "mark": "forewarn:17 xid 79"' in lines
+    assert '"machine": "m2", "mark": "avoided: a raised weight"' in lines
+    assert '"mark": "Tom' not in lines
+    assert driver.told == []
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_file_that_is_missing_or_empty_is_no_ledger(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.db"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MissingLedgerError, match="there is no ledger"):
+        Ledger.open(f"sqlite:///{path}", opening=Opening.EXISTING)
+    assert path.exists() == (content is not None)
+
+
+def test_a_new_ledger_is_not_laid_over_another(url: str) -> None:
+    Ledger.open(url, opening=Opening.NEW).close()
+    with pytest.raises(LedgerError, match="holds a ledger already"):
+        Ledger.open(url, opening=Opening.NEW)
+    Ledger.open(url, opening=Opening.EXISTING).close()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_ledger_that_is_removed_while_it_is_open_takes_nothing_more(
+    replaced: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.db"
+    other = tmp_path / "other.db"
+    Ledger.open(f"sqlite:///{other}").close()
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        ledger.beat("loop", Nanoseconds(1))
+        path.unlink()
+        if replaced:
+            os.rename(other, path)
+        for write in (lambda: ledger.beat("loop", Nanoseconds(2)), ledger.open_actions):
+            with pytest.raises(MissingLedgerError, match="removed or replaced while it was open"):
+                write()
+    assert path.exists() == replaced
