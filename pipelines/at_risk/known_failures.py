@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.telemetry.rows import EVENT_KINDS
 
 __all__ = ["NO_REPAIR", "Causes", "KnownFailure", "latest_failures"]
 
 NO_REPAIR = "failed, no repair known"
-_BY_TABLE = (
-    "a repair ticket (forewarn ingest --repairs); or a restart of the GPU; or 24 h of healthy "
+_BY_TELEMETRY = (
+    "a repair ticket (forewarn ingest --repairs), a restart of the GPU, or 24 h of healthy "
     "telemetry with 4 h of load"
 )
+_BY_TICKET = "repaired_at of the ticket (forewarn ingest --repairs)"
 _BY_RECORDS = "a record whose column failure is 0"
 Causes = Mapping[str, Sequence[tuple[int, str]]]
 
@@ -60,6 +62,11 @@ def latest_failures(
     for gpu, since, repaired, presumed in zip(*(c.tolist() for c in columns), strict=True):
         reported = [row for row in causes.get(serials[gpu], ()) if since <= row[0] < repaired]
         cause = next((cause for _, cause in reported if cause), "")
-        ended_by = _BY_TABLE if reported else _BY_RECORDS
+        ended_by = _ended_by(cause) if reported else _BY_RECORDS
         latest[gpu] = KnownFailure(since, repaired == NEVER, presumed, cause, ended_by)
     return latest
+
+
+def _ended_by(cause: str) -> str:
+    """Return what ends a failure of a table; a ticket that is open is ended by a person only."""
+    return _BY_TELEMETRY if cause in EVENT_KINDS or cause.startswith("xid ") else _BY_TICKET

@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.evaluation.prediction.list_review import ReviewedLists, review
+from forewarn.features.records.out_of_service import Absence
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.ingest.text_tables import read_texts
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import to_timestamps
-from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES
+from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES, unknown_until
 from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE, read_absences
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.regular_files import paths_like
@@ -67,7 +70,9 @@ def _check_types(path: Path, table: pa.Table) -> None:
 
 
 def read_failures(path: Path) -> pd.DataFrame:
-    """Read a failures table, Parquet or CSV: `gpu_serial` and `failed_at`.
+    """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at` and `unknown_until`.
+
+    The last is null of failures whose end is not presumed.
 
     Raises
     ------
@@ -84,6 +89,7 @@ def read_failures(path: Path) -> pd.DataFrame:
     columns = {
         "gpu_serial": serials_of(table, path).to_pandas().astype(object),
         "failed_at": to_timestamps(failed.to_pandas()),
+        "unknown_until": to_timestamps(unknown_until(table, path).to_pandas()),
     }
     return pd.DataFrame(columns).dropna(subset=["gpu_serial", "failed_at"])
 
@@ -117,10 +123,28 @@ def review_lists(at_risk: Path, failures: Path, until: int | None = None) -> Rev
         known = _with_others(known, read_failures(of_incidents))
     if until is None and not len(known):
         raise JobError(f"{failures}: holds no failure, expected some, or `--until TIME`.")
+    known, unknown = _without_cancelled_ends(known)
     newest = known["failed_at"].max() if until is None else to_timestamps([until])[0]
     lists["gpu_serial"] = lists["gpu_serial"].astype(object)
     _note_foreign_serials(lists, known, failures)
-    return review(lists, known, newest, read_absences(failures.parent / OUT_OF_SERVICE))
+    absences = [*read_absences(failures.parent / OUT_OF_SERVICE), *unknown]
+    return review(lists, known, newest, absences)
+
+
+def _without_cancelled_ends(failures: pd.DataFrame) -> tuple[pd.DataFrame, list[Absence]]:
+    """Return failures without those that cancel a presumed end, and spans of unknown health."""
+    presumed = failures.dropna(subset=["unknown_until"])
+    columns = (presumed[name] for name in ("gpu_serial", "failed_at", "unknown_until"))
+    spans = list(zip(*columns, strict=True))
+    same_failure = np.zeros(len(failures), dtype=bool)
+    for serial, failed, until in spans:
+        within = failures["failed_at"].gt(failed) & failures["failed_at"].lt(until)
+        same_failure |= (within & failures["gpu_serial"].eq(serial)).to_numpy()
+    unknown = [
+        Absence("", serial, Nanoseconds(failed.value), Nanoseconds(until.value))
+        for serial, failed, until in spans
+    ]
+    return failures[~same_failure].drop(columns="unknown_until"), unknown
 
 
 def _note_foreign_serials(lists: pd.DataFrame, known: pd.DataFrame, path: Path) -> None:

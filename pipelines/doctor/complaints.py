@@ -208,8 +208,8 @@ def _of_ends(ends: Mapping[str, Any]) -> Iterator[Complaint]:
     if ends["presumed"]:
         yield Complaint(
             False,
-            f"{plural(ends['presumed'], 'GPU')} failed and work again, and no repair is known: "
-            "the end of the failure is presumed.",
+            f"The end of {plural(ends['presumed'], 'failure')} is presumed: the GPU works again, "
+            "and no repair is known.",
             "Give the repair tickets, or check these GPUs; lists mark them.",
         )
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.telemetry.failure_evidence import PRESUMED
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.ingest.text_tables import read_texts
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.table_columns import moments_of, serials_of
+from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
 from forewarn.response.past import PastFailure
 
 __all__ = ["failures_of_records", "joined_failures", "read_failures"]
@@ -21,6 +22,8 @@ __all__ = ["failures_of_records", "joined_failures", "read_failures"]
 
 def read_failures(path: Path, machine_of: Mapping[str, str]) -> list[PastFailure]:
     """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at`, perhaps more.
+
+    A presumed end is no repair: when such a failure was repaired is not known.
 
     Parameters
     ----------
@@ -42,13 +45,19 @@ def read_failures(path: Path, machine_of: Mapping[str, str]) -> list[PastFailure
         moments_of(table, name, path).to_pylist()
         for name in ("failed_at", "repaired_at", "known_at")
     ]
+    sources = names_of(table, "end_source", path).to_pylist()
     serials = serials_of(table, path).to_pylist()
-    rows = zip(serials, *moments, _causes(table), strict=True)
+    rows = zip(serials, *moments, sources, _causes(table), strict=True)
     return [
         PastFailure(
-            machine_of.get(serial, serial), serial, failed, known or failed, repaired, cause
+            machine_of.get(serial, serial),
+            serial,
+            failed,
+            known or failed,
+            None if source == PRESUMED else repaired,
+            cause,
         )
-        for serial, failed, repaired, known, cause in rows
+        for serial, failed, repaired, known, source, cause in rows
         if serial is not None and failed is not None
     ]
 

@@ -17,7 +17,13 @@ from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
 
-__all__ = ["FAILURES_TABLE", "INCIDENT_FAILURES", "read_causes", "read_failures_table"]
+__all__ = [
+    "FAILURES_TABLE",
+    "INCIDENT_FAILURES",
+    "read_causes",
+    "read_failures_table",
+    "unknown_until",
+]
 
 FAILURES_TABLE = "failures.parquet"
 INCIDENT_FAILURES = "incident_failures.parquet"
@@ -39,7 +45,7 @@ def read_failures_table(path: Location, serials: Sequence[str]) -> Failures:
         for column in (
             *(failed, pc.fill_null(end, NEVER), known),
             pc.fill_null(pc.if_else(end.is_valid(), end_known, None), NEVER),
-            pc.coalesce(_unknown_until(table, path), failed),
+            pc.coalesce(unknown_until(table, path), failed),
             serials_of(table, path),
         )
     ]
@@ -73,7 +79,7 @@ def read_causes(path: Location, before: int | None = None) -> dict[str, list[tup
     return causes
 
 
-def _unknown_until(table: pa.Table, path: Location) -> pa.ChunkedArray:
+def unknown_until(table: pa.Table, path: Location) -> pa.ChunkedArray:
     """Return until when the health after each presumed end is unknown; null of other failures."""
     failed = moments_of(table, "failed_at", path)
     presumed = pc.equal(names_of(table, "end_source", path), PRESUMED)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from tests.features.table_source import TableSource
@@ -62,16 +63,19 @@ def _assembled(
     return records
 
 
-def _failures(
-    records: Records,
-    *found: tuple[str, float] | tuple[str, float, float | None] | tuple[str, float, Any, float],
-) -> Failures:
-    whole = [(*one, *(None,) * (4 - len(one))) for one in found]
-    return Failures.of_spans(
+def _failures(records: Records, *found: tuple[Any, ...]) -> Failures:
+    whole = [(*one, *(None,) * (6 - len(one))) for one in found]
+
+    def moments(values: Iterable[float | None]) -> npt.NDArray[np.int64]:
+        return np.array([NEVER if v is None else _at(v) for v in values], dtype=np.int64)
+
+    return Failures(
         np.array([records.serials.index(one[0]) for one in whole], dtype=np.int32),
-        np.array([_at(one[1]) for one in whole], dtype=np.int64),
-        np.array([NEVER if one[2] is None else _at(one[2]) for one in whole], dtype=np.int64),
-        np.array([_at(one[1] if one[3] is None else one[3]) for one in whole], dtype=np.int64),
+        moments(failed for _, failed, *_ in whole),
+        moments(repaired for _, _, repaired, *_ in whole),
+        moments(failed if known is None else known for _, failed, _, known, *_ in whole),
+        moments(repaired if end is None else end for _, _, repaired, _, end, _ in whole),
+        moments(failed if until is None else until for _, failed, *_, until in whole),
     )
 
 

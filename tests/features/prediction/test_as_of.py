@@ -27,7 +27,8 @@ Row = dict[str, Any]
 Rows = Callable[..., list[Row]]
 Fail = Callable[..., Failures]
 At = Callable[[float], int]
-Ticket = tuple[str, float, float | None, float]
+# Serial, failed, repaired, known, when the end was known, and until when health is unknown.
+Ticket = tuple[str, float, float | None, float, float | None, float | None]
 
 MINUTE = Nanoseconds(60 * 10**9)
 LENGTH, STEP, HORIZON = 4, 2, Nanoseconds(6 * 30 * MINUTE)
@@ -85,8 +86,20 @@ def _reading(source: random.Random) -> Row:
 
 def _ticket(source: random.Random, serial: str, low: float, high: float) -> Ticket:
     failed = source.uniform(low, high)
-    repaired = source.choice([None, failed + source.uniform(1, 600)])
-    return serial, failed, repaired, failed + source.choice([0.0, source.uniform(0, 900)])
+    known = failed + source.choice([0.0, source.uniform(0, 900)])
+    repaired, end_known, until = _end(source, failed, failed)
+    return serial, failed, repaired, known, end_known, until
+
+
+def _end(
+    source: random.Random, failed: float, low: float
+) -> tuple[float | None, float | None, float | None]:
+    """Return when a failure was repaired, when that was known, and until when health is unknown."""
+    repaired = source.choice([None, low + source.uniform(1, 600)])
+    if repaired is None:
+        return None, None, None
+    known = repaired + source.choice([0.0, source.uniform(0, 900)])
+    return repaired, known, source.choice([None, known, failed + source.uniform(1, 1_500)])
 
 
 def _fleet(source: random.Random, rows: Rows) -> _Fleet:
@@ -131,12 +144,15 @@ def _altered(fleet: _Fleet, moment: float, source: random.Random, rows: Rows) ->
 
 def _told(ticket: Ticket, moment: float, source: random.Random) -> Ticket:
     """Return a ticket as it might be had the future been different."""
-    serial, failed, repaired, when = ticket
+    serial, failed, repaired, when, end_known, until = ticket
     if when >= moment:
-        return (*_ticket(source, serial, moment, END)[:3], moment + source.uniform(0, 900))
-    if repaired is not None and repaired >= moment:
-        repaired = source.choice([None, moment + source.uniform(0, 900)])
-    return serial, failed, repaired, when
+        serial, failed, *end = _ticket(source, serial, moment, END)
+        return serial, failed, end[0], moment + source.uniform(0, 900), end[2], end[3]
+    if repaired is not None and max(repaired, end_known or repaired) >= moment:
+        repaired, end_known, until = _end(source, failed, moment)
+        if repaired is not None and source.random() < 0.5:  # it was over, and nobody knew
+            repaired = failed + source.uniform(0, moment - failed)
+    return serial, failed, repaired, when, end_known, until
 
 
 def _loaded(
@@ -276,12 +292,18 @@ def plain(rows: Rows) -> list[Row]:
         (("B", 3_100, None, 3_100), ("B", 3_900, None, 3_900)),
         (("B", 2_400, None, 3_001), ("B", 2_800, None, 3_500)),
         (("B", 2_400, None, 3_000), ("B", 3_600, None, 3_600)),
+        (("B", 900, 1_200, 900, 3_000), ("B", 900, None, 900)),
+        (("B", 900, 1_200, 900, 3_000), ("B", 900, 2_000, 900, 3_500)),
+        (("B", 900, 1_200, 900, 3_000, 3_600), ("B", 900, None, 900)),
     ],
-    ids=["failed later", "known later", "known at the moment"],
+    ids=[
+        *("failed later", "known later", "known at the moment"),
+        *("end known at the moment", "end known later", "presumed at the moment"),
+    ],
 )
 def test_a_failure_moved_past_the_moment_changes_no_training_array(
-    now: Ticket,
-    otherwise: Ticket,
+    now: tuple[Any, ...],
+    otherwise: tuple[Any, ...],
     plain: list[Row],
     assembled: Make,
     failures: Fail,
@@ -293,6 +315,42 @@ def test_a_failure_moved_past_the_moment_changes_no_training_array(
     two = _training(records, failures(records, known_long_ago, otherwise), at, 3_000)
     assert one is not None
     assert one == two
+
+
+def test_a_failure_that_cancels_an_end_after_the_moment_changes_no_training_array(
+    plain: list[Row], assembled: Make, failures: Fail, at: At
+) -> None:
+    records = assembled(plain, kinds=PLAN.kinds, texts=TEXTS, interval=30)
+    listed = [("A", 1_500, 1_800), ("B", 900, 1_000, 900, 1_200, 1_600)]
+    one = _training(records, failures(records, *listed), at, 3_000)
+    two = _training(records, failures(records, *listed, ("B", 1_400, None, 3_000)), at, 3_000)
+    assert one is not None
+    assert one == two
+
+
+def test_labels_are_unknown_from_a_failure_until_its_presumed_end_counts(
+    plain: list[Row], assembled: Make, failures: Fail, at: At
+) -> None:
+    records = assembled(plain, kinds=PLAN.kinds, texts=TEXTS, interval=30)
+    presumed = failures(records, ("B", 900, 1_000, 900, 1_200, 2_000), ("B", 2_100, None, 2_100))
+    found = find_instances(
+        lay_out(records, presumed.known_before(at(4_000))),
+        window_records=RecordCount(LENGTH),
+        step_records=RecordCount(1),
+        horizon=HORIZON,
+    )
+    found = found.take(found.gpu == 1)
+    labels = {
+        round((end - at(0)) / MINUTE): label
+        for end, label in zip(found.end, found.label, strict=True)
+    }
+    # It fails at 900 and at 2,100, and has instances again 90 minutes after it works.
+    assert {end for end, label in labels.items() if label == 1} == {
+        *range(720, 900, 30),
+        *range(2_010, 2_100, 30),
+    }
+    assert {end for end, label in labels.items() if label == -1} == set(range(1_110, 2_000, 30))
+    assert {end for end, label in labels.items() if label == 0} == set(range(90, 720, 30))
 
 
 def test_a_failure_known_before_the_moment_changes_the_training_set(

@@ -144,6 +144,29 @@ def test_a_later_repair_has_not_happened_yet(
     assert listed(found.known_before(at(40) + 1), fleet) == [("A", 10, 40, 10)]
 
 
+def test_an_end_counts_once_it_is_known(
+    fleet: Records, failures: Fail, at: Callable[[float], int], listed: Listing
+) -> None:
+    found = failures(fleet, ("A", 10, 20, 10, 40, 90))
+    early, late = found.known_before(at(40)), found.known_before(at(40) + 1)
+    assert listed(early, fleet) == [("A", 10, None, 10)]
+    assert listed(late, fleet) == [("A", 10, 20, 10)]
+    assert (early.presumed.tolist(), late.presumed.tolist()) == ([False], [True])
+    assert late.unknown_until.tolist() == [at(90)]
+    assert listed(found.as_seen(), fleet) == [("A", 10, 40, 10)]
+
+
+def test_a_failure_that_cancels_a_presumed_end_lasts_since_the_first(
+    fleet: Records, failures: Fail, minutes: Minutes
+) -> None:
+    found = failures(
+        fleet,
+        *(("A", 10, 20, 10, 30, 90), ("A", 80, 85, 80, 88, 170), ("A", 100, None, 100)),
+        *(("B", 10, 20, 10, 30, 90), ("B", 90, None, 90), ("C", 10, 20), ("C", 30, 40)),
+    )
+    assert minutes(found.since()) == [10, 10, 10, 10, 90, 10, 30]
+
+
 def test_as_seen_nothing_fails_before_it_is_known(
     fleet: Records, failures: Fail, listed: Listing
 ) -> None:

@@ -504,6 +504,31 @@ def test_review_ends_where_the_newest_failure_happened(tmp_path: Path) -> None:
     assert reviewed.not_over == 1
 
 
+def test_review_does_not_judge_a_gpu_whose_repair_is_only_presumed(tmp_path: Path) -> None:
+    """A failed on the 2nd and again on the 4th, before its end counted: it is one failure."""
+    ends = pd.to_datetime([f"2025-01-{day:02}T00:00Z" for day in (1, 2, 3, 4, 10)])
+    lists = pd.DataFrame(
+        {
+            "gpu_serial": "A",
+            "window_end": ends,
+            "valid_until": ends + pd.Timedelta("1D"),
+            "flagged": True,
+        }
+    )
+    (tmp_path / "date=2025-01-05").mkdir()
+    lists.to_parquet(tmp_path / "date=2025-01-05" / "at_risk.parquet")
+    failures = tmp_path / "failures.csv"
+    failures.write_text(
+        "gpu_serial,failed_at,end_source,unknown_until\n"
+        "A,2025-01-01T06:00Z,presumed,2025-01-08T06:00Z\nA,2025-01-04T06:00Z,,\n"
+        "B,2025-01-12T00:00Z,,\n"
+    )
+    reviewed = review_lists(tmp_path, failures)
+    assert reviewed.rows["window_end"].dt.day.tolist() == [1, 10]
+    assert reviewed.rows["hit"].tolist() == [True, False]
+    assert (len(reviewed.failures), reviewed.unknown) == (1, 3)
+
+
 def test_review_leaves_out_lists_that_were_made_in_hindsight(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
