@@ -61,7 +61,7 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
 
 def test_causes_are_those_that_were_known(tmp_path: Path) -> None:
     serials, causes = ["A", "A", None, "B"], ["xid 79", None, "x", "fan"]
-    times = {"failed_at": [1, 3, 1, 2], "known_at": [None, 9, 1, 2]}
+    times: dict[str, list[Any]] = {"failed_at": [1, 3, 1, 2], "known_at": [None, 9, 1, 2]}
     path = write(tmp_path, gpu_serial=serials, cause=causes, **times)
     assert read_causes(path) == {"A": [(DAY, "xid 79"), (3 * DAY, "")], "B": [(2 * DAY, "fan")]}
     assert read_causes(path, 2 * DAY) == {"A": [(DAY, "xid 79")]}
