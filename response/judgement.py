@@ -97,6 +97,6 @@ class Judge:
 
 def _same_evidence(failure: PastFailure, finding: Finding) -> bool:
     """Tell whether a failure is only another name for the Xid that the finding is of."""
-    by_machine = failure.cause.startswith("xid ") or failure.cause == "lost"
+    by_machine = failure.cause.startswith("xid ") or failure.cause in ("lost", "needs_reset")
     kinds = (FindingKind.XID, FindingKind.FAILURE)
     return by_machine and finding.kind in kinds and failure.failed_at <= finding.at

@@ -163,6 +163,8 @@ def _read_gpus(
         state = HostState(machine, time, log_read=logged)
         if event := state_row(reading, state):
             dropped.take_event(event | {"known_at": max(time, file.time or time)}, file)
+        elif reading.lost:
+            dropped.unread.add("a lost GPU without an address", file.name)
         if not reading.lost:
             dropped.take_reading(reading_row(reading, state), file)
     if lost and blindness(file.text):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from forewarn.features.telemetry.parsers.proc import HostReading
@@ -176,12 +176,17 @@ def state_row(reading: GpuReading, host: HostState) -> dict[str, Any] | None:
 
     It names the address: of a GPU that is lost nothing else is known.
     """
-    gpu = reading.pci or reading.serial or reading.uuid or f"slot {reading.slot}"
+    gpu = reading.pci or reading.serial or reading.uuid
+    if gpu is None:  # some GPU of the host: of which nothing is known
+        return None
     if reading.lost:
         return finding_row("lost", f"nvidia-smi: GPU {gpu} is lost", host, reading)
     if reading.needs_recovery:
         text = f"the driver asks for a recovery of GPU {gpu}: {reading.action}"
         return finding_row("needs_reset", text, host, reading)
+    if reading.numbers.get("row_remap_failure"):
+        text = f"a remapping of rows of GPU {gpu} failed"
+        return finding_row("needs_reset", text, host, replace(reading, action=None))
     return None
 
 

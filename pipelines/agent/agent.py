@@ -70,7 +70,7 @@ class Agent:
     _roll: GpuRoll = field(default_factory=GpuRoll)
     _storm: FaultStorm = field(default_factory=FaultStorm)
     _trouble: str = ""
-    _actions: dict[str, str | None] = field(default_factory=dict)
+    _states: dict[str, str | None] = field(default_factory=dict)
     _blind: BlindWatch = field(default_factory=BlindWatch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _context: FaultContext = field(init=False)
@@ -125,14 +125,13 @@ class Agent:
         return rows
 
     def _report_recoveries(self, answer: Answer, host: HostState) -> None:
-        """Report once, until it changes, that the driver asks for a recovery of a GPU."""
-        actions = {gpu_key(reading): reading.action for reading in answer.readings}
+        """Report once, until it changes, that a GPU needs a recovery."""
         for reading in answer.readings:
-            key = gpu_key(reading)
-            event = state_row(reading, host)
-            if event is not None and self._actions.get(key) != reading.action:
+            key, event = gpu_key(reading), state_row(reading, host)
+            state = None if event is None else event["raw"]
+            if event is not None and self._states.get(key) != state:
                 self._hold_fault([event], key)
-        self._actions |= actions
+            self._states[key] = state
 
     def _say_unread(self, unread: Unread) -> None:
         for why, count in unread.counts.items():

@@ -119,4 +119,4 @@ def _same(first: PastFailure, second: PastFailure) -> bool:
 
 
 def _by_machine_alone(cause: str) -> bool:
-    return cause.startswith("xid ") or cause == "lost"
+    return cause.startswith("xid ") or cause in ("lost", "needs_reset")

@@ -296,7 +296,11 @@ def test_xml_reset_required(read: Read) -> None:
 
 
 def test_unknown_columns_only(read: Read) -> None:
-    (record,) = read("unknown-columns-only").records
+    result = read("unknown-columns-only")
+    (event,) = result.of("needs_reset")
+    assert (event["gpu_serial"], event["action"]) == ("1650000000061", None)
+    assert "remapping of rows" in event["raw"]
+    (record,) = result.records
     numbers = ("ecc_uncorrected", "row_remap_failure", "throttle_hardware")
     assert [record[name] for name in numbers] == [2, 1.0, 1.0]
 

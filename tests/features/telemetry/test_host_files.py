@@ -237,3 +237,11 @@ def test_a_dropped_nvidia_smi_that_read_no_gpu_calls_none_lost(text: str) -> Non
 def test_a_dropped_text_that_is_no_table_makes_no_event(text: str) -> None:
     found = read_host("node-1", [file(text, "error", TIME)])
     assert (found.events, list(found.unread.counts)) == ([], ["a file of no known kind"])
+
+
+def test_a_lost_gpu_without_an_address_is_noted() -> None:
+    row = "3, [Unknown Error], [Unknown Error], [N/A], [Unknown Error]"
+    text = f"index, serial, uuid, pci.bus_id, temperature.gpu\n{row}\n"
+    dropped = read_host("node-1", [DroppedText("smi.csv", text, 10**18)])
+    assert (dropped.events, dropped.readings) == ([], [])
+    assert dropped.unread.counts == {"a lost GPU without an address": 1}

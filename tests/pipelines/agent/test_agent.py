@@ -1007,3 +1007,23 @@ def test_an_agent_imports_neither_numpy_nor_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_lost_gpu_in_the_newer_wording_is_a_fault_of_that_gpu(tmp_path: Path) -> None:
+    program, state = tmp_path / "nvidia-smi", tmp_path / "lost"
+    header = "index, serial, uuid, pci.bus_id, temperature.gpu"
+    rows = [f"{n}, S{n}, GPU-{n}, 00000000:{bus}:00.0, 4{n}" for n, bus in ((0, "19"), (1, "3B"))]
+    line = "Unable to determine the device handle for GPU0: 0000:19:00.0: Unknown Error"
+    program.write_text(
+        f"#!/bin/sh\nif [ -e {state} ]; then echo '{line}'; echo '{header}'; echo '{rows[1]}'; "
+        f"exit 15; fi\necho '{header}'; echo '{rows[0]}'; echo '{rows[1]}'\n"
+    )
+    program.chmod(0o755)
+    host = Host(tmp_path, source=NvidiaSmi(str(program)))
+    host.agent.collect()
+    assert host.events() == []
+    state.touch()
+    for _ in range(3):
+        host.agent.collect()
+    assert host.events() == [("faults", "lost", "S0")]
+    host.agent.close()
