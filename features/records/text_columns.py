@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count, islice
+from itertools import compress, count, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -177,7 +177,21 @@ def text_into(codes: CodeArray, column: pa.ChunkedArray) -> Column:
             numbers.append(numbers_of(texts, position))
         indices.append(_without_nulls(chunk.indices))
     _put_parts(indices, numbers, codes)
-    return Column(codes, tuple(position))
+    return _without_unused(codes, tuple(position))
+
+
+def _without_unused(codes: CodeArray, texts: tuple[str, ...]) -> Column:
+    """Return a column of the texts that occur; its codes are renumbered where they lie.
+
+    A dictionary can hold others: those of a table that rows were filtered from stay in it.
+    """
+    occurs = np.full(len(texts) + 1, False)
+    if _mark_all(codes, occurs[:-1]):
+        return Column(codes, texts)
+    number = (np.cumsum(occurs) - 1).astype(np.int32)
+    number[-1] = -1  # that of null
+    _put_codes(codes, number, codes)
+    return Column(codes, tuple(compress(texts, occurs.tolist())))
 
 
 def _in_common(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -220,6 +234,19 @@ def _put_codes(indices: WholeArray, number: CodeArray, codes: CodeArray) -> None
     """Put the number of each index into `codes`; that of -1 is the last."""
     for row in range(len(codes)):
         codes[row] = number[indices[row]]
+
+
+@compiled
+def _mark_all(codes: CodeArray, occurs: BoolArray) -> bool:
+    """Mark the codes that occur until all do, mostly after a few rows; tell whether all do."""
+    left = len(occurs)
+    for row in range(len(codes)):
+        if left == 0:
+            break
+        if codes[row] >= 0 and not occurs[codes[row]]:
+            occurs[codes[row]] = True
+            left -= 1
+    return left == 0
 
 
 @compiled

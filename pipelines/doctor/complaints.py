@@ -237,7 +237,7 @@ def doctor_text(report: Mapping[str, Any]) -> str:
     lines = [
         advice(report),
         "",
-        f"GPUs       {report['gpus']:,}{_machines(report)}",
+        f"GPUs       {report['gpus']:,}{_machines(report)}{_at_end(report)}",
         f"span       {report['first']} to {report['last']}, {report['days']:g} days",
         f"records    {report['records']:,} every {duration_in_words(report['cadence_seconds'])}, "
         f"{report['coverage']:.1%} of those expected, {plural(report['gaps'], 'gap')}",
@@ -266,6 +266,13 @@ def doctor_text(report: Mapping[str, Any]) -> str:
 
 def _machines(report: Mapping[str, Any]) -> str:
     return f" on {plural(report['machines'], 'machine')}" if report["machines"] else ""
+
+
+def _at_end(report: Mapping[str, Any]) -> str:
+    """Say how many GPUs are still there, where some are not: a replaced GPU is counted, too."""
+    if report["gpus_at_end"] == report["gpus"]:
+        return ""
+    return f"; {report['gpus_at_end']:,} of them have records at the end of the span"
 
 
 def _resets(report: Mapping[str, Any]) -> str:

@@ -45,6 +45,10 @@ __all__ = ["examine", "write_report"]
 _MAX_NAMED = 20
 
 
+# Intervals before the last record of all: a GPU without a record in them is lost or was taken out.
+_AT_END = 12
+
+
 @dataclass(slots=True)
 class _Examination:
     """Everything that is added up file by file."""
@@ -101,6 +105,7 @@ class _FleetSurvey(NamedTuple):
     keys: KeySurvey
     failures: Failures
     usable: UsableInstances
+    gpus_at_end: int
 
 
 def examine(records: Location, settings: Settings) -> dict[str, Any]:
@@ -129,7 +134,9 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     if not any(examination.rows_of_files):
         raise RecordsError(f"{records}: there is no row with a serial and a timestamp.")
     first, last = examination.moments
-    keys, failures, usable = _survey_fleet(examination.parts(files), store, settings, last)
+    keys, failures, usable, gpus_at_end = _survey_fleet(
+        examination.parts(files), store, settings, last
+    )
     if usable.fits(keys.cadence):
         check_labels([ParquetSource(path) for _, path in files])
     names, machines = list(examination.gpus), list(examination.machines)
@@ -137,6 +144,7 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     outside = (failures.repaired_at <= first) | (failures.failed_at > last)
     return {
         "gpus": len(names),
+        "gpus_at_end": gpus_at_end,
         "machines": len(machines),
         "first": iso(first),
         "last": iso(last),
@@ -173,11 +181,14 @@ def _survey_fleet(
     part mostly has the same one, and if not, all parts are looked at once more.
     """
     totals, usable = KeyTotals(cadence), UsableInstances(store, settings, last)
-    failures = Failures.none()
+    failures, gpus_at_end = Failures.none(), 0
+    since = last - _AT_END * settings.records.interval
     serials, machines = list(parts.gpus), list(parts.machines)
     for part in parts:
         rows, number = part.rows, part.number.astype(np.int32)
         totals.add(number[rows.gpu], rows.time, rows.machine)
+        is_last = np.append(rows.gpu[1:] != rows.gpu[:-1], True)
+        gpus_at_end += int((rows.time[is_last[: len(rows.time)]] >= since).sum())
         states = rows.changes_of_state()
         own = Failures.of_rows(states.gpu, states.time, states.failed)
         own = own.joined(store.reported([serials[n] for n in number.tolist()]))
@@ -187,7 +198,7 @@ def _survey_fleet(
             usable.add(part, serials, machines)
     if totals.cadence != totals.median_step:
         return _survey_fleet(parts, store, settings, last, totals.median_step)
-    return _FleetSurvey(totals.survey(), failures, usable)
+    return _FleetSurvey(totals.survey(), failures, usable, gpus_at_end)
 
 
 def _keys(keys: KeySurvey, serials: list[str], machines: list[str]) -> dict[str, Any]:

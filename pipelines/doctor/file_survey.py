@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from forewarn.features.records.column_survey import (
 )
 from forewarn.features.records.file_check import Columns, Keys, check_keys, check_values
 from forewarn.features.records.ordering import stable_order
-from forewarn.features.records.table import DAY, MACHINE, SLOT, FeatureKinds
+from forewarn.features.records.table import DAY, MACHINE, SLOT, Column, FeatureKinds
 from forewarn.features.time_units import midnight_of
 from forewarn.pipelines.storage.parquet_files import work_on_parts
 from forewarn.pipelines.storage.remote_path import Location
@@ -65,18 +65,20 @@ def _survey(file: str, date: dt.date, kinds: FeatureKinds, columns: Columns) -> 
     keys = check_keys(columns, file=file)
     rows = _by_gpu(keys)
     time = keys.time if len(rows) == len(keys.time) else keys.time[rows]
+    gpu, serials = _occurring(keys.serial.codes[rows], keys.serial.texts)
     texts = {name: _texts_of(columns, name, file) for name in (*kinds.categorical, MACHINE, SLOT)}
+    machine = texts[MACHINE]
     counts = {
         "rows": len(rows),
         **_moments(time, date),
-        "serials": keys.serial.texts,
-        "machines": texts[MACHINE],
+        "serials": serials,
+        "machines": () if machine is None else _occurring(machine.codes[rows], machine.texts)[1],
         "without_key": len(keys.keep) - len(rows),
         "odd_states": keys.n_odd_states,
         "absent": sorted(set(kinds.names) - set(columns.column_names)),
     }
-    parts = _parts(rows, keys.serial.codes[rows])
-    del keys, time  # as large as two columns
+    parts = _parts(rows, gpu)
+    del keys, time, texts, machine  # each as large as a column
     return counts | _surveys(file, kinds, columns, parts)
 
 
@@ -104,10 +106,21 @@ def _moments(time: npt.NDArray[np.int64], date: dt.date) -> dict[str, Any]:
     }
 
 
-def _texts_of(columns: Columns, name: str, file: str) -> tuple[str, ...]:
-    """Check a column of texts, and return those that it has; none where it is missing."""
+def _texts_of(columns: Columns, name: str, file: str) -> Column | None:
+    """Check a column of texts, and return it; None where it is missing."""
     values = check_values(columns, file=file, kinds=FeatureKinds(), optional=(name,))
-    return values.texts[name].texts if name in values.texts else ()
+    return values.texts.get(name)
+
+
+def _occurring(
+    codes: npt.NDArray[np.int32], texts: tuple[str, ...]
+) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+    """Return codes of the texts that they use, and these: rows without a key have others, too."""
+    occurs = np.full(len(texts) + 1, False)
+    occurs[codes] = True
+    number = (np.cumsum(occurs) - 1).astype(np.int32)
+    number[-1] = -1  # that of null
+    return number[codes], tuple(compress(texts, occurs[:-1].tolist()))
 
 
 class _SomeGpus(NamedTuple):

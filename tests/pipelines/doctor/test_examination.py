@@ -86,6 +86,31 @@ def test_healthy_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert found["usable"]["instances"] == 48 + 48 + 42
 
 
+def test_a_replaced_gpu_is_not_there_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = records()
+    replaced = (frame["gpu_serial"] == "A") & (frame["timestamp"] >= "2025-02-01T12:00Z")
+    frame.loc[replaced, "gpu_serial"] = "D"
+    found = examined(capsys, write(frame, tmp_path))
+    assert (found["gpus"], found["gpus_at_end"]) == (4, 3)
+    assert "4 on 2 machines; 3 of them have records at the end of the span" in doctor_text(found)
+
+
+def test_a_gpu_without_a_record_is_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = records()
+    no_time = pd.to_datetime([None], utc=True)
+    lost = frame.iloc[:1].assign(gpu_serial="D", machine_id="m9", timestamp=no_time)
+    arguments = write(frame, tmp_path)
+    path = tmp_path / "records" / "date=2025-01-31" / "part-0.parquet"
+    whole = pd.concat([pd.read_parquet(path), lost])
+    whole.to_parquet(path, index=False)
+    found = examined(capsys, arguments)
+    assert (found["gpus"], found["machines"], found["rows_without_key"]) == (3, 2, 1)
+
+
 def test_everything_that_is_wrong_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
