@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "joined_places",
     "places_of",
     "rivals_table",
+    "sitting_gpu",
     "with_event_serials",
     "with_one_host",
     "with_serials",
@@ -241,7 +242,7 @@ def with_event_serials(
     columns = [events[name].to_pylist() for name in ("gpu_serial", "machine_id", "pci")]
     times = events["timestamp"].cast(pa.int64()).to_pylist()
     serials = [
-        serial if serial is not None else _sitting(at.get((host, pci), []), time)
+        serial if serial is not None else sitting_gpu(at.get((host, pci), []), time)
         for serial, host, pci, time in zip(*columns, times, strict=True)
     ]
     index = events.schema.get_field_index("gpu_serial")
@@ -261,8 +262,15 @@ def _stays(places: pa.Table) -> dict[tuple[str, str], list[tuple[int, int, str]]
     }
 
 
-def _sitting(seen: list[tuple[int, int, str]], time: int) -> str | None:
-    """Return the serial of the GPU that sat there at a time."""
+def sitting_gpu(seen: Sequence[tuple[int, int, str]], time: int) -> str | None:
+    """Return the serial of the GPU that was at an address at a time; None if none ever was.
+
+    Parameters
+    ----------
+    seen : sequence of (int, int, str)
+        First and last time and serial of each GPU that was there.
+    time : int
+    """
 
     def preference(stay: tuple[int, int, str]) -> tuple[int, int]:
         first, last, _ = stay

@@ -32,6 +32,7 @@ from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
+from forewarn.pipelines.at_risk.replaced_gpus import are_replaced
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
@@ -56,7 +57,8 @@ class AtRiskList:
     table : DataFrame
         One row per GPU, the most at risk first (docs/formats.md, section 4).
     unscored : DataFrame
-        GPUs left out, and why.
+        GPUs left out, and why; `replaced`, which is not written, where another one has taken the
+        place of a silent one.
     share, horizon_hours : float
     model_version : str
     hindsight : bool
@@ -113,7 +115,7 @@ class AtRiskList:
             path = files.enter_context(replacing(folder / "at_risk.html"))
             path.write_text(page, encoding="utf-8")
             path = files.enter_context(replacing(folder / "unscored.csv"))
-            write_csv(self.unscored, path)
+            write_csv(self.unscored.drop(columns="replaced", errors="ignore"), path)
         return folder
 
     def summary(self) -> dict[str, Any]:
@@ -278,7 +280,8 @@ def _unscored(
         rows.append(row | _failure_columns(failures.get(gpu)))
     names = ["gpu_serial", *(["machine_id"] if machine is not None else []), "reason"]
     names += _FAILURE_COLUMNS if any("failed_since" in row for row in rows) else []
-    return pd.DataFrame(rows, columns=names)
+    frame = pd.DataFrame(rows, columns=names)
+    return frame.assign(replaced=(ends < since) & are_replaced(timeline, left))
 
 
 def _failure_columns(failure: KnownFailure | None) -> dict[str, str]:

@@ -22,6 +22,7 @@ __all__ = [
     "FlaggedMachine",
     "Silence",
     "flagged_machines",
+    "present",
     "silences",
     "split_reasons",
 ]
@@ -69,7 +70,7 @@ class FlaggedMachine:
     gpus: tuple[FlaggedGpu, ...]
     n_flagged: int
     expected: float | None  # failures among its flagged GPUs; None: no probability
-    n_gpus: int  # GPUs of this machine that are known, scored or not
+    n_gpus: int  # GPUs of this machine, scored or not, without those that were replaced
     n_blind: int
     checks: tuple[Check, ...]
 
@@ -82,7 +83,7 @@ class Silence:
     machine: str  # empty: unknown
     serials: tuple[str, ...]
     n: int
-    n_gpus: int  # GPUs of this machine that are known, scored or not
+    n_gpus: int  # GPUs of this machine, scored or not, without those that were replaced
     note: str
 
 
@@ -106,6 +107,7 @@ def flagged_machines(
     charts : mapping of str to sequence of Chart, optional
         By serial.
     """
+    unscored = present(unscored)
     n_gpus = _gpus_by_machine(table, unscored)
     blind = unscored.loc[~unscored["reason"].isin(JUDGED), "machine_id"].value_counts().to_dict()
     rows_of: dict[tuple[str, str], list[Row]] = {}
@@ -118,6 +120,11 @@ def flagged_machines(
         _flagged_machine(rows, name, n_gpus, blind, charts) for (name, _), rows in rows_of.items()
     ]
     return sorted(machines, key=lambda machine: -(machine.expected or 0.0))  # stable: then by rank
+
+
+def present(unscored: pd.DataFrame) -> pd.DataFrame:
+    """Return the GPUs left out that no other GPU has replaced."""
+    return unscored[~unscored["replaced"]] if "replaced" in unscored else unscored
 
 
 def _gpus_by_machine(table: pd.DataFrame, unscored: pd.DataFrame) -> dict[Any, int]:
@@ -182,15 +189,20 @@ def silences(table: pd.DataFrame, unscored: pd.DataFrame) -> list[Silence]:
     just so; then machines that are silent as a whole, gaps, and what is only too new or has
     already failed.
     """
-    n_gpus = _gpus_by_machine(table, unscored)
+    n_gpus = _gpus_by_machine(table, present(unscored))
     reporting = set(table["machine_id"].dropna())
-    serials_of: dict[tuple[str, str], list[str]] = {}
-    for row in unscored[["reason", "machine_id", "gpu_serial"]].itertuples(index=False):
+    replaced = unscored["replaced"] if "replaced" in unscored else [False] * len(unscored)
+    serials_of: dict[tuple[str, str, bool], list[str]] = {}
+    rows = unscored[["reason", "machine_id", "gpu_serial"]].itertuples(index=False)
+    for row, is_replaced in zip(rows, replaced, strict=True):
         machine = row.machine_id if isinstance(row.machine_id, str) else ""
-        serials_of.setdefault((visible(row.reason), machine), []).append(visible(row.gpu_serial))
+        group = visible(row.reason), machine, bool(is_replaced)
+        serials_of.setdefault(group, []).append(visible(row.gpu_serial))
     silences = [
-        _silence(reason, machine, serials, n_gpus, partly=machine in reporting)
-        for (reason, machine), serials in sorted(serials_of.items())
+        _of_replaced(reason, machine, serials)
+        if is_replaced
+        else _silence(reason, machine, serials, n_gpus, partly=machine in reporting)
+        for (reason, machine, is_replaced), serials in sorted(serials_of.items())
     ]
     return sorted(silences, key=_worry)
 
@@ -214,8 +226,20 @@ def _silence(
     )
 
 
+def _of_replaced(reason: str, machine: str, serials: Sequence[str]) -> Silence:
+    return Silence(
+        reason=reason,
+        machine=visible(machine),
+        serials=tuple(sorted(serials)[:_SERIALS]),
+        n=len(serials),
+        n_gpus=0,  # it is none of its GPUs any more
+        note="another GPU has its slot: it was replaced",
+    )
+
+
 def _worry(silence: Silence) -> tuple[int, int, str]:
     """Order of silences: what might be a fault nobody has seen comes first."""
     order = {"stale": 1, "gap": 2, "too new": 4, "failed": 5}
     urgency = 0 if silence.note.startswith("the rest") else order.get(silence.reason, 3)
+    urgency = 5 if silence.note.startswith("another") else urgency
     return urgency, -silence.n, silence.machine

@@ -14,6 +14,7 @@ from forewarn.pipelines.at_risk.groups import (
     JUDGED,
     FlaggedMachine,
     flagged_machines,
+    present,
     silences,
     split_reasons,
 )
@@ -111,7 +112,9 @@ def render_at_risk(
         If `n_flagged` is not the number of flagged rows.
     """
     table = _complete(table, _COLUMNS).sort_values("rank", kind="stable")
-    unscored = _complete(unscored, ["gpu_serial", "machine_id", "reason", *_FAILED_COLUMNS])
+    names = ["gpu_serial", "machine_id", "reason", "replaced", *_FAILED_COLUMNS]
+    unscored = _complete(unscored, names)
+    unscored = unscored.assign(replaced=unscored["replaced"].eq(True))
     table = table.assign(flagged=table["flagged"].eq(True))
     if n_flagged != (flagged_rows := int(table["flagged"].sum())):
         raise ValueError(
@@ -173,7 +176,7 @@ def _figures(
     return ListFigures(
         n_scored=len(table),
         n_unscored=len(unscored),
-        n_blind=int((~unscored["reason"].isin(JUDGED)).sum()),
+        n_blind=int((~present(unscored)["reason"].isin(JUDGED)).sum()),
         n_machines=len(named),
         n_on_machines=sum(machine.n_gpus for machine in named),
         probabilities=[number(value) for value in probabilities],

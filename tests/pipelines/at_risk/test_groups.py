@@ -51,6 +51,17 @@ def test_a_machine_knows_its_other_gpus() -> None:
     assert (found.n_flagged, found.n_gpus, found.n_blind) == (1, 4, 1)
 
 
+def test_a_gpu_that_was_replaced_is_none_of_its_machine() -> None:
+    left_out = unscored(("old", "m1", "stale"), ("d", "m1", "stale")).assign(replaced=[True, False])
+    scored = table(("a", "m1", 0.5, True), ("new", "m1", 0.1, False))
+    (machine,) = flagged_machines(scored, left_out)
+    assert (machine.n_gpus, machine.n_blind) == (3, 1)
+    silent, replaced = silences(scored, left_out)
+    assert (silent.serials, silent.n_gpus) == (("d",), 3)
+    assert (replaced.serials, replaced.n_gpus) == (("old",), 0)
+    assert replaced.note == "another GPU has its slot: it was replaced"
+
+
 def test_a_silent_gpu_in_a_machine_that_reports_comes_first() -> None:
     found = silences(
         table(("a", "m1", 0.5, False)),

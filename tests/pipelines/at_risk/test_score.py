@@ -19,7 +19,7 @@ from forewarn.models.prediction.builtin_rules import evidence
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.past_alerts import watched_since
 from forewarn.pipelines.at_risk.review import review_lists, review_text
-from forewarn.pipelines.at_risk.score import contributions_of
+from forewarn.pipelines.at_risk.score import contributions_of, score_with_rules
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
@@ -249,6 +249,25 @@ def test_gap_stale_and_too_new(
     assert {s: reasons.get(s) for s in ("S000", "S002", "S004")} == {
         "S000": "stale", "S002": "gap", "S004": "too new",
     }  # fmt: skip
+
+
+def test_a_silent_gpu_is_replaced_where_a_new_one_has_its_slot(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write
+) -> None:
+    at = pd.Timestamp(AT, tz="UTC")
+    age = (at - fleet["timestamp"]).dt.total_seconds() / 3600
+    serial = fleet["gpu_serial"]
+    successor = fleet[(serial == "S000") & (age <= 20)].assign(gpu_serial="S900")
+    # S004 is lost, and a GPU that was there before has its number now.
+    renumbered = (serial == "S005") & (age <= 20)
+    present = fleet[~(serial.isin(["S000", "S004"]) & (age <= 20))]
+    present = present.assign(slot=present["slot"].where(~renumbered, 0))
+    records = write(pd.concat([present, successor]), tmp_path / "records")
+    made = score_with_rules(load_settings(config), records, at.value)
+    replaced = made.unscored.set_index("gpu_serial")["replaced"]
+    assert (replaced["S000"], replaced["S004"]) == (True, False)
+    unscored = pd.read_csv(made.write(tmp_path / "lists") / "unscored.csv")
+    assert unscored.columns.tolist() == ["gpu_serial", "machine_id", "reason"]
 
 
 def test_nothing_at_or_after_the_moment_matters(

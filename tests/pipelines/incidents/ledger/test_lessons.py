@@ -135,6 +135,48 @@ def test_a_machine_with_one_gpu_needs_no_number(ledger: Ledger, records: Path) -
     assert (failure.gpu_serial, failure.repaired_at) == ("C", None)
 
 
+def records_of(folder: Path, *rows: tuple[str, int, float]) -> GpuPlaces:
+    """Return places of rows of serial, slot and hour in m1."""
+    date = dt.date(1970, 1, 1) + dt.timedelta(days=20_000)
+    serials, slots, hours = zip(*rows, strict=True)
+    columns = {
+        "gpu_serial": pa.array(serials),
+        "machine_id": pa.array(["m1"] * len(rows)),
+        "slot": pa.array(slots),
+        "timestamp": pa.array([at(hour) for hour in hours], pa.timestamp("ns", "UTC")),
+    }
+    path = folder / "records" / f"date={date}" / "0.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), path)
+    return GpuPlaces(folder / "records")
+
+
+def test_a_gpu_that_was_replaced_is_not_in_its_slot(tmp_path: Path) -> None:
+    places = records_of(tmp_path, ("A", 0, 1), ("A", 0, 3), ("B", 0, 4), ("B", 0, 9))
+    assert places.serial("m1", at(6), slot=0) == "B"
+    assert places.serial("m1", at(6)) == "B"
+    assert places.serial("m1", at(2), slot=0) is None
+
+
+def test_a_lost_gpu_whose_number_another_one_takes_is_still_there(tmp_path: Path) -> None:
+    places = records_of(tmp_path, ("A", 0, 1), ("B", 1, 1), ("B", 0, 2), ("B", 0, 9))
+    assert places.serial("m1", at(6), slot=0) is None
+    assert places.serial("m1", at(6)) is None
+
+
+def test_an_address_is_of_the_gpu_that_was_there_at_the_time(tmp_path: Path) -> None:
+    state = tmp_path / "records" / "_state"
+    state.mkdir(parents=True)
+    rows = [
+        {"machine_id": "m1", "pci": "0000:19:00", "gpu_serial": gpu, "first": first, "last": last}
+        for gpu, first, last in (("A", at(1), at(3)), ("B", at(4), at(9)))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), state / "places.parquet")
+    places = GpuPlaces(tmp_path / "records")
+    assert [places.serial("m1", at(hour), pci="0000:19:00") for hour in (2, 6)] == ["A", "B"]
+    assert places.serial("m1", at(6), pci="0000:3b:00") is None
+
+
 def test_a_confirmed_outcome_is_a_failure_until_the_machine_came_back(
     ledger: Ledger, finding: MakeFinding, action: MakeAction, records: Path
 ) -> None:
