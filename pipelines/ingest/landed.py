@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.gpu_identity import Rival
+from forewarn.features.telemetry.slot_conflicts import SlotConflict
 
 __all__ = ["Landed"]
 
@@ -40,6 +41,8 @@ class Landed:
         Boards with several GPUs, and how many, that a row of the CMDB or a ticket is about.
     zeros : dict of str to str
         Serials of the CMDB or of tickets that lack or add leading zeros, and those of the GPUs.
+    slot_conflicts : set of SlotConflict
+        Slots that two GPUs of a machine report at one time, in the hours that changed.
     unknown_tickets : frozenset of str
         Serials of new tickets that no reading ever named.
     quarantined : list of str
@@ -61,6 +64,7 @@ class Landed:
     ticket_boards: dict[str, int] = field(default_factory=dict)
     zeros: dict[str, str] = field(default_factory=dict)
     unknown_tickets: frozenset[str] = frozenset()
+    slot_conflicts: set[SlotConflict] = field(default_factory=set)
     quarantined: list[str] = field(default_factory=list)
 
     def join(self, later: Landed) -> None:
@@ -80,4 +84,5 @@ class Landed:
         self.ticket_boards |= later.ticket_boards
         self.zeros |= later.zeros
         self.unknown_tickets |= later.unknown_tickets
+        self.slot_conflicts |= later.slot_conflicts
         self.quarantined += later.quarantined

@@ -46,6 +46,7 @@ from forewarn.features.telemetry.recovery import (
     recovery_table,
 )
 from forewarn.features.telemetry.serial_matches import match_serials, with_gpu_names
+from forewarn.features.telemetry.slot_conflicts import slot_conflicts
 from forewarn.features.telemetry.tables import EVENTS, READINGS, check_table, newest
 from forewarn.pipelines.ingest.board_learning import (
     LearnedBoards,
@@ -255,6 +256,7 @@ class Landing:
         named = self._known.named(readings)
         named, rivals = with_one_host(named, places, reading_ticks(named, self.interval))
         done.rivals += rivals
+        done.slot_conflicts |= slot_conflicts(named, reading_ticks(named, self.interval))
         events = without_rivals(events, rivals)
         records = records_of(named, events, self._known_cmdb.attributes, interval=self.interval)
         path = self._folder.records_file(hour)

@@ -32,6 +32,15 @@ def serial_notes(landed: Landed) -> Iterator[str]:
             "serials of the CMDB or of tickets differ from those of GPUs by leading zeros: "
             f"{_some(pairs)}"
         )
+    if landed.slot_conflicts:
+        conflicts = [
+            f"slot {slot} of {machine} ({gpus[0]} and {gpus[1]})"
+            for machine, slot, gpus in sorted(landed.slot_conflicts)
+        ]
+        yield (
+            f"two GPUs report one slot at one time: {_some(conflicts)}; both have records, and "
+            "their slots are not certain"
+        )
     if landed.unknown_tickets:
         serials = sorted(landed.unknown_tickets)
         yield f"no record has these serials of tickets ({len(serials)}): {_some(serials)}"

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.failure_evidence import TICKETS
+from forewarn.features.telemetry.slot_conflicts import SlotConflict
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
+from forewarn.pipelines.ingest.serial_notes import serial_notes
 from forewarn.pipelines.storage.compaction import compact_date
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
@@ -173,6 +175,21 @@ def test_a_copied_host_with_a_board_is_left_out(tmp_path: Path) -> None:
         ("B1/GPU-B1-1", "vdi01"),
     }
     assert {row["machine_id"] for row in records(tmp_path)} == {"vdi01"}
+
+
+@pytest.mark.parametrize(
+    ("minute", "slot", "conflict"), [(10.5, 0, True), (18, 0, False), (10, 1, False)]
+)
+def test_two_gpus_that_report_one_slot_at_one_time_are_noted(
+    tmp_path: Path, minute: float, slot: int, conflict: bool
+) -> None:
+    rows = [gpu(10, 0, "S1"), gpu(minute, 5, "S2", slot=slot)]
+    landed = Landing(tmp_path, INTERVAL).land(readings(*rows), NO_EVENTS)
+    assert landed.slot_conflicts == (
+        {SlotConflict("vdi01", 0, ("S1", "S2"))} if conflict else set()
+    )
+    assert gpus(tmp_path) == {"S1", "S2"}
+    assert sum("slot 0 of vdi01 (S1 and S2)" in line for line in serial_notes(landed)) == conflict
 
 
 class _KilledError(Exception):
