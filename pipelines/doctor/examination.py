@@ -134,18 +134,15 @@ def examine(records: Location, settings: Settings) -> dict[str, Any]:
     if not any(examination.rows_of_files):
         raise RecordsError(f"{records}: there is no row with a serial and a timestamp.")
     first, last = examination.moments
-    keys, failures, usable, gpus_at_end = _survey_fleet(
-        examination.parts(files), store, settings, last
-    )
+    parts = examination.parts(files)
+    keys, failures, usable, n_at_end = _survey_fleet(parts, store, settings, last)
     if usable.fits(keys.cadence):
         check_labels([ParquetSource(path) for _, path in files])
     names, machines = list(examination.gpus), list(examination.machines)
     tickets = read_causes(records / FAILURES_TABLE)
     outside = (failures.repaired_at <= first) | (failures.failed_at > last)
     return {
-        "gpus": len(names),
-        "gpus_at_end": gpus_at_end,
-        "machines": len(machines),
+        **{"gpus": len(names), "gpus_at_end": n_at_end, "machines": len(machines)},
         "first": iso(first),
         "last": iso(last),
         "days": round((last - first) / DAY, 2),

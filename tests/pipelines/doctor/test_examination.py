@@ -101,7 +101,7 @@ def test_a_gpu_without_a_record_is_not_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = records()
-    no_time = pd.to_datetime([None], utc=True)
+    no_time = pd.to_datetime(["NaT"], utc=True)
     lost = frame.iloc[:1].assign(gpu_serial="D", machine_id="m9", timestamp=no_time)
     arguments = write(frame, tmp_path)
     path = tmp_path / "records" / "date=2025-01-31" / "part-0.parquet"
