@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.telemetry.rows import COUNTERS, GAUGES, HOST_NUMBERS, OPTIONAL_NUMBERS
+from forewarn.features.xid_catalogue import FATAL
 from forewarn.features.xid_severity import severity
 
 __all__ = ["RECORDS", "event_ticks", "reading_ticks", "records_of"]
@@ -124,12 +125,16 @@ def _by_tick(readings: pa.Table, interval: int) -> pa.Table:
 
 
 def _worst_xids(events: pa.Table, interval: int) -> pa.Table:
-    """Return `gpu_serial`, `timestamp` and the `code` of the most severe Xid, the later of two."""
+    """Return `gpu_serial`, `timestamp` and the `code` of the most severe Xid, the later of two.
+
+    One that the driver itself calls fatal is.
+    """
     events = events.filter(
         pc.and_(pc.equal(events["kind"], "xid"), pc.is_valid(events["gpu_serial"]))
     )
     events = events.filter(pc.is_valid(events["code"])).sort_by("timestamp")
     grave = severity(events["code"].to_numpy().astype(np.float32))
+    grave[pc.fill_null(pc.equal(events["severity"], "fatal"), False).to_numpy()] = FATAL
     ticks = pa.array(event_ticks(events, interval)).cast(RECORDS.field("timestamp").type)
     table = pa.table(
         {"gpu_serial": events["gpu_serial"], "timestamp": ticks, "code": events["code"]}

@@ -169,6 +169,18 @@ def test_records_are_those_of_a_plain_loop(
     assert got == plain(seen, xids)
 
 
+def test_an_xid_that_the_driver_calls_fatal_is_the_most_severe() -> None:
+    reading = {"timestamp": START + 5 * MINUTE, "gpu_serial": "S1"}
+    words = [(149, "fatal"), (145, "nonfatal"), (63, None)]
+    events = [
+        {"timestamp": START + m * MINUTE, "gpu_serial": "S1", "kind": "xid", "code": code}
+        | {"id": str(code), "severity": word}
+        for m, (code, word) in enumerate(words, 1)
+    ]
+    found = records_of(table_of([reading], READINGS), table_of(events, EVENTS), NONE, interval=TICK)
+    assert [row["xid"] for row in rows_of(found)] == [149]
+
+
 def plain(
     seen: list[tuple[int, str, int | None, bool]], xids: list[tuple[int, str, int]]
 ) -> list[tuple[Any, ...]]:
