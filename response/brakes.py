@@ -8,7 +8,7 @@ from typing import Final
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.finding import Finding, FindingKind, Voucher
 from forewarn.response.override import Override
 from forewarn.response.settings import ResponseSettings
 
@@ -167,7 +167,9 @@ def _frozen(vitals: Vitals, now: Nanoseconds) -> Iterable[Brake]:
 def _overridden(vitals: Vitals, settings: ResponseSettings, now: Nanoseconds) -> Iterable[Brake]:
     """Yield that people undo us; it ends when fewer than so many are left within a day."""
     # One that lies ahead of a clock that jumped back counts, too.
-    ends = sorted(Nanoseconds(o.at + DAY) for o in vitals.overrides if o.at + DAY > now)
+    # That people undo what forged findings asked for says nothing of the policy.
+    counted = [o for o in vitals.overrides if o.vouched is Voucher.HOST]
+    ends = sorted(Nanoseconds(o.at + DAY) for o in counted if o.at + DAY > now)
     most = settings.overrides_a_day
     if len(ends) >= most > 0:
         words = f"{most} or more actions were overridden within a day"

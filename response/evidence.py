@@ -68,9 +68,8 @@ def _overridden(finding: Finding, situation: Situation) -> Held | None:
     rest = situation.settings.override_rest
     severity = situation.policy.rule(finding).severity
     for override in situation.overrides:
-        same = (override.machine, override.cause) == (finding.machine, finding.cause)
         graver = override.severity is not None and severity.rank > override.severity.rank
-        if same and not graver and situation.now < override.at + rest:
+        if override.holds_back(finding) and not graver and situation.now < override.at + rest:
             by = f" by {override.who}" if override.who else ""
             words = f"{finding.cause} was overridden on {finding.machine}{by}, and does not act "
             words += f"there for {duration_in_words(rest / 1e9)} unless it becomes graver"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.finding import Severity
+from forewarn.response.finding import Finding, Severity, Voucher
 
 __all__ = ["Override"]
 
@@ -24,6 +24,9 @@ class Override:
         Empty if it is not known.
     severity : Severity or None
         Of what was undone. None: whatever comes counts as no graver.
+    vouched : Voucher
+        `SHARED`: only shared tokens spoke of the cause, and what a machine reports of itself is
+        something else.
     """
 
     machine: str
@@ -31,3 +34,9 @@ class Override:
     at: Nanoseconds
     who: str = ""
     severity: Severity | None = None
+    vouched: Voucher = Voucher.HOST
+
+    def holds_back(self, finding: Finding) -> bool:
+        """Tell whether it is about what a finding says, however grave that is."""
+        same = (self.machine, self.cause) == (finding.machine, finding.cause)
+        return same and (self.vouched is Voucher.HOST or finding.vouched is Voucher.SHARED)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, Row, case, func, insert, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents import decision_rows
 from forewarn.pipelines.incidents.chunks import chunks
-from forewarn.pipelines.incidents.damaged_rows import readable
+from forewarn.pipelines.incidents.damaged_rows import LATEST, readable
 from forewarn.pipelines.incidents.entries import ConfirmedFailure
 from forewarn.pipelines.incidents.tables import (
     acknowledgements,
@@ -23,6 +23,7 @@ from forewarn.pipelines.incidents.tables import (
     outcomes,
 )
 from forewarn.response.action import ActionState
+from forewarn.response.finding import Voucher
 from forewarn.response.incident import IncidentState, Outcome
 from forewarn.response.override import Override
 
@@ -120,7 +121,9 @@ def overrides(connection: Connection, since: Nanoseconds) -> list[Override]:
     """
     every = [*_of_incidents(connection, since), *_of_actions(connection, since)]
     rows = [row for row in every if _is_whole(row)]  # the damage is said where its table is read
-    last = decision_rows.last_of(connection, sorted({row.incident for row in rows}))
+    numbers = sorted({row.incident for row in rows})
+    last = decision_rows.last_of(connection, numbers)
+    vouched = _vouched(connection, numbers)
     undone = {
         (row.incident, row.machine, row.cause): Override(
             row.machine,
@@ -128,6 +131,7 @@ def overrides(connection: Connection, since: Nanoseconds) -> list[Override]:
             row.at,
             row.who,
             last[row.incident].severity if row.incident in last else None,
+            vouched.get((row.incident, row.machine, row.cause), Voucher.HOST),
         )
         for row in rows
     }
@@ -136,7 +140,25 @@ def overrides(connection: Connection, since: Nanoseconds) -> list[Override]:
 
 def _is_whole(row: Row[Any]) -> bool:
     texts = (row.machine, row.cause, row.who)
-    return isinstance(row.at, int) and all(isinstance(text, str) for text in texts)
+    in_time = isinstance(row.at, int) and 0 <= row.at < LATEST
+    return in_time and all(isinstance(text, str) for text in texts)
+
+
+def _vouched(connection: Connection, numbers: Sequence[int]) -> dict[tuple[int, str, str], Voucher]:
+    """Return who answers for each (incident, machine, cause) of the findings of some incidents."""
+    names = (findings.c.machine, findings.c.cause)
+    by_host = func.max(case((findings.c.vouched == Voucher.SHARED.value, 0), else_=1))
+    vouchers: dict[tuple[int, str, str], Voucher] = {}
+    for chunk in chunks(numbers):
+        query = (
+            select(incident_findings.c.incident, *names, by_host.label("by_host"))
+            .join(findings, findings.c.id == incident_findings.c.finding)
+            .where(incident_findings.c.incident.in_(chunk))
+            .group_by(incident_findings.c.incident, *names)
+        )
+        for incident, machine, cause, is_sure in connection.execute(query):
+            vouchers[incident, machine, cause] = Voucher.HOST if is_sure else Voucher.SHARED
+    return vouchers
 
 
 def _of_actions(connection: Connection, since: Nanoseconds) -> Sequence[Any]:

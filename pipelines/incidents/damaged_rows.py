@@ -11,12 +11,14 @@ from sqlalchemy import Boolean, Connection, Float, Integer, Row, Table
 
 from forewarn.pipelines.runtime.progress import note
 
-__all__ = ["OPTION", "DamagedRow", "SetAside", "readable", "set_aside_of"]
+__all__ = ["LATEST", "OPTION", "DamagedRow", "SetAside", "readable", "set_aside_of"]
 
 OPTION: Final = "forewarn_set_aside"
 """Option of a connection with the `SetAside` of its ledger."""
 
-_LATEST: Final = 2**62  # nanoseconds, in the year 2116: a span may be added, and it has 64 bits
+LATEST: Final = 2**62
+"""Nanoseconds, in the year 2116: a span may be added to a time, and it still has 64 bits."""
+
 _ANY_SIZE: Final = frozenset({"id", "incident", "finding", "action", "count"})
 _MOST_LISTED: Final = 1000
 
@@ -112,7 +114,7 @@ def _check(table: Table, row: Row[Any]) -> None:
             continue
         if not isinstance(value, kind):
             raise ValueError(f"`{name}` is {ascii(value)[:60]}, expected {kind.__name__}")
-        if kind is int and abs(value) >= _LATEST and name not in _ANY_SIZE:
+        if kind is int and abs(value) >= LATEST and name not in _ANY_SIZE:
             raise ValueError(f"`{name}` is {value}, expected a number below 2^62")
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.counted_findings import Count
-from forewarn.pipelines.incidents.damaged_rows import readable
+from forewarn.pipelines.incidents.damaged_rows import LATEST, readable
 from forewarn.pipelines.incidents.tables import findings as table
 from forewarn.response.finding import Finding, FindingKind, Severity, Voucher
 
@@ -41,7 +41,6 @@ __all__ = [
 LONGEST_NAME = 512  # bytes; an index of PostgreSQL holds 2,700 of an entry
 LONGEST_EVIDENCE = 16 * 1024  # characters of JSON, which are bytes: it is ASCII
 LARGEST = 2**63 - 1
-LATEST = 2**62  # nanoseconds, in the year 2116: a span may be added, and it still has 64 bits
 
 
 class FindingError(InputError):

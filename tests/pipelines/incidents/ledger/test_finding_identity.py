@@ -122,3 +122,18 @@ def test_a_count_ends_at_the_largest_number(ledger: Ledger, finding: MakeFinding
         ledger.take([finding(count=7)], now=at(moment))
     (incident,) = ledger.open_incidents()
     assert incident.findings[0].count == LARGEST
+
+
+def test_what_a_person_undoes_of_a_shared_token_holds_back_no_report_of_the_machine(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    forged = [finding(machine=f"m{n}", vouched=Voucher.SHARED) for n in (1, 2)]
+    ledger.take([*forged, finding(machine="m2")], now=at(20))
+    for number in (1, 2):
+        ledger.settle(number, IncidentState.OVERRIDDEN, now=at(30), who="ann", why="forged")
+    undone = {override.machine: override for override in ledger.overrides(at(0))}
+    assert {name: o.vouched for name, o in undone.items()} == {"m1": "shared", "m2": "host"}
+    own = finding(machine="m1", at=31)
+    assert undone["m1"].holds_back(forged[0])
+    assert not undone["m1"].holds_back(own)
+    assert undone["m2"].holds_back(finding(machine="m2", at=31))
