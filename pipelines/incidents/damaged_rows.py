@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Boolean, Connection, Float, Integer, Row, Table
@@ -94,9 +93,11 @@ def readable(
     convert : callable
         May raise ValueError, TypeError or KeyError.
     """
+    checks: list[tuple[int, str, type[Any], bool]] | None = None
     for row in rows:
+        checks = _checks(table, row._fields) if checks is None else checks
         try:
-            _check(table, row)
+            _check(row, checks)
             value = convert(row)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             set_aside_of(connection).add(table.name, _name(table, row), str(error))
@@ -104,24 +105,25 @@ def readable(
             yield row, value
 
 
-def _check(table: Table, row: Row[Any]) -> None:
-    values = row._mapping
-    for name, kind, nullable in _columns(table):
-        if name not in values:
-            continue
-        value = values[name]
+def _check(row: Row[Any], checks: Sequence[tuple[int, str, type[Any], bool]]) -> None:
+    values = tuple(row)
+    for index, name, kind, nullable in checks:
+        value = values[index]
         if value is None and nullable:
             continue
         if not isinstance(value, kind):
             raise ValueError(f"`{name}` is {ascii(value)[:60]}, expected {kind.__name__}")
-        if kind is int and abs(value) >= LATEST and name not in _ANY_SIZE:
+        if kind is int and not -LATEST < value < LATEST and name not in _ANY_SIZE:
             raise ValueError(f"`{name}` is {value}, expected a number below 2^62")
 
 
-@cache
-def _columns(table: Table) -> list[tuple[str, type[Any], bool]]:
-    """Return name, type and whether it may be null, of each column."""
-    return [(column.name, _kind(column.type), bool(column.nullable)) for column in table.columns]
+def _checks(table: Table, names: Sequence[str]) -> list[tuple[int, str, type[Any], bool]]:
+    """Return place, name and type of each column among some, and whether it may be null."""
+    return [
+        (names.index(column.name), column.name, _kind(column.type), bool(column.nullable))
+        for column in table.columns
+        if column.name in names
+    ]
 
 
 def _kind(type_: object) -> type[Any]:

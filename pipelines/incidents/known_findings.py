@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    ColumnElement,
     Connection,
     Row,
     Text,
@@ -15,7 +17,6 @@ from sqlalchemy import (
     bindparam,
     func,
     select,
-    tuple_,
 )
 
 from forewarn.features.time_units import Nanoseconds
@@ -55,18 +56,18 @@ def known_findings(
 
 def _rows(connection: Connection, source: str, names: Sequence[Name]) -> Sequence[Row[Any]]:
     """Return the rows of some names of a source, oldest first."""
-    query = select(*_COLUMNS).where(table.c.source == source).order_by(table.c.id)
+    # A list of pairs would be looked for in all rows of the source; a table is, by the index.
+    keys, machines = (list(column) for column in zip(*names, strict=True))
     if connection.dialect.name == "sqlite":
-        query = query.where(tuple_(table.c.key, table.c.machine).in_(names))
-    else:  # by the index, also before PostgreSQL knows how many rows there are
-        columns = list(zip(*names, strict=True))
-        arrays = [
-            bindparam(name, list(column), type_=ARRAY(Text))
-            for name, column in zip(("keys", "machines"), columns, strict=True)
-        ]
-        name = func.unnest(*arrays).table_valued("key", "machine").render_derived(name="names")
-        same = and_(name.c.key == table.c.key, name.c.machine == table.c.machine)
-        query = query.join(name, same)
+        pairs = func.json_each(json.dumps(names)).table_valued("value", name="names")
+        places = ("$[0]", "$[1]")
+        pair: list[ColumnElement[str]] = [func.json_extract(pairs.c.value, p) for p in places]
+    else:
+        arrays = [bindparam(None, column, type_=ARRAY(Text)) for column in (keys, machines)]
+        pairs = func.unnest(*arrays).table_valued("key", "machine").render_derived(name="names")
+        pair = [pairs.c.key, pairs.c.machine]
+    same = and_(table.c.source == source, table.c.key == pair[0], table.c.machine == pair[1])
+    query = select(*_COLUMNS).select_from(pairs).join(table, same).order_by(table.c.id)
     return connection.execute(query).all()
 
 

@@ -462,3 +462,49 @@ def test_of_several_sites_each_says_which_hosts_its_token_speaks_for() -> None:
         Tokens.of({"x": "a", "y": "b"}, {"a": ("a-*",)})
     with pytest.raises(TokenError, match="names site 'c'"):
         Tokens.of({"x": "a"}, {"c": ("*",)})
+
+
+def test_a_token_of_some_hosts_speaks_for_them_and_says_so() -> None:
+    text = "site=all, rack:n-[1-2,04],login=two"
+    tokens = Tokens.of(parse_tokens(text), {})
+    shared, bound = tokens.speaker("all"), tokens.speaker("two")
+    assert shared is not None
+    assert bound is not None
+    assert (shared.site, shared.vouched, shared.speaks_for("n-9")) == ("site", "shared", True)
+    assert (bound.site, bound.vouched) == ("rack", "host")
+    spoken_for = [host for host in ("n-1", "n-2", "n-3", "n-04", "login") if bound.speaks_for(host)]
+    assert spoken_for == ["n-1", "n-2", "n-04", "login"]
+    assert not bound.speaks_for(None)
+
+
+def test_patterns_of_a_site_bound_its_host_lists_too() -> None:
+    narrow = Tokens.of(parse_tokens("berlin:b-[1-9]=x,paris=y"), {"berlin": ("b-1*",)})
+    speaker = narrow.speaker("x")
+    assert speaker is not None
+    assert [speaker.speaks_for(host) for host in ("b-1", "b-2", "p-1")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a:=x", "no name of a host"),
+        ("a:n-[1-=x", "brackets do not fit"),
+        ("a:n-[9-1]=x", "runs backwards"),
+        ("a:b/c=x", "no name of a host"),
+        ("a:n-[1-999999999]=x", "more than 100000 names"),
+    ],
+)
+def test_host_lists_that_cannot_be_used_are_one_line(text: str, why: str) -> None:
+    with pytest.raises(TokenError, match="FOREWARN_TOKENS") as caught:
+        Tokens.of(parse_tokens(text), {})
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_collector_alone_says_who_vouches_for_an_event(service: Service) -> None:
+    event = {"timestamp": NOW, "machine_id": "node-7", "kind": "xid", "code": 79, "id": "1"}
+    sent = body(events=[event | {"vouched": "host", "count": 2**63 - 1}])
+    headers = JSON | {"Authorization": "Bearer right"}
+    assert service.client.post("/v1/batches", content=sent, headers=headers).status_code == 200
+    (row,) = service.inbox.take(10).events.to_pylist()
+    assert (row["vouched"], row["count"]) == ("shared", 10**9)
