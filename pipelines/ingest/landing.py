@@ -65,6 +65,7 @@ __all__ = ["Landing"]
 
 _HOUR = 3600 * 10**9
 _EVENT = ("machine_id", "id")
+_EVIDENCE = (*_EVENT, "kind", "code")  # the name alone is chosen by whoever sends the event
 _READING = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")
 
 
@@ -184,7 +185,7 @@ class Landing:
         Of an event that came twice the first one counts: that is when it was known.
         """
         before = self._known.table("evidence", EVIDENCE)
-        joined = newest(pa.concat_tables([before, evidence_of(events)]), ("id",), first=True)
+        joined = newest(pa.concat_tables([before, evidence_of(events)]), _EVIDENCE, first=True)
         now = self._known.named_events(joined, places)
         before_now = pc.fill_null(joined["gpu_serial"], "")
         cleared = pc.not_equal(before_now, pc.fill_null(now["gpu_serial"], ""))
