@@ -90,7 +90,10 @@ def room_of(folder: Path, url: str) -> Room:
     config = folder / "my.toml"
     config.write_text(CONFIG.format(url=url))
     site = ResponseSite.of(config)
-    return Room(site, Ledger.open(url), MemoryDriver(machines(), START), SetClock(START))
+    room = Room(site, Ledger.open(url), MemoryDriver(machines(), START), SetClock(START))
+    if url.startswith("postgresql"):  # its own clock is that of today
+        room.ledger.database.clock = lambda: room.clock.moment  # type: ignore[method-assign]
+    return room
 
 
 def notice(room: Room, machine: str, cause: str, **more: Any) -> None:
@@ -191,6 +194,7 @@ def damage(room: Room, table: Table, column: Column[Any], row: int, value: objec
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
         rows = connection.execute(select(*table.primary_key)).all()
+        assert rows, f"no row of {table.name} can be damaged"
         chosen = dict(zip(keys, rows[row % len(rows)], strict=True))
         where = " AND ".join(f"{quote(key)} = :key_{key}" for key in keys)
         statement = f"UPDATE {table.name} SET {quote(column.name)} = :value WHERE {where}"
