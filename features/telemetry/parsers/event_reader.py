@@ -17,6 +17,11 @@ _NEW_LINE = re.compile(r"\n|#012")  # the second is how rsyslog writes one
 _REFUSED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,})")
 
 
+def may_be_of_kernel(line: LogLine) -> bool:
+    """Tell whether the kernel wrote a line, or nothing at all stands before its message."""
+    return line.writer == "kernel" or (line.writer is None and line.time is None)
+
+
 def parts_of(line: LogLine) -> Iterator[LogLine]:
     """Yield a message of several lines line by line."""
     texts = _NEW_LINE.split(line.message)
@@ -38,7 +43,7 @@ class EventReader:
 
         What a program wrote tells nothing: it may quote the kernel, also of another time or host.
         """
-        if line.writer == "program":
+        if not may_be_of_kernel(line):
             return []
         events = (self._event(part) for part in parts_of(line))
         return [event for event in events if event is not None]

@@ -77,7 +77,7 @@ def parse_kernel_log(
         if line.writer == "program":
             continue
         log.of_kernel += line.writer == "kernel"
-        if line.time is not None:
+        if line.time is not None and line.writer == "kernel":
             log.first = line.time if log.first is None else min(log.first, line.time)
             log.last = line.time if log.last is None else max(log.last, line.time)
         for part in parts_of(line):

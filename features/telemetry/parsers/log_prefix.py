@@ -76,6 +76,10 @@ _KERNEL = re.compile(
 )
 _TAG = "kernel: "  # alone where a tool left time and host out
 _PROGRAM = re.compile(rf"{_HOST} [^\s\[\]:]+\[\d+\]: ")
+_ANY_PROGRAM = re.compile(  # without a number, too; as RFC 5424 has it; in the log of a container
+    rf"{_HOST} (?!NVRM: )[^\s\[\]:]+(?:\[[^\]]*\])?: |"
+    rf"{_HOST} \S+ \S+ \S+ (?:-|\[)|(?:stdout|stderr) [FP] "
+)
 # A driver's own words, which follow a time at once where a tool left host and program out.
 _DRIVER = re.compile(r"NVRM: |nvidia-nvswitch\d")
 _NANOSECONDS = 9  # digits: the stamp of a container's runtime, no log daemon's
@@ -150,9 +154,9 @@ def _source(time: re.Match[str], rest: str) -> tuple[Writer, str]:
     if time.re in _KERNEL_TIMES:  # journalctl puts one of them before host and program, too
         return "program" if _PROGRAM.match(rest) else "kernel", rest
     of_container = len(time.groupdict().get("fraction") or "") == _NANOSECONDS
-    if time.re is _ISO and _DRIVER.match(rest) and not of_container:
-        return "kernel", rest
-    return "program", rest
+    if of_container or _ANY_PROGRAM.match(rest):
+        return "program", rest
+    return "kernel" if _DRIVER.match(rest) else None, rest
 
 
 def _first(text: str, forms: tuple[re.Pattern[str], ...]) -> re.Match[str] | None:

@@ -187,3 +187,25 @@ def test_no_short_name_of_a_month_stands_for_two() -> None:
     names = {(name, n) for names in _LANGUAGES for n, name in enumerate(names.split(), 1)}
     assert len(names) == len({name for name, _ in names})
     assert {month_number(name) for name, _ in names} == set(range(1, 13))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"2026-11-25T10:15:47Z gn01 kern err {XID}",  # a template of a site's own
+        f"Nov 25 10:15:47 gn01 | kernel | {XID}",
+        f"2026-11-25T10:15:47.5+00:00 level=error source=kernel {XID}",
+        json.dumps({"__REALTIME_TIMESTAMP": "1795601747123456", "MESSAGE": XID}),
+    ],
+)
+def test_where_nobody_says_who_wrote_a_line_it_is_noted(line: str) -> None:
+    log = parse_kernel_log(f"{line}\n{XID}\n", before=CLOCKS.before)
+    assert log.events == []
+    assert log.unread.counts.total() == 2
+    assert agent_events(line) == []
+
+
+def test_a_time_that_the_drivers_own_words_follow_is_of_the_kernel() -> None:
+    for stamp in ("Nov 25 10:15:47 ", "2026-11-25T10:15:47+00:00 "):
+        (event,) = parse_kernel_log(stamp + XID, before=CLOCKS.before).events
+        assert event.line.time == 1_795_601_747 * SECOND
