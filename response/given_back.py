@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.foreign_drain import FROM_SCHEDULER
 from forewarn.response.machine import ServiceState
 from forewarn.response.outcome import Service
 
@@ -16,10 +17,12 @@ _DRAINS = frozenset({ServiceState.DRAINING.value, ServiceState.DRAINED.value})
 
 
 def is_drain(finding: Finding) -> bool:
-    """Tell whether somebody else drained a machine; one that went down did so by itself."""
-    return (
-        finding.kind is FindingKind.FOREIGN_DRAIN and str(finding.evidence.get("state")) in _DRAINS
-    )
+    """Tell whether somebody else drained a machine; one that went down did so by itself.
+
+    The scheduler alone knows that: a drain that somebody reports would hide what was known before.
+    """
+    is_read = (finding.source, finding.kind) == (FROM_SCHEDULER, FindingKind.FOREIGN_DRAIN)
+    return is_read and str(finding.evidence.get("state")) in _DRAINS
 
 
 def given_back_at(drains: Iterable[Finding], service: Sequence[Service]) -> Nanoseconds | None:

@@ -232,8 +232,10 @@ def add_collect(commands: Commands) -> None:
         commands,
         "collect",
         _collect,
-        "take what agents send and make records of it; tokens come from FOREWARN_TOKENS",
-        "FOREWARN_TOKENS=site-a=SECRET forewarn collect --out records --cmdb cmdb.csv",
+        "take what agents send and make records of it; FOREWARN_TOKENS holds SITE=TOKEN,... or, of "
+        "some hosts only, SITE:HOSTLIST=TOKEN,...",
+        "FOREWARN_TOKENS=site-a=SECRET forewarn collect --out records --cmdb cmdb.csv\n"
+        "  FOREWARN_TOKENS='rack1:node-[01-16]=SECRET' forewarn collect --out records",
     )
     add_out(command, "folder of records")
     add_config(command)

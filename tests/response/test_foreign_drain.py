@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.finding import FindingKind
 from forewarn.response.foreign_drain import foreign_drains
+from forewarn.response.given_back import is_drain
 from forewarn.response.machine import Machine, ServiceState
 
 NOW = Nanoseconds(100 * DAY + 5 * HOUR)
@@ -26,3 +29,10 @@ def test_who_has_a_machine_out_now_is_a_finding_and_the_same_one_all_day() -> No
     assert [finding.id for finding in later] == [first.id, second.id]
     tomorrow = foreign_drains(machines, now=Nanoseconds(NOW + DAY))
     assert {finding.id for finding in tomorrow}.isdisjoint({first.id, second.id})
+
+
+def test_a_drain_that_somebody_reports_is_none_of_the_scheduler() -> None:
+    (drain,) = foreign_drains([Machine("n1", ServiceState.DRAINED, "DIMM", gpus=8)], now=NOW)
+    assert is_drain(drain)
+    assert not is_drain(replace(drain, source="nhc"))
+    assert not is_drain(replace(drain, evidence={"state": ["drained"]}))
