@@ -12,7 +12,7 @@ from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.retraining_schedule import finished
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.evaluation.prediction.window_scores import WindowScores
-from forewarn.features.prediction.instances import hours_to_failure, untouched
+from forewarn.features.prediction.instances import health_unknown, hours_to_failure, untouched
 
 __all__ = ["ComparedRows"]
 
@@ -80,6 +80,7 @@ class ComparedRows:
         gpu, end = instances.gpu, instances.end
         healthy = untouched(self.fleet.failures, gpu, end, recipe.window_span)
         healthy &= ~self.fleet.newest.out_of_service.within(gpu, end, recipe.horizon)
+        healthy &= ~health_unknown(self.fleet.failures, gpu, end)
         after = window.start + self.settings.every + recipe.horizon
         seen = np.ones(len(self.fleet.serials), dtype=bool)
         for moment in later:

@@ -19,6 +19,7 @@ __all__ = [
     "UNKNOWN",
     "Instances",
     "find_instances",
+    "health_unknown",
     "hours_to_failure",
     "instances_of_slice",
     "label",
@@ -172,14 +173,21 @@ def label(
     labels[end <= (last - horizon)[gpu]] = 0
     labels[timeline.records.out_of_service.within(gpu, end, horizon)] = UNKNOWN
     labels[np.isfinite(hours_to_failure(timeline, gpu, end, horizon))] = 1
-    labels[_health_unknown(timeline.failures, gpu, end)] = UNKNOWN
+    labels[health_unknown(timeline.failures, gpu, end)] = UNKNOWN
     return labels
 
 
-def _health_unknown(
+def health_unknown(
     failures: Failures, gpu: npt.NDArray[np.int32], end: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell which instances end after a failure whose end is presumed and does not count yet."""
+    """Tell which instances end after a failure whose end is presumed and does not count yet.
+
+    Parameters
+    ----------
+    failures : Failures
+    gpu, end : ndarray of shape (n,)
+        By GPU and time.
+    """
     presumed = failures.take(failures.presumed)
     unknown = np.zeros(len(end), dtype=bool)
     spans = zip(

@@ -299,15 +299,17 @@ class Landing:
             rows = self._known.named(rows)
             return with_one_host(rows, places, reading_ticks(rows, self.interval))[0]
 
-        hours = self._folder.hours("_readings")
+        hours = self._folder.hours("_readings") if failures else []
         scan = RecoveryScan(hours, read, self.interval, self.rules.restart_repairs)
         changed = {
             serial: set((reading_ticks(rows, self.interval) // _HOUR).tolist())
             for serial, rows in _of_serials(named, {failure.gpu_serial for failure in failures})
         }
-        before = recoveries_of(self._known.table("recoveries", RECOVERIES))
-        stored, recoveries = scan.look(failures, before, changed)
-        self._folder.write(self._folder.state_file("recoveries"), recovery_table(stored))
+        before = self._known.table("recoveries", RECOVERIES)
+        stored, recoveries = scan.look(failures, recoveries_of(before), changed)
+        after = recovery_table(stored)
+        if not after.equals(before):
+            self._folder.write(self._folder.state_file("recoveries"), after)
         return recoveries
 
     def _tickets(self, new: pa.Table | None) -> pa.Table:

@@ -55,7 +55,10 @@ def records_of(hours: list[int]) -> Records:
 
 
 tickets = st.tuples(
-    *(st.integers(0, most) for most in (N_GPUS - 1, N_HOURS, 30, 40)), st.booleans()
+    *(st.integers(0, most) for most in (N_GPUS - 1, N_HOURS, 30, 40)),
+    st.booleans(),
+    st.sampled_from([0, 0, 3, 20]),  # hours until the end is known
+    st.sampled_from([0, 0, 60]),  # hours in which its health is unknown
 )
 
 
@@ -65,14 +68,20 @@ tickets = st.tuples(
     st.lists(tickets, max_size=6),
 )
 def test_every_set_that_spans_are_ever_compared_on_is_within_the_rows(
-    hours: list[int], tickets: list[tuple[int, int, int, int, bool]]
+    hours: list[int], tickets: list[tuple[int, int, int, int, bool, int, int]]
 ) -> None:
     records = records_of(hours)
-    table = np.array(tickets, dtype=np.int64).reshape(-1, 5)
+    table = np.array(tickets, dtype=np.int64).reshape(-1, 7)
     failed = START + table[:, 1] * HOUR
     repaired = np.where(table[:, 4] == 1, failed + (table[:, 2] + 1) * HOUR, NEVER)
     failures = Failures.of_spans(
         table[:, 0].astype(np.int32), failed, repaired, failed + table[:, 3] * HOUR
+    )
+    ended = repaired < NEVER
+    failures = replace(
+        failures,
+        end_known_at=np.where(ended, repaired + table[:, 5] * HOUR * ended, NEVER),
+        unknown_until=failed + table[:, 6] * HOUR * ended,
     )
     span, margin = [Span(START, START + N_HOURS * HOUR)], Nanoseconds(0)
     times = [START + hour * HOUR for hour in range(36, N_HOURS, EVERY)]

@@ -234,6 +234,22 @@ def test_failures_are_the_fatal_xids(folder: Path) -> None:
     ]
 
 
+def test_failures_end_by_what_prometheus_shows(folder: Path) -> None:
+    """One GPU restarts and works, the other works on; a roll-out of the exporter ends nothing."""
+    rows = pq.read_table(folder / "records" / "failures.parquet").to_pandas()
+    restarted, worked = rows.to_dict("records")
+    assert (restarted["end_source"], worked["end_source"]) == ("boot", "presumed")
+    (back,) = seconds(pd.Series([restarted["end_known_at"]]))
+    assert RESTARTED_AT < back <= RESTARTED_AT + 2 * JOB + INTERVAL
+    end, known, until = seconds(
+        pd.Series([worked[name] for name in ("repaired_at", "end_known_at", "unknown_until")])
+    )
+    # It asks for a reset for two hours first; then a day of telemetry is enough.
+    assert BROKEN_AT + REPAIR < end <= BROKEN_AT + REPAIR + 2 * INTERVAL
+    assert known - end == DAY - INTERVAL
+    assert until == BROKEN_AT + LATE + 7 * DAY
+
+
 def test_the_right_gpus_are_on_the_list(folder: Path) -> None:
     at = pd.Timestamp(START + DAYS * DAY, unit="s", tz="UTC")
     score = ["score", "--records", str(folder / "records"), "--model", "builtin:rules"]
