@@ -18,6 +18,7 @@ from forewarn.response.incident import Incident, IncidentState
 from forewarn.response.outcome import Proof, judge
 from forewarn.response.release import Check, Way, release
 from forewarn.response.settings import ResponseSettings
+from forewarn.response.step import Step
 
 __all__ = ["Closing"]
 
@@ -33,7 +34,8 @@ class Closing:
     ledger : Ledger
     driver : Driver or None
     check : SiteCheck or None
-        None: the site has none, and a machine goes back without.
+        None: the site has none. Then a machine whose prediction did not come true goes back
+        without, and one that was taken out for a check stays out until a person gives it back.
     settings : ResponseSettings
     """
 
@@ -49,6 +51,8 @@ class Closing:
         way = release(action, incident, check=last, settings=self.settings, now=now)
         if way is None or way.way is Way.KEEP:
             return
+        if way.way is Way.CHECK and self.check is None and action.step is Step.CHECK:
+            return  # what was to be checked was not: a person has to look
         if way.way is Way.CHECK and self.check is not None:
             self._run_check(self.check, action, now)
         else:
