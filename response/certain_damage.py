@@ -40,7 +40,7 @@ def is_certain(finding: Finding) -> bool:
         return code in CERTAIN_XIDS
     if finding.kind is FindingKind.CHECK:
         return finding.evidence.get("check") == "digest"
-    return finding.cause in _CAUSES
+    return finding.cause in _CAUSES and finding.evidence.get("action") != "none"
 
 
 def is_certain_cause(cause: str) -> bool:

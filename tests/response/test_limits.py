@@ -81,6 +81,22 @@ def test_a_mark_without_an_action_is_ours_and_counts() -> None:
     assert held([*marked, *fleet(40)[3:]], limits=limits) == Held(words, None)
 
 
+@pytest.mark.parametrize(
+    ("hours_ago", "free_in"), [(2, 22), (23, 1), (25, 0), (None, None)], ids=str
+)
+def test_a_mark_without_an_action_counts_for_the_rate_since_it_was_set(
+    hours_ago: int | None, free_in: int | None
+) -> None:
+    at = None if hours_ago is None else Nanoseconds(NOW - hours_ago * HOUR)
+    marked = [replace(m, reason="forewarn:9 lost", reason_at=at) for m in fleet(2, out=(0, 1))][1:]
+    now_held = held([*marked, *fleet(40)[2:]], limits=replace(LOOSE, fleet_rate=1), certain=True)
+    if free_in == 0:
+        assert now_held is None
+    else:
+        assert now_held is not None
+        assert now_held.until == (None if free_in is None else NOW + free_in * HOUR)
+
+
 @pytest.mark.parametrize(("size", "rate"), [(1, 2), (100, 2), (299, 2), (300, 3), (4000, 40)])
 def test_the_rate_of_a_fleet_is_one_percent_of_it_and_at_least_two(size: int, rate: int) -> None:
     assert Limits().rate_of(size) == rate

@@ -91,7 +91,10 @@ def test_certain_damage_is_answered_with_a_drain_at_least(certain: Finding, mild
 
 @pytest.mark.parametrize(
     "uncertain",
-    [xid(154), xid(154, evidence={"action": "none"}), xid(63), xid(94), finding("at_risk")],
+    [
+        *(xid(154), xid(154, evidence={"action": "none"}), xid(63), xid(94), finding("at_risk")),
+        finding("failure", "needs_reset", evidence={"action": "none"}),
+    ],
     ids=lambda f: f"{f.cause} {dict(f.evidence)}",
 )
 def test_what_does_not_prove_damage_is_answered_as_the_policy_says(uncertain: Finding) -> None:

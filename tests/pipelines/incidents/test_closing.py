@@ -77,17 +77,19 @@ def room_of(tmp_path: Path) -> Iterator[Callable[..., Room]]:
         yield made
 
 
-def _drained(ledger: Ledger, machine: str) -> Action:
+def _drained(
+    ledger: Ledger, machine: str, cause: str = "at_risk", step: Step = Step.DRAIN
+) -> Action:
     until = Nanoseconds(START + DAY)
     finding = Finding(
-        *("at_risk", machine, FindingKind.AT_RISK, "at_risk", machine, START, until),
+        *(cause, machine, FindingKind(cause), cause, machine, START, until),
         gpu_serial=f"GPU of {machine}",
     )
     ledger.take([finding], now=START)
     incident = ledger.open_incidents()[-1]
     drain = Action(
-        *(0, incident.id, machine, "train", "r0", None, "at_risk"),
-        *(Step.DRAIN, DrainMode.FINISH, START, until, START),
+        *(0, incident.id, machine, "train", "r0", None, cause),
+        *(step, DrainMode.FINISH, START, until, START),
         gpu_serial=incident.gpu_serial,
     )
     action = ledger.act(drain, lambda _: None)
@@ -193,3 +195,22 @@ def test_what_a_check_says_counts_only_while_somebody_waits_for_it(
     record(room.ledger, CheckJob(*values, version=begun.version, begun_at=START), result, OVER)
     assert room.details() == ["check begun", "by hand"]
     assert room.findings() == []
+
+
+@pytest.mark.parametrize(("cause", "back"), [("failure", False), ("at_risk", True)])
+def test_what_was_taken_out_for_a_check_stays_out_where_the_site_has_none(
+    cause: str, back: bool, room_of: Callable[..., Room]
+) -> None:
+    room = room_of("exit 0", n_machines=0)
+    step = Step.CHECK if cause == "failure" else Step.DRAIN
+    action = _drained(room.ledger, "m7", cause, step)
+    room.driver.machines["m7"] = Machine(
+        "m7", ServiceState.DRAINED, f"forewarn:{action.id} {cause}", gpus=8
+    )
+    closing = Closing(room.ledger, room.driver, None, ResponseSettings())
+    for minutes in (0, 60):
+        for open_action in room.ledger.open_actions():
+            incident = room.ledger.incident(open_action.incident)
+            assert incident is not None
+            closing.release(open_action, incident, Nanoseconds(OVER + minutes * MINUTE))
+    assert ("undo m7" in room.driver.told) == back
