@@ -152,7 +152,11 @@ class Storm:
         """The same name as a real finding, with a count at the end of 64 bits."""
         count = self.chance.choice((2**62, 2**63 - 1, 2**63, 10**30, 0, -5))
         for _ in range(2):
-            more = {"count": count, "vouched": Voucher.SHARED, "gpu_serial": f"{node} gpu 0"}
+            more: dict[str, Any] = {
+                "count": count,
+                "vouched": Voucher.SHARED,
+                "gpu_serial": f"{node} gpu 0",
+            }
             self.say(node, "xid 79", id="same", **more)
 
     def an_extreme_count(self, node: str) -> None:
