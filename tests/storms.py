@@ -297,8 +297,8 @@ class Storm:
     def play(self, steps: int) -> None:
         """Let something happen, and call the loop, again and again."""
         self.begin()
-        for _ in range(steps):
-            event = self.chance.choices(EVENTS, WEIGHTS)[0]
+        for step in range(steps):
+            event = self.chance.choices(EVENTS, WEIGHTS)[0] if step else Storm.a_fault
             self.counts[event.__name__.replace("_", " ")] += 1
             event(self, self.chance.choice(NODES))
             for _ in range(self.chance.choice((1, 1, 2))):

@@ -109,10 +109,9 @@ def machines(**changes: Any) -> dict[str, Machine]:
 
 
 def drained_by_us(*numbers: int) -> dict[str, Machine]:
-    return {
-        f"n{n}": replace(MACHINE, name=f"n{n}", state=ServiceState.DOWN, reason=f"forewarn:{n} x")
-        for n in numbers
-    }
+    """Return machines that have borne our mark for days."""
+    out = replace(MACHINE, state=ServiceState.DRAINED, reason_at=Nanoseconds(NOW - 9 * DAY))
+    return {f"n{n}": replace(out, name=f"n{n}", reason=f"forewarn:{n} x") for n in numbers}
 
 
 def situation(mode: Mode = Mode.ACT, control: float = 0.0, **changes: Any) -> Situation:
