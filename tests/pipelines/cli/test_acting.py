@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -222,3 +223,34 @@ def test_whoever_only_looks_makes_no_ledger(
     assert "no open incidents" in capsys.readouterr().out
     assert main(["respond", "--score", "--config", str(config)]) == 0
     assert list(tmp_path.iterdir()) == [config]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "why"),
+    [
+        ("findings", "kind", "foo", "'foo' is not a valid FindingKind"),
+        ("findings", "evidence", "{", "Expecting property name"),
+        ("findings", "last", "soon", "`last` is 'soon', expected int"),
+        ("decisions", "step", "fly", "'fly' is not a valid Step"),
+        ("incidents", "opened_at", 2**63 - 1, "expected a number below 2^62"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_listed_and_end_nothing(
+    config: str,
+    capsys: pytest.CaptureFixture[str],
+    table: str,
+    column: str,
+    value: object,
+    why: str,
+) -> None:
+    assert main(["respond", "--once", "--config", config]) == 0
+    with closing(sqlite3.connect(Path(config).with_name("ledger.db"))) as ledger, ledger:
+        ledger.execute(f'UPDATE {table} SET "{column}" = ? WHERE id = 1', (value,))
+    capsys.readouterr()
+    for command in (["incidents"], ["incidents", "--json"], ["respond", "--once"]):
+        assert main([*command, "--config", config]) == 0
+        captured = capsys.readouterr()
+        line = f"the ledger: row 1 of `{table}` is set aside: "
+        assert line in captured.err
+        assert why in captured.err
+        assert (line in captured.out) is (command == ["incidents"])
