@@ -252,7 +252,7 @@ class Agent:
             if event["kind"] == "suppressed":
                 others.append(event)
             else:
-                gpu = event.get("gpu_serial") or event.get("gpu_uuid")
+                gpu = event.get("gpu_uuid") or event.get("gpu_serial")
                 by_gpu.setdefault(gpu, []).append(event)
         if not all(self._spool_fault(some, gpu) for gpu, some in by_gpu.items()):
             return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.parsers.reading import GpuReading
@@ -51,7 +53,8 @@ class GpuRoll:
         """Take in the answer of a moment; a GPU whose place another one took was replaced."""
         named = [reading for reading in answer.readings if _names(reading)]
         present = {gpu_key(reading): _identity(reading) for reading in named}
-        names = {name for reading in named for name in _names(reading)}
+        of_boards = _shared_serials(present.values()) | _shared_serials(self.known.values())
+        names = {name for reading in named for name in _names(reading)} - of_boards
         called = self._called_lost(answer.lost, names)
         absent = {
             key: gpu
@@ -100,15 +103,21 @@ def _names(gpu: GpuReading) -> set[str]:
     return {name for name in (gpu.serial, gpu.uuid, gpu.pci) if name}
 
 
+def _shared_serials(gpus: Iterable[GpuReading]) -> set[str]:
+    """Return the serials that several GPUs have: those of a board report the same."""
+    serials = Counter(gpu.serial for gpu in gpus if gpu.serial)
+    return {serial for serial, n_gpus in serials.items() if n_gpus > 1}
+
+
 def gpu_key(gpu: GpuReading) -> str:
-    """Return what tells a GPU of a host from the others.
+    """Return what tells a GPU of a host from the others: first its UUID, boards share serials.
 
     Examples
     --------
     >>> gpu_key(GpuReading(serial="S1", slot=0)), gpu_key(GpuReading(slot=0))
     ('S1', 'slot 0')
     """
-    return gpu.serial or gpu.uuid or gpu.pci or f"slot {gpu.slot}"
+    return gpu.uuid or gpu.serial or gpu.pci or f"slot {gpu.slot}"
 
 
 def _identity(gpu: GpuReading) -> GpuReading:

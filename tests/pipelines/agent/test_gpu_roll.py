@@ -55,3 +55,33 @@ def test_every_gpu_is_known_whatever_is_answered(steps: list[Answer]) -> None:
         assert sorted(roll.missing) == sorted(str(gpu.serial) for gpu in lost)
         silent = len(answer.readings) + len(answer.lost) < 4 and answer.trouble
         assert not told.blind or silent or not answer.readings
+
+
+def test_gpus_of_one_board_are_lost_and_come_back_one_by_one() -> None:
+    board = [
+        GpuReading(serial="B1", uuid=f"GPU-{slot}", pci=f"0000:4{slot}:00", slot=slot)
+        for slot in range(4)
+    ]
+    roll = GpuRoll()
+    roll.call(Answer(board), 0)
+    assert len(roll.known) == 4
+    assert roll.call(Answer(board[:1]), 1).lost == []
+    assert [gpu.uuid for gpu, _ in roll.call(Answer(board[:1]), 2).lost] == [
+        "GPU-1",
+        "GPU-2",
+        "GPU-3",
+    ]
+    back = roll.call(Answer(board[:2], ("0000:42:00", "0000:43:00")), 3).back
+    assert [gpu.uuid for gpu in back] == ["GPU-1"]
+    (called,) = roll.call(Answer(board[1:2], ("0000:40:00",)), 4).lost
+    assert called[0].uuid == "GPU-0"
+
+
+def test_a_gpu_that_was_flashed_is_not_lost() -> None:
+    gpu = GpuReading(serial="S1", uuid="GPU-old", pci="0000:19:00")
+    roll = GpuRoll()
+    roll.call(Answer([gpu]), 0)
+    for time in (1, 2, 3):
+        called = roll.call(Answer([GpuReading(serial="S1", uuid="GPU-new", pci=gpu.pci)]), time)
+        assert called.lost == []
+    assert list(roll.known) == ["GPU-new"]
