@@ -18,6 +18,7 @@ __all__ = [
     "RIVALS",
     "Rival",
     "joined_places",
+    "outdated_rival_hours",
     "places_of",
     "rivals_table",
     "sitting_gpu",
@@ -44,7 +45,14 @@ PLACES = pa.schema(
 )
 _KEYS = ["machine_id", "pci", "gpu_serial", "gpu_uuid"]
 # Hours since 1970 in which readings of a host were left out, since another host had the GPU.
-RIVALS = pa.schema([("gpu_serial", pa.string()), ("machine_id", pa.string()), ("hour", pa.int64())])
+RIVALS = pa.schema(
+    [
+        ("gpu_serial", pa.string()),
+        ("machine_id", pa.string()),
+        ("holder", pa.string()),
+        ("hour", pa.int64()),
+    ]
+)
 
 
 def with_serials(
@@ -113,10 +121,7 @@ def with_one_host(
     shared = _shared_serials(readings)
     if not len(shared):
         return readings, Counter()
-    since: dict[tuple[str, str], int] = {}
-    for row in places.filter(pc.is_in(places["gpu_serial"], shared)).to_pylist():
-        key = row["gpu_serial"], row["machine_id"]
-        since[key] = min(row["first"], since.get(key, row["first"]))
+    since = _first_seen(places, shared)
     columns = [readings[name].to_pylist() for name in ("gpu_serial", "machine_id")]
     rows = list(zip(*columns, ticks.tolist(), strict=True))
     claims: dict[tuple[str, int], set[str]] = defaultdict(set)
@@ -124,7 +129,7 @@ def with_one_host(
         if serial is not None and host is not None:
             claims[serial, tick].add(host)
     holder = {
-        key: min(hosts, key=lambda host: (since.get((key[0], host), _NEVER), host))
+        key: min(hosts, key=lambda host: _claim(since, key[0], host))
         for key, hosts in claims.items()
     }
     left_out: Counter[Rival] = Counter()
@@ -134,6 +139,39 @@ def with_one_host(
             keep[i] = False
             left_out[Rival(serial, host, holder[serial, tick])] += 1
     return readings.filter(pa.array(keep)), left_out
+
+
+def _first_seen(places: pa.Table, serials: pa.Array) -> dict[tuple[str, str], int]:
+    """Return when each host first had each of some GPUs."""
+    since: dict[tuple[str, str], int] = {}
+    for row in places.filter(pc.is_in(places["gpu_serial"], serials)).to_pylist():
+        key = row["gpu_serial"], row["machine_id"]
+        since[key] = min(row["first"], since.get(key, row["first"]))
+    return since
+
+
+def outdated_rival_hours(rivals: pa.Table, places: pa.Table) -> set[int]:
+    """Return hours in which a host was left out that, as is known since, had the GPU first.
+
+    Parameters
+    ----------
+    rivals : pyarrow.Table
+        RIVALS.
+    places : pyarrow.Table
+        PLACES of all hosts.
+    """
+    since = _first_seen(places, pc.unique(rivals["gpu_serial"]))
+    return {
+        row["hour"]
+        for row in rivals.filter(pc.is_valid(rivals["holder"])).to_pylist()
+        if _claim(since, row["gpu_serial"], row["machine_id"])
+        < _claim(since, row["gpu_serial"], row["holder"])
+    }
+
+
+def _claim(since: Mapping[tuple[str, str], int], serial: str, host: str) -> tuple[int, str]:
+    """Return what the hosts that report a GPU are sorted by: the first one had it."""
+    return since.get((serial, host), _NEVER), host
 
 
 def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
@@ -148,11 +186,11 @@ def without_rivals(events: pa.Table, rivals: Collection[Rival]) -> pa.Table:
 def rivals_table(rivals_of_hour: Mapping[int, Collection[Rival]]) -> pa.Table:
     """Return RIVALS, sorted by hour, serial and host."""
     rows = sorted(
-        (hour, rival.gpu_serial, rival.machine_id)
+        (hour, rival.gpu_serial, rival.machine_id, rival.holder)
         for hour, rivals in rivals_of_hour.items()
         for rival in rivals
     )
-    columns = [[row[i] for row in rows] for i in (1, 2, 0)]
+    columns = [[row[i] for row in rows] for i in (1, 2, 3, 0)]
     arrays = [pa.array(c, field.type) for c, field in zip(columns, RIVALS, strict=True)]
     return pa.table(arrays, schema=RIVALS)
 

@@ -32,6 +32,7 @@ from forewarn.features.telemetry.gpu_identity import (
     RIVALS,
     Rival,
     joined_places,
+    outdated_rival_hours,
     places_of,
     rivals_table,
     with_one_host,
@@ -138,7 +139,8 @@ class Landing:
             evidence, cleared = self._evidence(events, places)
             self._folder.write(self._folder.state_file("evidence"), evidence)
             rivals = self._known.table("rivals", RIVALS)
-            again = learned.hours | set(_by_hour(cleared, event_ticks(cleared, self.interval)))
+            again = learned.hours | outdated_rival_hours(rivals, places)
+            again |= set(_by_hour(cleared, event_ticks(cleared, self.interval)))
             fresh = self._land_hours(readings, events, again, places, evidence, done)
             remove_undivided(self._folder, learned)
             rivals = _renewed(rivals, fresh)

@@ -192,6 +192,20 @@ def test_two_gpus_that_report_one_slot_at_one_time_are_noted(
     assert sum("slot 0 of vdi01 (S1 and S2)" in line for line in serial_notes(landed)) == conflict
 
 
+def test_names_of_gpus_are_no_names_of_files(tmp_path: Path) -> None:
+    names = {"gpu_serial": "../../outside", "gpu_uuid": "../GPU/..%2f"}
+    rows = [gpu(10, number) | names for number in range(2)]
+    rows[1]["gpu_uuid"] = "/etc/passwd"
+    landing = Landing(tmp_path / "records", INTERVAL)
+    landing.land(readings(*rows), events(xid(5, 0)), pa.Table.from_pylist([], schema=TICKETS))
+    assert [path.name for path in tmp_path.iterdir()] == ["records"]
+    assert gpus(tmp_path / "records") == {
+        "../../outside/../GPU/..%2f",
+        "../../outside//etc/passwd",
+    }
+    assert not any("outside" in str(path) for path in tmp_path.rglob("*"))
+
+
 class _KilledError(Exception):
     """Stands for the end of a process."""
 
@@ -206,6 +220,9 @@ def test_any_order_repetition_and_interruption_give_the_same_files(
     seen += [gpu(10 * tick, 7, "S3") for tick in range(14)]
     # GPUs of a board answer alone at times, and one board tells its UUIDs only in the end.
     seen = [row for i, row in enumerate(seen) if i % 4 or row["gpu_serial"] != "B1"]
+    # Copies of two hosts, one of a board: of each hour the order says who had the GPU first.
+    seen += [gpu(10 * tick + 3, 7, "S3", machine_id=f"copy{tick % 2}") for tick in range(3, 12)]
+    seen += [gpu(10 * tick, 1, machine_id="copy0") for tick in range(14)]
     found = [xid(minute, number) for minute, number in ((5, 1), (33, 0), (61, 2), (119, 7), (9, 5))]
     whole, shuffled = (tmp_path_factory.mktemp("landed") for _ in range(2))
     Landing(whole, INTERVAL).land(readings(*seen), events(*found))

@@ -120,3 +120,13 @@ def test_a_cmdb_names_the_gpus_of_a_board_by_uuid(tmp_path: Path) -> None:
     racks = {row["gpu_serial"]: row["rack"] for row in cmdb.attributes.to_pylist()}
     assert racks == {"B1/U1": "r1", "B1/U2": "r3", "B1": "r3", "S2": "r4"}
     assert cmdb.doubled == 1
+
+
+def test_unused_texts_of_a_dictionary_are_no_rows(tmp_path: Path) -> None:
+    texts = pa.array(["unused", "S1", "S2", "unused, too"])
+    serials = pa.DictionaryArray.from_arrays(pa.array([1, 2, 1], pa.int32()), texts)
+    path = tmp_path / "cmdb.parquet"
+    pq.write_table(pa.table({"gpu_serial": serials, "gpu_uuid": serials}), path)
+    cmdb = read_cmdb(path)
+    assert (cmdb.attributes["gpu_serial"].to_pylist(), cmdb.doubled) == (["S2", "S1"], 1)
+    assert cmdb.serial_of_uuid == {"S1": "S1", "S2": "S2"}
