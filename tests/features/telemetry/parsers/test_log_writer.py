@@ -198,7 +198,7 @@ def test_no_short_name_of_a_month_stands_for_two() -> None:
         json.dumps({"__REALTIME_TIMESTAMP": "1795601747123456", "MESSAGE": XID}),
     ],
 )
-def test_where_nobody_says_who_wrote_a_line_it_is_noted(line: str) -> None:
+def test_a_line_of_an_unknown_writer_is_noted_and_no_event(line: str) -> None:
     log = parse_kernel_log(f"{line}\n{XID}\n", before=CLOCKS.before)
     assert log.events == []
     assert log.unread.counts.total() == 2
