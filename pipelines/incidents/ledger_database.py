@@ -50,7 +50,7 @@ class LedgerError(InputError):
 
 
 class MissingLedgerError(LedgerError):
-    """There is no ledger where one is expected, or another one than was opened."""
+    """There is no ledger where one is expected."""
 
 
 class Opening(StrEnum):
@@ -123,11 +123,15 @@ class LedgerDatabase:
 
     def _check_file(self) -> None:
         """Refuse to go on in a file that was removed: nobody else would read what we write."""
-        if self.file is not None and not self.file.is_same():
-            raise MissingLedgerError(
-                f"{_name(self.engine.url)}: was removed or replaced while it was open; restore it, "
-                "and start again"
-            )
+        if self.file is None or self.file.is_same():
+            return
+        kind, what = (
+            (LedgerError, "replaced")
+            if self.file.path.exists()
+            else (MissingLedgerError, "removed")
+        )
+        words = f"was {what} while it was open; restore it, and start again"
+        raise kind(f"{_name(self.engine.url)}: {words}")
 
     @property
     def address(self) -> str:

@@ -13,6 +13,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.api import serve_api
 from forewarn.pipelines.incidents.api_desk import Desk
 from forewarn.pipelines.incidents.driver import DriverError
+from forewarn.pipelines.incidents.ledger_database import MissingLedgerError
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock
 from forewarn.pipelines.runtime.progress import note
@@ -41,7 +42,8 @@ def watch(
     every : int
         Nanoseconds between two calls.
     longest : int
-        Nanoseconds without a call that came through, after which an alert is raised, once.
+        Nanoseconds without a call that came through, after which an alert is raised, once; where
+        the ledger is lost, at once.
     clock : Clock
     ended : Event
     warn : callable
@@ -55,13 +57,21 @@ def watch(
             raise
         except (InputError, DriverError, OSError) as error:
             note(f"not this time: {error}")
-            if not warned and clock.now() - last > longest:
-                span = duration_in_words(longest / 1e9)
-                warn("respond", f"no call came through for more than {span}: {error}")
+            words = _trouble(error, late=clock.now() - last > longest, longest=longest)
+            if words and not warned:
+                warn("respond", words)
                 warned = True
         else:
             last, warned = clock.now(), False
         clock.wait(every / 1e9, ended)
+
+
+def _trouble(error: Exception, *, late: bool, longest: Nanoseconds) -> str:
+    """Return the words of an alert; empty while a call may still come through by itself."""
+    if late:
+        span = duration_in_words(longest / 1e9)
+        return f"no call came through for more than {span}: {error}"
+    return str(error) if isinstance(error, MissingLedgerError) else ""
 
 
 @dataclass(slots=True)

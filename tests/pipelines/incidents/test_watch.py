@@ -16,7 +16,7 @@ from forewarn.pipelines.incidents import watch as module
 from forewarn.pipelines.incidents.api_desk import Desk
 from forewarn.pipelines.incidents.driver import DriverTimeoutError
 from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.ledger_database import LedgerError
+from forewarn.pipelines.incidents.ledger_database import LedgerError, MissingLedgerError
 from forewarn.pipelines.incidents.watch import ServedApi, watch
 from forewarn.pipelines.serving.listener import Listener, ListenerError
 
@@ -82,6 +82,12 @@ def test_what_the_world_does_is_a_line_each_and_one_alert_until_it_is_over(
     assert all(line.startswith("note: not this time: ") for line in lines)
     (words,) = calls.alerts  # three minutes are no outage
     assert words.startswith("no call came through for more than 5")
+
+
+def test_a_lost_ledger_is_an_alert_at_once_and_once() -> None:
+    calls = Calls([None, *[MissingLedgerError("it was removed")] * 10, None])
+    calls.run()
+    assert calls.alerts == ["it was removed"]
 
 
 @pytest.mark.parametrize("error", [KeyError("cause"), ValueError("ours"), BrokenPipeError()])

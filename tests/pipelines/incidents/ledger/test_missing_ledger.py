@@ -125,6 +125,8 @@ def test_a_ledger_that_is_removed_while_it_is_open_takes_nothing_more(
         if replaced:
             os.rename(other, path)
         for write in (lambda: ledger.beat("loop", Nanoseconds(2)), ledger.open_actions):
-            with pytest.raises(MissingLedgerError, match="removed or replaced while it was open"):
+            words = "was replaced while it was open" if replaced else "was removed while it was"
+            with pytest.raises(LedgerError, match=words) as caught:
                 write()
+            assert isinstance(caught.value, MissingLedgerError) != replaced
     assert path.exists() == replaced
