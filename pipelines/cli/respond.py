@@ -65,8 +65,8 @@ def add_respond(commands: Commands) -> None:
     how.add_argument(
         "--new-ledger",
         action="store_true",
-        help="make an empty ledger, where none is there; a pool that may act goes on without one "
-        "only so",
+        help="create an empty ledger and end, or go on with --once; needed where a pool may act "
+        "and there is no ledger yet, or no backup of a lost one",
     )
     how.add_argument(
         "--new-token",
@@ -105,7 +105,7 @@ def _respond(args: argparse.Namespace) -> int:
 
 
 def _say_new(site: ResponseSite) -> int:
-    say(f"{site.ledger_url} is a new ledger")
+    say(f"created an empty ledger: {site.ledger_url}")
     return 0
 
 

@@ -296,7 +296,7 @@ def _translated(address: URL) -> Iterator[None]:
 def _missing(address: URL) -> MissingLedgerError:
     return MissingLedgerError(
         f"{_name(address)}: there is no ledger, and an empty one knows no drain and no veto; "
-        "restore it from a backup, or make an empty one with `forewarn respond --new-ledger`"
+        "restore it from a backup, or create an empty one with `forewarn respond --new-ledger`"
     )
 
 
