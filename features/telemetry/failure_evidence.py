@@ -59,7 +59,7 @@ EVIDENCE = pa.schema(
         EVENTS.field(name)
         for name in (
             *("timestamp", "gpu_serial", "machine_id", "kind", "code"),
-            *("severity", "action", "pci", "gpu_uuid", "known_at", "id"),
+            *("severity", "action", "pci", "gpu_uuid", "known_at", "vouched", "id"),
         )
     ]
 )

@@ -224,6 +224,16 @@ def test_events_written_before_a_column_existed_stay(tmp_path: Path) -> None:
     assert [(row["code"], row["severity"]) for row in rows] == [(79, None), (149, "fatal")]
 
 
+def test_an_event_restored_from_evidence_keeps_who_vouched_for_it(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, INTERVAL)
+    landing.land(readings(reading(1, "S1")), events(xid(2, "1", 79, vouched="shared")))
+    (path,) = tmp_path.glob("_events/*/*.parquet")
+    path.write_bytes(b"broken")
+    landing.land(NO_READINGS, events(xid(3, "1", 48, vouched="host")))
+    rows = pq.read_table(path, partitioning=None).to_pylist()
+    assert [(row["code"], row["vouched"]) for row in rows] == [(79, "shared"), (48, "host")]
+
+
 def test_a_word_that_no_event_has_is_refused() -> None:
     with pytest.raises(TableError, match=r"column `severity`: 'bad', expected"):
         events(xid(1, "1", 149, severity="bad"))
