@@ -11,11 +11,10 @@ from forewarn.features.telemetry.exporter_events import exporter_events
 from forewarn.features.telemetry.gauge_events import Sample
 from forewarn.features.telemetry.parsers.exporter_text import StateSample, parse_metrics
 from forewarn.features.telemetry.parsers.prometheus import GpuLabels
+from forewarn.features.telemetry.parsers.reading import GpuReading
 from forewarn.features.telemetry.rows import HostState, reading_row
 
 __all__ = ["read_exporter_files"]
-
-_SCRAPES = 1000  # nanoseconds before the time of a file that its scrapes without a time lie at
 
 
 @dataclass(slots=True)
@@ -41,7 +40,8 @@ def read_exporter_files(
     dropped : Dropped
         Is added to.
     host : str or None
-        Where nothing but the labels tells.
+        Of the folder or the file; None where nothing but the labels tells. Labels that name
+        several machines count instead.
     files : sequence of DroppedText
     covered : sequence of (int, int)
         Spans that a kernel log covers: without an Xid in it there was none.
@@ -50,18 +50,18 @@ def read_exporter_files(
     for file in files:
         parsed = parse_metrics(file.text)
         dropped.unread.join(parsed.unread)
+        # One exporter shows the GPUs of one machine: what names several was federated.
+        federated = len({reading.host for reading in parsed.readings if reading.host}) > 1
+        folder_host = None if federated else host
         for reading in parsed.readings:
-            time = file.time if reading.time is None else reading.time
-            if time is None:
-                dropped.unread.add(
-                    "a reading without a time, in it or in the name of its file", file.name
-                )
-                continue
-            logged = any(first <= time <= last for first, last in covered)
-            state = HostState(host or reading.host, time, log_read=logged)
-            dropped.take_reading(reading_row(reading, state), file)
+            _take_reading(dropped, reading, folder_host or reading.host, file, covered)
+        last = max((sample.scrape for sample in parsed.states), default=0)
         for sample in parsed.states:
-            _collect(gpus, sample, host, file)
+            time = sample.time
+            if time is None and file.time is not None:
+                time = file.time - (last - sample.scrape)  # nanoseconds that keep their order
+            if time is not None:
+                _collect(gpus, sample, time, folder_host, file)
     for gpu in gpus.values():
         counted = {
             int(state.removeprefix("xid ")): samples
@@ -72,18 +72,31 @@ def read_exporter_files(
             dropped.take_event(row | {"known_at": row["timestamp"]}, gpu.file)
 
 
+def _take_reading(
+    dropped: Dropped,
+    reading: GpuReading,
+    machine: str | None,
+    file: DroppedText,
+    covered: Sequence[tuple[int, int]],
+) -> None:
+    time = file.time if reading.time is None else reading.time
+    if time is None:
+        why = "a reading without a time, in it or in the name of its file"
+        dropped.unread.add(why, file.name)
+        return
+    logged = any(first <= time <= last for first, last in covered)
+    dropped.take_reading(reading_row(reading, HostState(machine, time, log_read=logged)), file)
+
+
 def _collect(
     gpus: dict[tuple[str | None, ...], _States],
     sample: StateSample,
+    time: int,
     host: str | None,
     file: DroppedText,
 ) -> None:
-    """Add a sample to its GPU; scrapes without a time of their own keep their order."""
-    time = sample.time
-    if time is None and file.time is not None:
-        time = file.time - _SCRAPES + min(sample.scrape, _SCRAPES)
-    if time is not None:
-        machine, labels = host or sample.host, sample.labels
-        key = (machine, labels.gpu, None if labels.gpu else str(labels.slot))
-        gpu = gpus.setdefault(key, _States(labels, machine, file))
-        gpu.samples[sample.state].append((time, sample.exporter, sample.value))
+    """Add a sample to its GPU."""
+    machine, labels = host or sample.host, sample.labels
+    key = (machine, labels.gpu, None if labels.gpu else str(labels.slot))
+    gpu = gpus.setdefault(key, _States(labels, machine, file))
+    gpu.samples[sample.state].append((time, sample.exporter, sample.value))
