@@ -199,7 +199,9 @@ class DcgmChunk:
             labels, gpu = gpu_labels(series.labels), self._gpus[key]
             for time, count in zip(series.times, series.values, strict=True):
                 index = self._index(time)
-                group.counts[index] = max(group.counts[index], count)
+                before = group.counts[index]
+                # Instances are scraped together, and other series one after another.
+                group.counts[index] = before + count if labels.part is None else max(before, count)
                 gpu.describe(labels, index)
             if labels.part is None:
                 whole.add(key[0])

@@ -42,7 +42,7 @@ def least_of(metric: Metric, seconds: int) -> str:
     """Return the query for the least value of an interval: with the largest it tells a change."""
     names = metric.names[0]
     return _first(
-        f"min by ({_GPU}) (min_over_time({name}{parts}[{seconds}s]))"
+        f"min by ({_GPU}) (min_over_time({name}{parts}[{_span(seconds)}]))"
         for parts in (_WHOLE, _PARTS)
         for name in names
     )
@@ -53,14 +53,14 @@ def counted_xids(seconds: int) -> str:
 
     It is a gauge over a moving window, so that the last value of an interval may lack one.
     """
-    return f"max by ({_GPU}, xid) (max_over_time({COUNTED_XIDS}[{seconds}s])) > 0"
+    return f"max by ({_GPU}, xid) (max_over_time({COUNTED_XIDS}[{_span(seconds)}])) > 0"
 
 
 def sightings_query(seconds: int) -> str:
     """Return the query for which GPUs there are: how many samples, by all that describes them."""
     labels = ", ".join((*GPU_LABELS, *GPU_PLACE_LABELS, PART, *MACHINE_LABELS))
     return _first(
-        f"max by ({labels}) (count_over_time({name}[{seconds}s]))"
+        f"sum by ({labels}) (count_over_time({name}[{_span(seconds)}]))"
         for metric in METRICS
         if metric.column in _SIGHTED
         for name in metric.names[0]
@@ -86,6 +86,14 @@ def _quoted(text: str) -> str:
     )
 
 
+def _span(seconds: int) -> str:
+    """Return the range of an interval without the moment that it begins with, in milliseconds.
+
+    Prometheus 2 counts a sample of that moment in both intervals, Prometheus 3 in the earlier one.
+    """
+    return f"{seconds * 1000 - 1}ms"
+
+
 def _first(queries: Iterable[str]) -> str:
     """Return the query for what the first of several has."""
     return " or ".join(f"({query})" for query in queries)
@@ -93,7 +101,7 @@ def _first(queries: Iterable[str]) -> str:
 
 def _mean(series: str, seconds: int, by: str = _GPU) -> str:
     """Weigh series by their samples; a single one has its own mean, to the last digit."""
-    span = f"{series}[{seconds}s]"
+    span = f"{series}[{_span(seconds)}]"
     count = f"count_over_time({span})"
     single = f"avg by ({by}) (avg_over_time({span})) and count by ({by}) ({count}) == 1"
     several = f"sum by ({by}) (sum_over_time({span})) / sum by ({by}) ({count})"
@@ -109,7 +117,7 @@ def _last(series: str, seconds: int) -> str:
 
     Where the last sample is older than what a query looks back, nothing tells which it was.
     """
-    span, time = f"{series}[{seconds}s]", f"timestamp({series})"
+    span, time = f"{series}[{_span(seconds)}]", f"timestamp({series})"
     newest = f"{time} >= on ({_GPU}) group_left () max by ({_GPU}) ({time})"
     value = f"max by ({_GPU}) (last_over_time({span}) and {newest})"
     fallback = f"max by ({_GPU}) (last_over_time({span}))"
@@ -117,4 +125,4 @@ def _last(series: str, seconds: int) -> str:
 
 
 def _largest(series: str, seconds: int) -> str:
-    return f"max by ({_GPU}) (max_over_time({series}[{seconds}s])) < {BLANK:.0f}"
+    return f"max by ({_GPU}) (max_over_time({series}[{_span(seconds)}])) < {BLANK:.0f}"

@@ -93,9 +93,8 @@ Xids = Callable[[int], list[tuple[str, int]]]
 def test_p1_series_of_one_gpu_are_joined(gpu: int, records_of: Records, xids_of: Xids) -> None:
     records = records_of(gpu)
     assert len(records) == 12
-    # A sample at the end of an interval is in the next one, too: 4 of 11 are of the first job.
-    mixed = pytest.approx((4 * 80 + 7 * 30) / 11)
-    assert records["temperature_gpu"].to_list() == [80.0] * 3 + [mixed] + [30.0] * 8
+    # Of the samples from 10:31 to 10:40 three are of the first job.
+    assert records["temperature_gpu"].to_list() == [80.0] * 3 + [45.0] + [30.0] * 8
     assert records["ecc_uncorrected"].to_list() == [5] * 3 + [9] * 9
     assert records["xid"].to_list() == [0] * 3 + [79] + [0] * 8
     assert xids_of(gpu) == [("10:34", 79)]
