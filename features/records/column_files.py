@@ -58,10 +58,6 @@ class RecordSource(Protocol):
         """Return the runs of its rows, if they are known; without texts they are not kept."""
         ...
 
-    def number_runs(self) -> Mapping[str, NumberRuns]:
-        """Return the columns of numbers whose runs are known."""
-        ...
-
 
 class NullCounts(Mapping[str, int]):
     """How many values of each column are null; one that was not read yet is read for it."""
@@ -110,8 +106,6 @@ class ColumnFiles:
         keeps = not once and 4 * self.n_rows * len(self.names) <= _KEPT_BYTES
         self._kept: dict[str, FloatArray] | None = {} if keeps else None
         self._locks = {name: Lock() for name in self.names}
-        self._of_runs = Lock()
-        self._known_runs: list[Mapping[str, NumberRuns]] | None = None
         self._looked_for: dict[tuple[str, int], NumberRuns] = {}
         self._codes: dict[str, RunStretch] = {}
 
@@ -146,8 +140,7 @@ class ColumnFiles:
     def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
         """Yield the rows [low, high) of a column part after part (`NumberColumns.parts`).
 
-        They come run after run where that pays: where the runs of most rows are known, or where
-        values hardly change; those of the other files are looked for.
+        They come run after run where values hardly change.
         """
         if self._kept is not None or self.keys.order is not None:
             yield RowStretch(low, self.read(name, low, high))
@@ -243,10 +236,8 @@ class ColumnFiles:
         """Tell whether so many rows of a column are better read run after run."""
         if name in self._codes:
             return True
-        runs = self._runs_of_files
-        known = sum(s.n_rows for s, has in zip(self._sources, runs, strict=True) if name in has)
         most = 2 * n_rows > self.n_rows  # for a few rows no other file is opened
-        return 2 * known >= self.n_rows or (most and self._hardly_changes(name))
+        return most and self._hardly_changes(name)
 
     def _hardly_changes(self, name: str) -> bool:
         """Tell by the largest file whether what counts is worth runs, where rows lie by GPU."""
@@ -279,23 +270,10 @@ class ColumnFiles:
             yield runs.stretch(low)
         self._note_nulls(name, [nulls], files)
 
-    @property
-    def _runs_of_files(self) -> list[Mapping[str, NumberRuns]]:
-        """The runs that are known of each file, read once."""
-        with self._of_runs:
-            if self._known_runs is None:
-                self._known_runs = in_threads(lambda s: s.number_runs(), self._sources)
-            return self._known_runs
-
     def _runs_in(self, name: str, file: int) -> NumberRuns:
         """Return the runs of a column of one file."""
-        known = self._runs_of_files[file]
         looked_for = self._looked_for.pop((name, file), None)
-        if looked_for is not None:
-            return looked_for
-        if name in known and self.keys.order_in(file) is None:
-            return known[name]
-        return self._found_runs(name, file)
+        return self._found_runs(name, file) if looked_for is None else looked_for
 
     def _found_runs(self, name: str, file: int) -> NumberRuns:
         """Look for the runs of a column of one file, as its rows are taken."""

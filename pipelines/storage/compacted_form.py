@@ -11,8 +11,6 @@ from forewarn.features.records.slices import FINEST
 
 __all__ = [
     "COMPACTED",
-    "NUMBERS",
-    "RUNS",
     "CompactedForm",
     "SourceStamp",
     "compacted_name",
@@ -26,8 +24,8 @@ __all__ = [
 COMPACTED = "00-compacted.parquet"
 _KEY = b"forewarn.compacted"
 _VERSION = 1
-RUNS, NUMBERS = ".runs", ".numbers"
-"""The ends of the names of what lies beside a compacted file."""
+_RUNS = ".runs"
+_OLD_NUMBERS = ".numbers"  # of a forewarn before; the next compacting removes it
 _BESIDE = f"_{COMPACTED.removesuffix('.parquet')}-"  # no reader takes it for a file of records
 
 
@@ -126,17 +124,17 @@ class CompactedForm:
         return parts
 
 
-def runs_name(sources: Sequence[SourceStamp], n_bytes: int, suffix: str = RUNS) -> str:
+def runs_name(sources: Sequence[SourceStamp], n_bytes: int) -> str:
     """Return the name of the runs of a compacted file, made of these sources and of that size.
 
     It is no other file's: what is beside a file that has taken its place is not read.
     """
-    return f"{_BESIDE}{_digest([*map(astuple, sources), n_bytes])}{suffix}"
+    return f"{_BESIDE}{_digest([*map(astuple, sources), n_bytes])}{_RUNS}"
 
 
 def is_runs_name(name: str) -> bool:
-    """Tell whether a file holds the runs of a compacted one."""
-    return name.startswith(_BESIDE) and name.endswith((RUNS, NUMBERS))
+    """Tell whether a file holds the runs of a compacted one, or is left of what held others."""
+    return name.startswith(_BESIDE) and name.endswith((_RUNS, _OLD_NUMBERS))
 
 
 def compacted_name(sources: Sequence[SourceStamp]) -> str:

@@ -17,11 +17,9 @@ from pathlib import Path
 from forewarn.pipelines.storage.atomic_files import flush
 from forewarn.pipelines.storage.compacted_form import (
     COMPACTED,
-    NUMBERS,
     CompactedForm,
     compacted_name,
     is_compacted_name,
-    runs_name,
 )
 from forewarn.pipelines.storage.date_merge import MergeCounts, merge_date, stamp_of_source
 from forewarn.pipelines.storage.landing_lock import has_landed, landing_locked
@@ -31,7 +29,6 @@ from forewarn.pipelines.storage.leftovers import (
     temporary_beside,
 )
 from forewarn.pipelines.storage.merged_schema import UnlikeFilesError
-from forewarn.pipelines.storage.numbers_builder import NumbersBuilder
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_listing import files_of_date
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
@@ -112,13 +109,11 @@ def _compact(folder: Location, date: dt.date) -> CompactedDate:
     if len(sources) == 1 and _form_of(sources[0]) is not None:
         keep_runs(sources[0].path)
         return CompactedDate(date, len(paths), before, sources[0].stamp.size, None)
-    numbers = NumbersBuilder()
     try:
-        counts, after, final = _replace(folder, sources, paths[0].parent, numbers)
+        counts, after, final = _replace(folder, sources, paths[0].parent)
     except UnlikeFilesError as error:
         return CompactedDate(date, len(paths), before, before, None, str(error))
-    stamps = [stamp_of_source(source) for source in sources]
-    keep_runs(final, (runs_name(stamps, after, NUMBERS), numbers))
+    keep_runs(final)
     return CompactedDate(date, len(paths), before, after, counts)
 
 
@@ -138,19 +133,16 @@ def _already_merged(sources: Sequence[ParquetSource]) -> list[ParquetSource]:
 
 
 def _replace(
-    folder: Location,
-    sources: Sequence[ParquetSource],
-    partition: Location,
-    numbers: NumbersBuilder,
+    folder: Location, sources: Sequence[ParquetSource], partition: Location
 ) -> tuple[MergeCounts, int, Location]:
     """Put one merged file in the place of others; return its counts, its size and its path."""
     if isinstance(partition, RemotePath):
-        return _replace_objects(sources, partition, numbers)
+        return _replace_objects(sources, partition)
     final = partition / COMPACTED
     remove_leftovers(final.parent)
     temporary = temporary_beside(final)
     try:
-        counts = merge_date(sources, temporary, numbers)
+        counts = merge_date(sources, temporary)
         flush(temporary)  # what was there before is deleted next
         size = temporary.stat().st_size
         with _landing_stopped(folder):
@@ -172,7 +164,7 @@ def _replace(
 
 
 def _replace_objects(
-    sources: Sequence[ParquetSource], partition: RemotePath, numbers: NumbersBuilder
+    sources: Sequence[ParquetSource], partition: RemotePath
 ) -> tuple[MergeCounts, int, Location]:
     """Do the same in an object store: the merged file is made here and sent as a whole."""
     for left in partition.children():
@@ -181,7 +173,7 @@ def _replace_objects(
     final = partition / compacted_name([stamp_of_source(source) for source in sources])
     with scratch_folder() as scratch:
         local = scratch / COMPACTED
-        counts = merge_date(sources, local, numbers)
+        counts = merge_date(sources, local)
         _check_still(sources)
         try:
             final.put(local)

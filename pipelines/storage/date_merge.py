@@ -28,7 +28,6 @@ from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
 from forewarn.pipelines.storage.divided_rows import DividedRows
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.merged_schema import MergedSchema
-from forewarn.pipelines.storage.numbers_builder import NumbersBuilder
 from forewarn.pipelines.storage.ordered_column import ordered_column, with_fewest_texts
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 
@@ -141,9 +140,7 @@ def _with_last(numbers: npt.NDArray[np.int32], number: int) -> npt.NDArray[np.in
     return numbers
 
 
-def merge_date(
-    sources: Sequence[ParquetSource], out: Path, numbers: NumbersBuilder | None = None
-) -> MergeCounts:
+def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
     """Write all rows of the files of one date as one compacted file.
 
     Where the rows are many they are divided into ranges of slices on the disk of `out`, and each
@@ -154,8 +151,6 @@ def merge_date(
     sources : sequence of ParquetSource
         In the order of their names: of two rows of one GPU and time the later one stays.
     out : Path
-    numbers : NumbersBuilder, optional
-        Filled in.
 
     Raises
     ------
@@ -183,7 +178,7 @@ def merge_date(
             doubled += rows.doubled
             written += len(rows.slices)
             ranges = [r for r in slice_ranges(n_ranges) if first <= r[0] < last]
-            for span, table in one_ahead(_row_groups(rows, ranges, schema, numbers)):
+            for span, table in one_ahead(_row_groups(rows, ranges, schema)):
                 writer.write_table(table, row_group_size=len(table))
                 slices.append(span)
             pa.default_memory_pool().release_unused()  # it keeps what many threads have held
@@ -267,10 +262,7 @@ def _batches(
 
 
 def _row_groups(
-    rows: _Rows,
-    ranges: Sequence[tuple[int, int]],
-    schema: MergedSchema,
-    numbers: NumbersBuilder | None,
+    rows: _Rows, ranges: Sequence[tuple[int, int]], schema: MergedSchema
 ) -> Iterator[tuple[tuple[int, int], pa.Table]]:
     """Yield the rows of each range of slices; many of them in several parts."""
     for low, high in ranges:
@@ -278,7 +270,4 @@ def _row_groups(
         for part in range(start, end, _ROWS_PER_GROUP):
             n = min(_ROWS_PER_GROUP, end - part)
             arrays = [with_fewest_texts(column.slice(part, n)) for column in rows.columns]
-            table = pa.Table.from_arrays(arrays, schema=schema.working_schema)
-            if numbers is not None:
-                numbers.add(table, table.schema)
-            yield (low, high), table
+            yield (low, high), pa.Table.from_arrays(arrays, schema=schema.working_schema)

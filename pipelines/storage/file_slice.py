@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.key_runs import KeyRuns
-from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.slices import FINEST, slice_ranges
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.row_group_times import groups_within
@@ -77,10 +76,6 @@ class FileSlice:
     def runs(self, *, with_texts: bool = True) -> KeyRuns | None:
         """Return the runs of these row groups; as `ParquetSource.runs`."""
         return self.source.runs(self.groups, with_texts=with_texts)
-
-    def number_runs(self) -> dict[str, NumberRuns]:
-        """Return the runs of numbers of these row groups; as `ParquetSource.number_runs`."""
-        return self.source.number_runs(self.groups)
 
 
 def number_of_slices(sources: Sequence[ParquetSource], rows_per_slice: int | None = None) -> int:

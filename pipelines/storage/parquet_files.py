@@ -15,14 +15,11 @@ import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.key_runs import KeyRuns
-from forewarn.features.records.number_runs import NumberRuns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
 from forewarn.features.threads import in_threads
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import (
-    NUMBERS,
-    RUNS,
     CompactedForm,
     is_compacted_name,
     runs_name,
@@ -33,7 +30,6 @@ from forewarn.pipelines.storage.file_columns import (
     no_parquet,
     rows_of_each_group,
 )
-from forewarn.pipelines.storage.numbers_index import NumbersIndex
 from forewarn.pipelines.storage.regular_files import require_regular
 from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import (
@@ -218,7 +214,6 @@ class ParquetSource:
         self._open: pq.ParquetFile | None = None
         self._lock = Lock()
         self._runs: tuple[RunsTable | None] | None = None
-        self._numbers: NumbersIndex | None = None
 
     @property
     def _head(self) -> _Head:
@@ -272,11 +267,12 @@ class ParquetSource:
         """What a compacted file says of itself."""
         return self._head.form
 
-    def beside(self, suffix: str) -> Location | None:
-        """Return where the runs of a compacted file are, if there are any."""
+    @property
+    def runs_path(self) -> Location | None:
+        """Where the runs of a compacted file are, if there are any; None of another file."""
         if self.form is None:
             return None
-        return self.path.parent / runs_name(self.form.sources, self.stamp.size, suffix)
+        return self.path.parent / runs_name(self.form.sources, self.stamp.size)
 
     def runs(
         self, row_groups: Sequence[int] | None = None, *, with_texts: bool = True
@@ -299,25 +295,17 @@ class ParquetSource:
         self._runs = None
 
     def _stored_runs(self, *, with_texts: bool = True) -> StoredRuns | None:
-        path = self.beside(RUNS)
-
-        def read(file: pq.ParquetFile) -> StoredRuns | None:
-            return StoredRuns.of(file, str(path), self.rows_of_groups, with_texts=with_texts)
-
-        return _work_if_there(path, read)
-
-    def number_runs(self, row_groups: Sequence[int] | None = None) -> dict[str, NumberRuns]:
-        """Return the runs of some row groups of the columns of numbers that hardly change.
-
-        They are read anew each time.
-        """
-        path, index = self.beside(NUMBERS), self._numbers
-
-        def read(file: pq.ParquetFile) -> dict[str, NumberRuns]:
-            self._numbers = index or NumbersIndex.of(str(path), file.metadata, self.rows_of_groups)
-            return self._numbers.read(file, row_groups)
-
-        return _work_if_there(path, read, index and index.metadata) or {}
+        path, rows = self.runs_path, self.rows_of_groups
+        if path is None:
+            return None
+        try:
+            with pq.ParquetFile(_content(path), page_checksum_verification=True) as file:
+                return StoredRuns.of(file, str(path), rows, with_texts=with_texts)
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            again = "Delete it: `forewarn compact` makes it anew."
+            raise RecordsError(f"{no_parquet(path, error)} {again}") from None
 
     def hold(self) -> None:
         """Open the file now, and keep it open."""
@@ -387,26 +375,6 @@ def read_runs(sources: Sequence[ParquetSource]) -> None:
     tables = iter(RunsTable.of_files([runs for runs in stored if runs is not None]))
     for source, runs in zip(sources, stored, strict=True):
         source._runs = (None if runs is None else next(tables),)
-
-
-def _work_if_there(
-    path: Location | None,
-    work: Callable[[pq.ParquetFile], _Result],
-    metadata: pq.FileMetaData | None = None,
-) -> _Result | None:
-    """Return what `work` makes of a file whose metadata may be known; None where there is none."""
-    if path is None:
-        return None
-    try:
-        with pq.ParquetFile(
-            _content(path), metadata=metadata, page_checksum_verification=True
-        ) as file:
-            return work(file)
-    except FileNotFoundError:
-        return None
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        again = "Delete it: `forewarn compact` makes it anew."
-        raise RecordsError(f"{no_parquet(path, error)} {again}") from None
 
 
 def work_on_parts(path: Location, work: Callable[[Columns], _Result], n_rows: int) -> list[_Result]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +26,8 @@ from forewarn.features.records.text_columns import is_text
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import flush, replacing
-from forewarn.pipelines.storage.compacted_form import NUMBERS, RUNS, is_runs_name
+from forewarn.pipelines.storage.compacted_form import is_runs_name
 from forewarn.pipelines.storage.leftovers import scratch_folder
-from forewarn.pipelines.storage.numbers_builder import NumbersBuilder
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.remote_path import Location, RemotePath
@@ -38,7 +37,7 @@ from forewarn.pipelines.storage.runs_table import ROWS, STEP, runs_table
 __all__ = ["keep_runs"]
 
 
-def keep_runs(path: Location, made: tuple[str, NumbersBuilder] | None = None) -> None:
+def keep_runs(path: Location) -> None:
     """See to it that the runs of a compacted file lie beside it, and those of no other one.
 
     Where runs cannot stand for its rows the file is empty: a row without serial or time, a state
@@ -47,8 +46,6 @@ def keep_runs(path: Location, made: tuple[str, NumbersBuilder] | None = None) ->
     Parameters
     ----------
     path : Path or RemotePath
-    made : tuple of (str, NumbersBuilder), optional
-        Runs of numbers, and their name if the file is still the one that they are of.
 
     Raises
     ------
@@ -56,49 +53,35 @@ def keep_runs(path: Location, made: tuple[str, NumbersBuilder] | None = None) ->
         If the compacted file cannot be read.
     """
     source = ParquetSource(path)
-    runs, numbers = source.beside(RUNS), source.beside(NUMBERS)
-    if runs is None or numbers is None:
+    runs = source.runs_path
+    if runs is None:
         return
-    if not _is_whole(source.runs, runs):
-        _write([runs_table(_parts(source))], runs)
-    if not _is_whole(source.number_runs, numbers):
-        gathered = made[1] if made and made[0] == numbers.name else _numbers(source)
-        _write(gathered.tables(), numbers)
+    if not _has_whole_runs(source, runs):
+        _write(runs_table(_parts(source)), runs)
     for other in _runs_in(runs.parent):
-        if other.name not in (runs.name, numbers.name):
+        if other.name != runs.name:
             other.unlink(missing_ok=True)
 
 
-def _is_whole(read: Callable[[], object], path: Location) -> bool:
-    """Tell whether a file is there and can be read to its end; one that cannot is made anew."""
+def _has_whole_runs(source: ParquetSource, path: Location) -> bool:
+    """Tell whether the runs are there and can be read to their end; else they are made anew."""
     try:
-        read()
+        source.runs()
     except RecordsError:
         note(f"{path}: is broken, and made anew")
         return False
     return path.exists()
 
 
-def _numbers(source: ParquetSource) -> NumbersBuilder:
-    builder = NumbersBuilder()
-    for group in range(len(source.rows_of_groups)):
-        with source.columns([group]) as columns:
-            builder.add(columns, source.schema)
-    return builder
-
-
-def _write(groups: Sequence[pa.Table], path: Location) -> None:
-    """Write each table as a row group."""
+def _write(runs: pa.Table, path: Location) -> None:
     if isinstance(path, RemotePath):
         with scratch_folder() as scratch:
-            _write(groups, scratch / path.name)
+            _write(runs, scratch / path.name)
             path.put(scratch / path.name)
         return
     with replacing(path) as out:
-        schema, form = groups[0].schema, {"compression": "zstd", "write_page_checksum": True}
-        with pq.ParquetWriter(arrow_path(out), schema, **form) as writer:
-            for group in groups:
-                writer.write_table(group, row_group_size=max(1, len(group)))
+        form = {"compression": "zstd", "write_page_checksum": True}
+        pq.write_table(runs, arrow_path(out), row_group_size=max(1, len(runs)), **form)
         flush(out)
 
 

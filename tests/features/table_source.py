@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns
-from forewarn.features.records.number_runs import NumberRuns
 
 __all__ = ["TableSource"]
 
@@ -33,6 +32,3 @@ class TableSource:
 
     def runs(self, **_: bool) -> None:
         return None
-
-    def number_runs(self) -> dict[str, NumberRuns]:
-        return {}

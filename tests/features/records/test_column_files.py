@@ -25,9 +25,7 @@ from forewarn.features.records.column_files import COLUMNS_AT_ONCE, ColumnFiles
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
-from forewarn.features.records.number_columns import numbers_into
-from forewarn.features.records.number_runs import NumberRuns
-from forewarn.features.records.stretches import RowStretch, RunStretch, Stretch
+from forewarn.features.records.stretches import RowStretch, Stretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, NumberColumns, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -241,74 +239,13 @@ def _row(part: Stretch) -> list[tuple[int, bytes]]:
     return [(row, part.at(np.array([row])).tobytes()) for row in rows]
 
 
-@dataclass(frozen=True)
-class _WithRuns(TableSource):
-    """A table whose runs of numbers are known, of columns that change often, too."""
-
-    def number_runs(self) -> dict[str, NumberRuns]:
-        runs = {}
-        for name in (*KINDS.float, *KINDS.counter, *KINDS.binary, *KINDS.code):
-            values = np.empty(len(self.table))
-            numbers_into(values, self.table[name])
-            runs[name] = NumberRuns.of(values)
-        return runs
-
-
-def _with_runs(table: Any, parts: list[list[dict[str, Any]]], known: list[bool]) -> Records:
-    """Return records of files of which the runs of some are known."""
-    kinds = [_WithRuns if runs else TableSource for runs in known]
-    sources = [
-        kind(str(number), table(part))
-        for number, (kind, part) in enumerate(zip(kinds, parts, strict=True))
-    ]
+def _records_of(table: Any, parts: list[list[dict[str, Any]]]) -> Records:
+    """Return records of files, of which no column is kept."""
+    sources = [TableSource(str(number), table(part)) for number, part in enumerate(parts)]
     query = RecordsQuery("t", KINDS, Nanoseconds(10 * MINUTE), ("machine_id", "slot"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_files, "_KEPT_BYTES", 0)
         return assemble(sources, query)
-
-
-KNOWN = st.lists(st.booleans(), min_size=3, max_size=3).filter(lambda known: sum(known) > 1)
-
-
-@settings(max_examples=30)
-@given(
-    ends=st.tuples(st.integers(0, 400), st.integers(0, 400)),
-    known=KNOWN,
-    part_rows=st.sampled_from([1, 150, 10**6]),
-)
-def test_runs_of_a_stretch_hold_what_its_rows_hold(
-    rows: Rows, table: Any, ends: tuple[int, int], known: list[bool], part_rows: int
-) -> None:
-    listed = fleet_rows(rows)
-    columns = _with_runs(table, [listed[:130], listed[130:280], listed[280:]], known).columns
-    low, high = sorted(ends)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_files, "_PART_ROWS", part_rows)
-        patch.setattr(column_files, "_threads", lambda: 1)
-        for name in columns.names:
-            values = columns.read(name, low, high)
-            parts = list(columns.parts(name, low, high))
-            assert all(isinstance(part, RunStretch) for part in parts)
-            assert [row for part in parts for row in _row(part)] == _row(RowStretch(low, values))
-            runs = columns.runs(name, low, high)
-            assert (runs is None) == (low == high)
-            if runs is not None:
-                assert runs.at(np.arange(low, high)).tobytes() == values.tobytes()
-
-
-@settings(max_examples=10)
-@given(seed=st.integers(0, 2**16), known=KNOWN, late=st.booleans())
-def test_what_is_measured_of_runs_has_the_same_bytes(
-    assembled: Make, rows: Rows, table: Any, seed: int, known: list[bool], late: bool
-) -> None:
-    listed = fleet_rows(rows, seed % 3)
-    parts = [listed[:150], listed[150:300], listed[300:]]
-    kept = assembled(*parts, kinds=KINDS, texts=("machine_id", "slot"))
-    if late:  # then rows do not come by time
-        parts = [listed[::2], listed[1::4], listed[3::4]]
-    read = _with_runs(table, parts, known)
-    assert (read.columns.runs("xid", 0, 9) is None) == late
-    assert _measured(read) == _measured(kept)
 
 
 @settings(max_examples=10)
@@ -321,15 +258,14 @@ def test_rows_that_come_by_time_are_measured_as_those_that_are_looked_at_one_by_
         listed[20:20] = [{**listed[20], "gpu_serial": None}, {**listed[21], "timestamp": None}]
     parts = [listed[:150], listed[150:300], listed[300:]]
     by_gpu = [sorted(part, key=lambda row: str(row["gpu_serial"])) for part in parts]
-    none = [False] * 3
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "_in_runs", lambda *_: None)
-        one_by_one = _with_runs(table, parts, none)
+        one_by_one = _records_of(table, parts)
         assert isinstance(column_keys(one_by_one), RowKeys)
         expected = _measured(one_by_one)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hourly_sums, "_CELLS_AT_ONCE", n_at_once)
-        by_time, in_place = (_with_runs(table, files, none) for files in (parts, by_gpu))
+        by_time, in_place = (_records_of(table, files) for files in (parts, by_gpu))
         assert _orders(by_time) == [True] * 3
         assert _orders(in_place) == [False] * 3
         assert _measured(by_time) == _measured(in_place) == expected
@@ -345,7 +281,7 @@ def test_of_a_fleet_whose_rows_all_say_that_it_failed_every_column_is_there(
 ) -> None:
     listed = fleet_rows(rows)
     dead = [row | {"failure": 1} for row in listed]
-    known, failed = (timeline_of(_with_runs(table, [part], [False])) for part in (listed, dead))
+    known, failed = (timeline_of(_records_of(table, [part])) for part in (listed, dead))
     find = partial(latest_instances, window_records=RecordCount(3), since=0)
     measures, values = Measures.fit_values(PLAN, known, find(known))
     none = measures.values(failed, find(failed))
@@ -357,7 +293,7 @@ def test_of_a_fleet_whose_rows_all_say_that_it_failed_every_column_is_there(
 def test_nulls_are_counted_though_a_file_has_no_rows(rows: Rows, table: Any, empty: int) -> None:
     listed = fleet_rows(rows)
     parts = [listed[:100][::-1], listed[100:200][::-1], listed[200:]]
-    expected = _with_runs(table, parts, [False] * 3).seen.notes()
+    expected = _records_of(table, parts).seen.notes()
     files = [table(part) for part in parts]
     files.insert(empty, files[0].slice(0, 0))
     query = RecordsQuery("t", KINDS, Nanoseconds(10 * MINUTE), ("machine_id", "slot"))
@@ -394,15 +330,6 @@ def test_what_changes_with_nearly_every_row_is_read_row_by_row(rows: Rows, table
         assert (few.begin.tolist(), few.value.tolist(), few.end) == ([0], [0.0], 50)
         assert columns.runs("count", 0, 120) is None
         assert columns.runs("value", 0, 120) is None  # a level: not even looked for
-
-
-def test_a_column_is_read_row_by_row_where_the_runs_of_few_rows_are_known(
-    rows: Rows, table: Any
-) -> None:
-    listed = fleet_rows(rows)
-    parts = [listed[:100], listed[100:]]
-    assert _with_runs(table, parts, [True, False]).columns.runs("xid", 0, 9) is None
-    assert _with_runs(table, parts, [False, True]).columns.runs("xid", 0, 9) is not None
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ def write(folder: Path, name: str, rows: list[Row], date: dt.date = FIRST) -> No
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def runs_in(folder: Path, suffix: str = ".runs") -> list[Path]:
+def runs_in(folder: Path) -> list[Path]:
     paths = (folder / f"date={FIRST}").iterdir()
-    return [path for path in paths if is_runs_name(path.name) and path.suffix == suffix]
+    return [path for path in paths if is_runs_name(path.name)]
 
 
 def runs_of(folder: Path) -> KeyRuns | None:
@@ -198,38 +198,50 @@ def test_a_late_batch_has_its_runs_after_the_next_compacting(tmp_path: Path) -> 
     assert cells(known(tmp_path)) == without_runs(tmp_path)
 
 
-@pytest.mark.parametrize("suffix", [".runs", ".numbers"])
-def test_runs_that_are_missing_are_made_by_the_next_compacting(tmp_path: Path, suffix: str) -> None:
-    (path,) = runs_in(steady(tmp_path), suffix)
+def test_runs_that_are_missing_are_made_by_the_next_compacting(tmp_path: Path) -> None:
+    (path,) = runs_in(steady(tmp_path))
     before = path.read_bytes()
     path.unlink()
     assert compact_date(tmp_path, FIRST).state == "compact"
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("suffix", [".runs", ".numbers"])
+@pytest.mark.parametrize("state", ["compact", "compacted"])
+def test_numbers_of_a_version_before_are_not_read_and_removed_by_the_next_compacting(
+    tmp_path: Path, state: str
+) -> None:
+    (runs,) = runs_in(steady(tmp_path))
+    numbers = runs.with_suffix(".numbers")
+    numbers.write_bytes(b"whatever they hold")
+    if state == "compacted":
+        write(tmp_path, "late.parquet", [row("G0", 5, kind="b")])
+    before = cells(known(tmp_path))
+    assert before == without_runs(tmp_path)
+    assert compact_date(tmp_path, FIRST).state == state
+    assert not numbers.exists()
+    assert len(runs_in(tmp_path)) == 1
+    assert cells(known(tmp_path))[:4] == before[:4]
+
+
 @pytest.mark.parametrize("damage", ["cut", "page", "empty"])
 def test_damaged_runs_are_named_and_made_anew_by_the_next_compacting(
-    tmp_path: Path, suffix: str, damage: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (path,) = runs_in(steady(tmp_path), suffix)
+    (path,) = runs_in(steady(tmp_path))
     before = path.read_bytes()
     damaged = bytearray(before)
     damaged[60] ^= 0xFF  # within the first page
     path.write_bytes({"cut": before[:200], "page": bytes(damaged), "empty": b""}[damage])
     source = ParquetSource(path.parent / COMPACTED)
     with pytest.raises(RecordsError, match=rf"{path.name}: [^\n]+`forewarn compact` [^\n]+$"):
-        source.runs() if suffix == ".runs" else source.number_runs()
+        source.runs()
     assert compact_date(tmp_path, FIRST).state == "compact"
     assert str(path) in capsys.readouterr().err
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("suffix", [".runs", ".numbers"])
-def test_a_flipped_bit_at_the_end_of_runs_is_said_in_a_line_or_harmless(
-    tmp_path: Path, suffix: str
-) -> None:
-    (path,) = runs_in(steady(tmp_path), suffix)
+def test_a_flipped_bit_at_the_end_of_runs_is_said_in_a_line_or_harmless(tmp_path: Path) -> None:
+    (path,) = runs_in(steady(tmp_path))
     before = path.read_bytes()
     footer = len(before) - 8 - int.from_bytes(before[-8:-4], "little")
     lines = []
@@ -239,7 +251,7 @@ def test_a_flipped_bit_at_the_end_of_runs_is_said_in_a_line_or_harmless(
         path.write_bytes(bytes(damaged))
         source = ParquetSource(path.parent / COMPACTED)
         try:
-            source.runs() if suffix == ".runs" else source.number_runs()
+            source.runs()
         except RecordsError as error:
             lines.append(str(error))
     assert len(lines) > 100

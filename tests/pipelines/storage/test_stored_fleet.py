@@ -24,7 +24,6 @@ from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.slices import FINEST, slice_of
-from forewarn.features.records.stretches import RunStretch
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Fleet, FleetSlice
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
@@ -208,20 +207,6 @@ def test_sums_that_lie_on_disk_meanwhile_give_the_same_bytes(
     whole = fleet_of(folders["landed"], 1)
     assert bytes_of(*trained_on(whole, whole.selection)) == as_a_whole
     assert not spills
-
-
-@pytest.mark.parametrize("form", ["landed", "compacted"])
-def test_columns_that_hardly_change_are_read_as_runs_of_compacted_dates(
-    folders: dict[str, Path], form: str
-) -> None:
-    runs: dict[str, bool] = {}
-    for part in fleet_of(folders[form], 5).slices():
-        records = part.timeline.records
-        for name in ("limit", "replays", "seldom", "temperature", "xid"):
-            runs[name] = isinstance(records.stretch(name, *records.line.extent), RunStretch)
-    assert {name for name, is_run in runs.items() if is_run} == (
-        {"limit", "replays", "seldom"} if form == "compacted" else set()
-    )
 
 
 def test_training_sets_of_several_spans_share_one_reading_and_are_as_they_are_alone(
