@@ -20,7 +20,7 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.hourly_sums import HourBlock, HourlyCounts
 from forewarn.features.records.spillable_array import SpillableArray
-from forewarn.features.records.stretches import RunStretch, Stretch
+from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.timeline import Fleet, FleetSlice
 from forewarn.features.threads import in_threads
 
@@ -235,7 +235,7 @@ class SliceReader:
             self._read_channels(name, parts)
             deque(parts, maxlen=0)
             return
-        whole = RunStretch.joined(records.stretches(name, *self._extent))
+        whole = records.stretch(name, *self._extent)
         deque(self._into_windows(number, [whole]), maxlen=0)
         self._read_channels(name, [whole])
         if name in fleet.with_codes:

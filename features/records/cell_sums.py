@@ -8,15 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.ordering import first_from
 
 __all__ = [
     "CellSums",
     "CellWindow",
     "FewPlaces",
     "add_blocks_up",
-    "add_runs_row_by_row",
-    "add_runs_up",
     "add_up",
     "in_gpu_order",
 ]
@@ -142,17 +139,17 @@ def _lose(sums: CellSums, cell: int, n_rows: int) -> None:
 
 
 @compiled
-def _count(sums: CellSums, cell: int, value: float, n_rows: int) -> None:
-    """Add to the sum of a cell what some rows of it count; NaN is a reading that is lost."""
+def _count(sums: CellSums, cell: int, value: float) -> None:
+    """Add to the sum of a cell what a row of it counts; NaN is a reading that is lost."""
     if np.isnan(value):
-        _lose(sums, cell, n_rows)
+        _lose(sums, cell, 1)
         return
     counts, target = sums.counts, _place_of(sums.window, cell)
     total = counts.value[target]
     if total == 0 and counts.n_noted[0] < len(counts.places):
         counts.places[counts.n_noted[0]] = target
         counts.n_noted[0] += 1
-    counts.value[target] = _added(total, value, n_rows)
+    counts.value[target] = total + value
 
 
 @compiled
@@ -161,7 +158,7 @@ def add_up(values: npt.NDArray[np.float32], cell_as_read: IntArray, sums: CellSu
     if not sums.levels.size:  # what counts is 0 nearly always: its cell need not be looked up
         for row in range(len(values)):
             if values[row] != 0 and cell_as_read[row] >= 0:
-                _count(sums, cell_as_read[row], np.float64(values[row]), 1)
+                _count(sums, cell_as_read[row], np.float64(values[row]))
         return
     totals, squares = sums.levels[0], sums.levels[1]
     low = high = base = 0
@@ -235,7 +232,7 @@ def _count_blocks(
             while begin[number + 1] - begin[0] <= row:
                 number += 1
             if cell_of_block[number] >= 0:
-                _count(sums, cell_of_block[number], np.float64(values[row]), 1)
+                _count(sums, cell_of_block[number], np.float64(values[row]))
 
 
 @compiled
@@ -252,100 +249,6 @@ def _add_read(
             total += value
             square += value * value
     return total, square, lost
-
-
-@compiled
-def add_runs_up(
-    runs: tuple[IntArray, npt.NDArray[np.float32], int],
-    block: IntArray,
-    cell_of_block: IntArray,
-    sums: CellSums,
-) -> None:
-    """Do the same with runs of values, to the same bits.
-
-    Parameters
-    ----------
-    runs : tuple
-        First row of each, value of each, and one more than the last row.
-    block : ndarray of shape (n + 1,)
-        First row of each block of rows of one cell, and one more than the last row.
-    cell_of_block : ndarray of shape (n,)
-    sums : CellSums
-    """
-    begin, values, end = runs
-    number, step = np.uint64(0), np.uint64(1)
-    low = high = base = 0
-    for run in range(len(begin)):
-        value = np.float64(values[run])
-        if value == 0:
-            continue
-        row = begin[run]
-        last = begin[run + 1] if run + 1 < len(begin) else end
-        if block[number + step] <= row:
-            number = np.uint64(first_from(block, np.int64(number), len(block), row + 1) - 1)
-        while row < last:
-            stop = min(last, block[number + step])
-            n_rows, row, cell = stop - row, stop, cell_of_block[number]
-            if stop == block[number + step]:
-                number += step
-            if cell < 0:
-                continue
-            if np.isnan(value) or not sums.levels.size:
-                _count(sums, cell, value, n_rows)
-            else:
-                if not low <= cell < high:
-                    low, high, base = _line_of(sums.window, cell)
-                _add_level(sums, np.uint64(cell - base), value, n_rows)
-
-
-@compiled
-def _add_level(sums: CellSums, target: int | np.uint64, value: float, n_rows: int) -> None:
-    """Add a value and its square as often as there are rows."""
-    sums.levels[1, target] = _added(sums.levels[1, target], value * value, n_rows)
-    sums.levels[0, target] = _added(sums.levels[0, target], value, n_rows)
-
-
-@compiled
-def add_runs_row_by_row(
-    runs: tuple[IntArray, npt.NDArray[np.float32], int], cell_as_read: IntArray, sums: CellSums
-) -> None:
-    """Do the same where rows of one cell do not lie together.
-
-    Parameters
-    ----------
-    runs : tuple
-        As of `add_runs_up`.
-    cell_as_read : ndarray of shape (n_rows,)
-        Of their rows, hour after hour.
-    sums : CellSums
-        GPU after GPU: few are added to, and so they need not lie together.
-    """
-    begin, values, end = runs
-    for run in range(len(begin)):
-        value = np.float64(values[run])
-        if value == 0:
-            continue
-        last = begin[run + 1] if run + 1 < len(begin) else end
-        for cell in cell_as_read[begin[run] - begin[0] : last - begin[0]]:
-            if cell < 0:
-                continue
-            if np.isnan(value) or not sums.levels.size:
-                _count(sums, cell, value, 1)
-            else:
-                _add_level(sums, _place_of(sums.window, cell), value, 1)
-
-
-@compiled
-def _added(total: float, value: float, n: int) -> float:
-    """Add a value n times, rounding as often.
-
-    A float32 and its square have 48 digits at most: 32 times as much is exact.
-    """
-    if total == 0 and n <= 32:
-        return value * n
-    for _ in range(n):
-        total += value
-    return total
 
 
 @compiled

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
-from forewarn.features.records.stretches import run_begins
 
 __all__ = ["BlockCells", "CellShape", "RowCells", "cell_range"]
 
@@ -73,11 +72,6 @@ class RowCells(NamedTuple):
         """Return the cells of the rows [low, high)."""
         return RowCells(low, self.cell[low - self.low : high - self.low])
 
-    def blocks(self) -> BlockCells:
-        """Return the blocks of rows of one cell."""
-        begin = run_begins(self.cell)
-        return BlockCells(np.append(begin, len(self.cell)) + self.low, self.cell[begin])
-
 
 class BlockCells(NamedTuple):
     """The cell of each block of rows as read: rows of one cell, one after another.
@@ -108,10 +102,6 @@ class BlockCells(NamedTuple):
         # Numbers of the same width: others make it copy all of them first.
         rows = rows.astype(self.begin.dtype)
         return np.asarray(self.cell[np.searchsorted(self.begin, rows, side="right") - 1])
-
-    def blocks(self) -> BlockCells:
-        """Return itself."""
-        return self
 
     def between(self, low: int, high: int) -> BlockCells:
         """Return the blocks of the rows [low, high), of which there is one."""

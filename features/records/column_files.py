@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +13,10 @@ import pyarrow as pa
 
 from forewarn.features.records.file_check import Columns, put_numbers
 from forewarn.features.records.key_runs import KeyRuns
-from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
+from forewarn.features.records.keys_as_read import KeysAsRead
 from forewarn.features.records.number_columns import leave_out_no_codes
-from forewarn.features.records.number_runs import FEWEST_PER_RUN, KeySegments, NumberRuns
 from forewarn.features.records.row_cleaning import add_increases
-from forewarn.features.records.stretches import RowStretch, RunStretch, Stretch
+from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, IntArray
 from forewarn.features.threads import in_threads, in_turn, n_threads
 
@@ -27,7 +25,6 @@ __all__ = ["COLUMNS_AT_ONCE", "ColumnFiles", "NullCounts", "RecordSource"]
 COLUMNS_AT_ONCE = 2
 """Columns of numbers that may be in memory at a time, where not all of them are kept."""
 
-_Part = TypeVar("_Part", RowStretch, RunStretch)
 _KEPT_BYTES = 256 * 2**20  # columns that take no more in all are read once and kept
 _PART_ROWS = 2**20  # a part of a column: 4 MiB, which a cache holds
 
@@ -106,8 +103,6 @@ class ColumnFiles:
         keeps = not once and 4 * self.n_rows * len(self.names) <= _KEPT_BYTES
         self._kept: dict[str, FloatArray] | None = {} if keeps else None
         self._locks = {name: Lock() for name in self.names}
-        self._looked_for: dict[tuple[str, int], NumberRuns] = {}
-        self._codes: dict[str, RunStretch] = {}
 
     @property
     def n_rows(self) -> int:
@@ -138,24 +133,11 @@ class ColumnFiles:
             return self._kept[name][low:high]
 
     def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
-        """Yield the rows [low, high) of a column part after part (`NumberColumns.parts`).
-
-        They come run after run where values hardly change.
-        """
+        """Yield the rows [low, high) of a column part after part (`NumberColumns.parts`)."""
         if self._kept is not None or self.keys.order is not None:
-            yield RowStretch(low, self.read(name, low, high))
-        elif low < high and self._pays_in_runs(name, high - low):
-            yield from self._run_parts(name, low, high)
+            yield Stretch(low, self.read(name, low, high))
         elif low < high:
-            yield from self._row_parts(name, low, high)
-
-    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
-        """Return the rows [low, high) of a column run after run (`NumberColumns.runs`)."""
-        if self._kept is not None or self.keys.order is not None or low >= high:
-            return None
-        if not self._pays_in_runs(name, high - low):
-            return None
-        return RunStretch.joined(self._run_parts(name, low, high))
+            yield from self._parts(name, low, high)
 
     def _read(self, name: str, low: int, high: int) -> FloatArray:
         if low >= high:
@@ -163,12 +145,12 @@ class ColumnFiles:
         if self.keys.order is not None:
             return self._read_sorted(name, self.keys.order)[low:high]
         values = np.empty(high - low, dtype=np.float32)
-        for part in self._row_parts(name, low, high):
+        for part in self._parts(name, low, high):
             values[part.low - low : part.high - low] = part.values
         return values
 
-    def _row_parts(self, name: str, low: int, high: int) -> Iterator[RowStretch]:
-        """Read the files that hold some rows, row by row."""
+    def _parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
+        """Read the files that hold some rows."""
         files = self._files_of(name, low, high)
         read = self._gains if name in self._kinds.counter else self._levels
         yield from _between(read(name, files), low, high)
@@ -180,16 +162,16 @@ class ColumnFiles:
             return range(last)
         return range(int(np.searchsorted(self._starts, low, side="right")) - 1, last)
 
-    def _levels(self, name: str, files: range) -> Iterator[RowStretch]:
+    def _levels(self, name: str, files: range) -> Iterator[Stretch]:
         """Read some files, a few at a time."""
         nulls: list[int] = []
         for some in self._few_at_a_time(files):
             values = np.empty(self._n_rows_of(some), dtype=np.float32)
             nulls += self._put(name, some, values)
-            yield RowStretch(int(self._starts[some.start]), values)
+            yield Stretch(int(self._starts[some.start]), values)
         self._note_nulls(name, nulls, files)
 
-    def _gains(self, name: str, files: range) -> Iterator[RowStretch]:
+    def _gains(self, name: str, files: range) -> Iterator[Stretch]:
         """Read what a counter gained, which depends on all rows before, too."""
         before = np.full(self.keys.n_gpus, np.nan)
         nulls, counts = [], self._counts(name, files)
@@ -203,7 +185,7 @@ class ColumnFiles:
                 gpu, counted = self.keys.gpu_of(rows), self.keys.counted_of(rows)
                 room = gained[rows.start - first : rows.stop - first]
                 add_increases(values, gpu, counted, before, room)
-            yield RowStretch(first, gained)
+            yield Stretch(first, gained)
         self._note_nulls(name, nulls, files)
 
     def _few_at_a_time(self, files: range) -> Iterator[range]:
@@ -219,73 +201,6 @@ class ColumnFiles:
 
     def _n_rows_of(self, files: range) -> int:
         return int(self._starts[files.stop] - self._starts[files.start])
-
-    def _run_parts(self, name: str, low: int, high: int) -> Iterator[RunStretch]:
-        """Read the files that hold some rows, run after run."""
-        files = self._files_of(name, low, high)
-        if name not in self._kinds.code:
-            yield from _between(self._read_runs(name, files), low, high)
-            return
-        # A list asks for codes twice: for what happened, and for the columns.
-        codes = self._codes.get(name)
-        if codes is None or not codes.low <= low < high <= codes.high:
-            codes = self._codes[name] = RunStretch.joined(self._read_runs(name, files))
-        yield codes.between(low, high)
-
-    def _pays_in_runs(self, name: str, n_rows: int) -> bool:
-        """Tell whether so many rows of a column are better read run after run."""
-        if name in self._codes:
-            return True
-        most = 2 * n_rows > self.n_rows  # for a few rows no other file is opened
-        return most and self._hardly_changes(name)
-
-    def _hardly_changes(self, name: str) -> bool:
-        """Tell by the largest file whether what counts is worth runs, where rows lie by GPU."""
-        if isinstance(self.keys, RowKeys) or name in self._kinds.float:
-            return False
-        n_rows, file = max((source.n_rows, file) for file, source in enumerate(self._sources))
-        runs = self._found_runs(name, file)
-        if FEWEST_PER_RUN * len(runs.value) > n_rows:
-            return False
-        self._looked_for[name, file] = runs
-        return True
-
-    def _read_runs(self, name: str, files: range) -> Iterator[RunStretch]:
-        """Read the runs of some files, a few at a time; of a counter of the first ones."""
-        before, nulls = np.full(self.keys.n_gpus, np.nan), 0
-        for some in self._few_at_a_time(files):
-            low, high = int(self._starts[some.start]), int(self._starts[some.stop])
-            segments = self._segments.between(low, high)
-            runs = NumberRuns.joined(in_threads(partial(self._runs_in, name), some, _threads()))
-            if name in self._kinds.counter:
-                nulls += runs.missing(segments)
-                yield runs.gains(low, segments, before)
-                continue
-            runs = runs.single()
-            if name in self._kinds.code:
-                leave_out_no_codes(runs.value)
-            nulls += runs.missing(segments)
-            if name in self._kinds.code:
-                runs.value[np.isnan(runs.value)] = 0
-            yield runs.stretch(low)
-        self._note_nulls(name, [nulls], files)
-
-    def _runs_in(self, name: str, file: int) -> NumberRuns:
-        """Return the runs of a column of one file."""
-        looked_for = self._looked_for.pop((name, file), None)
-        return self._found_runs(name, file) if looked_for is None else looked_for
-
-    def _found_runs(self, name: str, file: int) -> NumberRuns:
-        """Look for the runs of a column of one file, as its rows are taken."""
-        source = self._sources[file]
-        values = np.empty(source.n_rows, dtype=np.float64)
-        with source.columns() as columns:
-            put_numbers(columns, name, source.name, values)
-        return NumberRuns.of(values, self.keys.order_in(file))
-
-    @cached_property
-    def _segments(self) -> KeySegments:
-        return self.keys.segments()
 
     def _put(self, name: str, files: range, room: npt.NDArray[np.floating]) -> list[int]:
         """Put the values of some files one after another into `room`, file beside file.
@@ -348,7 +263,7 @@ class ColumnFiles:
             self._nulls[name] = sum(nulls)
 
 
-def _between(parts: Iterable[_Part], low: int, high: int) -> Iterator[_Part]:
+def _between(parts: Iterable[Stretch], low: int, high: int) -> Iterator[Stretch]:
     """Yield the rows [low, high) of parts."""
     for part in parts:
         start, end = max(part.low, low), min(part.high, high)

@@ -139,16 +139,13 @@ class _RunsOfRows(NamedTuple):
 
 
 def _by_gpu(keys: Keys) -> tuple[IntArray, _RunsOfRows]:
-    """Return all rows by GPU and time, those to keep first, and the runs of these.
-
-    The others lie by GPU, too, so that their numbers hardly change from one row to the next.
-    """
+    """Return all rows by GPU and time, those to keep first, and the runs of these."""
     n_gpus = len(keys.serial.texts)
-    n_rows = np.zeros(2 * n_gpus + 1, dtype=np.int64)
+    n_rows = np.zeros(n_gpus + 1, dtype=np.int64)
     runs = _runs_by_time(keys, n_rows)
     owner, time = keys.serial.codes, keys.time
     if not keys.keep.all():
-        owner = np.where(keys.keep, owner, owner % (n_gpus + 1) + n_gpus)
+        owner = np.where(keys.keep, owner, np.int32(n_gpus))
     if runs is not None:
         return rows_by_gpu(owner, n_rows), runs
     order = stable_order(owner, np.where(keys.keep, time, 0))
@@ -158,7 +155,7 @@ def _by_gpu(keys: Keys) -> tuple[IntArray, _RunsOfRows]:
 def _runs_by_time(keys: Keys, n_rows: IntArray) -> _RunsOfRows | None:
     """Find the runs of rows that come by time, in one passage; None where they do not.
 
-    `n_rows` counts the rows to keep of each GPU, and then the others of each, and of none.
+    `n_rows` counts the rows to keep of each GPU, and then all others.
     """
     n_gpus = len(keys.serial.texts)
     most = 2 * n_gpus + 64
@@ -196,7 +193,7 @@ def _find_by_time(
     for row in range(len(codes)):
         gpu = codes[row]
         if not keep[row]:
-            n_rows[(gpu if gpu >= 0 else n_gpus) + n_gpus] += 1
+            n_rows[n_gpus] += 1
             continue
         own, moment = latest[gpu], times[row]
         apart, new = moment - own[1], n_rows[gpu] == 0

@@ -11,12 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.cell_sums import (
-    add_blocks_up,
-    add_runs_row_by_row,
-    add_runs_up,
-    add_up,
-)
+from forewarn.features.records.cell_sums import add_blocks_up, add_up
 from forewarn.features.records.cells import BlockCells, CellShape, RowCells, cell_range
 from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.hours import Hours, bucket_length
@@ -24,7 +19,7 @@ from forewarn.features.records.peer_groups import Groups
 from forewarn.features.records.placed_rows import DayByDay, PlacedRows, lie_together
 from forewarn.features.records.slices import slice_of
 from forewarn.features.records.spans import Spans
-from forewarn.features.records.stretches import RunStretch, Stretch
+from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.sum_room import Add, SumRoom
 from forewarn.features.records.table import CheckReport, NoNumbers, Records
 from forewarn.features.time_units import Nanoseconds
@@ -201,8 +196,8 @@ class HourlyGrid:
             for number, values in self._that_count(column, rows):
                 if values.low == rows[number]:
                     room.begin(hours[number])
-                is_row_by_row, add = self._adding(values.mapped(work) if work else values)
-                if work or self.gpu_after_gpu or is_row_by_row:
+                add = self._adding(values.mapped(work) if work else values)
+                if work or self.gpu_after_gpu:
                     put(room, add)
                 else:
                     room.add_by_hour(self._hours_of(values.low, values.high), add)
@@ -245,17 +240,12 @@ class HourlyGrid:
                 number += end == rows[number + 1]
                 low = end
 
-    def _adding(self, values: Stretch) -> tuple[bool, Add]:
-        """Return what adds values to the sums of their cells, and whether row by row to any."""
+    def _adding(self, values: Stretch) -> Add:
+        """Return what adds values to the sums of their cells."""
         cells = self.cells.between(values.low, values.high)
-        if isinstance(values, RunStretch):
-            runs = values.begin, values.value, values.end
-            if isinstance(cells, RowCells) and not self.gpu_after_gpu:
-                return True, partial(add_runs_row_by_row, runs, cells.cell)
-            return False, partial(add_runs_up, runs, *self._blocks.between(values.low, values.high))
         if isinstance(cells, BlockCells):
-            return False, partial(add_blocks_up, values.values, *cells)
-        return False, partial(add_up, values.values, cells.cell)
+            return partial(add_blocks_up, values.values, *cells)
+        return partial(add_up, values.values, cells.cell)
 
     def _hours_of(self, low: int, high: int) -> tuple[int, int]:
         """Return the first hour of some rows as read, and one more than their last."""
@@ -286,10 +276,6 @@ class HourlyGrid:
     def high(self) -> int:
         """One more than the last row that counts."""
         return self.cells.high
-
-    @cached_property
-    def _blocks(self) -> BlockCells:
-        return self.cells.blocks()
 
     @cached_property
     def visit(self) -> IntArray:

@@ -18,7 +18,10 @@ from forewarn.features.records.file_check import Keys
 from forewarn.features.records.table import BoolArray, CodeArray, Column, IntArray
 from forewarn.features.records.text_columns import array_of
 
-__all__ = ["KeyRuns", "changes_of", "find_runs", "times_of_runs"]
+__all__ = ["FEWEST_PER_RUN", "KeyRuns", "changes_of", "find_runs", "times_of_runs"]
+
+FEWEST_PER_RUN = 8
+"""Rows that a run has at least, on average, where runs are worth it."""
 
 _WHOLE = -(2**63), 2**63 - 1
 

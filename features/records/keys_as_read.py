@@ -4,21 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.line import Line
-from forewarn.features.records.number_runs import KeySegments
 from forewarn.features.records.spillable_array import Move
 
-__all__ = ["KeysAsRead", "RowKeys", "RunKeys"]
+__all__ = ["KeySegments", "KeysAsRead", "RowKeys", "RunKeys"]
 
 IntArray = npt.NDArray[np.int64]
 CodeArray = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
+
+
+class KeySegments(NamedTuple):
+    """Rows one after another that are of one GPU and all count, or do not.
+
+    Attributes
+    ----------
+    begin : ndarray of shape (n,), int64
+        First row of each.
+    gpu : ndarray of shape (n,), int32
+        -1 where the rows do not count.
+    n_gpus : int
+    """
+
+    begin: IntArray
+    gpu: CodeArray
+    n_gpus: int
+
+    def between(self, low: int, high: int) -> KeySegments:
+        """Return the segments of the rows [low, high), which are counted from the first of them.
+
+        Examples
+        --------
+        >>> KeySegments(np.array([0, 4, 9]), np.array([7, 8, 7]), 9).between(5, 9).begin
+        array([0])
+        """
+        first = max(0, int(np.searchsorted(self.begin, low, side="right")) - 1)
+        last = max(first, int(np.searchsorted(self.begin, high)))
+        begin = np.maximum(self.begin[first:last] - low, 0)
+        return self._replace(begin=begin, gpu=self.gpu[first:last])
+
+    def cut(self, rows: IntArray) -> KeySegments:
+        """Return the same rows with a segment beginning at each of some rows, too.
+
+        Examples
+        --------
+        >>> KeySegments(np.array([0, 4]), np.array([7, 8]), 9).cut(np.array([0, 2, 4])).gpu
+        array([7, 7, 8])
+        """
+        begin = np.union1d(self.begin, rows)
+        gpu = self.gpu[np.searchsorted(self.begin, begin, side="right") - 1]
+        return self._replace(begin=begin, gpu=gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +96,6 @@ class RowKeys:
     def missing_left_out(self, values: npt.NDArray[np.floating], rows: slice) -> int:
         """Count the values of some rows that are missing where the row is no record."""
         return int(np.count_nonzero(np.isnan(values[np.flatnonzero(~self.counted[rows])])))
-
-    def segments(self) -> KeySegments:
-        """Return the stretches of rows of one GPU."""
-        return KeySegments.of(self.gpu, self.counted, self.n_gpus)
 
     def moved(self, move: Move) -> RowKeys:
         """Return the same with its arrays where `move` puts them."""
@@ -141,10 +178,6 @@ class RunKeys:
         left_out = np.flatnonzero(gpu < 0)
         end = np.append(begin, len(values))[left_out + 1]
         return _missing_within(values, begin[left_out], end)
-
-    def segments(self) -> KeySegments:
-        """Return the stretches of rows of one GPU."""
-        return self.stretches
 
     def moved(self, move: Move) -> RunKeys:
         """Return the same with its arrays where `move` puts them."""

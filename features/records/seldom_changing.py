@@ -10,9 +10,8 @@ import numpy as np
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.file_check import Values
-from forewarn.features.records.keys_as_read import KeysAsRead, RunKeys
+from forewarn.features.records.keys_as_read import KeysAsRead, KeySegments, RunKeys
 from forewarn.features.records.keys_builder import occurring, renumber
-from forewarn.features.records.number_runs import KeySegments
 from forewarn.features.records.runs import Runs, RunsBuilder
 from forewarn.features.records.table import (
     BoolArray,

@@ -13,7 +13,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.records.line import Line
 from forewarn.features.records.out_of_service import OutOfService
 from forewarn.features.records.runs import Runs
-from forewarn.features.records.stretches import RowStretch, RunStretch, Stretch
+from forewarn.features.records.stretches import Stretch
 from forewarn.features.time_units import DAY, HOUR
 
 __all__ = [
@@ -131,14 +131,7 @@ class NumberColumns(Protocol):
         ...
 
     def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
-        """Yield the same part after part, run after run where that is quicker.
-
-        Each holds until the next one is asked for.
-        """
-        ...
-
-    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
-        """Return the same run after run; None where it is better read row by row."""
+        """Yield the same part after part; each holds until the next one is asked for."""
         ...
 
 
@@ -154,10 +147,6 @@ class NoNumbers:
         raise KeyError(f"{name}: rows {low} to {high}")
 
     def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
-        """Refuse whatever is asked for."""
-        raise KeyError(f"{name}: rows {low} to {high}")
-
-    def runs(self, name: str, low: int, high: int) -> RunStretch | None:
         """Refuse whatever is asked for."""
         raise KeyError(f"{name}: rows {low} to {high}")
 
@@ -292,10 +281,7 @@ class Records:
 
         What a counter gained where a life begins is not known: NaN.
         """
-        stretch: Stretch | None = self.columns.runs(name, low, high)
-        if stretch is None:
-            stretch = RowStretch(low, self.columns.read(name, low, high))
-        return self._without_births(name, stretch)
+        return self._without_births(name, Stretch(low, self.columns.read(name, low, high)))
 
     def stretches(self, name: str, low: int, high: int) -> Iterator[Stretch]:
         """Read the same part after part: what is small stays in a cache while it is worked on.

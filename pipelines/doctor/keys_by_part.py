@@ -9,8 +9,12 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.records.key_runs import changes_of, find_runs, times_of_runs
-from forewarn.features.records.number_runs import FEWEST_PER_RUN
+from forewarn.features.records.key_runs import (
+    FEWEST_PER_RUN,
+    changes_of,
+    find_runs,
+    times_of_runs,
+)
 from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.spillable_array import Move
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.file_check import Keys, check_keys, check_values
-from forewarn.features.records.key_runs import KeyRuns, changes_of, find_runs
-from forewarn.features.records.number_runs import FEWEST_PER_RUN
+from forewarn.features.records.key_runs import FEWEST_PER_RUN, KeyRuns, changes_of, find_runs
 from forewarn.features.records.table import (
     FAILURE,
     MACHINE,

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,12 +12,9 @@ from forewarn.features.records.cell_sums import (
     CellWindow,
     FewPlaces,
     add_blocks_up,
-    add_runs_row_by_row,
-    add_runs_up,
     add_up,
 )
-from forewarn.features.records.cells import RowCells
-from forewarn.features.records.stretches import run_begins
+from forewarn.features.records.key_runs import changes_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -89,24 +85,21 @@ def rows_and_cells(
 
 
 @given(RUNS, CELLS, LEVELS)
-def test_rows_blocks_and_runs_add_up_to_the_bits_of_a_plain_loop(
+def test_rows_and_blocks_add_up_to_the_bits_of_a_plain_loop(
     runs: list[tuple[float, int]], cells: list[tuple[int, int]], levels: bool
 ) -> None:
     rows, cell = rows_and_cells(runs, cells)
     plain = Plain.of(rows, cell)
-    by_row, by_block, by_run = (sums_of(WINDOW, levels=levels) for _ in range(3))
+    by_row, by_block = (sums_of(WINDOW, levels=levels) for _ in range(2))
     add_up(rows, cell, by_row)
     assert_same(by_row, plain)
-    blocks = RowCells(100, cell).blocks()
-    add_blocks_up(rows, *blocks, by_block)
+    begin = np.flatnonzero(changes_of([cell]))
+    add_blocks_up(rows, np.append(begin, len(cell)) + 100, cell[begin], by_block)
     assert_same(by_block, plain)
-    begin = run_begins(rows.view(np.int32))
-    add_runs_up((begin + 100, rows[begin], len(rows) + 100), *blocks, by_run)
-    assert_same(by_run, plain)
 
 
 @given(RUNS, st.lists(st.integers(-1, 7), min_size=1, max_size=60), LEVELS)
-def test_scattered_rows_and_their_runs_add_up_to_the_bits_of_a_plain_loop(
+def test_scattered_rows_add_up_to_the_bits_of_a_plain_loop(
     runs: list[tuple[float, int]], by_gpu: list[int], levels: bool
 ) -> None:
     rows, cell = rows_and_cells(runs, [(number, 1) for number in by_gpu])
@@ -114,37 +107,12 @@ def test_scattered_rows_and_their_runs_add_up_to_the_bits_of_a_plain_loop(
     gpu, hour = np.divmod(cell, N_HOURS)
     by_hour = np.where(cell < 0, -1, hour * N_GPUS + gpu)  # numbered hour after hour
     whole = CellWindow(N_GPUS, N_HOURS, False, first=0, width=N_HOURS)
-    by_run = sums_of(whole, levels=levels)
-    begin = run_begins(rows.view(np.int32))
-    add_runs_row_by_row((begin + 7, rows[begin], len(rows) + 7), by_hour, by_run)
-    assert_same(by_run, plain)
     by_row = sums_of(whole, levels=levels)
     add_up(rows, by_hour, by_row)
     if levels:  # these lie hour after hour
         in_order = by_row.levels.reshape(2, N_HOURS, N_GPUS).transpose(0, 2, 1)
         by_row.levels[:] = np.ascontiguousarray(in_order).reshape(2, -1)
     assert_same(by_row, plain)
-
-
-def test_a_run_over_two_cells_counts_in_both() -> None:
-    sums = sums_of(CellWindow(1, 2, True, 0, 2), levels=True)
-    runs = np.array([0, 5]), np.array([3.0, np.nan], dtype=np.float32), 6
-    add_runs_up(runs, np.array([0, 2, 3, 6]), np.array([0, -1, 1]), sums)
-    assert sums.levels.tolist() == [[6, 6], [18, 18]]
-    places, n_lost = sums.lost.noted()
-    assert (places.tolist(), n_lost.tolist()) == ([1], [1])
-
-
-def test_a_value_that_is_no_sum_of_powers_of_two_is_added_as_often_as_it_occurs() -> None:
-    sums = sums_of(CellWindow(1, 2, True, 0, 2), levels=True)
-    sums.levels[0, 0] = 0.3
-    value = np.array([0.1], dtype=np.float32)
-    add_runs_up((np.array([0]), value, 50), np.array([0, 10, 50]), np.array([0, 1]), sums)
-    expected = [0.3, 0.0]
-    for cell, n in ((0, 10), (1, 40)):
-        for _ in range(n):
-            expected[cell] += float(value[0])
-    assert sums.levels[0].tolist() == pytest.approx(expected, abs=0)
 
 
 def test_more_notes_than_there_is_room_for_lose_nothing() -> None:

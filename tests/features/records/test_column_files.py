@@ -25,7 +25,7 @@ from forewarn.features.records.column_files import COLUMNS_AT_ONCE, ColumnFiles
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.file_check import Columns
 from forewarn.features.records.keys_as_read import KeysAsRead, RowKeys
-from forewarn.features.records.stretches import RowStretch, Stretch
+from forewarn.features.records.stretches import Stretch
 from forewarn.features.records.table import FeatureKinds, FloatArray, NumberColumns, Records
 from forewarn.features.records.timeline import Timeline, lay_out
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -110,16 +110,13 @@ class _Watched:
     def parts(self, name: str, low: int, high: int) -> Iterator[Stretch]:
         self.reads[name] += 1
         for part in self.columns.parts(name, low, high):
-            self._watch(part.values if isinstance(part, RowStretch) else part.value)
+            self._watch(part.values)
             yield part
 
     def _watch(self, values: FloatArray) -> None:
         self.alive += 1
         self.most = max(self.most, self.alive)
         weakref.finalize(values, self._gone)
-
-    def runs(self, *_: Any) -> None:
-        return None
 
     def _gone(self) -> None:
         self.alive -= 1
@@ -217,7 +214,7 @@ def test_a_stretch_and_its_parts_are_those_of_the_whole_column(
             whole = columns.read(name, 0, len(listed))
             assert columns.read(name, low, high).tobytes() == whole[low:high].tobytes()
             rows_of_parts = [row for part in columns.parts(name, low, high) for row in _row(part)]
-            assert rows_of_parts == _row(RowStretch(low, whole[low:high]))
+            assert rows_of_parts == _row(Stretch(low, whole[low:high]))
 
 
 def test_files_are_read_by_the_few(assembled: Make, rows: Rows) -> None:
@@ -311,25 +308,6 @@ def column_keys(records: Records) -> KeysAsRead:
 def _orders(records: Records) -> list[bool]:
     """Tell of each of three files whether its rows are taken in an order of their own."""
     return [column_keys(records).order_in(file) is not None for file in range(3)]
-
-
-def test_what_changes_with_nearly_every_row_is_read_row_by_row(rows: Rows, table: Any) -> None:
-    listed = rows("A", range(0, 600, 10), value=1.0, count=[*range(60)], xid=0)
-    listed += rows("B", range(0, 600, 10), value=1.0, count=[*range(60)], xid=0)
-    by_time = sorted(listed, key=lambda row: row["timestamp"])
-    kinds = FeatureKinds(float=("value",), counter=("count",), code=("xid",))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_files, "_KEPT_BYTES", 0)
-        query = RecordsQuery("t", kinds, Nanoseconds(10 * MINUTE))
-        columns = assemble([TableSource("a", table(by_time))], query).columns
-        assert columns.runs("xid", 0, 50) is None  # no other file is read for a few rows
-        whole = columns.runs("xid", 0, 120)
-        assert whole is not None
-        few = columns.runs("xid", 0, 50)  # codes are kept, since a list asks twice
-        assert few is not None
-        assert (few.begin.tolist(), few.value.tolist(), few.end) == ([0], [0.0], 50)
-        assert columns.runs("count", 0, 120) is None
-        assert columns.runs("value", 0, 120) is None  # a level: not even looked for
 
 
 @dataclass(frozen=True)

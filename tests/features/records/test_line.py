@@ -231,7 +231,7 @@ def test_keys_as_read_are_those_of_the_line(rows: Rows, more: int, part: tuple[i
     for asked in (slice(0, n_rows), some):
         assert keys.gpu_of(asked).tolist() == gpu[asked].tolist()
         assert keys.counted_of(asked).tolist() == (gpu[asked] >= 0).tolist()
-    begin, owner, _ = keys.segments()
+    begin, owner, _ = keys.stretches
     assert np.repeat(owner, np.diff(np.append(begin, n_rows))).tolist() == gpu.tolist()
 
 
