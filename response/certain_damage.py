@@ -15,7 +15,7 @@ CERTAIN_XIDS: Final = frozenset({48, 64, 79, 95, 140})
 RECOVERY_CHANGED: Final = 154
 """Certain where the driver asks for a recovery action."""
 
-_CAUSES: Final = frozenset({"lost", "needs_reset", "row_remap_failure"})
+_CAUSES: Final = frozenset({"lost", "needs_reset"})
 _CERTAIN_CAUSES: Final = _CAUSES | {f"xid {code}" for code in CERTAIN_XIDS}
 
 

@@ -532,7 +532,7 @@ def _isolation_must_hold(
     ours = {a.machine for a in begun if a.open and a.cause not in CERTAIN}
     bound = max(1, int(limits.share * size))
     assert sum(fleet[name].pool == action.pool for name in ours) < bound
-    ours |= {a.machine for a in lately if a.cause not in CERTAIN}
+    ours |= {a.machine for a in lately if a.cause not in CERTAIN} - {action.machine}
     assert sum(fleet[name].rack == machine.rack for name in ours) < limits.rack
 
 

@@ -44,7 +44,7 @@ CODES = [13, 31, 43, 45, 48, 62, 63, 64, 74, 79, 94, 95, 119, 140, 154, 999]
 @pytest.mark.parametrize("kind", list(FindingKind))
 def test_no_kind_of_finding_of_a_shared_token_isolates(policy: Policy, kind: FindingKind) -> None:
     causes = [f"xid {code}" for code in CODES] if kind is FindingKind.XID else ["a", "lost"]
-    causes += ["needs_reset", "row_remap_failure"]
+    causes += ["needs_reset"]
     evidence = {"action": "reset", "check": "digest", "probability": 1.0}
     for cause in causes:
         shared = finding(kind, cause, evidence=evidence)
