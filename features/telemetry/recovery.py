@@ -21,6 +21,9 @@ _ASKS = ("recovery_action", "row_remap_failure")
 # The energy counter starts at 0 with the driver. Several exporters of one GPU may be some seconds
 # apart, which is no restart.
 _RESTART = 0.9
+# Load after a restart from which on it counts. A driver that was only loaded again, or a counter
+# that is wrong for some records, must not end a failure.
+_WORKED = 3600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +35,25 @@ class Evidence:
     time : int
         End of the interval, nanoseconds since 1970 UTC.
     energy : float or None
-        Joules since the driver was loaded.
+        Joules since the driver was loaded, above 0.
     healthy : bool
         The GPU answered and asks for no recovery.
     loaded : bool
         It was healthy and under load.
+    power : float or None
+        Mean of the interval, in watts.
     """
 
     time: int
     energy: float | None
     healthy: bool
     loaded: bool
+    power: float | None = None
+
+    def restarted_after(self, moment: int) -> bool:
+        """Tell whether the energy was used after a moment, if the counter restarted."""
+        joules = (self.power or 0.0) * (self.time - moment) / 1e9
+        return self.energy is not None and self.energy <= joules
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +68,22 @@ class Recovery:
     hour : int
         First hour since 1970 whose records were not looked at.
     energy : float or None
-        The last value.
+        The counter before a restart.
+    last : float or None
+        The value before the next record; `energy` is not above it, so that one value that is too
+        high is no reference.
     healthy, loaded : int
         Healthy records, and those under load, since the failure or the last unhealthy record.
     works_from : int or None
         The first of those healthy records.
     restarted : int or None
         First record after a restart, as the energy counter tells.
+    fallen : float or None
+        The counter at that record.
+    worked : int
+        Records under load after it, in which the counter still shows the restart.
     boot_known : int or None
-        First record under load after that restart.
+        Record at which there was enough load for the restart to count.
     presumed_known : int or None
         Record at which health and load were enough to presume that the failure is over.
     """
@@ -74,10 +92,13 @@ class Recovery:
     since: int
     hour: int
     energy: float | None = None
+    last: float | None = None
     healthy: int = 0
     loaded: int = 0
     works_from: int | None = None
     restarted: int | None = None
+    fallen: float | None = None
+    worked: int = 0
     boot_known: int | None = None
     presumed_known: int | None = None
 
@@ -86,19 +107,33 @@ class Recovery:
 
         Only an interval that lies after the failure as a whole says anything of its end.
         """
-        seen = self
         if record.time - interval >= self.since:
-            seen = self._after_restart(record)._after_work(record, interval)
-        energy = self.energy if record.energy is None else record.energy
-        return replace(seen, energy=energy)
+            return self._after_energy(record, interval)._after_work(record, interval)
+        fell = self._is_fall(record.energy) and record.time > self.since
+        if fell and record.restarted_after(self.since):
+            return self
+        return self if record.energy is None else self._with_energy(record.energy)
 
-    def _after_restart(self, record: Evidence) -> Recovery:
-        restarted, known, energy = self.restarted, self.boot_known, record.energy
-        if restarted is None and energy is not None and self.energy is not None:
-            restarted = record.time if energy < _RESTART * self.energy else None
-        if known is None and restarted is not None and record.loaded:
-            known = record.time
-        return replace(self, restarted=restarted, boot_known=known)
+    def _is_fall(self, energy: float | None) -> bool:
+        return energy is not None and self.energy is not None and energy < _RESTART * self.energy
+
+    def _with_energy(self, energy: float) -> Recovery:
+        """Return what is known after a value of a counter that goes on."""
+        last = energy if self.last is None else self.last
+        return replace(self, energy=min(energy, last), last=energy)
+
+    def _after_energy(self, record: Evidence, interval: int) -> Recovery:
+        energy = record.energy
+        if energy is None or self.boot_known is not None:
+            return self
+        if not self._is_fall(energy):
+            # A restart before this was none: the counter is what it was.
+            return replace(self, restarted=None, fallen=None, worked=0)._with_energy(energy)
+        if self.fallen is None or energy < self.fallen:
+            return replace(self, restarted=record.time, fallen=energy, worked=0)
+        worked = self.worked + record.loaded
+        known = record.time if worked * interval >= _WORKED else None
+        return replace(self, worked=worked, boot_known=known)
 
     def _after_work(self, record: Evidence, interval: int) -> Recovery:
         if self.presumed_known is not None:
@@ -116,7 +151,8 @@ class Recovery:
         )
 
 
-_KINDS = {"gpu_serial": pa.string(), "energy": pa.float64()}
+_NUMBERS = dict.fromkeys(("energy", "last", "fallen"), pa.float64())
+_KINDS = {"gpu_serial": pa.string(), **_NUMBERS}
 RECOVERIES = pa.schema(
     [(name, _KINDS.get(name, pa.int64())) for name in Recovery.__dataclass_fields__]
 )
@@ -132,8 +168,8 @@ def recovery_table(recoveries: Iterable[Recovery]) -> pa.Table:
 
 
 def recoveries_of(table: pa.Table) -> list[Recovery]:
-    """Return the rows of RECOVERIES."""
-    return [Recovery(**row) for row in table.to_pylist()]
+    """Return the rows of RECOVERIES; those of a version that did not count work are left out."""
+    return [Recovery(**row) for row in table.filter(pc.is_valid(table["worked"])).to_pylist()]
 
 
 def evidence_rows(records: pa.Table) -> list[tuple[str, Evidence]]:
@@ -150,11 +186,14 @@ def evidence_rows(records: pa.Table) -> list[tuple[str, Evidence]]:
     utilization = pc.divide(_column(records, "utilization_gpu"), 100.0)
     use = pc.coalesce(utilization, _column(records, "sm_active"))
     busy = pc.fill_null(pc.greater_equal(use, _BUSY), False)
+    energy = _column(records, "energy_consumption")
     columns = (
         records["timestamp"].cast(pa.int64()),
-        _column(records, "energy_consumption"),
+        # 0 is what an exporter shows that did not read the counter.
+        pc.if_else(pc.greater(energy, 0), energy, None),
         healthy,
         pc.and_(healthy, busy),
+        _column(records, "power_draw"),
     )
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     evidence = zip(records["gpu_serial"].to_pylist(), (Evidence(*row) for row in rows), strict=True)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.record_join import RECORDS
@@ -83,10 +83,56 @@ def test_a_restart_before_the_failure_does_not_end_it() -> None:
     assert after(records, since=2).boot_known is None
 
 
+TICK = HOUR // 6
+
+
+def ticks(energies: Iterable[float | None], since: float, load: bool = True) -> Recovery:
+    """Return what records every ten minutes at 300 W show of a failure at tick `since`."""
+    start = Recovery("S1", round(since * TICK), 0)
+    rows = (Evidence(tick * TICK, e, True, load, 300.0) for tick, e in enumerate(energies, start=1))
+    return reduce(lambda seen, row: seen.after(row, TICK), rows, start)
+
+
+def test_a_driver_that_was_loaded_again_has_to_work_for_an_hour() -> None:
+    counter = [1e9, 1.001e9, *(1e3 * tick for tick in range(1, 8))]
+    assert ticks(counter, 1.5).boot_known == 9 * TICK
+    assert ticks(counter[:-1], 1.5).boot_known is None
+    assert ticks(counter, 1.5, load=False).boot_known is None
+
+
+def test_a_restart_in_the_interval_of_the_failure_counts_if_it_came_after_it() -> None:
+    """The energy since the restart is that of five minutes, or of almost ten."""
+    for minutes, known in ((5, 9 * TICK), (9.5, None)):
+        counter = [1e9, *(300 * 60 * (minutes + 10 * tick) for tick in range(8))]
+        assert ticks(counter, 1.2).boot_known == known
+
+
+GLITCHES = st.sampled_from([None, 1.0, 1e3, 4e8, 8.9e8])
+
+
+@given(
+    st.lists(st.floats(1e3, 1e6), min_size=8, max_size=40),
+    st.dictionaries(st.integers(0, 13), st.tuples(GLITCHES, GLITCHES)),
+    st.dictionaries(st.integers(0, 13), st.sampled_from([5e9, 1e15])),
+    st.floats(0, 20),
+)
+@settings(max_examples=1000, deadline=None)
+def test_no_counter_that_is_only_wrong_now_and_then_ends_a_failure(
+    steps: list[float], low: dict[int, Any], high: dict[int, float], since: float
+) -> None:
+    """Of three records in a row one is right; never are two in a row too high."""
+    counter: list[float | None] = [*accumulate(steps, initial=1e9)]
+    wrong = {3 * n + i + 1: pair[i] for n, pair in low.items() for i in (0, 1)}
+    wrong |= {3 * n + 1: value for n, value in high.items()}
+    values = (wrong.get(tick, energy) for tick, energy in enumerate(counter))
+    assert ticks(values, since).boot_known is None
+
+
 def test_evidence_of_records() -> None:
     rows: list[dict[str, Any]] = [
         {"gpu_serial": "B", "timestamp": HOUR, "utilization_gpu": 9.9, "temperature_gpu": 40.0},
-        {"gpu_serial": "A", "timestamp": 2 * HOUR, "utilization_gpu": 10.0},
+        {"gpu_serial": "A", "timestamp": 2 * HOUR, "utilization_gpu": 10.0}
+        | {"energy_consumption": 0.0},
         {"gpu_serial": "A", "timestamp": HOUR, "energy_consumption": 7.0},
         {"gpu_serial": "C", "timestamp": HOUR, "power_draw": 90.0, "sm_active": 0.5},
         {"gpu_serial": "D", "timestamp": HOUR, "utilization_gpu": 80.0, "recovery_action": 1.0},
@@ -97,7 +143,7 @@ def test_evidence_of_records() -> None:
         ("A", Evidence(HOUR, 7.0, False, False)),
         ("A", Evidence(2 * HOUR, None, True, True)),
         ("B", Evidence(HOUR, None, True, False)),
-        ("C", Evidence(HOUR, None, True, True)),
+        ("C", Evidence(HOUR, None, True, True, 90.0)),
         ("D", Evidence(HOUR, None, False, False)),
         ("E", Evidence(HOUR, None, False, False)),
         ("F", Evidence(HOUR, None, True, True)),
@@ -111,7 +157,7 @@ records_of_a_gpu = st.lists(
         st.integers(1, 3),
         st.booleans(),
         st.sampled_from([True] * 30 + [False]),
-        st.one_of(st.none(), st.sampled_from([0.0, 89.0, 91.0, 100.0])),
+        st.one_of(st.none(), st.sampled_from([1.0, 89.0, 91.0, 100.0])),
     ),
     max_size=90,
 )
@@ -141,13 +187,18 @@ def presumed(records: list[Evidence], since: int) -> int | None:
 
 
 def restarted(records: list[Evidence], since: int) -> tuple[int | None, int | None]:
-    """Return the first record after a fall of energy, and the first under load from there on."""
-    counted = [(r.time, r.energy) for r in records if r.energy is not None]
-    falls = [
-        time
-        for (_, before), (time, energy) in pairwise(counted)
-        if energy < 0.9 * before and time - HOUR >= since * HOUR
-    ]
-    if not falls:
-        return None, None
-    return falls[0], next((r.time for r in records if r.time >= falls[0] and r.loaded), None)
+    """Return the record of the first fall of energy that lasts, and the first work after it."""
+    counted = [(r, r.energy) for r in records if r.energy is not None]
+    reference = last = float("inf")
+    for number, (row, energy) in enumerate(counted):
+        limit = 0.9 * reference
+        if row.time - HOUR < since * HOUR or energy >= limit or reference == float("inf"):
+            reference, last = min(energy, last), energy
+            continue
+        later = counted[number + 1 :]
+        stays = [energy <= value < limit for _, value in later]
+        fallen = [record for record, _ in later[: (*stays, False).index(False)]]
+        known = next((record.time for record in fallen if record.loaded), None)
+        if known is not None or len(fallen) == len(later):
+            return row.time, known
+    return None, None

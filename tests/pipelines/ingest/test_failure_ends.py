@@ -113,7 +113,7 @@ def test_the_table_of_failures_says_every_end(site: Path) -> None:
     assert ends == [
         ("S1", "01 10:20", "02 10:10", "presumed", "08 10:05"),
         ("S2", None, None, None, None),
-        ("S3", "01 12:10", "01 12:10", "boot", None),
+        ("S3", "01 12:10", "01 13:10", "boot", None),
         ("S5", "01 10:20", "02 10:10", "presumed", "08 10:05"),
         ("S5", "04 00:20", "05 00:10", "presumed", "11 00:05"),
     ]

@@ -89,6 +89,14 @@ def test_a_fall_of_energy_and_work_after_it_is_a_boot(tmp_path: Path) -> None:
     assert land(tmp_path) == worked
 
 
+def test_a_counter_that_is_0_once_ends_nothing(tmp_path: Path) -> None:
+    rows = [reading(hour, energy_consumption=1e9 + hour) for hour in range(12)]
+    rows[5]["energy_consumption"] = 0.0
+    rows[8]["energy_consumption"] = 1e3
+    for row in (xid(1.5), *rows):
+        assert land(tmp_path, row)[:1] == [("S1", 1.5, None, None, None)]
+
+
 def test_a_restart_of_the_host_comes_before_what_is_presumed(tmp_path: Path) -> None:
     rows = [reading(hour) for hour in range(60)]
     restarted = [row | {"boot_time": START + 10 * HOUR} for row in rows[12:]]
