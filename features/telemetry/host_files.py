@@ -19,7 +19,7 @@ from forewarn.features.telemetry.parsers.nvidia_smi_text import is_query_text, p
 from forewarn.features.telemetry.parsers.nvidia_smi_xml import parse_nvidia_smi_xml
 from forewarn.features.telemetry.parsers.proc import boot_times
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
-from forewarn.features.telemetry.parsers.smi_words import blindness, lost_gpus
+from forewarn.features.telemetry.parsers.smi_words import blindness, lost_gpus, measured_gpus
 from forewarn.features.telemetry.rows import (
     HostState,
     event_id,
@@ -149,7 +149,8 @@ def _read_gpus(
 ) -> None:
     readings = _gpus(dropped.unread, file.text, kind)
     moment = None if file.time else next((r.time for r in readings if r.time), None)
-    lost = [GpuReading(pci=pci, lost=True, time=moment) for pci in lost_gpus(file.text)]
+    addresses = lost_gpus(file.text, measured_gpus(readings))
+    lost = [GpuReading(pci=pci, lost=True, time=moment) for pci in addresses]
     for reading in [*readings, *lost]:
         time = file.time if reading.time is None else reading.time - offset
         if time is None:

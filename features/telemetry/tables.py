@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forewarn.features.telemetry.parsers.kernel_event import MAX_COUNT
 from forewarn.features.telemetry.parsers.recovery_action import EVENT_ACTIONS
 from forewarn.features.telemetry.rows import (
     COUNTERS,
@@ -65,8 +66,6 @@ EVENTS = pa.schema(
 _EVENT_WORDS = {"kind": EVENT_KINDS, "severity": EVENT_SEVERITIES, "action": EVENT_ACTIONS}
 # `vouched` is the collector's own: `host` of a token that is bound to hosts, `shared` of one that
 # any host may have; null of files and servers that the site reads itself.
-# A count beyond this is no count, and sums of it would not fit into 64 bits.
-_MOST_COUNTED = 10**9
 # A row of either is at most this long in its longest text; a context holds some log lines.
 _LONGEST = {"context": 65_536, "raw": 4_096}
 _LONG = 256
@@ -98,11 +97,19 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     columns = {}
     for field in schema:
         try:
-            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+            values = [row.get(field.name) for row in rows]
+            if field.name == "count":  # before Arrow: a larger number does not fit into its type
+                values = [_clamped(value) for value in values]
+            columns[field.name] = pa.array(values, field.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as error:
             detail = str(error).splitlines()[0]
             raise TableError(f"column `{field.name}`: expected {field.type} ({detail})") from None
     return check_table(pa.table(columns, schema=schema), schema)
+
+
+def _clamped(count: Any) -> Any:
+    """Return a count within its bounds; what is no number is left to the check of types."""
+    return max(0, min(count, MAX_COUNT)) if isinstance(count, int) else count
 
 
 def batch_rows(batch: Any) -> tuple[list[Any], list[Any]]:
@@ -168,7 +175,7 @@ def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
                 f"column `{field.name}`: a text of {longest}, expected at most {limit}"
             )
     if field.name == "count":
-        column = pc.min_element_wise(column, _MOST_COUNTED, skip_nulls=False)
+        column = pc.min_element_wise(column, MAX_COUNT, skip_nulls=False)
         column = pc.max_element_wise(column, 0, skip_nulls=False)
     if pa.types.is_floating(field.type):
         column = pc.if_else(pc.is_finite(column), column, None)

@@ -16,7 +16,7 @@ from forewarn.features.telemetry.parsers.nvidia_smi_csv import (
     supported_fields,
 )
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
-from forewarn.features.telemetry.parsers.smi_words import lost_gpus
+from forewarn.features.telemetry.parsers.smi_words import lost_gpus, measured_gpus
 from forewarn.pipelines.agent.gpu_answer import Answer, HangError, NoSourceError
 
 __all__ = ["NvidiaSmi"]
@@ -67,7 +67,8 @@ class NvidiaSmi:
             lost += lost_gpus(document.text)
             output = document if readings else output
         lost += tuple(reading.pci for reading in readings if reading.lost and reading.pci)
-        lost = tuple(dict.fromkeys(lost))
+        measured = measured_gpus(readings)
+        lost = tuple(pci for pci in dict.fromkeys(lost) if pci not in measured)
         readings = [reading for reading in readings if reading.pci not in lost]
         if output.code < 0:  # whatever it printed is cut off somewhere
             readings = []

@@ -12,22 +12,29 @@ from forewarn.features.telemetry.parsers.reading import pci_address
 from forewarn.features.telemetry.parsers.recovery_action import recovery_action
 from forewarn.features.xid_catalogue import NVLINK_XIDS
 
-__all__ = ["KernelEvent", "Kind", "Severity", "parse_event"]
+__all__ = ["MAX_COUNT", "KernelEvent", "Kind", "Severity", "parse_event"]
 
 Kind = Literal["xid", "sxid", "lost", "init_failed", "suppressed"]
 Severity = Literal["fatal", "nonfatal"]
 
+# A count beyond this is no count, and sums of it would not fit into 64 bits.
+MAX_COUNT = 10**9
+_MAX_MESSAGE = 4000  # characters; the patterns take quadratic time
+
 _REPEATED = re.compile(
     r"message repeated (?P<count>\d{1,9}) times: \[ ?(?:\[ *[\d.]+\] )?(?P<message>.*?)\]?"
 )
-# Each from the first character on: what stands within a line may be quoted.
-_XID = re.compile(r"NVRM:.*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
+# Each from the first character on: what stands within a line may be quoted. A user names processes
+# and files: the kernel prints `NVRM: a[7]: segfault ... in Xid (...)`, so no bracket comes before.
+_XID = re.compile(r"NVRM:[^\[\]]*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
 _SXID = re.compile(r"nvidia-nvswitch\d+: SXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5}), ?(?P<rest>.*)")
-_LOST = re.compile(r"NVRM:.*?\bGPU (?:at )?(?P<pci>[0-9A-Fa-fPCI:.]{7,}).*(?:off the bus|is lost)")
+_LOST = re.compile(
+    r"NVRM:[^\[\]]*?\bGPU (?:at )?(?P<pci>[0-9A-Fa-fPCI:.]{7,}).*(?:off the bus|is lost)"
+)
 _INIT = re.compile(  # older drivers name no address
     r"NVRM: (?:GPU (?P<pci>[0-9A-Fa-f:.]{7,}): )?(?P<caller>RmInitAdapter|rm_init_adapter) failed"
 )
-_SUPPRESSED = re.compile(r"(?:NVRM|nvidia).*?(?P<count>\d{1,9}) callbacks suppressed")
+_SUPPRESSED = re.compile(r"(?:NVRM|nvidia)[^\[\]]*?(?P<count>\d{1,9}) callbacks suppressed")
 _PROCESS = re.compile(r"pid='?(?P<pid>\d{1,10}|<unknown>)'?(?:, name=(?P<name>[^,]*))?,? ?")
 # NVLink errors (74, 144 to 150) and those of switches name how grave they are by a word.
 _SEVERITY = re.compile(r"(?:[A-Z0-9_]+ |NVLink: )?(?P<non>non-?)?fatal\b", re.IGNORECASE)
@@ -79,12 +86,13 @@ class KernelEvent:
 
 def parse_event(line: LogLine) -> KernelEvent | None:
     """Return the event of a line, None if it has none that we know."""
-    if repeated := _REPEATED.fullmatch(line.message):
-        event = parse_event(replace(line, message=repeated["message"]))
-        return event and replace(event, line=line, count=event.count * int(repeated["count"]))
+    message, count = line.message[:_MAX_MESSAGE], 1
+    if repeated := _REPEATED.fullmatch(message):  # log daemons never nest it
+        message, count = repeated["message"], int(repeated["count"])
     for pattern, read in _FORMS:
-        if match := pattern.match(line.message):
-            return read(match, line)
+        if match := pattern.match(message):
+            event = read(match, line)
+            return event and replace(event, count=min(event.count * count, MAX_COUNT))
     return None
 
 

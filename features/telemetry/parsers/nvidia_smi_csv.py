@@ -164,24 +164,24 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
         slot=int(slot) if slot is not None and re.fullmatch(r"[0-9]{1,4}", slot) else None,
         time=time,
     )
-    if _is_lost(cells):
+    not_numbers = Unread()
+    numbers = _numbers(cells, units, not_numbers)
+    values = [value for name, value in cells.items() if name not in _PLACES]
+    names = [cells[name] for name in _IDENTITY if name in cells]
+    if is_lost_row(values, names, numbers, unread):
         return replace(position, lost=True, serial=texts["serial"], uuid=texts["uuid"])
+    unread.join(not_numbers)
     action = asked_recovery(cells.values(), cells.get(_ACTION), cells.get(_RESET_REQUIRED))
     named = {key: texts[key] for key in ("gpu_type", "driver_version")}
     return replace(
         position,
-        numbers=_numbers(cells, units, unread) | action_number(action),
+        numbers=numbers | action_number(action),
         texts={key: text for key, text in named.items() if text is not None},
         serial=name_of_gpu(texts["serial"]),
         uuid=name_of_gpu(texts["uuid"]),
         action=action,
         mig=texts["mig"] == "Enabled",
     )
-
-
-def _is_lost(cells: Mapping[str, str]) -> bool:
-    values = [value for name, value in cells.items() if name not in _PLACES]
-    return is_lost_row(values, [cells[name] for name in _IDENTITY if name in cells])
 
 
 def _numbers(

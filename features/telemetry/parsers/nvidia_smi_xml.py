@@ -130,13 +130,16 @@ def _reading(gpu: ET.Element, slot: int | None, driver: str | None, unread: Unre
     serial, uuid = (name_of_gpu(_text(gpu, name)) for name in ("serial", "uuid"))
     values = [text for element in gpu.iter() if (text := (element.text or "").strip())]
     names = [name for path in _IDENTITY if (name := (gpu.findtext(path) or "").strip())]
-    if is_lost_row(values, names):
+    not_numbers = Unread()
+    numbers = _numbers(gpu, not_numbers)
+    if is_lost_row(values, names, numbers, unread):
         return GpuReading(serial=serial, uuid=uuid, pci=pci, slot=slot, lost=True)
+    unread.join(not_numbers)
     reset = gpu.findtext("gpu_reset_status/reset_required")
     action = asked_recovery(values, gpu.findtext("gpu_recovery_action"), reset)
     texts = {"gpu_type": _text(gpu, "product_name"), "driver_version": driver}
     return GpuReading(
-        numbers=_numbers(gpu, unread) | action_number(action),
+        numbers=numbers | action_number(action),
         texts={key: text for key, text in texts.items() if text is not None},
         serial=serial,
         uuid=uuid,

@@ -245,3 +245,39 @@ def test_a_lost_gpu_without_an_address_is_noted() -> None:
     dropped = read_host("node-1", [DroppedText("smi.csv", text, 10**18)])
     assert (dropped.events, dropped.readings) == ([], [])
     assert dropped.unread.counts == {"a lost GPU without an address": 1}
+
+
+HANDLE = "Unable to determine the device handle for GPU 00000000:3B:00.0: Unknown Error\n"
+OTHER = CSV.replace("S1", "S2").replace("3B:", "5E:")
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        (HANDLE + CSV, False),  # the table of the same output measures it
+        (HANDLE + OTHER, True),
+        (CSV + HANDLE, True),  # a job adds to one file: the GPU was there before
+        (CSV + HANDLE + OTHER, True),
+        (HANDLE + XML, False),
+        (HANDLE + XML.replace("3B:", "5E:"), True),
+    ],
+)
+def test_a_lost_gpu_is_measured_no_more(text: str, lost: bool) -> None:
+    events = read_host("node-1", [file(text, time=TIME)]).events
+    assert [(event["kind"], event["pci"]) for event in events] == [("lost", "0000:3b:00")] * lost
+
+
+@pytest.mark.parametrize("count", [10**9 + 1, 2**63, 10**30, -5])
+def test_a_count_of_any_size_is_clamped(count: int) -> None:
+    row = {"timestamp": TIME, "id": "1", "kind": "xid", "count": count}
+    (event,) = read_host("node-1", [file(json.dumps({"events": [row]}))]).events
+    assert event["count"] == min(max(count, 0), 10**9)
+
+
+@given(st.integers(1, 2000), st.integers(0, 10**9 - 1))
+def test_a_repetition_is_unwrapped_once(depth: int, count: int) -> None:
+    begun = f"message repeated {count} times: [ " * depth
+    line = f"2025-03-01T00:00:00+00:00 node-1 kernel: {begun}{LOG.split('] ')[-1].strip()}"
+    dropped = read_host("node-1", [file(line + "]" * depth)])
+    assert [event["count"] for event in dropped.events] == [count] * (depth == 1)
+    assert bool(dropped.unread) == (depth > 1)

@@ -415,6 +415,21 @@ def test_trouble_with_nvidia_smi_marks_no_gpu_as_failed(
     assert len(none) == 0
 
 
+REPEATED = "message repeated 999999999 times: [ "
+
+
+def test_repetitions_without_end_stop_no_agent(host: Host) -> None:
+    host.write(REPEATED * 50 + xid(1, 79) + "]" * 50)
+    host.write(REPEATED + "NVRM: 999999999 callbacks suppressed]")
+    host.write(xid(1, 48))
+    assert host.agent.follow() == 2
+    events = table_of([e for _, batch in host.spooled() for e in batch["events"]], EVENTS)
+    assert dict(zip(events["kind"].to_pylist(), events["count"].to_pylist(), strict=True)) == {
+        "xid": 1,
+        "suppressed": 10**9,
+    }
+
+
 WITH_POWER = "".join(f"{line}, {{}}\\n" for line in TABLE.split("\\n")[:-1]).format(
     "power.draw [W]", "90.00 W", "91.00 W", "92.00 W", "[GPU is lost]"
 )

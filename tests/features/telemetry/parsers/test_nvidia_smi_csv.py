@@ -84,7 +84,7 @@ ROWS_IN_WORDS = {
     "0, S1, GPU-1, 00000000:19:00.0, 41, 310 W": (False, None),
     "0, S1, GPU-1, 00000000:19:00.0, [GPU is lost], [GPU is lost]": (True, None),
     "0, [GPU is lost], [GPU is lost], 00000000:19:00.0, 0, 0 W": (True, None),
-    "[Unknown Error], [Unknown Error], [Unknown Error], 00000000:19:00.0, 41, 3 W": (True, None),
+    "[Unknown Error], [Unknown Error], [Unknown Error], 00000000:19:00.0, 41, 3 W": (False, None),
     "0, Unknown Error, Unknown Error, 00000000:19:00.0, Unknown Error, ERR!": (True, None),
     "0, S1, GPU-1, 00000000:19:00.0, [Unknown Error], [Unknown Error]": (False, None),
     "0, [N/A], GPU-1, 00000000:19:00.0, 41, [Unknown Error]": (False, None),
@@ -158,6 +158,49 @@ def test_every_wording_of_a_lost_gpu(
     assert lost_gpus(text) == (f"{domain:04x}:{bus:02x}:00",)
     readings, unread = parse_query_gpu(text)
     assert (len(readings), bool(unread)) == (with_table, False)
+
+
+MEASURED = ("temperature.gpu", "power.draw [W]", "utilization.gpu [%]", "memory.used [MiB]")
+NAMED = ("serial", "uuid", "name")
+WORDS = st.sampled_from(["[Unknown Error]", "[GPU is lost]", "Unknown Error", "[N/A]"])
+
+
+@given(
+    st.lists(WORDS, min_size=len(NAMED), max_size=len(NAMED)),
+    st.lists(WORDS | st.just("41"), min_size=len(MEASURED), max_size=len(MEASURED)),
+    st.integers(0, len(NAMED)),
+)
+def test_a_gpu_of_which_anything_is_measured_is_not_lost(
+    names: list[str], values: list[str], n_names: int
+) -> None:
+    header = ", ".join(("pci.bus_id", *NAMED[:n_names], *MEASURED))
+    row = ", ".join(("00000000:19:00.0", *names[:n_names], *values))
+    (reading,), unread = parse_query_gpu(f"{header}\n{row}\n")
+    assert not (reading.lost and "41" in values)
+    if any("lost" in word for word in names[:n_names] + values):
+        assert reading.lost or unread
+
+
+@pytest.mark.parametrize(("n_columns", "lost"), [(1, False), (2, False), (3, True), (4, True)])
+def test_a_row_without_names_is_lost_by_three_errors(n_columns: int, lost: bool) -> None:
+    header = ", ".join(("pci.bus_id", *MEASURED[:n_columns]))
+    (reading,), unread = parse_query_gpu(
+        f"{header}\n00000000:19:00.0{', [Unknown Error]' * n_columns}\n"
+    )
+    assert (reading.lost, bool(unread)) == (lost, not lost)
+
+
+@pytest.mark.parametrize("what", ["set persistence mode", "set power limit", "reset", "apply"])
+def test_an_error_about_a_mode_is_no_lost_gpu(what: str) -> None:
+    assert not lost_gpus(f"Unable to {what} for GPU 00000000:19:00.0: Unknown Error\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["GPU 0000:19:00.0 " * 20_000, "GPU " * 100_000, "GPU" + " " * 400_000, "GPU 1: " * 9**5],
+)
+def test_a_long_line_takes_no_long_time(line: str) -> None:
+    assert lost_gpus(f"{line}\n{LINES[2].format(pci='0000:3B:00.0')}\n") == ("0000:3b:00",)
 
 
 def test_one_missing_part_of_a_sum_makes_it_missing() -> None:

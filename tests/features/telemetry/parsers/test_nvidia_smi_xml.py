@@ -49,6 +49,8 @@ def test_lines_about_lost_gpus_before_a_document_hide_none_of_it() -> None:
          False, "reset"),
         ("<serial>1</serial><temperature><gpu_temp>GPU is lost</gpu_temp></temperature>", True,
          None),
+        ("<serial>1</serial><fb_memory_usage><used>GPU is lost</used></fb_memory_usage>"
+         "<temperature><gpu_temp>40 C</gpu_temp></temperature>", False, None),
         ("<serial>Unknown Error</serial><uuid>Unknown Error</uuid>", True, None),
         ("<serial>1</serial><temperature><gpu_temp>Unknown Error</gpu_temp></temperature>", False,
          None),
