@@ -175,10 +175,12 @@ def _pull(args: argparse.Namespace, landing: Landing, tickets: object) -> Landed
 
 
 def _note_unread(unread: Unread) -> None:
+    from forewarn.features.telemetry.parsers.exporter_text import PARTS_JOINED
     from forewarn.pipelines.runtime.progress import note
 
     for why, count in unread.counts.most_common():
-        note(f"left out: {count} times {why}, such as {unread.examples[why]!r}")
+        text = f"{count} times {why}, such as {unread.examples[why]!r}"
+        note(text if why == PARTS_JOINED else f"left out: {text}")
 
 
 def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:

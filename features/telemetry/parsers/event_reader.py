@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from forewarn.features.telemetry.parsers.kernel_event import KernelEvent, parse_event
 from forewarn.features.telemetry.parsers.log_line import LogLine
+from forewarn.features.telemetry.parsers.log_prefix import DRIVER
 from forewarn.features.telemetry.parsers.reading import pci_address
 
-__all__ = ["EventReader", "parts_of"]
+__all__ = ["EventReader", "may_be_of_kernel", "parts_of"]
 
-_NEW_LINE = re.compile(r"\n|#012")  # the second is how rsyslog writes one
 # What it says in two lines or three of a GPU that gives no answer when the driver is loaded.
 _REFUSED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,})")
 
@@ -23,9 +23,12 @@ def may_be_of_kernel(line: LogLine) -> bool:
 
 
 def parts_of(line: LogLine) -> Iterator[LogLine]:
-    """Yield a message of several lines line by line."""
-    texts = _NEW_LINE.split(line.message)
-    if len(texts) == 1:
+    """Yield a message of several lines line by line, where the first one is the driver's own.
+
+    In another one a line can begin with what a user chose, such as the name of a file.
+    """
+    texts = line.message.split("\n")
+    if len(texts) == 1 or not DRIVER.match(line.message):
         yield line
         return
     yield from (replace(line, message=text.strip()) for text in texts if text.strip())

@@ -26,8 +26,10 @@ from forewarn.features.telemetry.parsers.machine_label import (
 from forewarn.features.telemetry.parsers.prometheus import GpuLabels, exporter_of, gpu_labels
 from forewarn.features.telemetry.parsers.reading import GpuReading, Unread
 
-__all__ = ["ExporterText", "StateSample", "parse_metrics"]
+__all__ = ["PARTS_JOINED", "ExporterText", "StateSample", "parse_metrics"]
 
+# Counted in `Unread`, though nothing is left out.
+PARTS_JOINED = "no series of a whole GPU (MIG): its parts are joined"
 _STATES = ("xid", "recovery_action", "row_remap_failure")
 _SECONDS_UNTIL = 10**11  # a larger time is in milliseconds, a smaller one (OpenMetrics) in seconds
 
@@ -163,8 +165,7 @@ class _Gpu:
                 unread.add("a scrape without a time, before another one", str(self.labels.gpu))
                 continue
             if columns and all(part for values in columns.values() for part, _ in values):
-                why = "no series of a whole GPU (MIG): its parts are joined"
-                unread.add(why, str(self.labels.gpu))
+                unread.add(PARTS_JOINED, str(self.labels.gpu))
             yield self.labels.reading(dict(_numbers(columns)), time, self.host)
 
 

@@ -24,6 +24,8 @@ _MAX_MESSAGE = 4000  # characters; the patterns take quadratic time
 _REPEATED = re.compile(
     r"message repeated (?P<count>\d{1,9}) times: \[ ?(?:\[ *[\d.]+\] )?(?P<message>.*?)\]?"
 )
+# How the kernel names the device that a driver speaks of.
+_DEVICE = re.compile(r"nvidia(?: [0-9a-f:.]{7,16})?: (?=NVRM: )")
 # Each from the first character on: what stands within a line may be quoted. A user names processes
 # and files: the kernel prints `NVRM: a[7]: segfault ... in Xid (...)`, so no bracket comes before.
 _XID = re.compile(r"NVRM:[^\[\]]*?\bXid \((?P<pci>[^)]*)\): (?P<code>\d{1,5})\b,? ?(?P<rest>.*)")
@@ -89,6 +91,8 @@ def parse_event(line: LogLine) -> KernelEvent | None:
     message, count = line.message[:_MAX_MESSAGE], 1
     if repeated := _REPEATED.fullmatch(message):  # log daemons never nest it
         message, count = repeated["message"], int(repeated["count"])
+    if device := _DEVICE.match(message):
+        message = message[device.end() :]
     for pattern, read in _FORMS:
         if match := pattern.match(message):
             event = read(match, line)

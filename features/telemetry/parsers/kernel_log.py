@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from forewarn.features.telemetry.parsers.event_reader import EventReader, parts_of
+from forewarn.features.telemetry.parsers.event_reader import EventReader, may_be_of_kernel, parts_of
 from forewarn.features.telemetry.parsers.kernel_event import KernelEvent
 from forewarn.features.telemetry.parsers.log_line import LogLine, log_lines
 from forewarn.features.telemetry.parsers.reading import Unread, pci_address
@@ -95,7 +95,7 @@ def note_unread(unread: Unread, line: LogLine) -> None:
     if line.writer == "program":
         return
     if re.search(r"\bS?Xid\b", message) and (ours := _OURS.search(message)):
-        known = ours.start() == 0
+        known = ours.start() == 0 and may_be_of_kernel(line)
         unread.add("an Xid that cannot be read" if known else _UNKNOWN_FORM, message)
     elif _AMD.match(message):
         unread.add("a fault of an AMD GPU, which is not supported yet", message)

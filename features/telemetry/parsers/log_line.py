@@ -12,6 +12,7 @@ from forewarn.features.telemetry.parsers.journal import (
     journal_messages,
 )
 from forewarn.features.telemetry.parsers.log_prefix import (
+    DRIVER,
     KMSG,
     Writer,
     facility_writer,
@@ -27,6 +28,7 @@ _DICTIONARY = re.compile(r" \w+=")  # of a record of /dev/kmsg
 _ENDS = re.compile(r"-- .* ends? at \S{1,12} (?P<moment>[\d-]{10} [\d:]{8}) (?P<zone>\w+)")
 _CONTINUES = re.compile(r"\s|NVRM: |nvidia-nvswitch\d")  # how the next line of a message begins
 _BLANK = "\ufeff \r\n\0"  # what a loss of power leaves in a file is zeros
+_NEW_LINE = "#012"  # how rsyslog writes one
 _HEAD = 2000
 _ANY = Clocks(0, 0, 2**62)  # where only whether there is a time matters
 
@@ -127,7 +129,10 @@ def _read(raw: str, clocks: Clocks) -> tuple[LogLine, bool]:
     prefix = read_prefix(raw)
     # The kernel's own clock is nearer to the event than that of the daemon that wrote it down.
     known = [moment for time in prefix.times if (moment := clocks.moment(time)) is not None]
-    return LogLine(prefix.message, known[-1] if known else None, None, prefix.writer), prefix.begins
+    message = prefix.message
+    if DRIVER.match(message):  # others print names that a user chose
+        message = message.replace(_NEW_LINE, "\n")
+    return LogLine(message, known[-1] if known else None, None, prefix.writer), prefix.begins
 
 
 def _unescaped(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Literal
 __all__ = [
     "CALENDAR",
     "DATED",
+    "DRIVER",
     "KMSG",
     "SINCE_BOOT",
     "UNIX",
@@ -50,7 +51,9 @@ _COMMA = re.compile(  # `dmesg --time-format=iso`
 )
 _CALLER = re.compile(r"\[ *[TC]\d{1,7}\] ?")
 # --- times that a log daemon puts down: host and program follow
-_SOURCE = r"(?=\S+ [^:]*: )"
+_TAG = re.compile(r"kernel(?:\[0\])?:")  # alone where a tool left time and host out
+_FACILITY = r"(?:kern[. ][a-z]+ )?"
+_SOURCE = rf"(?=\S+ [^:]*: | *(?:\S+ +)?{_FACILITY}{_TAG.pattern})"
 _ISO = re.compile(rf"(?P<moment>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d){_FRACTION}(?P<zone>{_ZONE})? ")
 _BLANK_ISO = re.compile(
     rf"(?P<moment>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d){_FRACTION} ?(?P<zone>{_ZONE})? {_SOURCE}"
@@ -60,28 +63,37 @@ _FULL = re.compile(  # of the abbreviations of zones only that of UTC is the sam
     rf" (?P<zone>UTC|[+-]\d\d:?\d\d)?(?:[A-Z]{{2,5}}|[+-]\d\d)? ?{_SOURCE}"
 )
 UNIX = re.compile(rf"(?P<seconds>\d{{9,10}})\.(?P<fraction>\d{{6}}) {_SOURCE}")
-_SYSLOG = re.compile(
-    r"(?P<month>\d{1,2}[月월]|[^\W\d_]{3,6}\.?) {1,2}(?P<day>\d{1,2}) "
-    rf"(?P<clock>\d\d:\d\d:\d\d){_FRACTION} "
-)
+_MONTH_DAY = r"(?P<month>\d{1,2}[月월]|[^\W\d_]{3,6}\.?) {1,2}(?P<day>\d{1,2}) "
+_CLOCK = rf"(?P<clock>\d\d:\d\d:\d\d){_FRACTION} "
+_SYSLOG = re.compile(rf"{_MONTH_DAY}(?:(?P<year>\d{{4}}) )?{_CLOCK}")
+_YEAR_FIRST = re.compile(rf"(?P<year>\d{{4}}) {_MONTH_DAY}{_CLOCK}")
 DATED = (_ISO, _BLANK_ISO, _FULL, _COMMA, _BRACKETED_ISO)
-CALENDAR = (_BRACKETED, _SYSLOG)
-_DAEMON_TIMES = (_ISO, _BLANK_ISO, _FULL, UNIX, _SYSLOG)
+CALENDAR = (_BRACKETED, _SYSLOG, _YEAR_FIRST)
+_DAEMON_TIMES = (_ISO, _BLANK_ISO, _FULL, UNIX, _SYSLOG, _YEAR_FIRST)
 _KERNEL_TIMES = (SINCE_BOOT, _BRACKETED, _BRACKETED_ISO, _COMMA)
 # --- host and program: RFC 3164 (busybox adds `kern.err`), RFC 5424
 _HOST = r"[^\s\[\]]*[^\s\[\]:]"
 _KERNEL = re.compile(
-    rf"(?:{_HOST} )?(?:kern\.[a-z]+ )?kernel: |"
+    rf"(?:{_HOST} +)?{_FACILITY}{_TAG.pattern}|"
     rf"{_HOST} kernel \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) \ufeff?"
 )
-_TAG = "kernel: "  # alone where a tool left time and host out
+# How programs begin the lines of their own logs: `kernel` is the name of a logger there.
+_LEVEL = re.compile(
+    rf"(?:trace|debug|info|notice|warn|warning|err|error|crit|critical|alert|emerg|fatal|panic):? "
+    rf"+{_TAG.pattern}",
+    re.IGNORECASE,
+)
 _PROGRAM = re.compile(rf"{_HOST} [^\s\[\]:]+\[\d+\]: ")
 _ANY_PROGRAM = re.compile(  # without a number, too; as RFC 5424 has it; in the log of a container
     rf"{_HOST} (?!NVRM: )[^\s\[\]:]+(?:\[[^\]]*\])?: |"
     rf"{_HOST} \S+ \S+ \S+ (?:-|\[)|(?:stdout|stderr) [FP] "
 )
-# A driver's own words, which follow a time at once where a tool left host and program out.
-_DRIVER = re.compile(r"NVRM: |nvidia-nvswitch\d")
+# A driver's own words, which follow a time at once where a tool left host and program out. What
+# the kernel says of a process begins with a name of 15 characters that its user chose, such as
+# `NVRM: a[7]: `.
+DRIVER = re.compile(r"NVRM: (?![^\[\]]{0,15}\[\d+\]: )|nvidia-nvswitch\d+: ")
+_OF_KERNEL = (*_KERNEL_TIMES, _CALLER, _TAG)
+_BLANKS = " \t"
 _NANOSECONDS = 9  # digits: the stamp of a container's runtime, no log daemon's
 
 
@@ -123,12 +135,13 @@ def read_prefix(raw: str) -> Prefix:
     writer = stated
     if match := _first(rest, (*_KERNEL_TIMES, *_DAEMON_TIMES)):
         times.append(match)
-        writer, rest = _source(match, rest[match.end() :])
-    elif rest.startswith(_TAG):
-        writer, rest = "kernel", rest[len(_TAG) :]
-    while writer == "kernel" and (match := _first(rest, (*_KERNEL_TIMES, _CALLER))):
+        source, rest = _source(match, rest[match.end() :].lstrip(_BLANKS))
+        writer = source or stated
+    elif match := _TAG.match(rest):
+        writer, rest = "kernel", rest[match.end() :].lstrip(_BLANKS)
+    while writer == "kernel" and (match := _first(rest, _OF_KERNEL)):
         times += [match] if match.re in _KERNEL_TIMES else []
-        rest = rest[match.end() :]
+        rest = rest[match.end() :].lstrip(_BLANKS)
     return Prefix(rest, tuple(times), "program" if stated == "program" else writer)
 
 
@@ -149,14 +162,20 @@ def _facility(raw: str) -> tuple[str, Writer]:
 
 def _source(time: re.Match[str], rest: str) -> tuple[Writer, str]:
     """Return who wrote what follows a time, and the message without host and program."""
+    if _LEVEL.match(rest):  # no host
+        return None, rest
     if match := _KERNEL.match(rest):
-        return "kernel", rest[match.end() :]
+        return "kernel", rest[match.end() :].lstrip(_BLANKS)
+    if time.re is _BRACKETED_ISO:  # other programs write it, too
+        return None, rest
     if time.re in _KERNEL_TIMES:  # journalctl puts one of them before host and program, too
         return "program" if _PROGRAM.match(rest) else "kernel", rest
     of_container = len(time.groupdict().get("fraction") or "") == _NANOSECONDS
     if of_container or _ANY_PROGRAM.match(rest):
         return "program", rest
-    return "kernel" if _DRIVER.match(rest) else None, rest
+    # A log daemon writes the offset of its zone; `Z` and no host is how programs and runtimes do.
+    of_program = time.groupdict().get("zone") == "Z"
+    return "kernel" if DRIVER.match(rest) and not of_program else None, rest
 
 
 def _first(text: str, forms: tuple[re.Pattern[str], ...]) -> re.Match[str] | None:

@@ -45,7 +45,7 @@ class Clocks:
             zone = (time["zone"] or "").replace("UTC", "Z")
             text = time["moment"] + zone.replace("Z", "+00:00")
             return moment_on(text, _fraction(time), 0 if zone else self.offset)
-        if time.re in CALENDAR and "year" in time.groupdict():
+        if time.re in CALENDAR and time.groupdict().get("year"):
             return self._on(time, int(time["year"]))
         return self._latest_on(time)
 

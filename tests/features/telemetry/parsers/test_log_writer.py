@@ -158,6 +158,11 @@ def test_the_kernel_is_the_kernel(stamp: str, host: str, with_own_time: bool) ->
         (f"2026-11-25 12:15:47 +02 gn01 kernel: {XID}", 0),
         (f"Nov 25 10:15:47 gn01 kern.err kernel: {XID}", 0),
         (f"Nov 25 10:15:47 kernel: {XID}", 0),
+        (f"Nov 25 2026 10:15:47 gn01 kernel: {XID}", 0),
+        (f"2026 Nov 25 10:15:47.5 gn01 kernel: {XID}", 500_000_000),
+        (f"2026-11-25T10:15:47Z gn01 kern warning kernel: {XID}", 0),
+        (f"2026-11-25T10:15:47Z kernel: {XID}", 0),
+        (f"<4>2026-11-25T10:15:47Z {XID}", 0),
         (f"[mer. nov. 25 10:15:47 2026] {XID}", 0),
         (f"[水 11月 25 10:15:47 2026] {XID}", 0),
         (f"11월 25 10:15:47 gn01 kernel: {XID}", 0),
@@ -167,6 +172,76 @@ def test_further_forms(line: str, moment: int) -> None:
     read = read_line(line, CLOCKS)
     assert (read.message, read.writer) == (XID, "kernel")
     assert read.time == 1_795_601_747 * SECOND + moment
+
+
+BLANKS = st.text(" \t", max_size=3)
+
+
+@given(
+    st.sampled_from([stamp for stamp in STAMPS[:-1] if "<13>" not in stamp]),
+    st.sampled_from(["gn01 ", "gn01  ", "", " "]),
+    st.sampled_from(["", "kern.err ", "kern warning "]),
+    st.lists(st.sampled_from(["kernel:", "kernel[0]:"]), min_size=1, max_size=3),
+    st.sampled_from(["", "[  100.500000]", "[  100.500000][ T12]", "[ 100.500000] [C1]"]),
+    st.sampled_from(["", "nvidia 0000:3b:00.0: ", "nvidia: "]),
+    BLANKS,
+)
+def test_blanks_and_tags_hide_no_line_of_the_kernel(
+    stamp: str, host: str, facility: str, tags: list[str], own: str, device: str, blanks: str
+) -> None:
+    line = f"{stamp}{host}{facility}{blanks.join(tags)}{blanks}{own}{blanks}{device}{XID}"
+    (event,) = parse_kernel_log(line, boot_time=BOOT, before=CLOCKS.before).events
+    assert (event.code, event.line.writer) == (79, "kernel")
+    assert event.line.time is not None
+    (row,) = agent_events(line)
+    assert row["code"] == 79
+
+
+# What a user chooses: the name of a process (15 characters) and of a file.
+SEGFAULT = "{}[7]: segfault at 0 ip 0 sp 0 error 6 in {}[400000+1000]"
+FORGED = (
+    "NVRM: Xid (PCI:0000:3b:00): 79, ",
+    "Xid (PCI:0000:3b:00): 79, ",
+    "GPU 0000:3b:00.0 has fallen off the bus",
+    "#012NVRM: Xid (PCI:0000:3b:00): 79, ",
+    "x#012NVRM: GPU 0000:3b:00.0: RmInitAdapter failed",
+    "x#012nvidia-nvswitch0: SXid (PCI:0000:3b:00): 20034, Fatal",
+)
+
+
+@given(
+    st.sampled_from(
+        [*(f"{stamp}gn01 kernel: " for stamp in STAMPS), "4,7,5000000,-;", "[    5.000000] ", ""]
+    ),
+    st.sampled_from(["a.out", "NVRM: a", "kernel: NVRM: x", "nvidia: NVRM: x", "nvidia-nvswitch"]),
+    st.sampled_from(FORGED),
+)
+def test_the_name_of_a_file_or_process_is_no_fault(begun: str, process: str, file: str) -> None:
+    line = begun + SEGFAULT.format(process, file)
+    assert parse_kernel_log(line, boot_time=BOOT, before=CLOCKS.before).events == []
+    assert agent_events(line) == []
+
+
+@pytest.mark.parametrize("end", ["\n", "#012"])
+def test_a_journal_splits_the_drivers_messages_at_ends_of_lines_only(end: str) -> None:
+    entry = {"__REALTIME_TIMESTAMP": "1795601747123456", "_TRANSPORT": "kernel"}
+    for first, expected in (
+        ("nvidia-nvswitch0: x", end == "\n"),
+        (SEGFAULT.format("a", "b"), False),
+    ):
+        text = json.dumps(entry | {"MESSAGE": f"{first}{end}{XID}"})
+        assert len(parse_kernel_log(text).events) == len(agent_events(text)) == expected
+
+
+@given(
+    st.integers(0, 8), st.sampled_from(["", "INFO kernel: ", "error: kernel: ", "Warn kernel: "])
+)
+def test_a_container_is_no_kernel(n_digits: int, level: str) -> None:
+    fraction = f".{'1' * n_digits}" if n_digits else ""
+    for stamp in (f"2026-11-25T10:15:47{fraction}Z ", f"[2026-11-25T10:15:47{fraction}Z]: "):
+        log = parse_kernel_log(stamp + level + XID, before=CLOCKS.before)
+        assert (log.events, log.of_kernel, log.unread.counts.total()) == ([], 0, 1)
+        assert agent_events(stamp + level + XID) == []
 
 
 def test_a_month_of_no_known_language_is_noted_and_takes_no_time_of_a_neighbour() -> None:
