@@ -21,9 +21,10 @@ __all__ = [
     "FailureEvidence",
     "FailureRules",
     "boots_of",
-    "earliest_boots",
     "evidence_of",
     "failing_events",
+    "joined_boots",
+    "restarts_of",
     "returning_events",
     "rows_of_gpus",
 ]
@@ -49,9 +50,13 @@ FAILURES = pa.schema(
 )
 PRESUMED = "presumed"
 PRESUMED_AFTER = 7 * 24 * 3600 * 10**9
-# When a GPU was first seen after each start of its host, in nanoseconds.
+# When a GPU was first and last seen for each start that its host reported, in nanoseconds. A clock
+# that is set moves the start, too.
 BOOTS = pa.schema(
-    [("gpu_serial", pa.string()), ("boot_time", pa.int64()), ("first_seen", pa.int64())]
+    [
+        ("gpu_serial", pa.string()),
+        *((name, pa.int64()) for name in ("boot_time", "first_seen", "last_seen")),
+    ]
 )
 # What is kept of an event that can make or end a failure.
 EVIDENCE = pa.schema(
@@ -97,20 +102,38 @@ def evidence_of(events: pa.Table) -> pa.Table:
 
 
 def boots_of(readings: pa.Table) -> pa.Table:
-    """Return BOOTS: when each GPU of these readings was first seen after a start of its host."""
+    """Return BOOTS: when each GPU of these readings was seen for each start of its host."""
     # A host cannot start after it was read; such a start would end failures that still last.
     started = pc.less_equal(readings["boot_time"], readings["timestamp"].cast(pa.int64()))
     rows = readings.filter(pc.and_(pc.is_valid(readings["gpu_serial"]), started))
     start = pc.multiply(pc.divide(rows["boot_time"], _BOOT_DRIFT), _BOOT_DRIFT)
-    columns = [rows["gpu_serial"], start, rows["timestamp"].cast(pa.int64())]
-    return earliest_boots(pa.table(columns, schema=BOOTS))
+    seen = rows["timestamp"].cast(pa.int64())
+    columns = [rows["gpu_serial"], start, seen, seen]
+    return joined_boots(pa.table(columns, schema=BOOTS))
 
 
-def earliest_boots(boots: pa.Table) -> pa.Table:
+def joined_boots(boots: pa.Table) -> pa.Table:
     """Return one row of BOOTS for each GPU and start, in a fixed order."""
-    by_boot = boots.group_by(["gpu_serial", "boot_time"], use_threads=False)
-    table = by_boot.aggregate([("first_seen", "min")]).rename_columns(BOOTS.names)
-    return table.sort_by([(name, "ascending") for name in BOOTS.names]).cast(BOOTS)
+    last = pc.coalesce(boots["last_seen"], boots["first_seen"])  # versions that had no last_seen
+    by_boot = boots.set_column(3, "last_seen", last).group_by(BOOTS.names[:2], use_threads=False)
+    table = by_boot.aggregate([("first_seen", "min"), ("last_seen", "max")])
+    named = table.rename_columns(BOOTS.names)
+    return named.sort_by([(name, "ascending") for name in BOOTS.names]).cast(BOOTS)
+
+
+def restarts_of(boots: pa.Table) -> pa.Table:
+    """Return the rows of BOOTS, as `joined_boots` gives them, that a set clock does not explain.
+
+    A host starts again after it was last seen, and its uptime is then less than it was. The first
+    start that is known of a GPU counts.
+    """
+    serial, start, first, last = (boots[name].to_numpy() for name in BOOTS.names)
+    same_gpu = serial[1:] == serial[:-1]
+    seen_before = start[1:] <= last[:-1] - _BOOT_DRIFT
+    uptime_before = last[:-1] - start[:-1]
+    goes_on = first[1:] - start[1:] >= uptime_before - _BOOT_DRIFT
+    moved = same_gpu & (seen_before | goes_on)
+    return boots.filter(pa.array([True, *~moved][: len(boots)], pa.bool_()))
 
 
 class FailureEvidence(NamedTuple):

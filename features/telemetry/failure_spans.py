@@ -15,6 +15,7 @@ from forewarn.features.telemetry.failure_evidence import (
     TICKETS,
     FailureRules,
     failing_events,
+    restarts_of,
     returning_events,
     rows_of_gpus,
 )
@@ -84,7 +85,7 @@ def failures_of(
     tickets : pyarrow.Table
         TICKETS.
     boots : pyarrow.Table
-        BOOTS.
+        BOOTS, as `joined_boots` gives them.
     rules : FailureRules
     recoveries : iterable of Recovery
         Of the failures that `unended` names.
@@ -193,7 +194,7 @@ def _ends(
     """Return for each GPU what can end a failure: it must come after the first moment."""
     ends: dict[str, list[tuple[int, _End]]] = defaultdict(list)
     if rules.restart_repairs:
-        for row in boots.to_pylist():
+        for row in restarts_of(boots).to_pylist():
             seen = row["first_seen"]
             ends[row["gpu_serial"]].append((row["boot_time"], _End(seen, seen, _BOOT)))
     for back in returning_events(events):

@@ -22,8 +22,8 @@ from forewarn.features.telemetry.failure_evidence import (
     TICKETS,
     FailureRules,
     boots_of,
-    earliest_boots,
     evidence_of,
+    joined_boots,
 )
 from forewarn.features.telemetry.failure_spans import Unended, failures_of, unended
 from forewarn.features.telemetry.gpu_boards import gpus_by_serial, with_board_keys
@@ -134,7 +134,7 @@ class Landing:
             self._known_cmdb = self._cmdb_by_gpu(gpus, done)
             done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
             boots = learned.divided(self._known.table("boots", BOOTS), boots_of)
-            boots = earliest_boots(pa.concat_tables([boots, boots_of(named)]))
+            boots = joined_boots(pa.concat_tables([boots, boots_of(named)]))
             self._folder.write(self._folder.state_file("boots"), boots)
             evidence, cleared = self._evidence(events, places)
             self._folder.write(self._folder.state_file("evidence"), evidence)

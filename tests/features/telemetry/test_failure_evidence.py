@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
@@ -12,10 +13,12 @@ from forewarn.features.telemetry.failure_evidence import (
     BOOTS,
     TICKETS,
     FailureRules,
+    boots_of,
+    joined_boots,
 )
 from forewarn.features.telemetry.failure_spans import failures_of, unended
 from forewarn.features.telemetry.recovery import Recovery
-from forewarn.features.telemetry.tables import EVENTS, table_of
+from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 
 START = 1_740_787_200 * 10**9
 MINUTE = 60 * 10**9
@@ -40,8 +43,10 @@ def at(minute: float | None) -> int | None:
 
 
 def boots(*rows: tuple[str, float, float]) -> pa.Table:
-    made = [{"gpu_serial": s, "boot_time": at(b), "first_seen": at(f)} for s, b, f in rows]
-    return pa.Table.from_pylist(made, schema=BOOTS)
+    """Return BOOTS of serial, start and first seen, in minutes, each seen for ten minutes."""
+    made = [(s, at(b), at(f), at(f + 10)) for s, b, f in rows]
+    named = [dict(zip(BOOTS.names, row, strict=True)) for row in made]
+    return pa.Table.from_pylist(named, schema=BOOTS)
 
 
 def listed(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -82,10 +87,60 @@ def test_a_failure_is_known_when_it_was_received(events: Rows) -> None:
 
 def test_it_is_over_when_the_gpu_is_seen_after_a_restart(events: Rows) -> None:
     table = events((10, "S1", 79), (10, "S2", 79))
-    seen = boots(("S1", 5, 6), ("S1", 20, 30), ("S1", 40, 41), ("S2", 5, 6))
+    seen = boots(("S1", -500, 6), ("S1", 20, 30), ("S1", 45, 46), ("S2", 5, 6))
     assert [row[2] for row in found(table, tickets(), seen)] == [30, None]
     rules = FailureRules(restart_repairs=False)
     assert [row[2] for row in found(table, tickets(), seen, rules)] == [None, None]
+
+
+def seen_by(*rows: tuple[float, float]) -> pa.Table:
+    """Return BOOTS of readings with a time and the start of the host, both in minutes."""
+    made = [{"gpu_serial": "S1", "timestamp": at(t), "boot_time": at(b)} for t, b in rows]
+    return boots_of(table_of(made, READINGS))
+
+
+def test_a_clock_that_is_set_is_no_restart(events: Rows) -> None:
+    """The host started at minute 0 and the clock is three hours behind until minute 70."""
+    before = [(minute, 0) for minute in range(1, 70)]
+    after = [(minute + 180, 180) for minute in range(70, 400)]
+    table = events((60, "S1", 79))
+    assert found(table, tickets(), seen_by(*before, *after))[0][2] is None
+    # A restart after that is one, and so is one without a step.
+    again = [(minute + 600, 600) for minute in range(2, 10)]
+    assert found(table, tickets(), seen_by(*before, *after, *again))[0][2] == 602
+    assert found(table, tickets(), seen_by(*before, *again))[0][2] == 602
+
+
+@given(
+    st.one_of(
+        st.tuples(st.integers(0, 120), st.lists(st.integers(0, 600), max_size=5)),
+        st.tuples(st.integers(6000, 9000), st.lists(st.integers(-600, 600), max_size=5)),
+    ),
+    st.integers(1, 30),
+    st.integers(0, 600),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=300)
+def test_no_steps_of_a_clock_end_a_failure(
+    host: tuple[int, list[int]], apart: int, failed: int, chance: random.Random
+) -> None:
+    """A host is up for so long, and its clock is set every two hours; the parts come shuffled."""
+    uptime, steps = host
+    rows, clock, moment = [], 0, 0
+    for number in range(720):
+        clock += steps.pop() if steps and number % 120 == 119 else 0
+        moment = clock + number if number <= failed else moment
+        if number % apart == 0:
+            rows.append((clock + number, clock - uptime))
+    chance.shuffle(rows)
+    seen = joined_boots(pa.concat_tables([seen_by(*rows[part::3]) for part in range(3)]))
+    assert seen.equals(seen_by(*rows))
+    assert found(failed_at(moment), tickets(), seen)[0][2] is None
+
+
+def failed_at(minute: float) -> pa.Table:
+    row = {"timestamp": at(minute), "gpu_serial": "S1", "kind": "xid", "code": 79, "id": "1"}
+    return table_of([row], EVENTS)
 
 
 def test_it_is_over_when_a_lost_gpu_is_back(events: Rows) -> None:
