@@ -94,6 +94,7 @@ _ANY_PROGRAM = re.compile(  # without a number, too; as RFC 5424 has it; in the 
 DRIVER = re.compile(r"NVRM: (?![^\[\]]{0,15}\[\d+\]: )|nvidia-nvswitch\d+: ")
 _OF_KERNEL = (*_KERNEL_TIMES, _CALLER, _TAG)
 _BLANKS = " \t"
+_MAX_PARTS = 8  # times, callers and tags that a kernel line begins with
 _NANOSECONDS = 9  # digits: the stamp of a container's runtime, no log daemon's
 
 
@@ -139,7 +140,10 @@ def read_prefix(raw: str) -> Prefix:
         writer = source or stated
     elif match := _TAG.match(rest):
         writer, rest = "kernel", rest[match.end() :].lstrip(_BLANKS)
-    while writer == "kernel" and (match := _first(rest, _OF_KERNEL)):
+    for _ in range(_MAX_PARTS):
+        match = _first(rest, _OF_KERNEL) if writer == "kernel" else None
+        if match is None:
+            break
         times += [match] if match.re in _KERNEL_TIMES else []
         rest = rest[match.end() :].lstrip(_BLANKS)
     return Prefix(rest, tuple(times), "program" if stated == "program" else writer)

@@ -244,6 +244,15 @@ def test_a_container_is_no_kernel(n_digits: int, level: str) -> None:
         assert agent_events(stamp + level + XID) == []
 
 
+@pytest.mark.parametrize("begun", ["Nov 25 10:15:47 gn01 kernel: ", "2026-11-25 10:15:47 ", ""])
+@pytest.mark.parametrize(
+    "piece",
+    ["kernel: ", "[ 12.3] ", "[T1]", "message repeated 2 times: [ ", "NVRM: GPU 0000:19:00 "],
+)
+def test_a_line_without_end_takes_no_time_without_end(begun: str, piece: str) -> None:
+    assert parse_kernel_log(begun + piece * 100_000, before=CLOCKS.before).events == []
+
+
 def test_a_month_of_no_known_language_is_noted_and_takes_no_time_of_a_neighbour() -> None:
     text = f"Nov 25 10:02:47 gn01 kernel: usb 1\nФыв 25 10:15:47 gn01 kernel: {XID}\n"
     (event,) = parse_kernel_log(text, before=CLOCKS.before).events
