@@ -34,10 +34,11 @@ class SerialMatches:
     @property
     def boards(self) -> dict[str, int]:
         """Serials of boards with several GPUs, and how many those are."""
+        board_of = {serial: self.zeros.get(serial, serial) for serial in sorted(self.gpus)}
         return {
-            self.zeros.get(serial, serial): len(names)
-            for serial, names in sorted(self.gpus.items())
-            if list(names) != [self.zeros.get(serial)]
+            board: len(self.gpus[serial])
+            for serial, board in board_of.items()
+            if self.gpus[serial][0].startswith(f"{board}/")
         }
 
 

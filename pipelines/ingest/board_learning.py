@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from forewarn.pipelines.ingest.landing_folder import LandingFolder
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import is_compacted_name
 
-__all__ = ["LearnedBoards", "learn_boards", "remove_undivided"]
+__all__ = ["LearnedBoards", "learn_boards", "remove_outdated"]
 
 _HOUR = 3600 * 10**9
 
@@ -131,30 +131,40 @@ def _learned(known: KnownTables, table: pa.Table, new: frozenset[str]) -> Learne
     return LearnedBoards(table, new, with_board_keys(readings, new), frozenset(hours))
 
 
-def remove_undivided(files: LandingFolder, learned: LearnedBoards) -> None:
-    """Remove the records that name a new board as one GPU from files of several hours.
+def remove_outdated(files: LandingFolder, names: Collection[str], hours: Collection[int]) -> None:
+    """Remove the records of outdated names of GPUs from files of several hours.
 
     Their hours have been made again in files of their own. What is left of a compacted file is an
     ordinary one, until the date is compacted again.
+
+    Parameters
+    ----------
+    files : LandingFolder
+    names : collection of str
+        Of boards that are several GPUs, or of GPUs that have another name now.
+    hours : collection of int
+        Hours since 1970.
     """
-    made_again = {files.records_file(hour) for hour in learned.hours}
+    made_again = {files.records_file(hour) for hour in hours}
     for date in sorted({path.parent for path in made_again}):
         for path in sorted(date.glob("[!._]*.parquet")):
             if path not in made_again:
-                _remove_rows(files, path, learned)
+                _remove_rows(files, path, names, hours)
 
 
-def _remove_rows(files: LandingFolder, path: Path, learned: LearnedBoards) -> None:
+def _remove_rows(
+    files: LandingFolder, path: Path, names: Collection[str], hours: Collection[int]
+) -> None:
     table = pq.ParquetFile(arrow_path(path)).read()
-    names = table["gpu_serial"].cast(pa.string())
-    hours = pc.divide(table["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()), _HOUR)
-    undivided = pc.and_(
-        pc.is_in(names, pa.array(sorted(learned.new), pa.string())),
-        pc.is_in(hours, pa.array(sorted(learned.hours), pa.int64())),
+    serials = table["gpu_serial"].cast(pa.string())
+    of_rows = pc.divide(table["timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()), _HOUR)
+    outdated = pc.and_(
+        pc.is_in(serials, pa.array(sorted(names), pa.string())),
+        pc.is_in(of_rows, pa.array(sorted(hours), pa.int64())),
     )
-    if not pc.any(undivided).as_py():
+    if not pc.any(outdated).as_py():
         return
-    rest = table.filter(pc.invert(undivided)).replace_schema_metadata(None)
+    rest = table.filter(pc.invert(outdated)).replace_schema_metadata(None)
     plain = path.with_name(f"before-{path.name}") if is_compacted_name(path.name) else path
     files.write(plain, rest)
     if plain != path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from forewarn.features.telemetry.gpu_identity import (
     with_one_host,
     with_serials,
 )
+from forewarn.features.telemetry.gpu_names import GPU_NAMES, with_known_names
 from forewarn.features.telemetry.record_join import reading_ticks
 from forewarn.features.telemetry.tables import EVENTS, READINGS
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
@@ -44,12 +45,19 @@ class KnownTables:
         What the CMDB says.
     boards : collection of str
         Serials of boards with several GPUs.
+    names : pyarrow.Table
+        GPU_NAMES. They can change, so no table here and no row of an hour is stored with them.
     """
 
     files: LandingFolder
     interval: int
     serial_of_uuid: Mapping[str, str]
     boards: Collection[str] = ()
+    names: pa.Table = field(default_factory=GPU_NAMES.empty_table)
+
+    def identified(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the names of their GPUs that readings have shown for their UUIDs."""
+        return with_known_names(self.named(rows), self.names)
 
     def named(self, rows: pa.Table) -> pa.Table:
         """Return rows with the names of their GPUs."""
@@ -115,9 +123,10 @@ class KnownTables:
         return joined_boards(BOARDS.empty_table(), *self._each_hour("_readings", boards))
 
     def _all_rivals(self) -> pa.Table:
-        places = self.table("places", PLACES)
+        places = joined_places(with_known_names(self.table("places", PLACES), self.names))
         rivals: dict[int, Counter[Rival]] = {}
-        for readings in self._each_hour("_readings", lambda rows: rows):
+        for rows in self._each_hour("_readings", lambda rows: rows):
+            readings = with_known_names(rows, self.names)
             ticks = reading_ticks(readings, self.interval)
             for hour in np.unique(ticks // _HOUR).tolist():
                 rivals[hour] = with_one_host(readings, places, ticks)[1]

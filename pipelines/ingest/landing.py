@@ -39,6 +39,7 @@ from forewarn.features.telemetry.gpu_identity import (
     without_rival_hours,
     without_rivals,
 )
+from forewarn.features.telemetry.gpu_names import with_known_names
 from forewarn.features.telemetry.record_join import event_ticks, reading_ticks, records_of
 from forewarn.features.telemetry.recovery import (
     RECOVERIES,
@@ -52,12 +53,13 @@ from forewarn.features.telemetry.tables import EVENTS, READINGS, check_table, ne
 from forewarn.pipelines.ingest.board_learning import (
     LearnedBoards,
     learn_boards,
-    remove_undivided,
+    remove_outdated,
 )
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.known_tables import KnownTables
 from forewarn.pipelines.ingest.landed import Landed
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
+from forewarn.pipelines.ingest.name_learning import learn_names
 from forewarn.pipelines.ingest.recovery_scan import RecoveryScan
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock, SystemClock
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -125,34 +127,36 @@ class Landing:
         done.ahead = arrived - len(readings) - len(events)
         in_logs = PLACES.empty_table() if boards is None else _until(boards, "last", latest)
         with self._folder.locked():
-            places, learned = self._learn(readings, in_logs)
-            self._folder.write(self._folder.state_file("places"), places)
-            gpus = gpus_by_serial(places)
-            done.boards = {serial: len(gpus.get(serial, ())) for serial in sorted(learned.new)}
-            named = self._known.named(readings)
+            seen, divided = self._learn(readings, in_logs)
+            self._folder.write(self._folder.state_file("places"), seen)
+            boots = self._boots(readings, divided)
+            evidence, cleared = self._evidence(events, seen)
+            learned = learn_names(self._known, seen, evidence)
+            self._known = replace(self._known, names=learned.table)
+            places = joined_places(with_known_names(seen, learned.table))
+            gpus = _gpus(places, learned.table)
+            done.boards = {serial: len(gpus.get(serial, ())) for serial in sorted(divided.new)}
+            named = self._known.identified(readings)
             done.nameless = named["gpu_serial"].null_count
             self._known_cmdb = self._cmdb_by_gpu(gpus, done)
             done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
-            boots = learned.divided(self._known.table("boots", BOOTS), boots_of)
-            boots = joined_boots(pa.concat_tables([boots, boots_of(named)]))
-            self._folder.write(self._folder.state_file("boots"), boots)
-            evidence, cleared = self._evidence(events, places)
-            self._folder.write(self._folder.state_file("evidence"), evidence)
             rivals = self._known.table("rivals", RIVALS)
-            again = learned.hours | outdated_rival_hours(rivals, places)
+            again = divided.hours | learned.hours | outdated_rival_hours(rivals, places)
             again |= set(_by_hour(cleared, event_ticks(cleared, self.interval)))
-            fresh = self._land_hours(readings, events, again, places, evidence, done)
-            remove_undivided(self._folder, learned)
+            fresh = self._land_hours(readings, events, again, (seen, places), evidence, done)
+            remove_outdated(self._folder, divided.new, divided.hours)
+            remove_outdated(self._folder, learned.outdated, learned.hours)
             rivals = _renewed(rivals, fresh)
             self._folder.write(self._folder.state_file("rivals"), rivals)
-            self._folder.write(self._folder.state_file("boards"), learned.table)
-            hours = event_ticks(evidence, self.interval) // _HOUR
-            sound = without_rival_hours(evidence, hours, rivals)
-            known = (sound, self._tickets_by_gpu(tickets, gpus, done), boots, self.rules)
-            recoveries = self._recoveries(unended(*known), named, places)
+            self._folder.write(self._folder.state_file("boards"), divided.table)
+            tickets = self._tickets_by_gpu(tickets, gpus, done)
+            known = self._failure_tables(evidence, tickets, boots, rivals)
+            changed = pa.concat_tables([named, learned.readings])
+            recoveries = self._recoveries(unended(*known), changed, places)
             failures = failures_of(*known, recoveries)
             done.failures = len(failures)
             self._folder.write(self.folder / "failures.parquet", failures)
+            self._write_names(learned.used)
         done.quarantined, self._folder.quarantined = self._folder.quarantined, []
         return done
 
@@ -181,6 +185,14 @@ class Landing:
         places = with_board_keys(places, learned.serials)
         return joined_places(places, places_of(learned.readings)), learned
 
+    def _boots(self, readings: pa.Table, divided: LearnedBoards) -> pa.Table:
+        """Return BOOTS of all readings."""
+        before = divided.divided(self._known.table("boots", BOOTS), boots_of)
+        new = boots_of(self._known.named(readings))
+        boots = joined_boots(pa.concat_tables([before, new]))
+        self._folder.write(self._folder.state_file("boots"), boots)
+        return boots
+
     def _evidence(self, events: pa.Table, places: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return all events that can make or end a failure, and those whose GPU has a new name.
 
@@ -189,24 +201,36 @@ class Landing:
         before = self._known.table("evidence", EVIDENCE)
         joined = newest(pa.concat_tables([before, evidence_of(events)]), _EVIDENCE, first=True)
         now = self._known.named_events(joined, places)
+        self._folder.write(self._folder.state_file("evidence"), now)
         before_now = pc.fill_null(joined["gpu_serial"], "")
         cleared = pc.not_equal(before_now, pc.fill_null(now["gpu_serial"], ""))
         return now, now.filter(cleared)
+
+    def _failure_tables(
+        self, evidence: pa.Table, tickets: pa.Table, boots: pa.Table, rivals: pa.Table
+    ) -> tuple[pa.Table, pa.Table, pa.Table, FailureRules]:
+        """Return what failures are made of, with the names that GPUs have now."""
+        events, boots = (with_known_names(rows, self._known.names) for rows in (evidence, boots))
+        hours = event_ticks(events, self.interval) // _HOUR
+        sound = without_rival_hours(events, hours, rivals)
+        return sound, tickets, joined_boots(boots), self.rules
 
     def _land_hours(
         self,
         readings: pa.Table,
         events: pa.Table,
         again: Collection[int],
-        places: pa.Table,
+        places: tuple[pa.Table, pa.Table],
         evidence: pa.Table,
         done: Landed,
     ) -> dict[int, Counter[Rival]]:
         """Make the records of every hour that got a row, and of those in `again`.
 
-        Return the readings left out of each.
+        PLACES are those that were seen, and the same by the names that GPUs have now. Return the
+        readings left out of each hour.
         """
         rivals = {}
+        seen, known = places
         new_readings = _by_hour(readings, reading_ticks(readings, self.interval))
         new_events = _by_hour(events, event_ticks(events, self.interval))
         hours = {*new_readings, *new_events, *again}
@@ -218,14 +242,14 @@ class Landing:
                 old_events = self._events_of(hour, evidence)
                 all_events = _added(old_events, new_events.get(hour), _EVENT, done)
                 done.events += len(all_events) - len(old_events)
-                placed = self._known.named_events(all_events, places)
+                placed = self._known.named_events(all_events, seen)
                 of_gpu = placed.filter(pc.not_equal(placed["kind"], "sxid"))  # others name a switch
                 unknown = pc.and_(pc.is_valid(of_gpu["pci"]), pc.is_null(of_gpu["gpu_serial"]))
                 done.unplaced += pc.sum(unknown).as_py() or 0
                 for part, rows in (("_readings", all_readings), ("_events", placed)):
                     if len(rows):
                         self._folder.write(self._folder.hour_file(part, hour), rows)
-                rivals[hour] = self._make_records(hour, all_readings, placed, places, done)
+                rivals[hour] = self._make_records(hour, all_readings, placed, known, done)
                 bar.update()
         return rivals
 
@@ -256,11 +280,11 @@ class Landing:
         self, hour: int, readings: pa.Table, events: pa.Table, places: pa.Table, done: Landed
     ) -> Counter[Rival]:
         """Write the records of an hour; return the readings left out of them."""
-        named = self._known.named(readings)
+        named = self._known.identified(readings)
         named, rivals = with_one_host(named, places, reading_ticks(named, self.interval))
         done.rivals += rivals
         done.slot_conflicts |= slot_conflicts(named, reading_ticks(named, self.interval))
-        events = without_rivals(events, rivals)
+        events = without_rivals(with_known_names(events, self._known.names), rivals)
         records = records_of(named, events, self._known_cmdb.attributes, interval=self.interval)
         path = self._folder.records_file(hour)
         if len(records) or path.exists():
@@ -298,7 +322,7 @@ class Landing:
         def read(hour: int) -> pa.Table:
             rows = self._folder.read(self._folder.hour_file("_readings", hour), READINGS)
             rows = READINGS.empty_table() if rows is None else rows
-            rows = self._known.named(rows)
+            rows = self._known.identified(rows)
             return with_one_host(rows, places, reading_ticks(rows, self.interval))[0]
 
         hours = self._folder.hours("_readings") if failures else []
@@ -313,6 +337,12 @@ class Landing:
         if not after.equals(before):
             self._folder.write(self._folder.state_file("recoveries"), after)
         return recoveries
+
+    def _write_names(self, names: pa.Table) -> None:
+        """Write which names records use, at the very end: until then a landing makes them again."""
+        path = self._folder.state_file("gpu_names")
+        if len(names) or path.exists():
+            self._folder.write(path, names)
 
     def _tickets(self, new: pa.Table | None) -> pa.Table:
         """Return all repair tickets; one that comes again is the newer knowledge."""
@@ -331,6 +361,12 @@ def _by_hour(table: pa.Table, ticks: npt.NDArray[np.int64]) -> dict[int, pa.Tabl
     distinct, starts = np.unique(hours[order], return_index=True)
     parts = np.split(order, starts[1:]) if len(order) else []
     return {int(hour): table.take(part) for hour, part in zip(distinct, parts, strict=True)}
+
+
+def _gpus(places: pa.Table, names: pa.Table) -> dict[str, list[str]]:
+    """Return the names of the GPUs that each serial or UUID means."""
+    by_uuid = zip(*(names[name].to_pylist() for name in names.column_names), strict=True)
+    return {uuid: [serial] for uuid, serial in by_uuid} | gpus_by_serial(places)
 
 
 def _of_serials(table: pa.Table, serials: Collection[str]) -> Iterator[tuple[str, pa.Table]]:
