@@ -159,9 +159,9 @@ RECOVERIES = pa.schema(
 
 
 def recovery_table(recoveries: Iterable[Recovery]) -> pa.Table:
-    """Return RECOVERIES, sorted by serial and failure."""
+    """Return RECOVERIES, sorted by serial, failure and hour."""
     rows = [astuple(recovery) for recovery in recoveries]
-    rows.sort(key=lambda row: row[:2])
+    rows.sort(key=lambda row: row[:3])
     columns = list(zip(*rows, strict=True)) or [()] * len(RECOVERIES)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, RECOVERIES, strict=True)]
     return pa.table(arrays, schema=RECOVERIES)

@@ -7,7 +7,7 @@ made anew of all of it. So a batch that comes late, twice, or again after a cras
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -141,7 +141,8 @@ class Landing:
             self._known_cmdb = self._cmdb_by_gpu(gpus, done)
             done.unknown = set(self._known_cmdb.unknown(named["gpu_serial"]))
             rivals = self._known.table("rivals", RIVALS)
-            again = divided.hours | learned.hours | outdated_rival_hours(rivals, places)
+            renamed = divided.hours | outdated_rival_hours(rivals, places)
+            again = renamed | learned.hours
             again |= set(_by_hour(cleared, event_ticks(cleared, self.interval)))
             fresh = self._land_hours(readings, events, again, (seen, places), evidence, done)
             remove_outdated(self._folder, divided.new, divided.hours)
@@ -152,7 +153,7 @@ class Landing:
             tickets = self._tickets_by_gpu(tickets, gpus, done)
             known = self._failure_tables(evidence, tickets, boots, rivals)
             changed = pa.concat_tables([named, learned.readings])
-            recoveries = self._recoveries(unended(*known), changed, places)
+            recoveries = self._recoveries(unended(*known), changed, renamed, places)
             failures = failures_of(*known, recoveries)
             done.failures = len(failures)
             self._folder.write(self.folder / "failures.parquet", failures)
@@ -315,9 +316,16 @@ class Landing:
         return with_gpu_names(tickets, matches)
 
     def _recoveries(
-        self, failures: Sequence[Unended], named: pa.Table, places: pa.Table
+        self,
+        failures: Sequence[Unended],
+        named: pa.Table,
+        renamed: Collection[int],
+        places: pa.Table,
     ) -> list[Recovery]:
-        """Return what telemetry shows of the ends of failures; `named` are readings that came."""
+        """Return what telemetry shows of the ends of failures.
+
+        `named` are the readings that came; in the hours of `renamed` readings changed their GPU.
+        """
 
         def read(hour: int) -> pa.Table:
             rows = self._folder.read(self._folder.hour_file("_readings", hour), READINGS)
@@ -327,10 +335,9 @@ class Landing:
 
         hours = self._folder.hours("_readings") if failures else []
         scan = RecoveryScan(hours, read, self.interval, self.rules.restart_repairs)
-        changed = {
-            serial: set((reading_ticks(rows, self.interval) // _HOUR).tolist())
-            for serial, rows in _of_serials(named, {failure.gpu_serial for failure in failures})
-        }
+        serials = {failure.gpu_serial for failure in failures}
+        came = _hours_of(named, serials, self.interval)
+        changed = {serial: {*came.get(serial, ()), *renamed} for serial in serials}
         before = self._known.table("recoveries", RECOVERIES)
         stored, recoveries = scan.look(failures, recoveries_of(before), changed)
         after = recovery_table(stored)
@@ -369,11 +376,17 @@ def _gpus(places: pa.Table, names: pa.Table) -> dict[str, list[str]]:
     return {uuid: [serial] for uuid, serial in by_uuid} | gpus_by_serial(places)
 
 
-def _of_serials(table: pa.Table, serials: Collection[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each of some GPUs that has any."""
-    rows = table.filter(pc.is_in(table["gpu_serial"], pa.array(sorted(serials), pa.string())))
-    for serial in pc.unique(rows["gpu_serial"]).to_pylist():
-        yield serial, rows.filter(pc.equal(rows["gpu_serial"], serial))
+def _hours_of(
+    readings: pa.Table, serials: Collection[str], interval: int
+) -> dict[str, frozenset[int]]:
+    """Return the hours since 1970 in which each of some GPUs has readings."""
+    of_serials = pc.is_in(readings["gpu_serial"], pa.array(sorted(serials), pa.string()))
+    rows = readings.filter(of_serials)
+    hours = pa.array(reading_ticks(rows, interval) // _HOUR)
+    table = pa.table({"gpu_serial": rows["gpu_serial"], "hour": hours})
+    by_gpu = table.group_by("gpu_serial").aggregate([("hour", "distinct")])
+    columns = (by_gpu[name].to_pylist() for name in ("gpu_serial", "hour_distinct"))
+    return {serial: frozenset(of_gpu) for serial, of_gpu in zip(*columns, strict=True)}
 
 
 def _added(before: pa.Table, new: pa.Table | None, keys: tuple[str, ...], done: Landed) -> pa.Table:

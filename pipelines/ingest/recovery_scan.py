@@ -18,7 +18,7 @@ from forewarn.pipelines.runtime.progress import progress_bar
 __all__ = ["RecoveryScan"]
 
 _HOUR = 3600 * 10**9
-# Rows of several hosts come up to so late; what the newest hours show is looked at again each time.
+# Rows of several hosts come up to so late: for these hours what is known after each is stored.
 _UNSETTLED_HOURS = 3
 _NO_ATTRIBUTES = pa.table({"gpu_serial": pa.array([], pa.string())})
 
@@ -66,20 +66,20 @@ class RecoveryScan:
             for failure in failures
             if failure.until is None or failure.until > failure.since + self.interval
         }
-        known = {
-            (recovery.gpu_serial, recovery.since): recovery
-            for recovery in before
-            if not _outdated(recovery, changed.get(recovery.gpu_serial, ()))
-        }
-        stored = {key: known.get(key) or Recovery(*key, _first_hour(key[1])) for key in until}
+        stored = {key: [Recovery(*key, _first_hour(key[1]))] for key in until}
+        for recovery in sorted(before, key=lambda recovery: recovery.hour):
+            key = recovery.gpu_serial, recovery.since
+            if key in stored and not _outdated(recovery, changed.get(key[0], ())):
+                stored[key].append(recovery)
         return self._advanced(stored, until)
 
     def _advanced(
         self,
-        stored: dict[tuple[str, int], Recovery],
+        stored: dict[tuple[str, int], list[Recovery]],
         until: Mapping[tuple[str, int], int | None],
     ) -> tuple[list[Recovery], list[Recovery]]:
-        latest = dict(stored)
+        """Return what `look` does; of each failure is stored what is known after some hours."""
+        latest = {key: recoveries[-1] for key, recoveries in stored.items()}
         waiting = {key for key, recovery in latest.items() if self._waits(recovery, until[key])}
         first = min((latest[key].hour for key in waiting), default=None)
         hours = [] if first is None else sorted(hour for hour in self.hours if hour >= first)
@@ -90,11 +90,13 @@ class RecoveryScan:
                 for key, recovery in self._after(hour, [latest[key] for key in due]).items():
                     latest[key] = recovery
                     if hour <= settled:
-                        stored[key] = recovery
+                        stored[key] = []
+                    stored[key].append(recovery)
                     if not self._waits(recovery, until[key]):
                         waiting.remove(key)
                 bar.update()
-        return list(stored.values()), list(latest.values())
+        needed = [r for recoveries in stored.values() for r in _needed(recoveries, settled)]
+        return needed, list(latest.values())
 
     def _waits(self, recovery: Recovery, until: int | None) -> bool:
         """Tell whether later records can still change what is known."""
@@ -130,6 +132,12 @@ class RecoveryScan:
 def _first_hour(since: int) -> int:
     """Return the hour before that of a failure: there is what the energy counter was before."""
     return since // _HOUR - 1
+
+
+def _needed(recoveries: list[Recovery], settled: int) -> list[Recovery]:
+    """Return those after unsettled hours, and the last one before."""
+    old = [recovery for recovery in recoveries if recovery.hour <= settled + 1]
+    return [*old[-1:], *(recovery for recovery in recoveries if recovery.hour > settled + 1)]
 
 
 def _outdated(recovery: Recovery, changed: Collection[int]) -> bool:

@@ -151,10 +151,21 @@ def test_only_hours_that_are_new_and_gpus_that_failed_are_looked_at(
     assert asked == list(range(3, 50))
     asked.clear()
     land(tmp_path, reading(50, **idle), reading(50, "S2"))
-    assert asked == [47, 48, 49, 50]
+    assert asked == [50]
     asked.clear()
     land(tmp_path, reading(20, "S2"))
+    assert not asked
+    # A row that is some hours late costs the hours since then, an older one all of them.
+    land(tmp_path, reading(48, **idle))
     assert asked == [48, 49, 50]
+    for hour in range(51, 60):
+        asked.clear()
+        land(tmp_path, reading(hour, **idle))
+        assert asked == [hour]
+    assert len(pq.read_table(tmp_path / "_state" / "recoveries.parquet")) == 4
+    asked.clear()
+    land(tmp_path, reading(40, **idle))
+    assert asked == list(range(3, 60))
 
 
 class Killed(BaseException):
