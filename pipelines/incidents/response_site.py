@@ -16,8 +16,7 @@ from forewarn.pipelines.incidents.access import TOKENS, Access, parse_access
 from forewarn.pipelines.incidents.driver import Driver
 from forewarn.pipelines.incidents.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.ledger_database import Opening
-from forewarn.pipelines.incidents.ledger_file import LedgerFile
+from forewarn.pipelines.incidents.ledger_database import MissingLedgerError, Opening
 from forewarn.pipelines.incidents.policy_file import policy_of_site
 from forewarn.pipelines.incidents.site_check import SiteCheck
 from forewarn.pipelines.incidents.slurm import Slurm
@@ -162,18 +161,19 @@ class ResponseSite:
 
     @contextmanager
     def ledger_to_look_at(self) -> Iterator[Ledger]:
-        """Open the ledger; where there is none yet, one of nothing that nobody sees.
+        """Open the ledger; where there is none yet, a temporary empty one: reading makes none.
 
         Raises
         ------
         LedgerError
             If it cannot be opened.
         """
-        url, path = self.ledger_url, Path(self.ledger_url.removeprefix(_SQLITE))
         with TemporaryDirectory() as folder:
-            if url.startswith(_SQLITE) and LedgerFile.is_empty(path):
-                url = f"{_SQLITE}{folder}/{path.name}"
-            with Ledger.open(url) as ledger:
+            try:
+                ledger = Ledger.open(self.ledger_url, opening=Opening.EXISTING)
+            except MissingLedgerError:
+                ledger = Ledger.open(f"{_SQLITE}{folder}/empty.db", opening=Opening.NEW)
+            with ledger:
                 yield ledger
 
     def switch(self, ledger: Ledger | None) -> KillSwitch:

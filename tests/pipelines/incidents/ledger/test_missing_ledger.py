@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -78,9 +80,8 @@ def test_marks_without_an_action_are_an_alert_and_are_listed(
     words = "2 machines bear a mark of forewarn without an action in the ledger: m1, m2"
     assert main(["respond", "--once", "--config", config]) == 2
     assert words in capsys.readouterr().err  # whether the ledger is lost
-    if "sqlite" in Path(config).read_text():
-        assert main(["incidents", "--config", config]) == 0
-        assert "m1  mark without an action in the ledger: forewarn:17" in capsys.readouterr().out
+    assert main(["incidents", "--config", config]) == 0
+    assert "m1  mark without an action in the ledger: forewarn:17" in capsys.readouterr().out
     assert main(["respond", "--new-ledger", "--once", "--config", config]) == 0
     assert words in capsys.readouterr().err  # or empty
     assert main(["respond", "--once", "--config", config]) == 0
@@ -91,6 +92,23 @@ def test_marks_without_an_action_are_an_alert_and_are_listed(
     assert '"machine": "m2", "mark": "avoided: a raised weight"' in lines
     assert '"mark": "Tom' not in lines
     assert driver.told == []
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("look", ["incidents", "incidents --json", "respond --score"])
+def test_looking_makes_no_ledger(look: str, config: str) -> None:
+    if "sqlite" in Path(config).read_text():  # a file without tables, which is not empty
+        path = next(
+            line.split('"')[1].removeprefix("sqlite:///")
+            for line in Path(config).read_text().splitlines()
+            if line.startswith("ledger")
+        )
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("VACUUM")
+    assert main(["respond", "--once", "--config", config]) == 2
+    main([*look.split(), "--config", config])
+    assert main(["respond", "--once", "--config", config]) == 2
 
 
 @pytest.mark.parametrize("content", [None, b""])
