@@ -62,10 +62,14 @@ def failures(folder: Path) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return every file that does not hold rows in the order in which they came."""
+    """Return every file that does not hold rows in the order in which they came.
+
+    Recoveries are checkpoints, of which there may be more where a later failure came later; what
+    they lead to is in the failures.
+    """
     patterns = ("date=*/*.parquet", "failures.parquet", "_state/*.parquet")
     files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
-    files = [path for path in files if path.name != "evidence.parquet"]
+    files = [path for path in files if path.stem not in ("evidence", "recoveries")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
