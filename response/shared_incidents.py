@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from forewarn.features.time_units import Nanoseconds
@@ -75,34 +75,39 @@ def shared_incidents(
     now : int
         Nanoseconds since 1970 UTC.
     """
-    by_id = {incident.id: incident for incident in incidents}
     until = Nanoseconds(now + settings.ahead)
-    groups = [
-        group
-        for part in _by_voucher(incidents)
-        for group in _clusters(sightings(part, fleet, until=until), settings)
-    ]
-    events = [_event(group, by_id, settings) for group in groups]
+    events = []
+    for part in _by_voucher(incidents):
+        by_id = {incident.id: incident for incident in part}
+        groups = _clusters(sightings(part, fleet, until=until), settings)
+        events += [_event(group, by_id, settings) for group in groups]
     return [event for event in events if event is not None]
 
 
 def _by_voucher(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
-    """Return the incidents that machines vouch for, and those of shared tokens alone.
+    """Return the incidents with findings of hosts, with these only, and those without any.
 
-    Whoever has a shared token could otherwise make a storm of a real fault, which drains nothing.
+    Findings of a shared token could otherwise make a storm of a real fault, which drains nothing.
     """
-    vouched, rest = list[Incident](), list[Incident]()
+    by_host, rest = list[Incident](), list[Incident]()
     for incident in incidents:
-        events = [finding for finding in incident.findings if is_event(finding)]
-        by_host = not events or any(f.vouched is Voucher.HOST for f in events)
-        (vouched if by_host else rest).append(incident)
-    return vouched, rest
+        findings = _decisive(incident)
+        is_shared = bool(findings) and findings[0].vouched is Voucher.SHARED
+        (rest if is_shared else by_host).append(replace(incident, findings=findings))
+    return by_host, rest
+
+
+def _decisive(incident: Incident) -> tuple[Finding, ...]:
+    """Return the findings of hosts; those of shared tokens only where there are no others."""
+    by_host = tuple(f for f in incident.findings if f.vouched is Voucher.HOST)
+    return by_host or incident.findings
 
 
 def over_at(incident: Incident, settings: ResponseSettings, now: Nanoseconds) -> Nanoseconds:
     """Return when nothing more is expected of a shared incident."""
     span = _span(incident.shared, settings)
-    times = [f.at for f in incident.findings if is_event(f) and f.at <= now + settings.ahead]
+    latest = now + settings.ahead
+    times = [f.at for f in _decisive(incident) if is_event(f) and f.at <= latest]
     return Nanoseconds(max(times, default=incident.opened_at) + span)
 
 

@@ -119,7 +119,7 @@ def _selected(connection: Connection, condition: ColumnElement[bool]) -> list[Ac
     columns = (states.c.state, states.c.version, states.c.at.label("changed_at"))
     query = (
         select(actions, *columns)
-        .join(states, (states.c.action == actions.c.id) & (states.c.version == newest))
+        .outerjoin(states, (states.c.action == actions.c.id) & (states.c.version == newest))
         .where(condition)
         .order_by(actions.c.id)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import Nanoseconds
@@ -12,17 +12,20 @@ __all__ = [
     "Count",
     "Counted",
     "KnownFinding",
+    "Statement",
     "changed_severity",
     "conflict_of",
     "count_findings",
 ]
 
 _LARGEST = 2**63 - 1
+Statement = tuple[FindingKey, Nanoseconds]
+"""What a finding says: its key, and from when on it was so."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """The newest finding of a key in a ledger.
+    """The newest finding of a key in a ledger that can be read.
 
     Attributes
     ----------
@@ -87,7 +90,9 @@ class Counted:
 
 
 def count_findings(
-    findings: Iterable[Finding], known: Mapping[FindingKey, KnownFinding]
+    findings: Iterable[Finding],
+    known: Mapping[FindingKey, KnownFinding],
+    unreadable: Set[Statement] = frozenset(),
 ) -> Counted:
     """Tell new findings from repeats of what is known, or came before in the same call.
 
@@ -95,11 +100,15 @@ def count_findings(
     ----------
     findings : iterable of Finding
     known : mapping of FindingKey to KnownFinding
+    unreadable : set of (FindingKey, int)
+        What rows say that cannot be read. To say it again, at the same time, is no news.
     """
     counted = Counted()
     again: dict[FindingKey, Count] = {}
     newest: dict[FindingKey, Count] = {}
     for finding in findings:
+        if (finding.key, finding.at) in unreadable:
+            continue
         before, row = newest.get(finding.key), known.get(finding.key)
         if before is not None:
             earlier, ended_at = before.finding, None

@@ -20,6 +20,7 @@ LATEST: Final = 2**62
 
 _ANY_SIZE: Final = frozenset({"id", "incident", "finding", "action", "count"})
 _MOST_LISTED: Final = 1000
+_ALWAYS_LISTED: Final = frozenset({"actions", "action_states"})
 
 Value = TypeVar("Value")
 
@@ -52,14 +53,15 @@ class SetAside:
     Attributes
     ----------
     rows : dict of (str, str) to DamagedRow
-        By table and row; at most 1,000.
+        By table and row; at most 1,000, and all of actions, which the limits must not forget.
     """
 
     rows: dict[tuple[str, str], DamagedRow] = field(default_factory=dict)
 
     def add(self, table: str, row: str, why: str) -> None:
         """Set a row aside, and say so the first time."""
-        if (table, row) in self.rows or len(self.rows) >= _MOST_LISTED:
+        is_full = len(self.rows) >= _MOST_LISTED and table not in _ALWAYS_LISTED
+        if (table, row) in self.rows or is_full:
             return
         damaged = DamagedRow(table, row, (why.splitlines() or [""])[0][:200])
         self.rows[table, row] = damaged

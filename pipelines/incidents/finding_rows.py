@@ -16,10 +16,10 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    insert,
     literal,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
@@ -133,12 +133,22 @@ def set_severity(connection: Connection, row: int, severity: Severity) -> None:
     connection.execute(statement)
 
 
-def add(connection: Connection, counts: Sequence[Count], *, now: Nanoseconds) -> list[int]:
-    """Add findings; return the numbers of their rows, in order."""
+def add(connection: Connection, counts: Sequence[Count], *, now: Nanoseconds) -> list[int | None]:
+    """Add findings; return the numbers of their rows, in order, and None of one there is already.
+
+    One finding that a source states twice must not stop all others.
+    """
     if not counts:
         return []
-    statement = insert(table).returning(table.c.id, sort_by_parameter_order=True)
-    return list(connection.scalars(statement, [_values(count, now) for count in counts]))
+    is_sqlite = connection.dialect.name == "sqlite"
+    statement = sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+    names = ("source", "key", "machine", "vouched", "at")
+    added = statement.on_conflict_do_nothing().returning(
+        table.c.id, *(table.c[name] for name in names)
+    )
+    values = [_values(count, now) for count in counts]
+    rows = {tuple(row[1:]): int(row.id) for row in connection.execute(added, values)}
+    return [rows.pop(tuple(value[name] for name in names), None) for value in values]
 
 
 def _values(count: Count, now: Nanoseconds) -> dict[str, Any]:

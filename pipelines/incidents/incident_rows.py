@@ -21,7 +21,7 @@ from forewarn.pipelines.incidents.tables import (
     incidents,
     outcomes,
 )
-from forewarn.response.finding import Finding
+from forewarn.response.finding import BY_HAND, Finding, Voucher
 from forewarn.response.incident import Incident, IncidentState, Outcome
 
 __all__ = [
@@ -41,7 +41,10 @@ Subject = tuple[str, str | None]
 """(machine, gpu_serial or None): what an incident is about."""
 
 MOST_FINDINGS = 1_000
-"""Of one incident that are read; a source that gives each repeat a new name fills the memory."""
+"""Of one incident that are read, of each voucher and of people; more would fill the memory.
+
+A shared token that floods an incident so displaces no finding of the machine or of a person.
+"""
 
 
 def is_open() -> ColumnElement[bool]:
@@ -260,8 +263,9 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
     members: dict[int, list[Finding]] = defaultdict(list)
     for chunk in chunks(numbers):
         newest_first = (findings.c.at.desc(), findings.c.id.desc())
+        whose = (findings.c.vouched == Voucher.SHARED.value, findings.c.cause == BY_HAND)
         rank = func.row_number().over(
-            partition_by=incident_findings.c.incident, order_by=newest_first
+            partition_by=(incident_findings.c.incident, *whose), order_by=newest_first
         )
         ranked = (
             select(incident_findings.c.incident, findings, rank.label("rank"))
@@ -269,7 +273,8 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
             .where(incident_findings.c.incident.in_(chunk))
             .subquery()
         )
-        query = select(ranked).where(ranked.c.rank <= MOST_FINDINGS).order_by(ranked.c.rank.desc())
+        query = select(ranked).where(ranked.c.rank <= MOST_FINDINGS)
+        query = query.order_by(ranked.c.at, ranked.c.id)
         for row, finding in read_findings(connection, connection.execute(query).all()):
             members[row.incident].append(finding)
     return members

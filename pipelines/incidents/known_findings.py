@@ -21,11 +21,11 @@ from sqlalchemy import (
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.chunks import chunks
-from forewarn.pipelines.incidents.counted_findings import KnownFinding
+from forewarn.pipelines.incidents.counted_findings import KnownFinding, Statement
 from forewarn.pipelines.incidents.finding_rows import read_findings
 from forewarn.pipelines.incidents.tables import findings as table
 from forewarn.pipelines.incidents.tables import incident_findings, incident_states
-from forewarn.response.finding import FindingKey
+from forewarn.response.finding import Finding, FindingKey
 
 __all__ = ["known_findings"]
 
@@ -36,22 +36,30 @@ Name = tuple[str, str]
 
 def known_findings(
     connection: Connection, keys: Iterable[FindingKey]
-) -> dict[FindingKey, KnownFinding]:
-    """Return the newest finding of each key that there is already."""
+) -> tuple[dict[FindingKey, KnownFinding], set[Statement]]:
+    """Return the newest finding of each key that there is already, and what cannot be read."""
     by_source: dict[str, dict[Name, None]] = defaultdict(dict)
     for key in keys:
         by_source[key.source][key.id, key.machine] = None
-    newest = {
-        finding.key: (row.id, finding)
-        for source, names in by_source.items()
-        for chunk in chunks(list(names))
-        for row, finding in read_findings(connection, _rows(connection, source, chunk))
-    }
+    newest: dict[FindingKey, tuple[int, Finding]] = {}
+    unreadable = set[Statement]()
+    for source, names in by_source.items():
+        for chunk in chunks(list(names)):
+            rows = _rows(connection, source, chunk)
+            unreadable |= {_statement(row) for row in rows}
+            for row, finding in read_findings(connection, rows):
+                newest[finding.key] = (row.id, finding)
+                unreadable.discard(_statement(row))
     ends = _ends(connection, [number for number, _ in newest.values()])
-    return {
+    known = {
         key: KnownFinding(number, finding, ends.get(number, finding.at))
         for key, (number, finding) in newest.items()
     }
+    return known, unreadable
+
+
+def _statement(row: Row[Any]) -> Statement:
+    return FindingKey(row.source, row.machine, row.key, row.vouched), row.at
 
 
 def _rows(connection: Connection, source: str, names: Sequence[Name]) -> Sequence[Row[Any]]:

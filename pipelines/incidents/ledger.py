@@ -140,7 +140,7 @@ class Ledger(ActionLedger, Audit):
         storable = _storable(findings, _leave_out)
         with self.database.reading() as connection:
             known = known_findings(connection, [finding.key for finding in storable])
-        counted = count_findings(storable, known)
+        counted = count_findings(storable, *known)
         for conflict in counted.conflicts:
             _leave_out(FindingConflictError(*conflict))
         return [count.finding for count in counted.new]
@@ -177,7 +177,7 @@ class Ledger(ActionLedger, Audit):
         storable = _storable(findings, refuse)
         with self.database.writing() as connection:
             known = known_findings(connection, [finding.key for finding in storable])
-            counted = count_findings(storable, known)
+            counted = count_findings(storable, *known)
             for conflict in counted.conflicts:
                 refuse(FindingConflictError(*conflict))
             _count_again(connection, counted, now=now, who=who)
@@ -188,11 +188,16 @@ class Ledger(ActionLedger, Audit):
                 connection, list(zip(subjects, sources, strict=True)), now=now
             )
             rows = finding_rows.add(connection, new, now=now)
-            members = [opened[subject] for subject in subjects]
-            incident_rows.join(connection, list(zip(members, rows, strict=True)), now=now)
+            members = [
+                (opened[subject], row)
+                for subject, row in zip(subjects, rows, strict=True)
+                if row is not None
+            ]
+            incident_rows.join(connection, members, now=now)
             for name, at in (read_up_to or {}).items():
                 add_beat(connection, name, at)
-        return Taken(new=len(new), repeated=len(storable) - len(counted.conflicts) - len(new))
+        repeated = len(storable) - len(counted.conflicts) - len(members)
+        return Taken(new=len(members), repeated=repeated)
 
     def open_incidents(self) -> list[Incident]:
         """Return the incidents about which something is to be done, oldest first."""

@@ -130,7 +130,10 @@ class LedgerDatabase:
             if self.file.path.exists()
             else (MissingLedgerError, "removed")
         )
-        words = f"was {what} while it was open; restore it, and start again"
+        words = (
+            f"was {what} while it was open, and nothing more is written; put the ledger back "
+            "under this name and start again"
+        )
         raise kind(f"{_name(self.engine.url)}: {words}")
 
     @property

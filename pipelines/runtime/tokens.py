@@ -93,16 +93,19 @@ def hosts_of(text: str, where: str) -> frozenset[str]:
     Raises
     ------
     TokenError
-        If it is none, or a name in it is no name of a host; it begins with `where`.
+        If it is none, or a name in it is no name of a host; it begins with `where`, and repeats
+        nothing of the list: a token may stand there by mistake.
     """
     try:
-        hosts = frozenset(expand(text))
-    except HostlistError as error:
-        raise TokenError(f"{where}: its hosts cannot be used ({error}).") from None
-    for host in sorted(hosts) or [""]:
+        hosts = expand(text)
+    except HostlistError:
+        raise TokenError(
+            f"{where}: its hosts are no host list, expected one such as node-[01-16],login."
+        ) from None
+    for number, host in enumerate(hosts or [""], 1):
         if not is_host_name(host):
-            raise TokenError(f"{where}: {host[:60]!r} is no name of a host.")
-    return hosts
+            raise TokenError(f"{where}: host {number} of its list is no name of a host.")
+    return frozenset(hosts)
 
 
 def parse_tokens(text: str) -> dict[str, str]:
@@ -166,7 +169,10 @@ class Tokens:
         TokenError
             If one of several sites has no hosts, or hosts are those of no site.
         """
-        speakers = {token: _speaker(name, hosts) for token, name in sites.items()}
+        speakers = {
+            token: _speaker(name, hosts, f"FOREWARN_TOKENS: entry {number}")
+            for number, (token, name) in enumerate(sites.items(), 1)
+        }
         names = sorted({speaker.site for speaker in speakers.values()})
         strange = sorted(set(hosts) - set(names))
         if strange:
@@ -189,10 +195,10 @@ class Tokens:
         return holder_of(self.speakers, token)
 
 
-def _speaker(name: str, hosts: Mapping[str, tuple[str, ...]]) -> Speaker:
+def _speaker(name: str, hosts: Mapping[str, tuple[str, ...]], where: str) -> Speaker:
     """Return who has a token of a `SITE` or `SITE:HOSTLIST`."""
     site, colon, bound_to = (piece.strip() for piece in name.partition(":"))
-    named = hosts_of(bound_to, f"FOREWARN_TOKENS: site {site!r}") if colon else None
+    named = hosts_of(bound_to, where) if colon else None
     return Speaker(site, hosts.get(site, ("*",)), named)
 
 

@@ -11,7 +11,7 @@ from tests.response.actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.response.action import ActionState
-from forewarn.response.finding import Finding, FindingKind
+from forewarn.response.finding import Finding, FindingKind, Voucher
 from forewarn.response.incident import Incident
 from forewarn.response.machine import Machine, ServiceState
 from forewarn.response.settings import ResponseSettings
@@ -197,3 +197,24 @@ def test_a_machine_that_is_out_for_its_own_sake_goes_on_by_itself() -> None:
     (event,) = events(crash, fleet(7))
     assert event.incidents == (2, 3, 4, 5)
     assert event.machines == ("n0", "n1", "n2", "n3", "n4")
+
+
+def test_findings_of_a_shared_token_make_no_storm_of_a_fault_of_one_machine() -> None:
+    """The other machines have old findings of their own, so that their incidents are of hosts."""
+    machines = fleet(20, per_rack=20)
+    faults = [incident(0, 9 * HOUR, cause="xid 79")]
+    for number in range(1, 20):
+        old = incident(number, number * 20 * MINUTE, cause="xid 31")
+        forged = incident(number, 9 * HOUR, cause="xid 79", vouched=Voucher.SHARED)
+        faults.append(replace(old, findings=(*old.findings, *forged.findings)))
+    assert events(faults, machines, after=10 * HOUR) == []
+
+
+def test_a_shared_token_does_not_prolong_an_event_of_hosts() -> None:
+    crash = [incident(number, 0) for number in range(3)]
+    (event,) = events(crash, fleet(3))
+    shared = as_open(event, crash)
+    forged = incident(0, 50 * MINUTE, vouched=Voucher.SHARED).findings
+    longer = replace(shared, findings=(*shared.findings, *forged))
+    now = Nanoseconds(START + HOUR)
+    assert over_at(longer, SETTINGS, now) == over_at(shared, SETTINGS, now)

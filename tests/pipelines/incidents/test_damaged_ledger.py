@@ -152,7 +152,14 @@ def read_everything(room: Room) -> None:
     desk.close()
 
 
-def work(room: Room) -> None:
+def stated(room: Room) -> list[Finding]:
+    """Return what sources have said, as they state it when they are read again."""
+    return [found for incident in room.ledger.incidents() for found in incident.findings]
+
+
+def work(room: Room, said: list[Finding]) -> None:
+    room.ledger.take(room.ledger.unknown(said), now=room.clock.moment)
+    room.ledger.take(said, now=room.clock.moment)
     read_everything(room)
     room.once()
     room.once(HOUR)
@@ -240,8 +247,9 @@ def server_room(
 def test_many_damaged_cells_of_a_server_end_nothing(
     data: st.DataObject, cell: tuple[Table, Column[Any]], row: int, server_room: Room
 ) -> None:
+    said = stated(server_room)
     if damage(server_room, *cell, row, data.draw(value_of(cell[1]))):
-        work(server_room)
+        work(server_room, said)
 
 
 @settings(
@@ -259,5 +267,21 @@ def test_one_damaged_cell_ends_nothing(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with damaged(tmp_path_factory.mktemp("damaged"), template) as room:
+        said = stated(room)
         if damage(room, *cell, row, value):
-            work(room)
+            work(room, said)
+
+
+@pytest.mark.parametrize(
+    "damage_of", ["UPDATE action_states SET state = 'x'", "DELETE FROM action_states"]
+)
+def test_an_open_action_that_cannot_be_read_is_not_forgotten_after_others(
+    template: Path, tmp_path: Path, damage_of: str
+) -> None:
+    with damaged(tmp_path, template) as room:
+        for row in range(2_000):
+            room.ledger.database.set_aside.add("findings", f"{row}", "damaged")
+        with room.ledger.database.engine.begin() as connection:
+            connection.execute(text(damage_of))
+        room.ledger.open_actions()
+        assert room.ledger.set_aside("actions")

@@ -117,8 +117,8 @@ def test_tokens_name_their_hosts_as_slurm_does() -> None:
     [
         ("a:report:", "no name of a host"),
         ("a:report:node-[1-", "entry 1"),
-        ("a:report:node-[3-1]", "runs backwards"),
-        ("a:report:../etc", "'../etc' is no name of a host"),
+        ("a:report:node-[3-1]", "no host list"),
+        ("a:report:../etc", "host 1 of its list is no name of a host"),
         ("a:act:node-1", "of the role `report` only"),
     ],
 )

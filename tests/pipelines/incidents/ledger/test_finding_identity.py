@@ -10,7 +10,8 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.entries import Taken
 from forewarn.pipelines.incidents.finding_rows import LARGEST
 from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.response.finding import Finding, FindingKind, Severity, Voucher
+from forewarn.pipelines.incidents.tables import findings as table
+from forewarn.response.finding import BY_HAND, Finding, FindingKind, Severity, Voucher
 from forewarn.response.incident import IncidentState
 
 MakeFinding = Callable[..., Finding]
@@ -137,3 +138,39 @@ def test_what_a_person_undoes_of_a_shared_token_holds_back_no_report_of_the_mach
     assert undone["m1"].holds_back(forged[0])
     assert not undone["m1"].holds_back(own)
     assert undone["m2"].holds_back(finding(machine="m2", at=31))
+
+
+def flood(make: MakeFinding, machine: str) -> list[Finding]:
+    reports = {"source": "nhc", "kind": FindingKind.REPORT, "vouched": Voucher.SHARED}
+    return [make(f"f{n}", machine, at=15, cause="report by nhc", **reports) for n in range(1_200)]
+
+
+@pytest.mark.parametrize("fields", [{}, {"kind": FindingKind.REPORT, "cause": BY_HAND}])
+def test_a_flood_of_a_shared_token_displaces_no_finding_of_a_host_or_a_person(
+    ledger: Ledger, finding: MakeFinding, fields: dict[str, object]
+) -> None:
+    ledger.take([finding(**fields)], now=at(20))
+    ledger.take(flood(finding, "m1"), now=at(21))
+    (incident,) = ledger.open_incidents()
+    assert incident.findings[0].id == "a"
+    assert len(incident.findings) == 1_001
+
+
+@pytest.mark.parametrize("column", ["severity", "kind", "evidence"])
+def test_to_read_again_what_a_damaged_row_says_is_no_news(
+    ledger: Ledger, finding: MakeFinding, column: str
+) -> None:
+    ledger.take([finding(), finding("b")], now=at(20))
+    with ledger.database.writing() as connection:
+        connection.execute(table.update().where(table.c.key == "a").values({column: "bogus"}))
+    again = [finding(), finding("b"), finding("c")]
+    assert ledger.take(ledger.unknown(again), now=at(21)) == Taken(1, 0)
+    assert ledger.take(again, now=at(22)) == Taken(0, 3)
+    assert ledger.take([finding(at=11)], now=at(23)).new == (column != "evidence")
+
+
+def test_what_one_source_states_twice_at_one_time_stops_no_other(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    twice = [finding(valid_until=30), finding(valid_until=60, last=40)]
+    assert ledger.take([*twice, finding("b")], now=at(50)) == Taken(2, 1)
