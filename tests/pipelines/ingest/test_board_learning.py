@@ -211,7 +211,7 @@ class _KilledError(Exception):
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 5), st.integers(0, 60))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_order_repetition_and_interruption_give_the_same_files(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int, n_writes: int
 ) -> None:

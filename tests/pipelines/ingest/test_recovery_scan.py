@@ -173,7 +173,7 @@ class Killed(BaseException):
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 8), st.integers(0, 40))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_any_order_split_repetition_and_kill_give_the_same_failures(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, parts: int, killed_at: int
 ) -> None:
