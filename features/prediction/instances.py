@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.compiled import compiled
 from forewarn.features.records.failures import Failures
+from forewarn.features.records.out_of_service import in_spans
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
 from forewarn.features.threads import in_threads
 from forewarn.features.time_units import Nanoseconds, RecordCount
@@ -189,18 +190,7 @@ def health_unknown(
         By GPU and time.
     """
     presumed = failures.take(failures.presumed)
-    unknown = np.zeros(len(end), dtype=bool)
-    spans = zip(
-        presumed.gpu.tolist(),
-        presumed.failed_at.tolist(),
-        presumed.unknown_until.tolist(),
-        strict=True,
-    )
-    for number, failed, until in spans:
-        low, high = np.searchsorted(gpu, np.array([number, number + 1], dtype=gpu.dtype))
-        first, last = np.searchsorted(end[low:high], [failed, until])
-        unknown[low + first : low + last] = True
-    return unknown
+    return in_spans(gpu, end, presumed.gpu, presumed.failed_at, presumed.unknown_until)
 
 
 def seen_whole(

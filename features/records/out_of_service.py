@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["Absence", "OutOfService", "joined_absences"]
+__all__ = ["Absence", "OutOfService", "in_spans", "joined_absences"]
 
 
 class Absence(NamedTuple):
@@ -93,11 +93,28 @@ class OutOfService:
         >>> spans.within(np.zeros(5, np.int32), np.array([10, 20, 40, 50, 60]), Nanoseconds(10))
         array([False,  True,  True, False, False])
         """
-        out = np.zeros(len(end), dtype=bool)
-        for number, start, back in zip(
-            self.gpu.tolist(), self.start.tolist(), self.end.tolist(), strict=True
-        ):
-            low, high = np.searchsorted(gpu, np.array([number, number + 1], dtype=gpu.dtype))
-            first, last = np.searchsorted(end[low:high], [start - horizon, back])
-            out[low + first : low + last] = True
-        return out
+        return in_spans(gpu, end, self.gpu, self.start - horizon, self.end)
+
+
+def in_spans(
+    gpu: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int64],
+    span_gpu: npt.NDArray[np.int32],
+    start: npt.NDArray[np.int64],
+    stop: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Tell which moments lie in a span [start, stop) of their GPU.
+
+    Parameters
+    ----------
+    gpu, time : ndarray of shape (m,)
+        By GPU and time.
+    span_gpu, start, stop : ndarray of shape (n,)
+        In any order; spans may overlap.
+    """
+    inside = np.zeros(len(time), dtype=bool)
+    for number, first, last in zip(span_gpu.tolist(), start.tolist(), stop.tolist(), strict=True):
+        low, high = np.searchsorted(gpu, np.array([number, number + 1], dtype=gpu.dtype))
+        begin, end = np.searchsorted(time[low:high], [first, last])
+        inside[low + begin : low + end] = True
+    return inside

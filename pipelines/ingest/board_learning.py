@@ -19,7 +19,7 @@ from forewarn.features.telemetry.gpu_boards import (
     plain_serials,
     with_board_keys,
 )
-from forewarn.features.telemetry.record_join import event_ticks, reading_ticks
+from forewarn.features.telemetry.record_join import reading_ticks
 from forewarn.features.telemetry.tables import READINGS
 from forewarn.pipelines.ingest.known_tables import KnownTables
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
@@ -124,11 +124,8 @@ def _boards_in(known: KnownTables, rows: pa.Table) -> list[pa.Table]:
 def _learned(known: KnownTables, table: pa.Table, new: frozenset[str]) -> LearnedBoards:
     if not new:
         return LearnedBoards(table, new, READINGS.empty_table(), frozenset())
-    readings = pa.concat_tables([READINGS.empty_table(), *known.rows_of("_readings", new)])
-    hours = set((reading_ticks(readings, known.interval) // _HOUR).tolist())
-    for events in known.rows_of("_events", new):
-        hours |= set((event_ticks(events, known.interval) // _HOUR).tolist())
-    return LearnedBoards(table, new, with_board_keys(readings, new), frozenset(hours))
+    readings, hours = known.history_of(new)
+    return LearnedBoards(table, new, with_board_keys(readings, new), hours)
 
 
 def remove_outdated(files: LandingFolder, names: Collection[str], hours: Collection[int]) -> None:

@@ -23,7 +23,7 @@ from forewarn.features.telemetry.gpu_identity import (
     with_serials,
 )
 from forewarn.features.telemetry.gpu_names import GPU_NAMES, with_known_names
-from forewarn.features.telemetry.record_join import reading_ticks
+from forewarn.features.telemetry.record_join import event_ticks, reading_ticks
 from forewarn.features.telemetry.tables import EVENTS, READINGS
 from forewarn.pipelines.ingest.landing_folder import LandingFolder
 
@@ -88,21 +88,27 @@ class KnownTables:
         }
         return make[name]() if name in make else schema.empty_table()
 
-    def rows_of(self, part: str, serials: Collection[str]) -> Iterator[pa.Table]:
-        """Yield the rows that each hour has of some GPUs.
-
-        Parameters
-        ----------
-        part : str
-            "_readings" or "_events".
-        serials : collection of str
-        """
+    def _rows_of(self, part: str, serials: Collection[str]) -> Iterator[pa.Table]:
+        """Yield the rows that each hour has of some GPUs."""
         names = pa.array(sorted(serials), pa.string())
 
         def rows(table: pa.Table) -> pa.Table:
             return table.filter(pc.is_in(table["gpu_serial"], names))
 
         yield from (some for some in self._each_hour(part, rows) if len(some))
+
+    def history_of(self, gpus: Collection[str]) -> tuple[pa.Table, frozenset[int]]:
+        """Return all earlier readings of some GPUs, and the hours of their readings and events.
+
+        Parameters
+        ----------
+        gpus : collection of str
+        """
+        readings = pa.concat_tables([READINGS.empty_table(), *self._rows_of("_readings", gpus)])
+        hours = set((reading_ticks(readings, self.interval) // _HOUR).tolist())
+        for events in self._rows_of("_events", gpus):
+            hours |= set((event_ticks(events, self.interval) // _HOUR).tolist())
+        return readings, frozenset(hours)
 
     def _all_places(self) -> pa.Table:
         return joined_places(PLACES.empty_table(), *self._each_hour("_readings", places_of))

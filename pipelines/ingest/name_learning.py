@@ -8,13 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forewarn.features.telemetry.gpu_names import GPU_NAMES, names_of_uuids, with_known_names
-from forewarn.features.telemetry.record_join import event_ticks, reading_ticks
 from forewarn.features.telemetry.tables import READINGS
 from forewarn.pipelines.ingest.known_tables import KnownTables
 
 __all__ = ["LearnedNames", "learn_names"]
-
-_HOUR = 3600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +58,12 @@ def learn_names(known: KnownTables, places: pa.Table, evidence: pa.Table) -> Lea
     outdated = frozenset(before.get(uuid, uuid) for uuid in changed)
     if not changed:
         return LearnedNames(table, used, outdated, READINGS.empty_table(), frozenset())
-    readings = pa.concat_tables([READINGS.empty_table(), *known.rows_of("_readings", changed)])
-    hours = set((reading_ticks(readings, known.interval) // _HOUR).tolist())
-    for events in known.rows_of("_events", changed):
-        hours |= set((event_ticks(events, known.interval) // _HOUR).tolist())
+    readings, hours = known.history_of(changed)
     both = pa.concat_tables(
         with_known_names(readings, pa.table([list(names), list(names.values())], schema=GPU_NAMES))
         for names in (before, now)
     )
-    return LearnedNames(table, used, outdated, both, frozenset(hours))
+    return LearnedNames(table, used, outdated, both, hours)
 
 
 def _by_uuid(names: pa.Table) -> dict[str, str]:
