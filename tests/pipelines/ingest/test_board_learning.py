@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pipelines.ingest.killed_landing import killed_without
 
 from forewarn.features.telemetry.failure_evidence import TICKETS
 from forewarn.features.telemetry.slot_conflicts import SlotConflict
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.landing_folder import LandingFolder
 from forewarn.pipelines.ingest.serial_notes import serial_notes
 from forewarn.pipelines.storage.compaction import compact_date
 
@@ -206,10 +206,6 @@ def test_names_of_gpus_are_no_names_of_files(tmp_path: Path) -> None:
     assert not any("outside" in str(path) for path in tmp_path.rglob("*"))
 
 
-class _KilledError(Exception):
-    """Stands for the end of a process."""
-
-
 @given(st.randoms(use_true_random=False), st.integers(1, 5), st.integers(0, 60))
 @settings(max_examples=12, deadline=None)
 def test_any_order_repetition_and_interruption_give_the_same_files(
@@ -236,23 +232,7 @@ def test_any_order_repetition_and_interruption_give_the_same_files(
             readings(*(row for kind, row in some if kind == "r")),
             events(*(row for kind, row in some if kind == "e")),
         )
-        _land_killed(shuffled, batch, writes)
+        with killed_without(writes):
+            Landing(shuffled, INTERVAL).land(*batch)
         Landing(shuffled, INTERVAL).land(*batch)
     assert contents(shuffled) == contents(whole)
-
-
-def _land_killed(folder: Path, batch: tuple[pa.Table, pa.Table], writes: Any) -> None:
-    """Land rows in a process that ends when no write is left."""
-    write = LandingFolder.write
-
-    def counted(self: LandingFolder, path: Path, table: pa.Table) -> None:
-        if next(writes, None) is None:
-            raise _KilledError
-        write(self, path, table)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LandingFolder, "write", counted)
-        try:
-            Landing(folder, INTERVAL).land(*batch)
-        except _KilledError:
-            return

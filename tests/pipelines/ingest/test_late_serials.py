@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pipelines.ingest.killed_landing import killed_without
 
 from forewarn.features.telemetry.failure_evidence import TICKETS
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.landing_folder import LandingFolder
 from forewarn.pipelines.storage.compaction import compact_date
 
 START = 1_740_787_200 * 10**9  # 2025-03-01
@@ -137,10 +137,6 @@ def test_fleets_whose_rows_all_have_a_serial_store_no_names(tmp_path: Path) -> N
     assert not (tmp_path / "_state" / "gpu_names.parquet").exists()
 
 
-class _KilledError(Exception):
-    """Stands for the end of a process."""
-
-
 @given(st.randoms(use_true_random=False), st.integers(1, 5), st.integers(0, 60))
 @settings(max_examples=12, deadline=None)
 def test_any_order_cut_and_interruption_give_the_same_files(
@@ -171,26 +167,10 @@ def test_any_order_cut_and_interruption_give_the_same_files(
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
         batch = [[row for kind, row in some if kind == part] for part in "re"]
-        _land_killed(cut, batch[0], batch[1], writes)
+        with killed_without(writes):
+            land(cut, *batch)
         land(cut, *batch)
     assert contents(cut) == contents(whole)
-
-
-def _land_killed(folder: Path, readings: list[Row], events: list[Row], writes: Any) -> None:
-    """Land rows in a process that ends when no write is left."""
-    write = LandingFolder.write
-
-    def counted(self: LandingFolder, path: Path, table: pa.Table) -> None:
-        if next(writes, None) is None:
-            raise _KilledError
-        write(self, path, table)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LandingFolder, "write", counted)
-        try:
-            land(folder, readings, events)
-        except _KilledError:
-            return
 
 
 def test_two_calls_of_ingest_give_the_files_of_one(tmp_path: Path) -> None:
