@@ -27,8 +27,7 @@ import psutil  # type: ignore[import-untyped]  # comes with distributed
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.doctor.file_survey import survey_file
 from forewarn.pipelines.prediction_job import open_store
-from forewarn.pipelines.runtime.executor import Executor, ExecutorKind
-from forewarn.pipelines.runtime.slice_map import SliceMap
+from forewarn.pipelines.runtime.executor import Executor, ExecutorKind, SliceMap
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
 from forewarn.pipelines.storage.compaction_run import compact_plainly
 

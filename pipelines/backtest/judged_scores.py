@@ -20,7 +20,7 @@ from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.window_averages import WindowAverages, window_averages
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.reliability import JudgedRows
-from forewarn.pipelines.runtime.slice_map import SliceMap
+from forewarn.pipelines.runtime.executor import SliceMap
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 
 __all__ = ["JudgedScores", "judge_window"]

@@ -35,9 +35,9 @@ from forewarn.pipelines.backtest.progress_folder import ProgressFolder
 from forewarn.pipelines.backtest.score_frames import strategy_frame
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords, fingerprint
 from forewarn.pipelines.prediction_job import Job
+from forewarn.pipelines.runtime.executor import SliceMap
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
-from forewarn.pipelines.runtime.slice_map import SliceMap
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing

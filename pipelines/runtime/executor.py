@@ -1,29 +1,57 @@
-"""Where slices of work run: in threads, in processes, or on a Dask cluster."""
+"""Run slices of work in threads, in processes, or on a Dask cluster, with the same results."""
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
 import multiprocessing
+import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent import futures
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
 
 from forewarn.features.threads import n_threads
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.runtime.slice_map import SliceMap, check_task, in_order
 
-__all__ = ["Executor", "ExecutorKind"]
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Executor", "ExecutorKind", "SliceMap", "check_plain"]
 
 ExecutorKind = Literal["threads", "processes", "dask"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
+_MAX_CRASHES = 4  # in a row without a result: a slice that takes all memory kills every worker
+_CHECK_SECONDS = 5.0  # between two checks of a cluster for workers
+_PATIENCE_SECONDS = 300.0  # without any worker: those of a batch system may be queued for minutes
+_CONNECT_TIMEOUT = "20s"
+_PLAIN = (bool, int, float, str, bytes, PurePath, dt.date, dt.timedelta, np.generic, type(None))
+_DASK_CONFIG = {
+    # A worker that restarts on a busy machine takes its time and must not be given up.
+    "distributed.deploy.lost-worker-timeout": "1h",
+    # By default a cluster of two idle workers uses 7 % of a core to monitor itself.
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "5s",
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+    # By default workers return freed memory at once and fault it in again for the next slice:
+    # six times as many page faults, and half as much time again for a file of `doctor`.
+    "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """A place for slices of work; the results are the same in each.
+    """Where slices of work run.
 
     Attributes
     ----------
@@ -40,7 +68,7 @@ class Executor:
 
     @contextmanager
     def started(self) -> Iterator[SliceMap]:
-        """Hold the workers for several maps: a cluster takes seconds to start.
+        """Keep the workers for several maps: a cluster takes seconds to start.
 
         Raises
         ------
@@ -48,41 +76,215 @@ class Executor:
             If this process may not start workers, Dask is not installed, or a cluster does not
             answer.
         """
-        n_workers = self.workers or n_threads()
-        if self.kind == "threads":
-            with ThreadPoolExecutor(n_workers) as pool:
-                yield _Threads(pool, n_workers)
-            return
-        if not self.address:
-            self._refuse_daemon()
-        if self.kind == "processes":
-            from forewarn.pipelines.runtime.process_slices import process_slices
-
-            with process_slices(n_workers) as slices:
-                yield slices
-        else:
-            from forewarn.pipelines.runtime.dask_slices import dask_slices
-
-            with dask_slices(n_workers, self.address) as slices:
-                yield slices
-
-    def _refuse_daemon(self) -> None:
-        """Say what to do where Python lets a process have no children, as in Celery's pool."""
-        if multiprocessing.current_process().daemon:
+        local = self.kind != "threads" and not self.address
+        if local and multiprocessing.current_process().daemon:
             raise JobError(
                 f'`executor.kind` is "{self.kind}" in a daemonic process, as Celery makes them, '
                 'which may start no workers: expected "threads", or "dask" and the `address` of a '
                 "cluster."
             )
+        n_workers = self.workers or n_threads()
+        if self.kind == "dask":
+            with _connected(n_workers, self.address) as client:
+                yield _ClusterMap(client)
+            return
+        slices = SliceMap(self._new_pool, n_workers)
+        try:
+            yield slices
+        finally:
+            slices.pool.shutdown(cancel_futures=True)
+
+    def _new_pool(self) -> futures.Executor:
+        n_workers = self.workers or n_threads()
+        if self.kind == "threads":
+            return futures.ThreadPoolExecutor(n_workers)
+        # Not forked: threads of numpy, pyarrow and TensorFlow may hold locks at that moment.
+        return futures.ProcessPoolExecutor(n_workers, multiprocessing.get_context("spawn"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Threads:
-    """Slices in threads of this process."""
+class SliceMap:
+    """Call a function on slices, several at a time; slices of a worker that died run again.
 
-    pool: ThreadPoolExecutor
-    n_workers: int
+    Parameters
+    ----------
+    new_pool : callable
+        Returns a pool of workers; called again when a worker died, which breaks a pool.
+    n_workers : int
+    """
+
+    def __init__(self, new_pool: Callable[[], futures.Executor], n_workers: int) -> None:
+        self.pool = new_pool()
+        self._new_pool = new_pool
+        self._n_workers = n_workers
+        self._crashes = 0
 
     def map(self, task: Callable[[_Item], _Result], items: Iterable[_Item], /) -> Iterator[_Result]:
-        check_task(task)
-        return in_order(lambda item: self.pool.submit(task, item), items, 2 * self.n_workers)
+        """Yield what `task` returns for each item, in the order of the items.
+
+        Parameters
+        ----------
+        task : callable
+            A function of a module. It may run more than once for an item, so it returns its
+            result, or writes one file under a temporary name and renames it.
+        items : iterable
+            Plain values, see `check_plain`. At most twice as many as there are workers are read
+            ahead, so that no more results wait in memory.
+
+        Raises
+        ------
+        TypeError
+            If the task is not a function of a module, or an item or a result is no plain value.
+        JobError
+            If workers die at the same items again and again, or a cluster cannot be reached.
+        """
+        if getattr(sys.modules[task.__module__], task.__name__, None) is not task:
+            raise TypeError(f"`task` is {task!r}, expected a function of a module.")
+        pending: deque[tuple[_Item, futures.Future[_Result]]] = deque()
+        try:
+            for item in items:
+                pending.append((item, self._submit(task, check_plain(item))))
+                if len(pending) >= 2 * max(self.count_workers(), 1):
+                    yield check_plain(self._result(task, *pending.popleft()))
+            while pending:
+                yield check_plain(self._result(task, *pending.popleft()))
+        finally:
+            for _, future in pending:
+                future.cancel()
+
+    def count_workers(self) -> int:
+        """Return how many slices run at a time."""
+        return self._n_workers
+
+    def _submit(self, task: Callable[[_Item], _Result], item: _Item) -> futures.Future[_Result]:
+        """Submit a slice, to a new pool where the last one is broken."""
+        try:
+            return self.pool.submit(task, item)
+        except futures.BrokenExecutor:
+            self._crashes += 1
+        if self._crashes >= _MAX_CRASHES:
+            self._crashes = 0
+            raise JobError(
+                f"`executor`: workers died {_MAX_CRASHES} times in a row in {task.__name__}; "
+                "the host may be out of memory."
+            )
+        self.pool = self._new_pool()
+        return self.pool.submit(task, item)
+
+    def _result(
+        self, task: Callable[[_Item], _Result], item: _Item, future: futures.Future[_Result]
+    ) -> _Result:
+        while True:
+            try:
+                result = future.result()
+            except futures.BrokenExecutor:
+                future = self._submit(task, item)
+            else:
+                self._crashes = 0
+                return result
+
+
+class _ClusterMap(SliceMap):
+    """Slices on a Dask cluster, which itself runs those of a worker that died again."""
+
+    def __init__(self, client: Client) -> None:
+        # Not pure: what a task reads may have changed since the last call with the same item.
+        super().__init__(lambda: client.get_executor(pure=False), 0)
+        self._client = client
+
+    def count_workers(self) -> int:
+        return sum(self._client.nthreads().values())
+
+    def _result(
+        self, task: Callable[[_Item], _Result], item: _Item, future: futures.Future[_Result]
+    ) -> _Result:
+        from distributed import KilledWorker
+
+        self._wait(future)
+        try:
+            return super()._result(task, item, future)
+        except KilledWorker as error:
+            raise JobError(
+                f"`executor`: {error.allowed_failures + 1} workers died at one slice; the host "
+                "may be out of memory."
+            ) from None
+        except futures.CancelledError:
+            raise JobError("`executor`: the cluster went away, expected it to stay.") from None
+        except ModuleNotFoundError as error:
+            raise JobError(
+                f"`executor`: a worker lacks {error.name}, expected the forewarn that runs here."
+            ) from None
+
+    def _wait(self, future: futures.Future[Any]) -> None:
+        """Wait for a result as long as there are workers, or may be soon."""
+        last_seen = time.monotonic()
+        while not futures.wait([future], _CHECK_SECONDS).done:
+            if self.count_workers():
+                last_seen = time.monotonic()
+            elif time.monotonic() - last_seen > _PATIENCE_SECONDS:
+                raise JobError("`executor`: the cluster has no worker, expected at least one.")
+
+
+@contextmanager
+def _connected(n_workers: int, address: str) -> Iterator[Client]:
+    """Connect to the cluster at an address, or start one of `n_workers` processes."""
+    try:
+        import dask
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise JobError(
+            '`executor.kind` is "dask", which is not installed: pip install dask distributed.'
+        ) from None
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(_DASK_CONFIG))
+        cluster: Any = address or stack.enter_context(
+            LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                # Without a dashboard there still is an HTTP server, on one port for all clusters.
+                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+                host="127.0.0.1",
+                memory_limit=0,  # results are taken as they come: nothing has to be spilled
+                silence_logs=logging.CRITICAL,  # the slices of a worker that died run again
+            )
+        )
+        try:
+            client = stack.enter_context(
+                Client(cluster, timeout=_CONNECT_TIMEOUT, set_as_default=False)
+            )
+        except (OSError, ValueError) as error:
+            detail = str(error).splitlines()[0][:200]
+            raise JobError(f"`executor.address` is {address!r}: no cluster ({detail}).") from None
+        yield client
+
+
+def check_plain(value: _Item) -> _Item:
+    """Return a value that may go to another process.
+
+    Raises
+    ------
+    TypeError
+        If it is, or holds, anything but paths, numbers, texts, dates, arrays, and tuples, lists,
+        sets and dictionaries of them: an object of ours would be pickled, and be read by the
+        version of forewarn that the other process has.
+
+    Examples
+    --------
+    >>> check_plain({"date=2025-01-01": [1, 2]})
+    {'date=2025-01-01': [1, 2]}
+    """
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError("found an array of objects in a slice, expected numbers or texts.")
+    elif isinstance(value, dict):
+        check_plain([*value.keys(), *value.values()])
+    elif type(value) in (tuple, list, set, frozenset):
+        for part in value:  # type: ignore[attr-defined]  # a container, as the line above says
+            check_plain(part)
+    elif not isinstance(value, _PLAIN):
+        raise TypeError(
+            f"found {type(value).__name__} in a slice, expected paths, numbers, texts, dates, "
+            "arrays, and tuples, lists, sets and dictionaries of them."
+        )
+    return value

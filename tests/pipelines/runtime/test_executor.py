@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import dask
 import numpy as np
@@ -27,10 +26,9 @@ from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.evaluation.prediction.window_averages import window_averages
 from forewarn.pipelines.backtest.judged_scores import JudgedScores
 from forewarn.pipelines.doctor.file_survey import survey_file
-from forewarn.pipelines.runtime import dask_slices
-from forewarn.pipelines.runtime.executor import Executor, ExecutorKind
+from forewarn.pipelines.runtime import executor as executor_module
+from forewarn.pipelines.runtime.executor import Executor, ExecutorKind, SliceMap
 from forewarn.pipelines.runtime.job_error import JobError
-from forewarn.pipelines.runtime.slice_map import SliceMap
 from forewarn.pipelines.storage.compaction_run import compact_plainly
 
 # A cluster that closes leaves a socket to be collected now and then.
@@ -169,15 +167,15 @@ def write_dates(folder: Path) -> None:
 
 @in_processes
 def test_a_slice_that_kills_every_worker_ends_in_one_line(slices: SliceMap) -> None:
-    with pytest.raises(JobError, match=r"died.*is there too little memory\?$"):
+    with pytest.raises(JobError, match=r"died.*; the host may be out of memory\.$"):
         list(slices.map(die, [1]))
     # The next map finds living workers.
     assert list(slices.map(refuse, [7])) == [7]
 
 
 def test_a_cluster_without_workers_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forewarn.pipelines.runtime.dask_slices._LOOK", 0.05)
-    monkeypatch.setattr("forewarn.pipelines.runtime.dask_slices._MOST_LOOKS", 2)
+    monkeypatch.setattr(executor_module, "_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(executor_module, "_PATIENCE_SECONDS", 0.1)
     address = "127.0.0.1:0"
     empty = LocalCluster(
         n_workers=0, processes=False, dashboard_address=address, host="127.0.0.1", protocol="tcp"
@@ -187,31 +185,13 @@ def test_a_cluster_without_workers_gets_a_line(monkeypatch: pytest.MonkeyPatch) 
         next(slices.map(refuse, [0]))
 
 
-class DoneTooLate:
-    """A result that comes when a look at it has just ended."""
-
-    def result(self, timeout: float | None = None) -> str:
-        if timeout is not None:
-            raise TimeoutError
-        return "there after all"
-
-    def done(self) -> bool:
-        return True
-
-
-def test_a_result_that_comes_when_a_look_ends_is_no_failure() -> None:
-    # A real one needs the moment between two statements: a DAG on a busy machine met it once.
-    pending = dask_slices._Slice(cast("Any", None), cast("Any", DoneTooLate()))
-    assert pending.result() == "there after all"
-
-
 def test_an_error_of_time_of_a_task_is_its_own(slices: SliceMap) -> None:
     with pytest.raises(TimeoutError, match="slice 3 took too long"):
         list(slices.map(take_too_long, [3]))
 
 
 def test_a_scheduler_that_does_not_answer_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forewarn.pipelines.runtime.dask_slices._ANSWER", "0.3s")
+    monkeypatch.setattr(executor_module, "_CONNECT_TIMEOUT", "0.3s")
     executor = Executor("dask", address="tcp://127.0.0.1:9")
     line = r"`executor.address` is 'tcp://127.0.0.1:9': no cluster"
     with pytest.raises(JobError, match=line), executor.started():
@@ -220,7 +200,6 @@ def test_a_scheduler_that_does_not_answer_gets_a_line(monkeypatch: pytest.Monkey
 
 DAEMON = """
 import multiprocessing
-from forewarn.pipelines.runtime import dask_slices
 from forewarn.pipelines.runtime.executor import Executor
 
 def start(kind):
@@ -253,7 +232,6 @@ def test_a_daemonic_process_gets_its_line() -> None:
 # As Airflow's LocalExecutor: a worker that is no daemon, which forks for each task.
 SUPERVISED = """
 import multiprocessing, os, sys
-from forewarn.pipelines.runtime import dask_slices
 from forewarn.pipelines.runtime.executor import Executor
 from distributed import LocalCluster
 from tests.pipelines.backtest.test_judged_scores import protocol, windows, write
