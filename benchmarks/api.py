@@ -32,14 +32,14 @@ from pathlib import Path
 from sqlalchemy import insert, select
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.tables import incident_states, incidents
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import incident_states, incidents
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.runtime.tokens import token_digest
-from forewarn.response.action import Action
-from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Finding, FindingKind, Severity
-from forewarn.response.step import DrainMode, Step
+from forewarn.response.state.action import Action
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import Finding, FindingKind, Severity
+from forewarn.response.state.step import DrainMode, Step
 
 GPUS, PER_MACHINE, READERS, OPEN = 20_000, 8, 50, 1_000
 NOW = Nanoseconds(time.time_ns())
@@ -48,14 +48,14 @@ SERVE = """
 import os, sys, time
 from functools import partial
 from pathlib import Path
-from forewarn.pipelines.incidents.access import parse_access
-from forewarn.pipelines.incidents.alert_book import AlertBook
-from forewarn.pipelines.incidents.api import serve_api
-from forewarn.pipelines.incidents.api_desk import Desk
-from forewarn.pipelines.incidents.kill_switch import KillSwitch
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.response_score import score_of
-from forewarn.pipelines.incidents.response_site import ResponseSite
+from forewarn.pipelines.incidents.api.access import parse_access
+from forewarn.pipelines.incidents.loop.alert_book import AlertBook
+from forewarn.pipelines.incidents.api.app import serve_api
+from forewarn.pipelines.incidents.api.desk import Desk
+from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.response_score import score_of
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.serving.listener import Listener
 Path(sys.argv[2], "my.toml").touch()
 ledger = Ledger.open(sys.argv[1])

@@ -24,13 +24,13 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, text
 
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.incidents import action_rows, decision_rows, incident_rows, tables
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.response.action import Action, ActionState
-from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Finding, FindingKind, Severity
-from forewarn.response.incident import IncidentState
-from forewarn.response.step import DrainMode, Step
+from forewarn.pipelines.incidents.ledger import action_rows, decision_rows, incident_rows, tables
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import Finding, FindingKind, Severity
+from forewarn.response.state.incident import IncidentState
+from forewarn.response.state.step import DrainMode, Step
 
 MACHINES, GPUS = 2_500, 20_000
 A_DAY = 2_664  # findings

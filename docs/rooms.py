@@ -41,7 +41,13 @@ ROOMS: dict[str, tuple[float, str]] = {
     "pipelines/storage": (2, "files, registry"),
     "pipelines/config": (1, "the TOML file"),
     "pipelines/runtime": (3, "clock, terminal, alerts"),
-    "response": (2, "pure decisions"),
+    "response/replay": (2, "a policy on the past"),
+    "response/score": (1, "hours saved and lost"),
+    "response/follow_up": (2, "release, outcome"),
+    "response/decision": (2, "steps within limits"),
+    "response/policy": (1, "severity, steps"),
+    "response/grouping": (3, "what is one event"),
+    "response/state": (2, "what decisions read"),
     "evaluation": (2, "bootstrap"),
     "evaluation/prediction": (1, "walk, lists, figures"),
     "evaluation/simulation": (3, "simulated fleet, tasks"),
@@ -77,8 +83,8 @@ def modules() -> Iterator[Path]:
 
 
 def holds_code(path: Path) -> bool:
-    """Say whether a module makes its folder a room; `response` is one although it is empty."""
-    return path.parts[0] == "response" or len(path.parts) > 2 or path.name != "__init__.py"
+    """Say whether a module makes its folder a room."""
+    return len(path.parts) > 2 or path.name != "__init__.py"
 
 
 def room_of(path: Path) -> str:
@@ -148,19 +154,24 @@ def reached(direct: Mapping[str, set[str]], room: str) -> set[str]:
 
 
 def rows() -> list[list[str]]:
-    """Return the rooms from top to bottom, side by side where the contract says so."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (stack,) = (one["layers"] for one in contracts["contracts"] if "containers" in one)
-    pipelines = [
-        [f"pipelines/{name.strip(' ()')}" for name in re.split("[:|]", row)] for row in stack
-    ]
-    inner = [[layer for layer in LAYERS if layer == "response"]]
+    """Return the rooms from top to bottom, side by side where the contracts say so."""
+    inner = []
     for layer in ("evaluation", "models"):
         inner += [[room for room in ROOMS if room.startswith(f"{layer}/")], [layer]]
     inner += [["features/prediction", "features/detection", "features/diagnosis"]]
     inner += [["features/records", "features/telemetry"], ["features"]]
-    drawn = [[room for room in row if room in ROOMS] for row in (["dags"], *pipelines, *inner)]
+    stacks = [*contract("pipelines"), *contract("response"), *inner]
+    drawn = [[room for room in row if room in ROOMS] for row in (["dags"], *stacks)]
     return [row for row in drawn if row]
+
+
+def contract(layer: str) -> Iterator[list[str]]:
+    """Yield the rows of the import contract inside a layer, from top to bottom."""
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    for one in linter["contracts"]:
+        if one.get("containers") == [f"forewarn.{layer}"]:
+            for row in one["layers"]:
+                yield [f"{layer}/{name.strip(' ()')}" for name in re.split("[:|]", row)]
 
 
 def draw() -> str:

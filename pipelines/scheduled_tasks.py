@@ -310,9 +310,9 @@ def respond_site(config: str) -> list[dict[str, Any]]:
     LedgerError, DriverError
         If the ledger or the scheduler does not answer.
     """
-    from forewarn.pipelines.incidents.lines import decision_line
-    from forewarn.pipelines.incidents.responder import Responder
-    from forewarn.pipelines.incidents.response_site import ResponseSite
+    from forewarn.pipelines.incidents.loop.lines import decision_line
+    from forewarn.pipelines.incidents.loop.responder import Responder
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
     site = ResponseSite.of(Path(config))
     with site.ledger() as ledger:

@@ -50,7 +50,10 @@ LONGEST = (
     *("pipelines/studies/test_detection_study.py", "pipelines/backtest/test_run.py"),
     *("pipelines/studies/test_prediction_study.py", "pipelines/runtime/test_executor.py"),
     *("pipelines/backtest/test_goes_on.py", "pipelines/studies/test_response_study.py"),
-    *("pipelines/incidents/slurm/test_driver.py", "models/prediction/test_contract.py"),
+    *(
+        "pipelines/incidents/schedulers/slurm/test_slurm_driver.py",
+        "models/prediction/test_contract.py",
+    ),
     *("pipelines/at_risk/test_round_trip.py", "pipelines/at_risk/test_score.py"),
     *("models/detection/test_detector.py", "real_data/test_azure.py"),
     *("evaluation/simulation/fleet/test_simulator.py", "pipelines/detection/test_run.py"),

@@ -28,15 +28,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.pipelines.incidents.slurm.conftest import NODES
+from tests.pipelines.incidents.schedulers.slurm.conftest import NODES
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main as forewarn
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.response_site import STOP_FILE
-from forewarn.response.finding import Finding, FindingKind, Severity, Voucher
-from forewarn.response.machine import Machine
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.response_site import STOP_FILE
+from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher
+from forewarn.response.state.machine import Machine
 
 CONFIG = """
 [respond]
@@ -376,7 +376,7 @@ def _free_ports() -> Callable[[], int]:
 
 
 def main() -> int:
-    from tests.pipelines.incidents.slurm.conftest import Cluster
+    from tests.pipelines.incidents.schedulers.slurm.conftest import Cluster
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--storms", type=int, default=100)

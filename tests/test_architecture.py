@@ -79,7 +79,7 @@ def test_the_rooms_drawn_are_the_packages_there_are() -> None:
     packages = {folder.as_posix() for folder in folders} | alone
     assert {room for room in drawn("data-room") if "/" in room} == packages
     assert {room for room in drawn("data-room") if "/" not in room} == {
-        *("dags", "evaluation", "features", "models", "response")
+        *("dags", "evaluation", "features", "models")
     }
 
 

@@ -28,7 +28,7 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 
 ENOUGH_JUDGED = 60
-"""So many judged alerts tell a precision of 20 % from one of 10 % (`response/score.py`)."""
+"""So many judged alerts tell a precision of 20 % from one of 10 % (`response/score/score.py`)."""
 _LEVEL = 0.05
 _TOLERANCE = 0.8  # a precision of less than so much of the promise breaks it
 _FORGIVEN = 0.5  # so much of the promise must be certain before flags come back

@@ -22,10 +22,10 @@ from forewarn.pipelines.cli.options import (
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.incidents.ledger import Ledger
-    from forewarn.pipelines.incidents.person_acts import Person
-    from forewarn.pipelines.incidents.response_site import ResponseSite
-    from forewarn.response.machine import Machine
+    from forewarn.pipelines.incidents.api.person_acts import Person
+    from forewarn.pipelines.incidents.ledger.ledger import Ledger
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+    from forewarn.response.state.machine import Machine
 
 __all__ = [
     "add_ack",
@@ -48,8 +48,8 @@ def _site(args: argparse.Namespace) -> ResponseSite:
     Whoever forgets --config in a folder without a ledger would speak to a new one, which no loop
     reads, and believe that acting is off.
     """
-    from forewarn.pipelines.incidents.ledger_database import LedgerError
-    from forewarn.pipelines.incidents.response_site import ResponseSite
+    from forewarn.pipelines.incidents.ledger.database import LedgerError
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
     site = ResponseSite.of(args.config)
     if args.config is None and not (site.folder / "ledger.db").is_file():
@@ -64,7 +64,7 @@ def _now() -> Nanoseconds:
 
 
 def _person(ledger: Ledger, args: argparse.Namespace) -> Person:
-    from forewarn.pipelines.incidents.person_acts import Person
+    from forewarn.pipelines.incidents.api.person_acts import Person
 
     return Person(ledger, getpass.getuser(), _now(), args.why)
 
@@ -125,11 +125,11 @@ def add_incidents(commands: Commands) -> None:
 
 
 def _incidents(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.incidents.lines import incident_line, incident_text
-    from forewarn.pipelines.incidents.response_site import ResponseSite
-    from forewarn.pipelines.incidents.scheduler_marks import mark_line, mark_text
+    from forewarn.pipelines.incidents.loop.lines import incident_line, incident_text
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+    from forewarn.pipelines.incidents.loop.scheduler_marks import mark_line, mark_text
     from forewarn.pipelines.runtime.progress import note
-    from forewarn.response.incident import IncidentState
+    from forewarn.response.state.incident import IncidentState
 
     state = None if args.all else IncidentState.OPEN
     site = ResponseSite.of(args.config)
@@ -160,8 +160,8 @@ def _incidents(args: argparse.Namespace) -> int:
 
 def _marks(site: ResponseSite, ledger: Ledger, name: str | None) -> list[Machine]:
     """Return the marks in the scheduler that the ledger does not know, where any may be set."""
-    from forewarn.pipelines.incidents.driver import DriverError
-    from forewarn.pipelines.incidents.scheduler_marks import marks_without_action
+    from forewarn.pipelines.incidents.loop.scheduler_marks import marks_without_action
+    from forewarn.pipelines.incidents.schedulers.driver import DriverError
     from forewarn.pipelines.runtime.progress import note
 
     driver = site.driver() if site.acts else None
@@ -215,7 +215,7 @@ def add_drain(commands: Commands) -> None:
 
 
 def _drain(args: argparse.Namespace) -> int:
-    from forewarn.response.step import DrainMode
+    from forewarn.response.state.step import DrainMode
 
     with _site(args).ledger() as ledger:
         number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
@@ -268,7 +268,7 @@ def add_outcome(commands: Commands) -> None:
 
 
 def _outcome(args: argparse.Namespace) -> int:
-    from forewarn.response.incident import Outcome
+    from forewarn.response.state.incident import Outcome
 
     outcome, failed_at = Outcome(args.outcome), args.failed_at
     return _act(
@@ -310,8 +310,8 @@ def _switch_off(site: ResponseSite, *, now: Nanoseconds, who: str, why: str) -> 
     """Create the file first, which is enough: the ledger may be away, and the disk full."""
     from contextlib import suppress
 
-    from forewarn.pipelines.incidents.kill_switch import KillSwitchError
-    from forewarn.pipelines.incidents.ledger_database import LedgerError
+    from forewarn.pipelines.incidents.ledger.database import LedgerError
+    from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitchError
     from forewarn.pipelines.runtime.progress import note
 
     switch, says_why = site.switch(None), None

@@ -50,7 +50,7 @@ def _avoid(args: argparse.Namespace) -> int:
     from forewarn.pipelines.at_risk.flagged_machines import newest_flagged
     from forewarn.pipelines.runtime.clock import SystemClock
     from forewarn.pipelines.runtime.timestamps import iso
-    from forewarn.response.avoid_list import avoid_list
+    from forewarn.response.follow_up.avoid_list import avoid_list
 
     at = SystemClock().now() if args.at is None else args.at
     flagged = newest_flagged(args.at_risk, at)

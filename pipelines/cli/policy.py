@@ -48,8 +48,8 @@ def _add_diff(commands: Commands) -> None:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.incidents.policy_file import load_policy
-    from forewarn.response.policy_text import policy_changes
+    from forewarn.pipelines.incidents.replay.policy_file import load_policy
+    from forewarn.response.policy.policy_text import policy_changes
 
     before, after = (load_policy(_overlays(name)) for name in (args.before, args.after))
     for change in policy_changes(before, after):
@@ -96,7 +96,7 @@ def _add_replay(commands: Commands) -> None:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.incidents.replay_report import replay_records, replay_text
+    from forewarn.pipelines.incidents.replay.replay_report import replay_records, replay_text
 
     settings = settings_of(args)
     if args.policy is None:
@@ -111,7 +111,7 @@ def _replay(args: argparse.Namespace) -> int:
         failures=args.failures,
     )
     if args.html is not None:
-        from forewarn.pipelines.incidents.replay_page import write_replay_page
+        from forewarn.pipelines.incidents.replay.replay_page import write_replay_page
 
         write_replay_page(report, args.html)
         complain(f"wrote {args.html}")

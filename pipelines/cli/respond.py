@@ -20,10 +20,10 @@ from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.terminal import say
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.incidents.api_desk import Desk
-    from forewarn.pipelines.incidents.ledger import Ledger
-    from forewarn.pipelines.incidents.responder import Decided, Responder
-    from forewarn.pipelines.incidents.response_site import ResponseSite
+    from forewarn.pipelines.incidents.api.desk import Desk
+    from forewarn.pipelines.incidents.ledger.ledger import Ledger
+    from forewarn.pipelines.incidents.loop.responder import Decided, Responder
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
 __all__ = ["add_respond"]
 
@@ -79,7 +79,7 @@ def add_respond(commands: Commands) -> None:
 
 
 def _respond(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.incidents.response_site import ResponseSite
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
     if args.new_token is not None:
         return _new_token(args.new_token)
@@ -111,7 +111,7 @@ def _say_new(site: ResponseSite) -> int:
 
 def _opened(site: ResponseSite) -> Ledger:
     """Open the ledger; where it is lost, the machines that we had taken out are an alert."""
-    from forewarn.pipelines.incidents.ledger_database import MissingLedgerError
+    from forewarn.pipelines.incidents.ledger.database import MissingLedgerError
 
     try:
         return site.ledger()
@@ -121,9 +121,9 @@ def _opened(site: ResponseSite) -> Ledger:
 
 
 def _alert_marks(site: ResponseSite) -> None:
-    from forewarn.pipelines.incidents.driver import DriverError
+    from forewarn.pipelines.incidents.schedulers.driver import DriverError
     from forewarn.pipelines.runtime.alerts import alert
-    from forewarn.response.unknown_marks import unknown_marks, unknown_marks_in_words
+    from forewarn.response.follow_up.unknown_marks import unknown_marks, unknown_marks_in_words
 
     driver = site.driver()
     with suppress(DriverError):
@@ -133,13 +133,13 @@ def _alert_marks(site: ResponseSite) -> None:
 
 
 def _responder(site: ResponseSite, ledger: Ledger) -> Responder:
-    from forewarn.pipelines.incidents.responder import Responder
+    from forewarn.pipelines.incidents.loop.responder import Responder
 
     return Responder(site, ledger, site.policy(), site.driver())
 
 
 def _print(decided: Sequence[Decided], as_json: bool) -> None:
-    from forewarn.pipelines.incidents.lines import decision_line, decision_text
+    from forewarn.pipelines.incidents.loop.lines import decision_line, decision_text
 
     for item in decided:
         if as_json:
@@ -151,7 +151,7 @@ def _print(decided: Sequence[Decided], as_json: bool) -> None:
 
 def _answered(responder: Responder) -> list[Decided]:
     """Call the loop once; a scheduler that does not answer is an error of one line."""
-    from forewarn.pipelines.incidents.driver import DriverError
+    from forewarn.pipelines.incidents.schedulers.driver import DriverError
 
     try:
         return responder.once()
@@ -168,8 +168,8 @@ def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
 
 def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int:
     """Decide again and again, answer the API, or both, until somebody ends it."""
-    from forewarn.pipelines.incidents.api import serve_api
-    from forewarn.pipelines.incidents.watch import ServedApi, watch
+    from forewarn.pipelines.incidents.api.app import serve_api
+    from forewarn.pipelines.incidents.loop.watch import ServedApi, watch
     from forewarn.pipelines.runtime.clock import SystemClock
 
     if not args.watch:
@@ -191,9 +191,9 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
 
 
 def _desk(site: ResponseSite, ledger: Ledger) -> Desk:
-    from forewarn.pipelines.incidents.alert_book import AlertBook
-    from forewarn.pipelines.incidents.api_desk import Desk
-    from forewarn.pipelines.incidents.response_score import score_of
+    from forewarn.pipelines.incidents.api.desk import Desk
+    from forewarn.pipelines.incidents.loop.alert_book import AlertBook
+    from forewarn.pipelines.incidents.loop.response_score import score_of
 
     access, book = site.access(os.environ), AlertBook(ledger)
     score = partial(score_of, site, ledger, book=book)
@@ -201,7 +201,7 @@ def _desk(site: ResponseSite, ledger: Ledger) -> Desk:
 
 
 def _new_token(text: str) -> int:
-    from forewarn.pipelines.incidents.access import new_token, parse_access
+    from forewarn.pipelines.incidents.api.access import new_token, parse_access
 
     token, digest = new_token()
     parse_access(f"{text}={digest}")
@@ -216,8 +216,8 @@ def _now() -> Nanoseconds:
 
 def _learn_history(site: ResponseSite, file: str, as_json: bool) -> int:
     """Take what Slurm remembers of outages; say what came of it."""
-    from forewarn.pipelines.incidents.driver import DriverError
-    from forewarn.pipelines.incidents.past_outages import learn_history
+    from forewarn.pipelines.incidents.loop.past_outages import learn_history
+    from forewarn.pipelines.incidents.schedulers.driver import DriverError
 
     try:
         learned = learn_history(site, Path(file) if file else None, now=_now())
@@ -231,7 +231,7 @@ def _learn_history(site: ResponseSite, file: str, as_json: bool) -> int:
 
 
 def _score(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
-    from forewarn.pipelines.incidents.response_score import score_of, score_text
+    from forewarn.pipelines.incidents.loop.response_score import score_of, score_text
 
     score = score_of(site, ledger, now=_now())
     print(json.dumps(score) if as_json else score_text(score))

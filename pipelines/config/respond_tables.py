@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.response.foreign_drain import LONGEST_PATTERN
-from forewarn.response.pool import Limits, Mode, Pool
+from forewarn.response.follow_up.foreign_drain import LONGEST_PATTERN
+from forewarn.response.state.pool import Limits, Mode, Pool
 
 __all__ = ["CostsTable", "PoolTable", "RespondTable"]
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from forewarn.features.errors import InputError
 from forewarn.features.telemetry.rows import is_host_name
-from forewarn.response.hostlist import HostlistError, expand
+from forewarn.response.state.hostlist import HostlistError, expand
 
 __all__ = [
     "Speaker",

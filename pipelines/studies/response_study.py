@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from forewarn.evaluation.simulation.operations.cluster import GPUS, Cluster, MonthTotal, StopCosts
 from forewarn.evaluation.simulation.operations.month_plan import LIST_HOUR, Alert, MonthPlan
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.pipelines.incidents.responder import Responder
-from forewarn.pipelines.incidents.response_score import costs_of, score_of, score_text
-from forewarn.pipelines.incidents.response_site import ResponseSite
+from forewarn.pipelines.incidents.loop.responder import Responder
+from forewarn.pipelines.incidents.loop.response_score import costs_of, score_of, score_text
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
 from forewarn.pipelines.storage.arrow_paths import arrow_path

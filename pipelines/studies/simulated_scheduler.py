@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from forewarn.evaluation.simulation.operations.cluster import GPUS, Cluster
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.driver import DriverError, Fleet
-from forewarn.response.action import Action
-from forewarn.response.machine import OURS, Machine, ServiceState
-from forewarn.response.step import Step
+from forewarn.pipelines.incidents.schedulers.driver import DriverError, Fleet
+from forewarn.response.state.action import Action
+from forewarn.response.state.machine import OURS, Machine, ServiceState
+from forewarn.response.state.step import Step
 
 __all__ = ["SimulatedScheduler", "machine_name"]
 

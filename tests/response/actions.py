@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.response.action import Action
-from forewarn.response.step import DrainMode, Step
+from forewarn.response.state.action import Action
+from forewarn.response.state.step import DrainMode, Step
 
 
 def drain(at: Nanoseconds, valid_until: Nanoseconds, **fields: Any) -> Action:

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.response.action import Action, ActionState
-from forewarn.response.limits import held_back
-from forewarn.response.machine import OURS, Machine, ServiceState
-from forewarn.response.pool import Limits, Pool
-from forewarn.response.step import DrainMode, Step
+from forewarn.response.decision.limits import held_back
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.machine import OURS, Machine, ServiceState
+from forewarn.response.state.pool import Limits, Pool
+from forewarn.response.state.step import DrainMode, Step
 
 SERVERS, RACK_SIZE = 400, 18
 LIMITS = Limits()

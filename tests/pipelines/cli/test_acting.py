@@ -15,9 +15,9 @@ import pytest
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents.response_site import STOP_FILE, ResponseSite
-from forewarn.response.finding import Finding, FindingKind, Severity
-from forewarn.response.incident import IncidentState, Outcome
+from forewarn.pipelines.incidents.loop.response_site import STOP_FILE, ResponseSite
+from forewarn.response.state.finding import Finding, FindingKind, Severity
+from forewarn.response.state.incident import IncidentState, Outcome
 
 
 @pytest.fixture

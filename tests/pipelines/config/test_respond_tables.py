@@ -4,7 +4,7 @@ import pytest
 
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.config.settings import Settings, SettingsError, parse_settings
-from forewarn.response.pool import Limits, Mode, Pool
+from forewarn.response.state.pool import Limits, Mode, Pool
 
 
 def _respond(**table: object) -> Settings:

@@ -10,8 +10,8 @@ from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import Level, compiled
 from forewarn.features.errors import InputError
 from forewarn.pipelines.diagnosis.knowledge_base import load_patterns, pattern_tables
-from forewarn.pipelines.incidents.policy_file import load_policy
-from forewarn.response.finding import Severity
+from forewarn.pipelines.incidents.replay.policy_file import load_policy
+from forewarn.response.state.finding import Severity
 
 TABLES = pattern_tables()
 KERNEL_LOGS = Path(__file__).parents[4] / "shared" / "data" / "kernel_logs"

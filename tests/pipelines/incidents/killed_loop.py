@@ -27,16 +27,17 @@ from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents import check_process, closing, lines, responder, slurm
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.ledger_database import LedgerDatabase
-from forewarn.pipelines.incidents.person_acts import Person
-from forewarn.pipelines.incidents.response_site import ResponseSite
-from forewarn.pipelines.incidents.slurm_command import SlurmCommand
+from forewarn.pipelines.incidents.api.person_acts import Person
+from forewarn.pipelines.incidents.ledger.database import LedgerDatabase
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop import check_process, closing, lines, responder
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.incidents.schedulers.slurm import slurm_driver as slurm
+from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
 from forewarn.pipelines.runtime.clock import SystemClock
-from forewarn.response.action import ActionState
-from forewarn.response.finding import Finding, FindingKind
-from forewarn.response.machine import Machine, ServiceState
+from forewarn.response.state.action import ActionState
+from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.machine import Machine, ServiceState
 
 LOOP = Path(__file__)
 CONFIG = """

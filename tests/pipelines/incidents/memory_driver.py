@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.driver import DriverError, DriverTimeoutError, Fleet
-from forewarn.response.action import Action
-from forewarn.response.machine import OURS, Machine, ServiceState
-from forewarn.response.step import Step
+from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
+from forewarn.response.state.action import Action
+from forewarn.response.state.machine import OURS, Machine, ServiceState
+from forewarn.response.state.step import Step
 
 
 @dataclass(slots=True)

@@ -12,18 +12,18 @@ import httpx
 from fastapi import FastAPI
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
-from forewarn.pipelines.incidents.access import Access, Holder, Role
-from forewarn.pipelines.incidents.api import make_app
-from forewarn.pipelines.incidents.api_desk import Desk
-from forewarn.pipelines.incidents.kill_switch import KillSwitch
-from forewarn.pipelines.incidents.ledger import Ledger
+from forewarn.pipelines.incidents.api.access import Access, Holder, Role
+from forewarn.pipelines.incidents.api.app import make_app
+from forewarn.pipelines.incidents.api.desk import Desk
+from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.clock import SystemClock
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.runtime.tokens import token_digest
-from forewarn.response.action import Action, ActionState
-from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Severity
-from forewarn.response.step import DrainMode, Step
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import Severity
+from forewarn.response.state.step import DrainMode, Step
 
 NOW = Nanoseconds(1_772_366_400 * 10**9)  # 2026-03-01T12:00:00Z
 LATER = Nanoseconds(NOW + 6 * HOUR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.pipelines.incidents.access import Role, new_token, parse_access
+from forewarn.pipelines.incidents.api.access import Role, new_token, parse_access
 from forewarn.pipelines.runtime.tokens import TokenError
 
 

@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 from tests.pipelines.incidents.api.client import Api, api_of, bearer, finding
 
-from forewarn.pipelines.incidents.api import serve_api
+from forewarn.pipelines.incidents.api.app import serve_api
 from forewarn.pipelines.serving.listener import Listener
 
 MIB = 1 << 20

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.pipelines.incidents.shared_answers import SharedAnswers
+from forewarn.pipelines.incidents.api.shared_answers import SharedAnswers
 
 
 @dataclass

@@ -18,13 +18,13 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event, make_url, text
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.tables import metadata
-from forewarn.response.action import Action, ActionState
-from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Finding, FindingKind, Severity
-from forewarn.response.incident import IncidentState, Outcome
-from forewarn.response.step import DrainMode, Step
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import metadata
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import Finding, FindingKind, Severity
+from forewarn.response.state.incident import IncidentState, Outcome
+from forewarn.response.state.step import DrainMode, Step
 
 MACHINES = ("m1", "m2")
 LIFE = (

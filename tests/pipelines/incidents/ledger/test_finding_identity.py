@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.entries import Taken
-from forewarn.pipelines.incidents.finding_rows import LARGEST
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.tables import findings as table
-from forewarn.response.finding import BY_HAND, Finding, FindingKind, Severity, Voucher
-from forewarn.response.incident import IncidentState
+from forewarn.pipelines.incidents.ledger.entries import Taken
+from forewarn.pipelines.incidents.ledger.finding_rows import LARGEST
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import findings as table
+from forewarn.response.state.finding import BY_HAND, Finding, FindingKind, Severity, Voucher
+from forewarn.response.state.incident import IncidentState
 
 MakeFinding = Callable[..., Finding]
 

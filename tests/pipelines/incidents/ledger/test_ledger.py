@@ -9,18 +9,18 @@ from dataclasses import replace
 import pytest
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents import incident_rows
-from forewarn.pipelines.incidents.decision_rows import ApprovalError
-from forewarn.pipelines.incidents.entries import Note, Switch, Taken
-from forewarn.pipelines.incidents.finding_rows import FindingError
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.response.action import Action, ActionState
-from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Finding, FindingKind
-from forewarn.response.incident import Incident, IncidentState, Outcome
-from forewarn.response.override import Override
-from forewarn.response.situation import Approval
-from forewarn.response.step import DrainMode, Step
+from forewarn.pipelines.incidents.ledger import incident_rows
+from forewarn.pipelines.incidents.ledger.decision_rows import ApprovalError
+from forewarn.pipelines.incidents.ledger.entries import Note, Switch, Taken
+from forewarn.pipelines.incidents.ledger.finding_rows import FindingError
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.response.decision.override import Override
+from forewarn.response.decision.situation import Approval
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.incident import Incident, IncidentState, Outcome
+from forewarn.response.state.step import DrainMode, Step
 
 MakeFinding = Callable[..., Finding]
 MakeDecision = Callable[..., Decision]

@@ -22,13 +22,13 @@ from hypothesis.stateful import (
 from sqlalchemy import Connection, text
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.entries import Taken
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.tables import metadata
-from forewarn.response.action import Action, ActionState
-from forewarn.response.decision import Decision, Ruling
-from forewarn.response.finding import Finding, FindingKey, Severity
-from forewarn.response.incident import Incident, IncidentState, Outcome
+from forewarn.pipelines.incidents.ledger.entries import Taken
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import metadata
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import Finding, FindingKey, Severity
+from forewarn.response.state.incident import Incident, IncidentState, Outcome
 
 Rows = dict[str, set[tuple[Any, ...]]]
 STEPS = 15

@@ -12,10 +12,10 @@ from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.ledger_database import LedgerError, MissingLedgerError, Opening
-from forewarn.pipelines.incidents.response_site import STOP_FILE, ResponseSite
-from forewarn.response.machine import Machine, ServiceState
+from forewarn.pipelines.incidents.ledger.database import LedgerError, MissingLedgerError, Opening
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.response_site import STOP_FILE, ResponseSite
+from forewarn.response.state.machine import Machine, ServiceState
 
 CONFIG = """
 [respond]

@@ -11,11 +11,11 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents import ledger_database
-from forewarn.pipelines.incidents.entries import Taken
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.pipelines.incidents.ledger_database import VERSION_TABLE, LedgerDatabase
-from forewarn.response.finding import Finding, FindingKey, Severity, Voucher
+from forewarn.pipelines.incidents.ledger import database as ledger_database
+from forewarn.pipelines.incidents.ledger.database import VERSION_TABLE, LedgerDatabase
+from forewarn.pipelines.incidents.ledger.entries import Taken
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.response.state.finding import Finding, FindingKey, Severity, Voucher
 
 NOW = Nanoseconds(20)
 FINDING = {

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from forewarn.pipelines.incidents.shared_reads import SharedReads
+from forewarn.pipelines.incidents.ledger.shared_reads import SharedReads
 
 
 class Question:

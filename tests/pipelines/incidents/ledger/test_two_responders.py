@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger import Ledger
-from forewarn.response.action import Action, ActionState
-from forewarn.response.finding import Finding
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.finding import Finding
 
 RESPONDER = Path(__file__).with_name("responder.py")
 NOW = Nanoseconds(100)

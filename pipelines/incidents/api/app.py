@@ -1,0 +1,249 @@
+"""The API of incidents: findings in, incidents, actions and the score out, and what people do.
+
+It writes into the ledger and touches no machine: the loop carries out what it finds there.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forewarn.features.errors import InputError
+from forewarn.pipelines.incidents.api.acting import acting
+from forewarn.pipelines.incidents.api.desk import Desk, desk_of
+from forewarn.pipelines.incidents.api.person_acts import PersonActError
+from forewarn.pipelines.incidents.api.posted_findings import PostedFindingError
+from forewarn.pipelines.incidents.api.reading import reading
+from forewarn.pipelines.incidents.ledger.database import LedgerError
+from forewarn.pipelines.serving.listener import Listener
+from forewarn.pipelines.serving.refusal import RefusedError
+
+__all__ = ["make_app", "serve_api"]
+
+_log = logging.getLogger("forewarn.respond")
+_SECONDS: Final = 30.0  # for all of a request
+_HEADERS: Final = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+_ABOUT: Final = """Findings in; incidents, actions and the score out; what people do about them.
+
+Each request brings a token: `Authorization: Bearer TOKEN`. A token has a role: `report` sends
+findings and reads nothing; `see`, `approve`, `act` and `admin` may each do what those before them
+may; `act` and `admin` may report, too. Nothing here touches a machine: what is asked for is written
+into the ledger, and the loop does it within the limits."""
+
+
+def make_app(desk: Desk) -> FastAPI:
+    """Return the API as an ASGI application.
+
+    Parameters
+    ----------
+    desk : Desk
+    """
+    app = FastAPI(
+        title="forewarn respond",
+        version=version("forewarn"),
+        description=_ABOUT,
+        docs_url=None,  # their scripts come from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.desk = desk
+    app.include_router(reading)
+    app.include_router(acting)
+    app.add_api_route("/health", _health, include_in_schema=False)
+    app.add_api_route("/metrics", _metrics, include_in_schema=False)
+    _describe(app)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+    app.add_middleware(_SafeHeaders)
+    return app
+
+
+def serve_api(desk: Desk, listener: Listener, bound: socket.socket | None = None) -> None:
+    """Serve the API until the process is told to stop.
+
+    Parameters
+    ----------
+    desk : Desk
+    listener : Listener
+    bound : socket, optional
+        That of the listener, if it listens already.
+
+    Raises
+    ------
+    ListenerError
+        If the address or the certificate cannot be used.
+    """
+    logging.basicConfig(level=logging.INFO, format="forewarn respond: %(message)s")
+    bound = bound or listener.bind()
+    listener.warn(_log)
+    server = listener.server(
+        make_app(desk),
+        limit=desk.bodies.limit,
+        seconds=_SECONDS,
+        refused=desk.metrics.refuse,
+    )
+    _log.info("listening on %s", listener.address(bound))
+    try:
+        server.run(sockets=[bound])
+    finally:
+        desk.close()
+
+
+async def _health(request: Request) -> Response:
+    """Tell whether the ledger answers."""
+    desk = desk_of(request)
+    try:
+        await desk.read("health", lambda: str(desk.ledger.last_switch()).encode())
+    except LedgerError:
+        return PlainTextResponse("the ledger does not answer\n", status_code=503)
+    return PlainTextResponse("ok\n")
+
+
+async def _metrics(request: Request) -> Response:
+    desk = desk_of(request)
+
+    def text() -> bytes:
+        desk.metrics.read(desk.ledger, desk.now())
+        return desk.metrics.text()
+
+    return PlainTextResponse(await desk.read("metrics", text))
+
+
+def _describe(app: FastAPI) -> None:
+    """Say in the description of the API which token each route needs."""
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                routes=app.routes,
+            )
+            schemes = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["components"]["securitySchemes"] = schemes
+            for path in schema["paths"].values():
+                for route in path.values():
+                    route["description"] += f"\n\nRole: `{route['x-forewarn-role']}`."
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def _refuse(request: Request, status: int, why: str, **more: object) -> Response:
+    client = request.client.host if request.client else "unknown"
+    path = ascii(request.scope["path"])[:100]  # a line break in it would be a line of the log
+    _log.warning("refused %s from %s: %d, %s", path, client, status, ascii(why)[:200])
+    desk_of(request).metrics.refuse(status)
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status)
+    shown = {name: value for name, value in more.items() if value not in (None, "")}
+    return JSONResponse({"error": why} | shown, status_code=status, headers=headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return _refuse(request, error.status, str(error))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _refuse(request, error.status_code, str(error.detail))
+
+
+async def _posted(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PostedFindingError)
+    return _refuse(request, error.status, str(error), index=error.index, field=error.field)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """Say what is wrong first, in one line, with its place."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    index, field = _location(first["loc"])
+    name = f"findings[{index}].{field}" if index is not None else field or "body"
+    words = first["msg"].removeprefix("Value error, ")
+    shown = ascii(first.get("input"))[:60]
+    why = f"{name.rstrip('.')}: {words}, found {shown}"
+    return _refuse(request, 422, why, index=index, field=field)
+
+
+def _location(where: Sequence[int | str]) -> tuple[int | None, str]:
+    """Return the index in the list, None of no list, and the field of what is wrong.
+
+    Examples
+    --------
+    >>> _location(("body", 3, "severity")), _location(("query", "limit")), _location(("body",))
+    ((3, 'severity'), (None, 'limit'), (None, ''))
+    """
+    _, *rest = where
+    if rest and isinstance(rest[0], int):
+        return rest[0], ".".join(map(str, rest[1:]))[:100]
+    return None, ".".join(map(str, rest))[:100]
+
+
+async def _bad_input(request: Request, error: Exception) -> Response:
+    """Say what the ledger or an act complains about."""
+    status = 409
+    if isinstance(error, LedgerError):
+        _log.error("%s", error)
+        return _refuse(request, 503, "the ledger does not answer, expected it later")
+    if isinstance(error, PersonActError) and error.missing:
+        status = 404
+    return _refuse(request, status, str(error))
+
+
+async def _gone(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=400)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Say nothing of what is inside; the log has it."""
+    del error
+    return _refuse(request, 500, "an error of ours, its log says which")
+
+
+_HANDLERS: Final[dict[type[Exception], Any]] = {
+    RefusedError: _refused,
+    HTTPException: _http,
+    RequestValidationError: _invalid,
+    PostedFindingError: _posted,
+    InputError: _bad_input,
+    ClientDisconnect: _gone,
+    Exception: _failed,
+}
+
+
+class _SafeHeaders:
+    """Tells a browser to take an answer for what it says it is, and for nothing else."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        await self.app(scope, receive, sending)

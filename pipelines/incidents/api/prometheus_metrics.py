@@ -1,0 +1,86 @@
+"""What the API tells Prometheus: few series, whatever the size of the fleet."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Final
+
+from sqlalchemy import func, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.database import LedgerError
+from forewarn.pipelines.incidents.ledger.entries import Taken
+from forewarn.pipelines.incidents.ledger.incident_rows import is_open
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import decisions, incidents
+from forewarn.pipelines.serving.metrics import ServiceMetrics
+from forewarn.response.state.action import ENDED, ActionState
+from forewarn.response.state.decision import Ruling
+
+__all__ = ["BEATS", "ApiMetrics"]
+
+BEATS: Final = ("loop", "list")
+"""Names of the beats that the loop leaves in the ledger: after each round, after each new list."""
+
+_UNDECIDED: Final = "none"
+_FRESH: Final = 5 * 10**9  # nanoseconds: anybody may ask, and the ledger has other work
+
+
+class ApiMetrics(ServiceMetrics):
+    """Counters and gauges of the API of incidents."""
+
+    def __init__(self) -> None:
+        super().__init__("forewarn_respond")
+        self._findings = self.counter("findings", "Findings taken over the API.", ["known"])
+        self._incidents = self.gauges(
+            "open_incidents", "Open incidents, by what was decided last.", "ruling"
+        )
+        self._actions = self.gauges("open_actions", "Actions that have not ended.", "state")
+        self._ages = self.gauges(
+            "beat_age_seconds",
+            "Since the loop went round, and since a list came; +Inf if that never was.",
+            "beat",
+        )
+        self._ledger, self._read_at = 0.0, -_FRESH
+        self.gauge("ledger_up", "1 if the ledger answers.", lambda: self._ledger)
+
+    def take(self, taken: Taken) -> None:
+        """Count findings that were taken."""
+        self._findings.labels("no").inc(taken.new)
+        self._findings.labels("yes").inc(taken.repeated)
+
+    def read(self, ledger: Ledger, now: Nanoseconds) -> None:
+        """Set the gauges to what the ledger says; without it they go, and `ledger_up` is 0."""
+        if 0 <= now - self._read_at < _FRESH:
+            return
+        self._read_at = now
+        try:
+            rulings, states = _rulings(ledger), Counter(a.state for a in ledger.open_actions())
+            beats = {name: ledger.last_beat(name) for name in BEATS}
+        except LedgerError:
+            self._ledger = 0.0
+            for gauges in (self._incidents, self._actions, self._ages):
+                gauges.clear()
+            return
+        self._ledger = 1.0
+        for ruling in (*Ruling, _UNDECIDED):
+            self._incidents.labels(str(ruling)).set(rulings.get(str(ruling), 0))
+        for state in ActionState:
+            if state not in ENDED:
+                self._actions.labels(str(state)).set(states[state])
+        for name, at in beats.items():
+            # An alert compares: infinity is longer than any time, and nothing would be no alert.
+            self._ages.labels(name).set(math.inf if at is None else max(0, now - at) / 1e9)
+
+
+def _rulings(ledger: Ledger) -> dict[str, int]:
+    """Count the open incidents by their last ruling."""
+    last = select(decisions.c.ruling).where(decisions.c.incident == incidents.c.id)
+    last = last.order_by(decisions.c.id.desc()).limit(1).correlate(incidents)
+    ruling = func.coalesce(last.scalar_subquery(), _UNDECIDED).label("ruling")
+    each = select(ruling).select_from(incidents).where(is_open()).subquery()
+    query = select(each.c.ruling, func.count()).group_by(each.c.ruling)
+    with ledger.database.reading() as connection:
+        rows = connection.execute(query).all()
+    return {str(row[0]): row[1] for row in rows}

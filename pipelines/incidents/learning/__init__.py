@@ -1,0 +1,1 @@
+"""What retraining learns from incidents, as failures and absences."""

@@ -1,0 +1,123 @@
+"""What people and the loop leave in the ledger beside incidents: switches, notes, beats."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, insert, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.damaged_rows import DamagedRow, readable
+from forewarn.pipelines.incidents.ledger.database import LedgerDatabase
+from forewarn.pipelines.incidents.ledger.entries import Note, Switch
+from forewarn.pipelines.incidents.ledger.tables import beats, notes, switches, versions
+
+__all__ = ["Audit", "add_beat", "add_note"]
+
+
+_LAST_BEATS: Final = 8  # of which the newest that can be read counts
+
+
+class Audit:
+    """What forewarn and people leave that belongs to no incident."""
+
+    database: LedgerDatabase
+
+    def set_aside(self, *tables: str) -> list[DamagedRow]:
+        """Return the rows of some tables that could not be read so far; of all, if none is named.
+
+        Nothing is done to a machine because of them, and everything else goes on.
+        """
+        set_aside = self.database.set_aside
+        return set_aside.of(*tables) if tables else list(set_aside.rows.values())
+
+    def switch(self, acting: bool, *, now: Nanoseconds, who: str, why: str) -> None:
+        """Switch acting off (the kill switch), or on again."""
+        with self.database.writing() as connection:
+            values = {"acting": acting, "at": now, "who": who, "why": why}
+            connection.execute(insert(switches).values(**values))
+
+    def last_switch(self) -> Switch | None:
+        """Return how acting was switched last; None if it never was."""
+        with self.database.reading() as connection:
+            query = select(switches).order_by(switches.c.id.desc()).limit(1)
+            rows = connection.execute(query).all()
+            read = [switch for _, switch in readable(connection, switches, rows, _switch_of)]
+        if rows and not read:  # a switch that nobody can read may be one that stops
+            return Switch(False, Nanoseconds(0), "forewarn", "the last switch cannot be read")
+        return next(iter(read), None)
+
+    def switched_off(self) -> Switch | None:
+        """Return who has switched acting off; None if it is on."""
+        last = self.last_switch()
+        return None if last is None or last.acting else last
+
+    def note(self, *, now: Nanoseconds, who: str, act: str, target: str, detail: str) -> None:
+        """Note what somebody did over the API or the command line."""
+        with self.database.writing() as connection:
+            add_note(connection, now=now, who=who, act=act, target=target, detail=detail)
+
+    def last_words(self, act: str, target: str) -> str:
+        """Return what was noted last of an act and its target; empty if nothing was."""
+        same = (notes.c.act == act) & (notes.c.target == target)
+        query = select(notes.c.detail).where(same).order_by(notes.c.id.desc()).limit(1)
+        with self.database.reading() as connection:
+            return str(connection.scalar(query) or "")
+
+    def notes(self, limit: int = 100) -> list[Note]:
+        """Return what was done last, newest first."""
+        with self.database.reading() as connection:
+            rows = connection.execute(select(notes).order_by(notes.c.id.desc()).limit(limit)).all()
+            return [entry for _, entry in readable(connection, notes, rows, _note_of)]
+
+    def beat(self, name: str, now: Nanoseconds) -> None:
+        """Leave a sign of life."""
+        with self.database.writing() as connection:
+            add_beat(connection, name, now)
+
+    def last_beat(self, name: str) -> Nanoseconds | None:
+        """Return when there was the last sign of life; None if there never was."""
+        with self.database.reading() as connection:
+            query = select(beats).where(beats.c.name == name).order_by(beats.c.at.desc())
+            rows = connection.execute(query.limit(_LAST_BEATS)).all()
+            times = (at for _, at in readable(connection, beats, rows, lambda row: row.at))
+            at = next(times, None)
+        return None if at is None else Nanoseconds(at)
+
+    def first_seen(self, what: str, version: str, now: Nanoseconds) -> Nanoseconds:
+        """Return when a version, as of a policy, was used first; that may be now."""
+        same = (versions.c.what == what) & (versions.c.version == version)
+        query = select(versions).where(same)
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+            times = [at for _, at in readable(connection, versions, rows, lambda row: row.at)]
+        if rows:  # where its time cannot be read it counts as new
+            return Nanoseconds(times[0]) if times else now
+        with self.database.writing() as connection:
+            at = connection.scalar(query.with_only_columns(versions.c.at))
+            if at is None:
+                connection.execute(insert(versions).values(what=what, version=version, at=now))
+        return Nanoseconds(at) if isinstance(at, int) else now
+
+
+def _switch_of(row: Row[Any]) -> Switch:
+    return Switch(row.acting, row.at, row.who, row.why)
+
+
+def _note_of(row: Row[Any]) -> Note:
+    return Note(row.at, row.who, row.act, row.target, row.detail)
+
+
+def add_note(
+    connection: Connection, *, now: Nanoseconds, who: str, act: str, target: str, detail: str
+) -> None:
+    """Add what somebody did."""
+    values = {"at": now, "who": who, "act": act, "target": target, "detail": detail}
+    connection.execute(insert(notes).values(**values))
+
+
+def add_beat(connection: Connection, name: str, now: Nanoseconds) -> None:
+    """Add a sign of life, unless there is the same."""
+    same = (beats.c.name == name) & (beats.c.at == now)
+    if connection.scalar(select(beats.c.at).where(same)) is None:
+        connection.execute(insert(beats).values(name=name, at=now))

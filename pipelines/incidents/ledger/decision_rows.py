@@ -1,0 +1,194 @@
+"""Decisions as rows, and the approvals of people."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, insert, select
+
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.chunks import chunks
+from forewarn.pipelines.incidents.ledger.damaged_rows import readable
+from forewarn.pipelines.incidents.ledger.tables import approvals, decisions
+from forewarn.response.decision.situation import Approval
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import FindingKey, Severity, Voucher
+from forewarn.response.state.step import DrainMode, Step
+
+__all__ = [
+    "ApprovalError",
+    "add",
+    "approvals_of",
+    "approve",
+    "because",
+    "decisions_of",
+    "last_of",
+    "of_incidents",
+]
+
+
+class ApprovalError(InputError):
+    """What somebody approves is not proposed, or no longer."""
+
+
+def add(connection: Connection, decision: Decision) -> bool:
+    """Add a decision if it or its reason is another than the last one's."""
+    last = last_of(connection, [decision.incident]).get(decision.incident)
+    if last is not None and _essence(last) == _essence(decision):
+        return False
+    connection.execute(
+        insert(decisions).values(
+            incident=decision.incident,
+            at=decision.at,
+            ruling=decision.ruling.value,
+            step=decision.step.value,
+            mode=None if decision.mode is None else decision.mode.value,
+            severity=decision.severity.value,
+            reason=decision.reason,
+            until=decision.until,
+            valid_until=decision.valid_until,
+            findings=json.dumps(decision.findings, separators=(",", ":")),
+            policy_version=decision.policy_version,
+            model_version=decision.model_version,
+            who=decision.who,
+            propensity=decision.propensity,
+            control=decision.control,
+        )
+    )
+    return True
+
+
+def _essence(decision: Decision) -> tuple[object, ...]:
+    """Return what makes two decisions the same; their times alone do not make another one."""
+    return (
+        *(decision.ruling, decision.step, decision.mode, decision.severity, decision.reason),
+        *(frozenset(decision.findings), decision.policy_version, decision.model_version),
+        *(decision.who, decision.propensity, decision.control),
+    )
+
+
+def last_of(connection: Connection, incidents: Sequence[int]) -> dict[int, Decision]:
+    """Return the last decision of each incident that has any."""
+    last: dict[int, Decision] = {}
+    for chunk in chunks(incidents):
+        newest = select(func.max(decisions.c.id)).where(decisions.c.incident.in_(chunk))
+        query = select(decisions).where(decisions.c.id.in_(newest.group_by(decisions.c.incident)))
+        last |= {decision.incident: decision for decision in _decisions(connection, query)}
+    return last
+
+
+def decisions_of(connection: Connection, incident: int) -> list[Decision]:
+    """Return all decisions of an incident, oldest first."""
+    query = select(decisions).where(decisions.c.incident == incident).order_by(decisions.c.id)
+    return list(_decisions(connection, query))
+
+
+def of_incidents(connection: Connection, incidents: Sequence[int]) -> dict[int, list[Decision]]:
+    """Return all decisions of each incident that has any, oldest first."""
+    by_incident: dict[int, list[Decision]] = defaultdict(list)
+    for chunk in chunks(incidents):
+        query = select(decisions).where(decisions.c.incident.in_(chunk)).order_by(decisions.c.id)
+        for decision in _decisions(connection, query):
+            by_incident[decision.incident].append(decision)
+    return dict(by_incident)
+
+
+def _decisions(connection: Connection, query: Select[Any]) -> Iterator[Decision]:
+    """Yield the decisions of a query; those that cannot be read are set aside."""
+    rows = connection.execute(query).all()
+    for _, decision in readable(connection, decisions, rows, _decision_of):
+        yield decision
+
+
+def _decision_of(row: Row[Any]) -> Decision:
+    return Decision(
+        incident=row.incident,
+        at=row.at,
+        ruling=Ruling(row.ruling),
+        step=Step(row.step),
+        mode=None if row.mode is None else DrainMode(row.mode),
+        severity=Severity(row.severity),
+        reason=row.reason,
+        until=row.until,
+        valid_until=row.valid_until,
+        findings=tuple(_key_of(*names) for names in json.loads(row.findings)),
+        policy_version=row.policy_version,
+        model_version=row.model_version,
+        who=row.who,
+        propensity=row.propensity,
+        control=row.control,
+    )
+
+
+def _key_of(source: str, machine: str, key: str, vouched: str) -> FindingKey:
+    if not all(isinstance(name, str) for name in (source, machine, key)):
+        raise ValueError("`findings` holds a name that is no text")
+    return FindingKey(source, machine, key, Voucher(vouched))
+
+
+def because(connection: Connection, incident: int) -> dict[str, str]:
+    """Return the versions of policy and model behind the last decision of an incident."""
+    columns = (decisions.c.policy_version, decisions.c.model_version)
+    query = select(*columns).where(decisions.c.incident == incident)
+    row = connection.execute(query.order_by(decisions.c.id.desc()).limit(1)).first()
+    policy, model = ("", "") if row is None else row
+    return {"policy_version": str(policy), "model_version": str(model)}
+
+
+def approve(
+    connection: Connection, incident: int, decision_at: Nanoseconds, *, now: Nanoseconds, who: str
+) -> None:
+    """Add a person's approval of the last decision, which has to be a proposal and still valid.
+
+    Raises
+    ------
+    ApprovalError
+        If there is another decision by now, it is no proposal, or its time is over.
+    """
+    last = last_of(connection, [incident]).get(incident)
+    if last is None or last.at != decision_at:
+        raise ApprovalError(
+            f"incident {incident}: the decision that is approved is not its last one, "
+            "look at it again"
+        )
+    if last.ruling is not Ruling.PROPOSE:
+        raise ApprovalError(
+            f"incident {incident}: its last decision is `{last.ruling}`, expected `propose`"
+        )
+    if now >= last.valid_until:
+        raise ApprovalError(f"incident {incident}: what was proposed is no longer valid")
+    query = select(approvals.c.id).where(
+        *(approvals.c.incident == incident, approvals.c.decision_at == decision_at),
+        approvals.c.who == who,
+    )
+    if connection.scalar(query) is None:
+        values = {"incident": incident, "decision_at": decision_at, "at": now, "who": who}
+        connection.execute(insert(approvals).values(**values, **because(connection, incident)))
+
+
+def approvals_of(connection: Connection, incidents: Sequence[int]) -> dict[int, Approval]:
+    """Return the last approval of each incident that has any."""
+    last: dict[int, Approval] = {}
+    same = (decisions.c.incident == approvals.c.incident) & (
+        decisions.c.at == approvals.c.decision_at
+    )
+    approved = (approvals.c.at.label("approved_at"), approvals.c.who.label("approved_by"))
+    for chunk in chunks(incidents):
+        query = select(decisions, *approved).join(approvals, same)
+        query = query.where(approvals.c.incident.in_(chunk)).order_by(
+            approvals.c.id, decisions.c.id
+        )
+        rows = connection.execute(query).all()
+        for _, approval in readable(connection, decisions, rows, _approval_of):
+            last[approval.decision.incident] = approval
+    return last
+
+
+def _approval_of(row: Row[Any]) -> Approval:
+    if not isinstance(row.approved_at, int) or not isinstance(row.approved_by, str):
+        raise ValueError("its approval cannot be read")
+    return Approval(_decision_of(row), Nanoseconds(row.approved_at), row.approved_by)

@@ -1,0 +1,309 @@
+"""Incidents as rows: opened, shared, settled, and put together from what lies in other tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, func, insert, or_, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger import action_rows, decision_rows
+from forewarn.pipelines.incidents.ledger.chunks import chunks
+from forewarn.pipelines.incidents.ledger.damaged_rows import readable
+from forewarn.pipelines.incidents.ledger.finding_rows import read_findings
+from forewarn.pipelines.incidents.ledger.tables import (
+    acknowledgements,
+    findings,
+    incident_findings,
+    incident_states,
+    incidents,
+    outcomes,
+)
+from forewarn.response.state.finding import BY_HAND, Finding, Voucher
+from forewarn.response.state.incident import Incident, IncidentState, Outcome
+
+__all__ = [
+    "is_open",
+    "join",
+    "load",
+    "newest_numbers",
+    "open_for",
+    "opened_since",
+    "settle",
+    "share",
+    "state_of",
+]
+
+Value = TypeVar("Value")
+Subject = tuple[str, str | None]
+"""(machine, gpu_serial or None): what an incident is about."""
+
+MOST_FINDINGS = 1_000
+"""Of one incident that are read, of each voucher and of people; more would fill the memory.
+
+A shared token that floods an incident so displaces no finding of the machine or of a person.
+"""
+
+
+def is_open() -> ColumnElement[bool]:
+    """Incidents that nobody has ended; an ended one does not open again."""
+    ended = select(incident_states.c.id).where(incident_states.c.incident == incidents.c.id)
+    return ~ended.correlate(incidents).exists()
+
+
+def newest_numbers(
+    connection: Connection,
+    *,
+    state: IncidentState | None,
+    machine: str | None,
+    before: int | None,
+    limit: int,
+) -> list[int]:
+    """Return the numbers of incidents, newest first."""
+    query = select(incidents.c.id)
+    if state is not None:
+        query = query.where(_state() == state.value)
+    if machine is not None:
+        query = query.where(_has_machine(machine))
+    if before is not None:
+        query = query.where(incidents.c.id < before)
+    return list(connection.scalars(query.order_by(incidents.c.id.desc()).limit(limit)))
+
+
+def opened_since(connection: Connection, since: Nanoseconds) -> list[int]:
+    """Return the numbers of the incidents that were opened since a moment, newest first."""
+    query = select(incidents.c.id).where(incidents.c.opened_at >= since)
+    return list(connection.scalars(query.order_by(incidents.c.id.desc())))
+
+
+def _state() -> ColumnElement[str]:
+    query = select(incident_states.c.state).where(incident_states.c.incident == incidents.c.id)
+    newest = query.order_by(incident_states.c.id.desc()).limit(1)
+    return func.coalesce(newest.correlate(incidents).scalar_subquery(), IncidentState.OPEN.value)
+
+
+def _has_machine(machine: str) -> ColumnElement[bool]:
+    """Incidents about a machine, and shared ones that were about it before."""
+    own = incidents.c.machine == machine
+    shared = (
+        select(incident_findings.c.incident)
+        .join(findings, findings.c.id == incident_findings.c.finding)
+        .where(findings.c.machine == machine)
+    )
+    return or_(own, (incidents.c.shared != "") & incidents.c.id.in_(shared))
+
+
+def open_for(
+    connection: Connection, subjects: Iterable[tuple[Subject, str]], *, now: Nanoseconds
+) -> dict[Subject, int]:
+    """Return the open incident of each (subject, who); `who` opens one where there is none."""
+    opened_by = dict(subjects)
+    numbers: dict[Subject, int] = {}
+    for chunk in chunks(sorted({machine for machine, _ in opened_by})):
+        query = select(incidents.c.machine, incidents.c.gpu_serial, incidents.c.id)
+        query = query.where(incidents.c.machine.in_(chunk), incidents.c.shared == "", is_open())
+        numbers |= {
+            (machine, serial): number for machine, serial, number in connection.execute(query)
+        }
+    missing = [subject for subject in opened_by if subject not in numbers]
+    if missing:
+        statement = insert(incidents).returning(incidents.c.id, sort_by_parameter_order=True)
+        values = [_opened(subject, who=opened_by[subject], now=now) for subject in missing]
+        numbers |= dict(zip(missing, connection.scalars(statement, values), strict=True))
+    return numbers
+
+
+def _opened(
+    subject: Subject, *, who: str, now: Nanoseconds, shared: str = ""
+) -> dict[str, str | int | None]:
+    machine, gpu_serial = subject
+    return {
+        "machine": machine,
+        "gpu_serial": gpu_serial,
+        "shared": shared,
+        "opened_at": now,
+        "who": who,
+    }
+
+
+def join(connection: Connection, members: Sequence[tuple[int, int]], *, now: Nanoseconds) -> None:
+    """Add (incident, finding) pairs."""
+    if members:
+        values = [{"incident": incident, "finding": row, "at": now} for incident, row in members]
+        connection.execute(insert(incident_findings), values)
+
+
+def share(
+    connection: Connection,
+    numbers: Sequence[int],
+    *,
+    shared: str,
+    machine: str,
+    now: Nanoseconds,
+    why: str,
+) -> int:
+    """Put the findings of incidents into a shared one, and close these as part of it."""
+    common = (incidents.c.shared == shared) & (incidents.c.shared != "")
+    standing = select(incidents.c.id).where(common, is_open()).limit(1)
+    target: int | None = connection.scalar(standing)
+    if target is None:
+        values = _opened((machine, None), who="forewarn", now=now, shared=shared)
+        target = connection.scalars(
+            insert(incidents).values(**values).returning(incidents.c.id)
+        ).one()
+    parts = [number for number in dict.fromkeys(numbers) if number != target]
+    members = set[int]()
+    for chunk in chunks(parts):
+        query = select(incident_findings.c.finding).where(incident_findings.c.incident.in_(chunk))
+        members |= set(connection.scalars(query))
+    present = select(incident_findings.c.finding).where(incident_findings.c.incident == target)
+    members -= set(connection.scalars(present))
+    join(connection, [(target, finding) for finding in sorted(members)], now=now)
+    for part in parts:
+        reason = f"part of incident {target}: {why}"
+        settle(connection, part, IncidentState.CLOSED, now=now, who="forewarn", why=reason)
+    return target
+
+
+def state_of(connection: Connection, number: int) -> IncidentState:
+    """Return what an incident is now."""
+    return _states(connection, [number]).get(number, IncidentState.OPEN)
+
+
+def _states(connection: Connection, numbers: Sequence[int]) -> dict[int, IncidentState]:
+    """Return what the incidents are that have ended; one that nobody can read is closed."""
+
+    def state(row: Row[Any]) -> IncidentState:
+        return IncidentState(row.state)
+
+    return _newest(connection, incident_states, state, numbers, IncidentState.CLOSED)
+
+
+def settle(
+    connection: Connection,
+    number: int,
+    state: IncidentState,
+    *,
+    now: Nanoseconds,
+    who: str,
+    why: str,
+) -> None:
+    """End an incident; nothing is added if it is in that state.
+
+    Raises
+    ------
+    ValueError
+        If it has ended and is to be opened again.
+    """
+    current = state_of(connection, number)
+    if current is state:
+        return
+    if state is IncidentState.OPEN:
+        raise ValueError(f"incident {number} is {current}: what comes now is another incident")
+    values = {"incident": number, "state": state.value, "at": now, "who": who, "why": why}
+    values |= decision_rows.because(connection, number)
+    connection.execute(insert(incident_states).values(**values))
+
+
+def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
+    """Return incidents with all that belongs to them, in the order of the numbers."""
+    rows: dict[int, Row[Any]] = {}
+    for chunk in chunks(numbers):
+        query = select(incidents).where(incidents.c.id.in_(chunk))
+        selected = connection.execute(query).all()
+        rows |= {row.id: row for row, _ in readable(connection, incidents, selected, tuple)}
+    known = [number for number in numbers if number in rows]
+    machines = _machines(connection, rows.values())
+    members = _findings(connection, known)
+    decisions = decision_rows.last_of(connection, known)
+    actions = action_rows.of_incidents(connection, known)
+    states = _states(connection, known)
+    results = _newest(connection, outcomes, lambda row: Outcome(row.outcome), known, None)
+    theirs = _acknowledged(connection, known)
+    return [
+        Incident(
+            id=number,
+            machine=rows[number].machine,
+            gpu_serial=rows[number].gpu_serial,
+            opened_at=rows[number].opened_at,
+            state=states.get(number, IncidentState.OPEN),
+            shared=rows[number].shared,
+            machines=machines[number],
+            findings=tuple(members.get(number, ())),
+            decision=decisions.get(number),
+            actions=actions.get(number, ()),
+            outcome=results.get(number),
+            acknowledged=number in theirs,
+        )
+        for number in known
+    ]
+
+
+def _machines(connection: Connection, rows: Iterable[Row[Any]]) -> dict[int, tuple[str, ...]]:
+    """Return all machines of each incident, the first first."""
+    rows = list(rows)
+    names = {row.id: [row.machine] for row in rows}
+    for chunk in chunks([row.id for row in rows if row.shared]):
+        query = (
+            select(incident_findings.c.incident, findings.c.machine)
+            .join(findings, findings.c.id == incident_findings.c.finding)
+            .where(incident_findings.c.incident.in_(chunk))
+            .group_by(incident_findings.c.incident, findings.c.machine)
+            .order_by(func.min(findings.c.at), func.min(findings.c.id))
+        )
+        for incident, machine in connection.execute(query):
+            names[incident] += [machine] if isinstance(machine, str) else []
+    return {number: tuple(dict.fromkeys(machines)) for number, machines in names.items()}
+
+
+def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Finding]]:
+    """Return the newest findings of each incident, newest last."""
+    members: dict[int, list[Finding]] = defaultdict(list)
+    for chunk in chunks(numbers):
+        newest_first = (findings.c.at.desc(), findings.c.id.desc())
+        whose = (findings.c.vouched == Voucher.SHARED.value, findings.c.cause == BY_HAND)
+        rank = func.row_number().over(
+            partition_by=(incident_findings.c.incident, *whose), order_by=newest_first
+        )
+        ranked = (
+            select(incident_findings.c.incident, findings, rank.label("rank"))
+            .join(findings, findings.c.id == incident_findings.c.finding)
+            .where(incident_findings.c.incident.in_(chunk))
+            .subquery()
+        )
+        query = select(ranked).where(ranked.c.rank <= MOST_FINDINGS)
+        query = query.order_by(ranked.c.at, ranked.c.id)
+        for row, finding in read_findings(connection, connection.execute(query).all()):
+            members[row.incident].append(finding)
+    return members
+
+
+def _newest(
+    connection: Connection,
+    table: Table,
+    convert: Callable[[Row[Any]], Value],
+    numbers: Sequence[int],
+    unreadable: Value,
+) -> dict[int, Value]:
+    """Return what the newest row of each incident that has any says."""
+    values: dict[int, Value] = {}
+    for chunk in chunks(numbers):
+        newest = select(func.max(table.c.id)).where(table.c.incident.in_(chunk))
+        newest = newest.group_by(table.c.incident)
+        rows = connection.execute(select(table).where(table.c.id.in_(newest))).all()
+        for row, value in readable(connection, table, rows, convert):
+            values[row.incident] = value
+        for row in rows:
+            values.setdefault(row.incident, unreadable)
+    return values
+
+
+def _acknowledged(connection: Connection, numbers: Sequence[int]) -> set[int]:
+    column = acknowledgements.c.incident
+    return {
+        number
+        for chunk in chunks(numbers)
+        for number in connection.scalars(select(column).where(column.in_(chunk)))
+    }

@@ -1,0 +1,145 @@
+"""The kill switch: nothing more is taken out of service, also while the database is away."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.database import LedgerError
+from forewarn.pipelines.incidents.ledger.entries import Switch
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.storage.atomic_files import write_whole
+
+__all__ = ["KillSwitch", "KillSwitchError"]
+
+_log = logging.getLogger("forewarn.respond")
+_LONGEST = 1000  # characters of a file that anybody may have made
+_BY_FILE = "file"
+
+
+class KillSwitchError(InputError):
+    """Acting could not be switched."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillSwitch:
+    """A file beside a row of the ledger; acting is off where either of them says so.
+
+    Attributes
+    ----------
+    file : Path
+        Acting is off while it is there, whoever made it: `touch` is enough.
+    ledger : Ledger or None
+        None where it could not be opened: the file is enough to stop.
+    """
+
+    file: Path
+    ledger: Ledger | None
+
+    def off(self) -> Switch | None:
+        """Return since when acting is off, by whom and why; None if it is on.
+
+        Raises
+        ------
+        LedgerError
+            If there is no file and the ledger does not answer.
+        """
+        by_file = self._by_file()
+        if by_file is not None or self.ledger is None:
+            return by_file
+        return self.ledger.switched_off()
+
+    def mark(self, who: str, why: str) -> bool:
+        """Create the file, then write into it who stopped and why.
+
+        An empty file stops, too: a full disk often has room for a name and for no content.
+
+        Returns
+        -------
+        bool
+            Whether the file says who and why.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be created.
+        """
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self.file.touch(exist_ok=False)
+        try:
+            write_whole(self.file, f"{who}: {why}\n".encode(errors="replace"))
+        except OSError as error:
+            if not self.file.is_file():
+                raise
+            _log.error("%s stops acting, but cannot say why (%s)", self.file, error.strerror)
+            return False
+        return True
+
+    def stop(self, *, now: Nanoseconds, who: str, why: str) -> bool:
+        """Switch acting off, by file and row; one of them is enough.
+
+        Returns
+        -------
+        bool
+            Whether both are there. What is missing is in the log.
+
+        Raises
+        ------
+        KillSwitchError
+            If neither could be written: forewarn goes on.
+        """
+        troubles = []
+        try:
+            self.mark(who, why)
+        except OSError as error:
+            troubles.append(f"{self.file}: cannot be written ({error.strerror})")
+        try:
+            self._opened().switch(False, now=now, who=who, why=why)
+        except LedgerError as error:
+            troubles.append(str(error))
+        if len(troubles) == 2:
+            raise KillSwitchError(f"acting is NOT switched off: {'; '.join(troubles)}")
+        for trouble in troubles:
+            _log.error("acting is switched off by %s, but %s", who, trouble)
+        return not troubles
+
+    def lift(self, *, now: Nanoseconds, who: str, why: str) -> None:
+        """Switch acting on again: the file last, so that a failure leaves it off.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger does not answer: acting stays off.
+        KillSwitchError
+            If the file cannot be removed.
+        """
+        self._opened().switch(True, now=now, who=who, why=why)
+        try:
+            self.file.unlink(missing_ok=True)
+        except OSError as error:
+            raise KillSwitchError(
+                f"{self.file}: cannot be removed ({error.strerror}), so acting stays off"
+            ) from None
+
+    def _opened(self) -> Ledger:
+        if self.ledger is None:
+            raise LedgerError("the ledger is not open, expected it to answer")
+        return self.ledger
+
+    def _by_file(self) -> Switch | None:
+        try:
+            at = Nanoseconds(self.file.stat().st_mtime_ns)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            with self.file.open(encoding="utf-8", errors="replace") as file:
+                line = file.read(_LONGEST).partition("\n")[0]
+        except OSError:  # it is there, and that is what counts
+            line = ""
+        who, colon, why = line.partition(": ")
+        return Switch(False, at, who if colon else _BY_FILE, why if colon else line)

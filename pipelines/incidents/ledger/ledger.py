@@ -1,0 +1,326 @@
+"""The ledger: what was found, decided and done, and by whom; rows are added, never changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger import closing_rows, finding_rows, incident_rows
+from forewarn.pipelines.incidents.ledger.action_ledger import ActionLedger
+from forewarn.pipelines.incidents.ledger.audit import Audit, add_beat, add_note
+from forewarn.pipelines.incidents.ledger.counted_findings import (
+    Counted,
+    changed_severity,
+    count_findings,
+)
+from forewarn.pipelines.incidents.ledger.database import LedgerDatabase, Opening
+from forewarn.pipelines.incidents.ledger.entries import ConfirmedFailure, Taken
+from forewarn.pipelines.incidents.ledger.finding_rows import FindingConflictError, FindingError
+from forewarn.pipelines.incidents.ledger.known_findings import known_findings
+from forewarn.pipelines.incidents.ledger.open_numbers import OpenNumbers
+from forewarn.pipelines.incidents.ledger.shared_reads import SharedReads
+from forewarn.pipelines.runtime.progress import note
+from forewarn.response.state.finding import Finding
+from forewarn.response.state.incident import Incident, IncidentState, Outcome
+
+__all__ = ["Ledger"]
+
+LARGEST_NUMBER = 2**63 - 1
+
+
+def _leave_out(error: FindingError) -> None:
+    """Say that a finding is not taken: one bad name must not stop all others."""
+    finding = error.finding
+    name = f"{finding.id[:100]!r} of {finding.source[:100]!r} about {finding.machine[:100]!r}"
+    note(f"finding {name} is set aside: {error}")
+
+
+def _storable(findings: Sequence[Finding], refuse: Callable[[FindingError], None]) -> list[Finding]:
+    """Return the findings that a row can hold."""
+    storable = []
+    for finding in findings:
+        try:
+            finding_rows.check(finding)
+        except FindingError as error:
+            refuse(error)
+        else:
+            storable.append(finding)
+    return storable
+
+
+def _count_again(
+    connection: Connection, counted: Counted, *, now: Nanoseconds, who: str | None
+) -> None:
+    """Count what is known, and note by whom and when it was made graver or milder."""
+    finding_rows.count_again(connection, [(known.row, count) for known, count in counted.repeated])
+    for known, count in counted.repeated:
+        severity = changed_severity(known, count)
+        if severity is not None:
+            finding_rows.set_severity(connection, known.row, severity)
+            source, machine, key, _ = known.finding.key
+            words = {"target": f"{key} of {source} about {machine}", "act": "severity"}
+            detail = f"{known.finding.severity or 'none'} to {severity}"
+            add_note(connection, now=now, who=who or source, detail=detail, **words)
+
+
+class Ledger(ActionLedger, Audit):
+    """A ledger that is open; several processes and threads may use the same one at once.
+
+    Each method is one transaction: it sees one moment, and is done as a whole or not at all. Those
+    that write come after each other, whoever calls. All times are nanoseconds since 1970 UTC. Any
+    method raises `LedgerError` if the database does not answer.
+
+    Parameters
+    ----------
+    database : LedgerDatabase
+    """
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self.database = database
+        self._open = OpenNumbers()
+        self._reads = SharedReads()
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        opening: Opening = Opening.EITHER,
+    ) -> Self:
+        """Open a ledger, and bring its tables to the newest schema.
+
+        Parameters
+        ----------
+        url : str
+            `sqlite:///PATH`, or `postgresql://USER@HOST/NAME` without a password.
+        environment : mapping
+            Holds the password as `FOREWARN_LEDGER_PASSWORD`.
+        opening : Opening
+            Whether one is made where there is none.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be opened; one line.
+        """
+        return cls(LedgerDatabase.open(url, environment, opening))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.database.engine.dispose()
+
+    # --- findings and incidents -----------------------------------------------------------------
+
+    def unknown(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Return those that are new: to read a file again is no repetition.
+
+        What cannot be stored, or says something else under a name in use, is left out with a note.
+        """
+        storable = _storable(findings, _leave_out)
+        with self.database.reading() as connection:
+            known = known_findings(connection, [finding.key for finding in storable])
+        counted = count_findings(storable, *known)
+        for conflict in counted.conflicts:
+            _leave_out(FindingConflictError(*conflict))
+        return [count.finding for count in counted.new]
+
+    def take(
+        self,
+        findings: Sequence[Finding],
+        *,
+        now: Nanoseconds,
+        who: str | None = None,
+        refuse: Callable[[FindingError], None] = _leave_out,
+        read_up_to: Mapping[str, Nanoseconds] | None = None,
+    ) -> Taken:
+        """Take findings: those that are known are counted, the others join an open incident.
+
+        Parameters
+        ----------
+        findings : sequence of Finding
+        now : int
+        who : str, optional
+            Who sent them, where it is not their source: beside a change of severity.
+        refuse : callable, optional
+            Gets each that cannot be stored, or says something else under a name in use. It may
+            raise, and nothing is taken; else the others are. It says so unless another is given.
+        read_up_to : mapping of str to int, optional
+            Up to when a source has been read, which `last_beat` gives back. It is written with the
+            findings or not at all, so that nothing is counted twice.
+
+        Raises
+        ------
+        FindingError
+            If `refuse` raises it; then none is taken.
+        """
+        storable = _storable(findings, refuse)
+        with self.database.writing() as connection:
+            known = known_findings(connection, [finding.key for finding in storable])
+            counted = count_findings(storable, *known)
+            for conflict in counted.conflicts:
+                refuse(FindingConflictError(*conflict))
+            _count_again(connection, counted, now=now, who=who)
+            new = counted.new
+            subjects = [(count.finding.machine, count.finding.gpu_serial) for count in new]
+            sources = [count.finding.source for count in new]
+            opened = incident_rows.open_for(
+                connection, list(zip(subjects, sources, strict=True)), now=now
+            )
+            rows = finding_rows.add(connection, new, now=now)
+            members = [
+                (opened[subject], row)
+                for subject, row in zip(subjects, rows, strict=True)
+                if row is not None
+            ]
+            incident_rows.join(connection, members, now=now)
+            for name, at in (read_up_to or {}).items():
+                add_beat(connection, name, at)
+        repeated = len(storable) - len(counted.conflicts) - len(members)
+        return Taken(new=len(members), repeated=repeated)
+
+    def open_incidents(self) -> list[Incident]:
+        """Return the incidents about which something is to be done, oldest first."""
+        return list(self._reads.read("open", self._load_open))
+
+    def _load_open(self) -> list[Incident]:
+        with self.database.reading() as connection:
+            return incident_rows.load(connection, self._open.look(connection))
+
+    def incident(self, number: int) -> Incident | None:
+        """Return an incident by its number."""
+        if not 0 < number <= LARGEST_NUMBER:
+            return None
+        with self.database.reading() as connection:
+            return next(iter(incident_rows.load(connection, [number])), None)
+
+    def by_number(self, numbers: Sequence[int]) -> list[Incident]:
+        """Return the incidents of some numbers, in their order."""
+        with self.database.reading() as connection:
+            return incident_rows.load(connection, numbers)
+
+    def opened_since(self, since: Nanoseconds) -> list[int]:
+        """Return the numbers of the incidents that were opened since a moment, newest first."""
+        with self.database.reading() as connection:
+            return incident_rows.opened_since(connection, since)
+
+    def incidents(
+        self,
+        *,
+        state: IncidentState | None = None,
+        machine: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Incident]:
+        """Return incidents, newest first.
+
+        Parameters
+        ----------
+        state : IncidentState or None
+        machine : str or None
+            It, or a finding of it, is part of the incident.
+        before : int or None
+            Only incidents with a smaller number: the last one of the page before.
+        limit : int
+        """
+        question = (state, machine, before, limit)
+        return list(self._reads.read(question, lambda: self._load_page(*question)))
+
+    def _load_page(
+        self, state: IncidentState | None, machine: str | None, before: int | None, limit: int
+    ) -> list[Incident]:
+        with self.database.reading() as connection:
+            if state is IncidentState.OPEN and machine is None:
+                numbers = self._open.look(connection)
+                newest = [row for row in reversed(numbers) if before is None or row < before]
+                return incident_rows.load(connection, newest[:limit])
+            numbers = incident_rows.newest_numbers(
+                connection, state=state, machine=machine, before=before, limit=limit
+            )
+            return incident_rows.load(connection, numbers)
+
+    def share(
+        self, incidents: Sequence[int], *, shared: str, machine: str, now: Nanoseconds, why: str
+    ) -> int:
+        """Make one incident of those that have `shared` in common, and return its number.
+
+        It takes over their findings, and they are closed as part of it. An open one of the same
+        name is used again. `machine` was the first.
+        """
+        with self.database.writing() as connection:
+            return incident_rows.share(
+                connection, incidents, shared=shared, machine=machine, now=now, why=why
+            )
+
+    def settle(
+        self, incident: int, state: IncidentState, *, now: Nanoseconds, who: str, why: str
+    ) -> None:
+        """End an incident.
+
+        Raises
+        ------
+        ValueError
+            If it has ended and is to be opened again: what comes later is another incident.
+        """
+        with self.database.writing() as connection:
+            incident_rows.settle(connection, incident, state, now=now, who=who, why=why)
+
+    def outcome(
+        self,
+        incident: int,
+        outcome: Outcome,
+        *,
+        now: Nanoseconds,
+        who: str,
+        why: str,
+        failed_at: Nanoseconds | None = None,
+        known_at: Nanoseconds | None = None,
+    ) -> None:
+        """Say what came of an incident; the newest word counts."""
+        with self.database.writing() as connection:
+            closing_rows.add_outcome(
+                connection,
+                incident,
+                outcome,
+                now=now,
+                who=who,
+                why=why,
+                failed_at=failed_at,
+                known_at=known_at,
+            )
+
+    def outcomes_after(self, number: int) -> tuple[int, list[int]]:
+        """Return the number of the newest outcome, and the incidents with one after a number."""
+        with self.database.reading() as connection:
+            return closing_rows.changed_after(connection, number)
+
+    def failure_times(self, incidents: Sequence[int]) -> dict[int, Nanoseconds]:
+        """Return when it failed, of each incident whose outcome is a failure."""
+        with self.database.reading() as connection:
+            return closing_rows.failure_times(connection, incidents)
+
+    def confirmed_failures(self) -> list[ConfirmedFailure]:
+        """Return the failures that outcomes confirm: retraining may learn from them."""
+        with self.database.reading() as connection:
+            return closing_rows.confirmed(connection)
+
+    def acknowledge(self, incident: int, *, now: Nanoseconds, who: str) -> None:
+        """Say that a person takes care of an incident; the first one stays."""
+        with self.database.writing() as connection:
+            closing_rows.acknowledge(connection, incident, now=now, who=who)

@@ -1,0 +1,108 @@
+"""Service log: how machines with open incidents were seen, a row for each change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.damaged_rows import readable
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import services
+from forewarn.response.follow_up.given_back import given_back_at, is_drain
+from forewarn.response.follow_up.outcome import Service
+from forewarn.response.state.finding import Finding
+from forewarn.response.state.incident import Incident
+from forewarn.response.state.machine import Machine
+
+__all__ = ["given_back", "note_services", "services_of"]
+
+
+def note_services(
+    ledger: Ledger,
+    machines: Iterable[Machine],
+    *,
+    before: Nanoseconds | None,
+    longest: Nanoseconds,
+    now: Nanoseconds,
+) -> None:
+    """Add a row for each machine that is seen otherwise than before, or after a gap.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    machines : iterable of Machine
+        Those with open incidents.
+    before : int or None
+        When machines were looked at before this time, nanoseconds since 1970 UTC.
+    longest : int
+        Nanoseconds between two looks that are no gap.
+    now : int
+    """
+    gap = before is None or now - before > longest
+    with ledger.database.writing() as connection:
+        for machine in machines:
+            seen = (not machine.out, bool(machine.jobs))
+            query = select(services).where(services.c.machine == machine.name)
+            last = connection.execute(query.order_by(services.c.at.desc()).limit(1)).first()
+            if last is not None and _is_no_news(last, seen, now, gap=gap):
+                continue
+            row = {"machine": machine.name, "at": now, "before": now if before is None else before}
+            connection.execute(insert(services).values(**row, in_service=seen[0], busy=seen[1]))
+
+
+def _is_no_news(last: Row[Any], seen: tuple[bool, bool], now: Nanoseconds, *, gap: bool) -> bool:
+    """Tell whether a machine is seen as in the last row, which may be damaged."""
+    if not isinstance(last.at, int):
+        return False
+    return last.at >= now or (not gap and seen == (last.in_service, last.busy))
+
+
+def services_of(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[Service]:
+    """Return how a machine was seen, oldest first; what nobody saw is in no span.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    machine : str
+    until : int
+        When machines were looked at last, nanoseconds since 1970 UTC.
+    """
+    query = select(services).where(services.c.machine == machine).order_by(services.c.at)
+    with ledger.database.reading() as connection:
+        selected = connection.execute(query).all()
+        rows = [row for row, _ in readable(connection, services, selected, tuple)]
+    spans = [
+        Service(row.at, max(row.at, after.before), row.in_service, row.busy)
+        for row, after in pairwise(rows)
+    ]
+    spans += [Service(row.at, max(row.at, until), row.in_service, row.busy) for row in rows[-1:]]
+    return spans
+
+
+def given_back(
+    ledger: Ledger, incidents: Iterable[Incident], *, now: Nanoseconds
+) -> dict[str, Nanoseconds]:
+    """Return when machines came back that somebody else had drained.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    incidents : iterable of Incident
+        Those that are open; a drain by somebody else is in one of them.
+    now : int
+        When machines were looked at last, nanoseconds since 1970 UTC.
+    """
+    drains = defaultdict[str, list[Finding]](list)
+    for incident in incidents:
+        for finding in filter(is_drain, incident.findings):
+            drains[finding.machine].append(finding)
+    ends = {
+        name: given_back_at(theirs, services_of(ledger, name, until=now))
+        for name, theirs in drains.items()
+    }
+    return {name: end for name, end in ends.items() if end is not None}

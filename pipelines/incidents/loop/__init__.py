@@ -1,0 +1,1 @@
+"""The loop: reads the sources, decides, acts, and verifies each action."""

@@ -1,0 +1,155 @@
+"""A site's check in a process of its own: the loop goes on, and the ledger gets the result.
+
+It outlives whoever began it, so `--once` need not wait for it either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from forewarn.features.errors import InputError
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.loop.site_check import CheckResult, CheckState, SiteCheck
+
+if TYPE_CHECKING:  # the ledger is opened when the check has ended: until then this stays small
+    from forewarn.pipelines.incidents.ledger.ledger import Ledger
+    from forewarn.response.state.action import Action
+    from forewarn.response.state.finding import Finding
+
+__all__ = ["BEGUN", "FAILED", "PASSED", "CheckJob", "record", "start"]
+
+BEGUN: Final = "check begun"
+PASSED: Final = "check passed"
+FAILED: Final = "check failed"
+_UNKNOWN: Final = "check unknown"
+_START_SECONDS: Final = 60.0
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CheckJob:
+    """One check that the ledger says has begun.
+
+    Attributes
+    ----------
+    ledger : str
+        Its address, without a password.
+    command : tuple of str
+    timeout : float
+        Seconds.
+    machine : str
+    action, version : int
+        Of the change that says so: a newer begin makes this one void.
+    begun_at : int
+        Nanoseconds since 1970 UTC, by the clock of the loop.
+    """
+
+    ledger: str
+    command: tuple[str, ...]
+    timeout: float
+    machine: str
+    action: int
+    version: int
+    begun_at: Nanoseconds
+
+
+def start(job: CheckJob) -> None:
+    """Start a check and do not wait for it.
+
+    Raises
+    ------
+    OSError
+        If no process can be started.
+    """
+    try:
+        subprocess.run(
+            [sys.executable, "-m", __name__],
+            input=json.dumps(asdict(job)).encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_START_SECONDS,
+            check=True,
+        )
+    except subprocess.SubprocessError as error:
+        raise OSError(f"the check of {job.machine} was not started ({error})") from None
+
+
+def record(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanoseconds) -> None:
+    """Write down what a check said, unless nobody waits for it any more.
+
+    A failed check is a finding, too. One that says nothing proves nothing: it is tried again.
+    """
+    for _ in range(_TRIES):  # the loop may add a change of its own at the same time
+        action = _waiting(ledger, job)
+        if action is None:
+            return
+        if result.state is CheckState.UNKNOWN:
+            verdict = _UNKNOWN
+        else:
+            verdict = PASSED if result.passed else FAILED
+        if verdict == FAILED:  # before the change, which is not made again
+            ledger.take(ledger.unknown([_finding(job, action, result, now)]), now=now)
+        detail = f"{verdict}: {result.detail}"
+        if ledger.advance(action, action.state, now=now, detail=detail) is not None:
+            return
+
+
+def _waiting(ledger: Ledger, job: CheckJob) -> Action | None:
+    """Return the action whose machine is still to be checked by this very job."""
+    from forewarn.response.state.action import ActionState
+
+    action = ledger.action(job.action)
+    changes = [c for c in ledger.action_states(job.action) if c.detail.startswith("check ")]
+    if action is None or action.state is not ActionState.DRAINED:
+        return None
+    return action if changes and changes[-1].version == job.version else None
+
+
+def _finding(job: CheckJob, action: Action, result: CheckResult, now: Nanoseconds) -> Finding:
+    from forewarn.response.state.finding import Finding, FindingKind, Severity
+
+    return Finding(
+        source="check",
+        id=f"{job.machine} action {job.action} version {job.version}",
+        kind=FindingKind.CHECK,
+        cause="failed check",
+        machine=job.machine,
+        gpu_serial=action.gpu_serial,
+        at=now,
+        valid_until=Nanoseconds(now + 7 * DAY),
+        severity=Severity.ERROR,
+        evidence={"state": result.state.name.lower(), "detail": result.detail},
+    )
+
+
+def _run(job: CheckJob) -> None:
+    """Check, and write down what came of it; without a ledger the loop tries it again later."""
+    begun = time.monotonic_ns()
+    check = SiteCheck(tuple(job.command), job.timeout)
+    reservation = f"forewarn-{job.action}"
+    result = check.run(job.machine, action=job.action, reservation=reservation)
+    from forewarn.pipelines.incidents.ledger.database import Opening
+    from forewarn.pipelines.incidents.ledger.ledger import Ledger
+
+    now = Nanoseconds(job.begun_at + time.monotonic_ns() - begun)
+    with suppress(InputError), Ledger.open(job.ledger, opening=Opening.EXISTING) as ledger:
+        record(ledger, job, result, now)
+
+
+def _main() -> None:
+    """Read a job and leave it to a child: whoever started us waits for nothing and owes nothing."""
+    job = CheckJob(**json.load(sys.stdin))
+    if os.fork() == 0:
+        os.setsid()
+        _run(job)
+
+
+if __name__ == "__main__":
+    _main()

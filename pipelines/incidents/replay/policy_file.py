@@ -1,0 +1,212 @@
+"""The policy as files: the default of the package, and what a site changes of it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from forewarn.pipelines.config.toml_tables import SettingsError, first_problem, read_toml
+from forewarn.pipelines.incidents.replay.policy_tables import PolicyTable, RuleTable, XidTable
+from forewarn.response.policy.certain_damage import CERTAIN_XIDS, RECOVERY_CHANGED
+from forewarn.response.policy.policy import Policy
+from forewarn.response.policy.rule import Rule, XidRule
+from forewarn.response.policy.site_codes import with_site_codes
+from forewarn.response.state.finding import FindingKind, Severity
+from forewarn.response.state.step import DrainMode, Step
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.config.settings import Settings
+
+__all__ = ["load_policy", "policy_of_site"]
+
+# Keys of a code or kind that say nothing about how it is treated.
+_OWN = ("name", "action", "follows", "cancels", "fatal")
+Values = Mapping[str, Any]
+
+
+def load_policy(
+    overlays: Sequence[Path] = (),
+    *,
+    failures: Collection[int] = (),
+    reported: Collection[int] | None = None,
+) -> Policy:
+    """Return the default policy with what the files of a site change, later ones last.
+
+    Parameters
+    ----------
+    overlays : sequence of Path
+    failures : collection of int
+        Xids after which a GPU of the site counts as failed: at least of severity error.
+    reported : collection of int, optional
+        Xids that the site reports; all others are only told. None: it reports all.
+
+    Raises
+    ------
+    SettingsError
+        If a file cannot be read, or has an unknown key or a wrong value.
+    """
+    resource = files("forewarn.pipelines.incidents.replay") / "policy.toml"
+    values: Values = tomllib.loads(resource.read_text(encoding="utf-8"))
+    name = "the default policy"
+    for path in overlays:
+        name, overlay = str(path), read_toml(path)
+        _checked(overlay, name)
+        values = _merged(values, overlay)
+    policy = _policy(values, name)
+    return with_site_codes(policy, failures=failures, reported=reported)
+
+
+def policy_of_site(overlays: Sequence[Path], settings: Settings) -> Policy:
+    """Return the policy with the Xids of a configuration; codes to report only if it names some.
+
+    Raises
+    ------
+    SettingsError
+        As of `load_policy`.
+    """
+    names_codes = "report_xids" in settings.collection.model_fields_set
+    return load_policy(
+        overlays,
+        failures=settings.failures.xids,
+        reported=settings.collection.report_xids if names_codes else None,
+    )
+
+
+def _checked(values: Values, name: str) -> PolicyTable:
+    try:
+        return PolicyTable.model_validate(values)
+    except ValidationError as error:
+        text = first_problem(error).replace(".[key]`", "`")
+        text = text.replace("the example configuration", "the default policy")
+        raise SettingsError(f"{name}: {text}.") from None
+
+
+def _merged(base: Values, overlay: Values) -> dict[str, Any]:
+    """Return the tables of both; a value of the overlay replaces that of the base."""
+    result = dict(base)
+    for key, value in overlay.items():
+        before = result.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = _merged(before, value)
+        result[key] = value
+    return result
+
+
+def _policy(values: Values, name: str) -> Policy:
+    """Return the policy of tables that are laid over each other already."""
+    table = _checked(values, name)
+    policy = Policy(
+        standards={
+            severity: table.steps[severity].standard(name, f"steps.{severity}")
+            for severity in Severity
+        },
+        kinds={
+            kind: _rule(values["kinds"][kind], values, name, f"kinds.{kind}")
+            for kind in FindingKind
+        },
+        xids={code: _xid_rule(code, xid, values, name) for code, xid in sorted(table.xids.items())},
+        recoveries={
+            action: _rule(own, values, name, f"recoveries.{action}")
+            for action, own in values.get("recoveries", {}).items()
+        },
+        **table.escalation.model_dump(),
+    )
+    _check_order(policy, name)
+    _check_bounds(policy, name)
+    _check_certain_damage(policy, name)
+    return policy
+
+
+def _rule(own: Values, values: Values, name: str, key: str) -> Rule:
+    """Return what is said of a kind or code itself, over what is said of its action."""
+    action, actions = own.get("action"), values.get("actions", {})
+    if action is not None and action not in actions:
+        known = ", ".join(sorted(actions))
+        raise SettingsError(f"{name}: key `{key}.action`: found {action!r}, expected {known}.")
+    group = {} if action is None else actions[action]
+    rest = {part: value for part, value in own.items() if part not in _OWN}
+    return RuleTable.model_validate(_merged(group, rest)).rule(name, key)
+
+
+def _xid_rule(code: int, xid: XidTable, values: Values, name: str) -> XidRule:
+    """Return the rule of a code that is listed.
+
+    Of what is said of codes that are not listed, only the action of one that names none counts.
+    """
+    own = {"action": values["kinds"]["xid"].get("action"), **values["xids"][str(code)]}
+    follows = "any" if xid.follows == "any" else frozenset(xid.follows or ())
+    return XidRule(
+        name=xid.name or "",
+        action=own["action"] or "",
+        rule=_rule(own, values, name, f"xids.{code}"),
+        follows=follows,  # type: ignore[arg-type]  # its only text is "any"
+        cancels=frozenset(xid.cancels or ()),
+        fatal=_rule({"action": xid.fatal}, values, name, f"xids.{code}.fatal")
+        if xid.fatal
+        else None,
+    )
+
+
+def _check_order(policy: Policy, name: str) -> None:
+    """Refuse steps by which a graver finding would be treated more mildly."""
+    for milder, graver in zip(Severity, list(Severity)[1:], strict=False):
+        first, second = policy.standards[milder], policy.standards[graver]
+        modes = [list(DrainMode).index(s.mode) if s.mode else 0 for s in (first, second)]
+        if (first.step.rank, modes[0]) > (second.step.rank, modes[1]):
+            words = [_in_words(standard.step, standard.mode) for standard in (first, second)]
+            raise SettingsError(
+                f"{name}: `steps.{graver}` is {words[1]}, expected nothing milder than "
+                f"`steps.{milder}`, which is {words[0]}."
+            )
+
+
+def _in_words(step: Step, mode: DrainMode | None) -> str:
+    return f"{step} in mode {mode}" if mode else f"{step}"
+
+
+def _check_bounds(policy: Policy, name: str) -> None:
+    """Refuse a prediction that ends jobs, and blindness that isolates."""
+    prediction, blind = policy.kinds[FindingKind.AT_RISK], policy.kinds[FindingKind.BLIND]
+    if prediction.mode not in (None, DrainMode.FINISH):
+        raise SettingsError(
+            f"{name}: key `kinds.at_risk.mode`: found '{prediction.mode}', expected 'finish': a "
+            "prediction ends no job."
+        )
+    for kind, rule, most in (("at_risk", prediction, Step.DRAIN), ("blind", blind, Step.AVOID)):
+        for key, step in (("step", rule.step), ("at_most", rule.at_most)):
+            if step.rank > most.rank and not (key == "at_most" and step is Step.REPLACE):
+                raise SettingsError(
+                    f"{name}: key `kinds.{kind}.{key}`: found '{step}', expected at most '{most}'."
+                )
+
+
+def _check_certain_damage(policy: Policy, name: str) -> None:
+    """Refuse a rule that answers evidence of certain damage with less than a drain.
+
+    Of Xid 154 and of checks the evidence decides, so that the rule itself may be milder.
+    """
+    rules = {
+        f"xids.{code}": policy.bounded(policy.xids[code].rule, FindingKind.XID)
+        for code in sorted({*CERTAIN_XIDS, RECOVERY_CHANGED} & policy.xids.keys())
+    }
+    for action, rule in policy.recoveries.items():
+        if action != "none":
+            rules[f"recoveries.{action}"] = policy.bounded(rule, FindingKind.FAILURE)
+    for kind in (FindingKind.FAILURE, FindingKind.CHECK):
+        rules[f"kinds.{kind}"] = policy.bounded(policy.kinds[kind], kind)
+    by_evidence = (f"xids.{RECOVERY_CHANGED}", f"kinds.{FindingKind.CHECK}")
+    for key, rule in rules.items():
+        steps = {"at_most": rule.at_most}
+        if key not in by_evidence:
+            steps |= {"step": rule.step} | ({"alone": rule.alone} if rule.confirmed_by else {})
+        for part, step in steps.items():
+            if not step.isolates:
+                raise SettingsError(
+                    f"{name}: key `{key}.{part}`: found '{step}', expected at least 'drain': it is "
+                    "evidence of certain damage."
+                )

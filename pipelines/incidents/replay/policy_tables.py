@@ -1,0 +1,166 @@
+"""The tables of a policy file; every key may be left out, since files are laid over each other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator
+
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.config.toml_tables import (
+    Count,
+    Duration,
+    SettingsError,
+    Share,
+    StrictTable,
+)
+from forewarn.response.policy.rule import Lasting, Likely, Often, Rule, Standard
+from forewarn.response.state.finding import FindingKind, Severity
+from forewarn.response.state.step import DrainMode, Step
+
+__all__ = ["PolicyTable", "RuleTable", "XidTable"]
+
+_MOST = 1023  # as high as a code of the records goes
+
+
+def _code(key: object) -> int:
+    if isinstance(key, str) and key.isascii() and key.isdigit() and key == str(int(key[:5])):
+        code = int(key)
+        if 1 <= code <= _MOST:
+            return code
+    raise ValueError(f"expected the number of an Xid, 1 to {_MOST}")
+
+
+def _codes(value: object) -> object:
+    if value == "any":
+        return value
+    if isinstance(value, list) and all(type(v) is int and 1 <= v <= _MOST for v in value):
+        return tuple(value)
+    raise ValueError(f'expected "any" or a list of Xids, 1 to {_MOST}')
+
+
+Xid = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
+Recovery = Literal["none", "reset", "reboot", "drain", "drain_and_reset"]
+Leaders = Annotated[Literal["any"] | tuple[int, ...], PlainValidator(_codes)]
+
+
+class StandardTable(StrictTable):
+    """What is done about a severity."""
+
+    step: Step | None = None
+    mode: DrainMode | None = None
+
+    def standard(self, name: str, key: str) -> Standard:
+        """Return the same as the core takes it."""
+        if self.step is None:
+            raise SettingsError(f"{name}: `{key}` has no `step`, expected one.")
+        return Standard(self.step, self.mode if self.step.isolates else None)
+
+
+class OftenTable(StrictTable):
+    """A harder step for what comes often."""
+
+    times: Annotated[int, Field(ge=2, le=10**6, strict=True)] | None = None
+    within: Duration | None = None
+    step: Step | None = None
+
+
+class LastingTable(StrictTable):
+    """A harder step for what lasts."""
+
+    span: Duration | None = None
+    step: Step | None = None
+
+
+class LikelyTable(StrictTable):
+    """A harder step for a prediction that is likely to come true."""
+
+    probability: Share | None = None
+    step: Step | None = None
+
+
+class RuleTable(StrictTable):
+    """How a finding is treated."""
+
+    severity: Severity | None = None
+    step: Step | None = None
+    mode: DrainMode | None = None
+    max_age: Duration | None = None
+    at_most: Step | None = None
+    reported: Annotated[bool, Field(strict=True)] | None = None
+    confirmed_by: tuple[FindingKind, ...] | None = None
+    alone: Step | None = None
+    often: OftenTable | None = None
+    lasting: LastingTable | None = None
+    likely: LikelyTable | None = None
+
+    def rule(self, name: str, key: str) -> Rule:
+        """Return the same as the core takes it; `name` is the file and `key` where it stands.
+
+        Raises
+        ------
+        SettingsError
+            If a key is missing that has no default.
+        """
+        for part in ("often", "lasting", "likely"):
+            _check_complete(getattr(self, part), name, f"{key}.{part}")
+        if self.severity is None:
+            raise SettingsError(f"{name}: `{key}` has no `severity`, expected one.")
+        often, lasting, likely = self.often, self.lasting, self.likely
+        return Rule(
+            severity=self.severity,
+            step=self.step or Step.TELL,
+            mode=self.mode,
+            max_age=Nanoseconds(self.max_age or DAY),
+            at_most=self.at_most or Step.REPLACE,
+            reported=bool(self.reported),
+            confirmed_by=frozenset(self.confirmed_by or ()),
+            alone=self.alone or Step.TELL,
+            often=Often(**often.model_dump()) if often else None,
+            lasting=Lasting(**lasting.model_dump()) if lasting else None,
+            likely=Likely(**likely.model_dump()) if likely else None,
+        )
+
+
+def _check_complete(table: StrictTable | None, name: str, key: str) -> None:
+    for part, value in table.model_dump().items() if table is not None else ():
+        if value is None:
+            raise SettingsError(f"{name}: `{key}` has no `{part}`, expected one.")
+
+
+class KindTable(RuleTable):
+    """How a kind of finding is treated, by itself or as an action says."""
+
+    action: str | None = None
+
+
+class XidTable(KindTable):
+    """How a code is treated, and what it has to do with others.
+
+    `fatal` names the action that counts where the driver itself calls the error fatal.
+    """
+
+    name: Annotated[str, Field(max_length=80)] | None = None
+    follows: Leaders | None = None
+    cancels: tuple[Xid, ...] | None = None
+    fatal: str | None = None
+
+
+class EscalationTable(StrictTable):
+    """How steps grow harder, and when a person has to look."""
+
+    together: Duration | None = None
+    again: Duration | None = None
+    most: Count | None = None
+    within: Duration | None = None
+
+
+class PolicyTable(StrictTable):
+    """A policy, or what a site changes of one."""
+
+    steps: dict[Severity, StandardTable] = Field(default_factory=dict)
+    escalation: EscalationTable = EscalationTable()
+    actions: dict[str, RuleTable] = Field(default_factory=dict)
+    kinds: dict[FindingKind, KindTable] = Field(default_factory=dict)
+    recoveries: dict[Recovery, KindTable] = Field(default_factory=dict)
+    xids: dict[Annotated[int, BeforeValidator(_code)], XidTable] = Field(default_factory=dict)

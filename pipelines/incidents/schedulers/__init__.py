@@ -1,0 +1,1 @@
+"""Schedulers: the interface of their drivers, and a package for each."""

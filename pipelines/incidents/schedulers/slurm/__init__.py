@@ -1,0 +1,1 @@
+"""Slurm: read and changed by its own programs."""

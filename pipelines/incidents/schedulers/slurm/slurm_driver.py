@@ -1,0 +1,290 @@
+"""The driver of Slurm: reads by `scontrol` and `squeue`, changes by `scontrol`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
+from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.nodes import AVOIDED, SlurmNode, parse_nodes
+from forewarn.pipelines.incidents.schedulers.slurm.printed_tables import (
+    controller_start,
+    controller_time,
+    jobs_by_node,
+    leaf_switches,
+    maintenance_by_node,
+    reconfigurations,
+    reservation_name,
+)
+from forewarn.pipelines.incidents.schedulers.slurm.reason import checks_of, cleaned, reason_of
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.response.state.action import Action
+from forewarn.response.state.step import Step
+
+__all__ = ["Slurm"]
+
+_MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_JOB = re.compile(r"[0-9]{1,12}([_+][0-9]{1,12})?")
+_USERS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*")
+# A job that has ended, or waits already, is no longer on the machine.
+_GONE = re.compile(r"invalid job id|pending|complet", re.IGNORECASE)
+_CANNOT_HEAR = re.compile(r"invalid job id|pending|complet|presently disabled", re.IGNORECASE)
+_RUNNING = "running,completing,configuring,suspended,stopped,signaling,resizing,stage_out"
+
+
+def _refuse_foreign(node: SlurmNode, reservation: str) -> None:
+    """Refuse a node that somebody else has taken out of service.
+
+    The reason of one that is in service says nothing: Slurm 24.11 may keep it when it is resumed.
+    """
+    machine = node.machine(pools={}, reservation=reservation)
+    if machine.action is not None or not (node.closed or reservation):
+        return
+    if machine.reason:
+        raise DriverError(f"{node.name} has a reason of somebody else: {machine.reason}")
+    raise DriverError(f"{node.name} was taken out of service by somebody else")
+
+
+@dataclass(frozen=True, slots=True)
+class Slurm:
+    """A cluster that Slurm schedules.
+
+    Attributes
+    ----------
+    pools : mapping of str to str
+        Partition of each pool; a node of two of them belongs to the first.
+    command : SlurmCommand
+    check_users : str
+        Who may run checks in a reservation, separated by commas.
+    clock : Clock
+    """
+
+    pools: Mapping[str, str] = field(default_factory=dict)
+    command: SlurmCommand = field(default_factory=SlurmCommand)
+    check_users: str = "root"
+    clock: Clock = field(default_factory=SystemClock)
+    name: str = "slurm"
+
+    def read(self) -> Fleet:
+        """Return all nodes, their jobs, and since when the controller runs.
+
+        Raises
+        ------
+        DriverError
+            If Slurm does not answer or its answer cannot be read.
+        """
+        at = Nanoseconds(self.clock.now())
+        try:
+            jobs = jobs_by_node(self._squeue())
+            reasons = self._reservations()
+            switches = leaf_switches(self._show("topology"))
+            nodes = parse_nodes(self._show("node", "-o"))
+            config = self._show("config")
+            controller, clock = controller_start(config), controller_time(config)
+            configured = f"{controller} {reconfigurations(self._diagnosis())}".rstrip()
+        except ValueError as error:
+            raise DriverError(f"the answer of Slurm cannot be read: {error}") from None
+        machines = [
+            node.machine(
+                jobs.get(node.name, ()),
+                pools=self.pools,
+                switch=switches.get(node.name),
+                reservation=reasons.get(node.name, ""),
+            )
+            for node in nodes
+        ]
+        return Fleet(at, tuple(machines), controller, configured, clock)
+
+    def apply(self, action: Action, *, why: str) -> None:
+        """Raise the weight of a node, or drain it; end what `reserve` began.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If no answer came: it may have been done, or be done later.
+        DriverError
+            If Slurm refused, or somebody else has taken the node out of service.
+        """
+        node = self._node(action.machine)
+        if node is None:
+            raise DriverError(f"Slurm knows no node {action.machine!r}")
+        reservation = self._reservations().get(node.name, "")
+        _refuse_foreign(node, reservation)
+        if action.step is Step.AVOID:
+            self._avoid(node)
+            return
+        if not (node.drained and node.action == action.id):
+            self._update(node, "state=drain", f"reason={reason_of(action, why)}")
+        if reservation == checks_of(action):
+            self._delete_reservation(action)
+
+    def _avoid(self, node: SlurmNode) -> None:
+        if node.weight >= 2 * AVOIDED:
+            raise DriverError(f"{node.name} has weight {node.weight}, expected below {AVOIDED}")
+        if not node.avoided:
+            self._update(node, f"weight={node.weight + AVOIDED}")
+
+    def reserve(self, action: Action) -> None:
+        """Let nothing but checks run on a node that we have drained, until `undo` or `apply`.
+
+        The reservation has no end: whatever becomes of us, no other job comes before the check.
+
+        Raises
+        ------
+        DriverError
+            As of `apply`, and if the node is not empty, or no longer ours.
+        """
+        node = self._node(action.machine)
+        if node is None:
+            raise DriverError(f"Slurm knows no node {action.machine!r}")
+        drained = node.drained and node.action == action.id
+        if not self._has_reservation(action):
+            if not drained or self._jobs_on(node):
+                raise DriverError(f"{node.name} is not drained by action {action.id}, or has jobs")
+            self._create_reservation(action)
+        if drained:
+            self._update(node, "state=undrain")
+
+    def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
+        """Requeue jobs of a node that this action has drained.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If no answer came.
+        DriverError
+            If the node is no longer held by the action, or Slurm cannot requeue a job.
+        """
+        node = self._node(action.machine)
+        if node is None or not node.drained or node.action != action.id:
+            raise DriverError(f"{action.machine} is not drained by action {action.id}")
+        on_node = self._jobs_on(node)
+        refusals = [
+            self._refusal(_GONE, "requeue", job)
+            for job in jobs
+            if _JOB.fullmatch(job) and job in on_node
+        ]
+        if any(refusals):
+            raise DriverError("; ".join(filter(None, refusals)))
+
+    def undo(self, action: Action) -> None:
+        """Take our mark from a node: its drain, its reservation or its weight.
+
+        By `undrain`, which leaves a node down that is down. One that went down while it was
+        drained keeps our reason then, so it gets another one.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If no answer came.
+        DriverError
+            If Slurm refused.
+        """
+        node = self._node(action.machine)
+        if node is not None and action.step is Step.AVOID:
+            if node.avoided:
+                self._update(node, f"weight={node.weight - AVOIDED}")
+            return
+        if node is not None and node.action == action.id:
+            if node.drained:
+                self._update(node, "state=undrain")
+            if node.down:
+                self._update(node, "reason=was down when forewarn released it")
+        if self._has_reservation(action):
+            self._delete_reservation(action)
+
+    def notify(self, jobs: tuple[str, ...], message: str) -> None:
+        """Write a message to the output of jobs.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If no answer came.
+        DriverError
+            If Slurm refused for another cause than that a job cannot be told.
+        """
+        text = cleaned(message)
+        refusals = [
+            self._refusal(_CANNOT_HEAR, "notify", job, text) for job in jobs if _JOB.fullmatch(job)
+        ]
+        if any(refusals):
+            raise DriverError("; ".join(filter(None, refusals)))
+
+    def _refusal(self, harmless: re.Pattern[str], verb: str, job: str, *words: str) -> str:
+        """Do something to a job; return why Slurm refused, empty if that does no harm."""
+        try:
+            self.command.change("scontrol", verb, job, *words)
+        except DriverTimeoutError:
+            raise
+        except DriverError as error:
+            return "" if harmless.search(str(error)) else str(error)
+        return ""
+
+    # --- one node ---------------------------------------------------------------------------------
+
+    def _node(self, name: str) -> SlurmNode | None:
+        """Read one node just before it is changed; None if Slurm has none of that very name.
+
+        To Slurm a name can be a list, a set of nodes or all of them; here it is one node's only.
+        """
+        if not _MACHINE.fullmatch(name):
+            raise DriverError(f"{name[:100]!r} is no name of a node")
+        try:
+            nodes = parse_nodes(self._show("node", name, "-o"))
+        except ValueError as error:
+            raise DriverError(f"the answer of Slurm cannot be read: {error}") from None
+        except DriverError as error:
+            if "not found" in str(error):
+                return None
+            raise
+        return nodes[0] if [node.name for node in nodes] == [name] else None
+
+    def _jobs_on(self, node: SlurmNode) -> tuple[str, ...]:
+        return tuple(jobs_by_node(self._squeue("-w", node.name)).get(node.name, ()))
+
+    def _update(self, node: SlurmNode, *changes: str) -> None:
+        self.command.change("scontrol", "update", f"nodename={node.name}", *changes)
+
+    # --- reservations -----------------------------------------------------------------------------
+
+    def _reservations(self) -> dict[str, str]:
+        return maintenance_by_node(self._show("reservation", "-o"))
+
+    def _has_reservation(self, action: Action) -> bool:
+        return self._reservations().get(action.machine) == checks_of(action)
+
+    def _create_reservation(self, action: Action) -> None:
+        if not _USERS.fullmatch(self.check_users):
+            raise DriverError(f"check users are {self.check_users!r}, expected names of users")
+        self.command.change(
+            *("scontrol", "create", "reservation"),
+            f"reservationname={reservation_name(action.id)}",
+            *("starttime=now", "duration=UNLIMITED", "flags=maint,ignore_jobs"),
+            *(f"nodes={action.machine}", f"users={self.check_users}"),
+        )
+
+    def _delete_reservation(self, action: Action) -> None:
+        name = reservation_name(action.id)
+        self.command.change("scontrol", "delete", f"reservationname={name}")
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _show(self, what: str, *options: str) -> str:
+        return self.command.ask("scontrol", "show", what, *options)
+
+    def _diagnosis(self) -> str:
+        """Return what the controller counts; nothing where it does not let us see it."""
+        try:
+            return self.command.ask("sdiag")
+        except DriverTimeoutError:
+            raise
+        except DriverError:
+            return ""
+
+    def _squeue(self, *options: str) -> str:
+        return self.command.ask(
+            "squeue", "-h", "-a", *options, f"--states={_RUNNING}", "-o", "%i|%N"
+        )

@@ -1,0 +1,1 @@
+"""Sources of findings: daily lists, kernel events, verdicts and failures."""

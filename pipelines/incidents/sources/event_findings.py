@@ -1,0 +1,174 @@
+"""Findings of what kernel logs and agents said: the `_events` of a folder of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forewarn.features.records.table import RecordsError
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.parquet_files import read_columns
+from forewarn.pipelines.storage.regular_files import paths_like
+from forewarn.response.policy.policy import Policy
+from forewarn.response.replay.past import PastFinding
+from forewarn.response.state.finding import Finding, FindingKind, Severity, Voucher
+
+__all__ = ["event_findings", "has_events", "read_events", "xid_finding"]
+
+_KINDS = {
+    "xid": FindingKind.XID,
+    "lost": FindingKind.FAILURE,
+    "needs_reset": FindingKind.FAILURE,
+    "init_failed": FindingKind.FAILURE,
+    "sxid": FindingKind.REPORT,
+    "blind": FindingKind.BLIND,
+    "hang": FindingKind.BLIND,
+    "gap": FindingKind.BLIND,
+}
+_COLUMNS = {
+    "timestamp": pa.timestamp("ns", "UTC"),
+    "known_at": pa.timestamp("ns", "UTC"),
+    "gpu_serial": pa.string(),
+    "machine_id": pa.string(),
+    "kind": pa.string(),
+    "code": pa.int64(),
+    "pci": pa.string(),
+    "count": pa.int64(),
+    "severity": pa.string(),
+    "action": pa.string(),
+    "vouched": pa.string(),
+    "raw": pa.string(),
+}
+_OPTIONAL = ("severity", "action", "vouched", "raw")  # older events lack some
+_SHOWN = 200  # characters of a line
+_MOST_COUNTED = 10**9  # of one event
+
+_NONE = pa.schema(
+    [(name, pa.int64() if pa.types.is_timestamp(kind) else kind) for name, kind in _COLUMNS.items()]
+).empty_table()
+
+
+def has_events(records: Path) -> bool:
+    """Tell whether `forewarn ingest` or `collect` has put events into a folder of records."""
+    return bool(paths_like(records / "_events", "date=*/*.parquet"))
+
+
+def read_events(
+    records: Path, *, since: str = "", broken: Callable[[RecordsError], None] | None = None
+) -> pa.Table:
+    """Read the events of a folder of records, times as nanoseconds since 1970 UTC.
+
+    Parameters
+    ----------
+    records : Path
+    since : str, optional
+        First date to read, YYYY-MM-DD.
+    broken : callable, optional
+        Gets the error of each file that cannot be read; the others are. None raises it.
+
+    Raises
+    ------
+    RecordsError
+        If a file has another form.
+    UnreadableFolderError
+        If a folder may not be listed.
+    """
+    days = [day for day in paths_like(records / "_events", "date=*") if day.name >= f"date={since}"]
+    tables = [_NONE]
+    for path in (path for day in days for path in paths_like(day, "[0-9]*.parquet")):
+        try:
+            tables.append(_read(path))
+        except RecordsError as error:
+            if broken is None:
+                raise
+            broken(error)
+    return pa.concat_tables(tables)
+
+
+def _read(path: Path) -> pa.Table:
+    table = read_columns(path, _COLUMNS, "events", optional=_OPTIONAL)
+    for name in ("timestamp", "known_at"):
+        column = table[name].cast(pa.int64())
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table.filter(pc.is_in(table["kind"], pa.array(list(_KINDS))))
+
+
+def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
+    """Yield the findings of events that name a machine.
+
+    What one GPU says again on the same day is the same finding, so that a storm of lines is one.
+
+    Parameters
+    ----------
+    events : pyarrow.Table
+        As `read_events` gives them.
+    policy : Policy
+        Says how long a finding may be acted on.
+    """
+    for row in events.to_pylist():
+        if row["machine_id"] is not None:
+            finding = _finding(row, policy)
+            known = max(row["timestamp"], row["known_at"] or row["timestamp"])
+            yield PastFinding(Nanoseconds(known), finding)
+
+
+def _finding(row: dict[str, Any], policy: Policy) -> Finding:
+    kind = row["kind"]
+    cause = f"{kind} {row['code']}" if kind in ("xid", "sxid") else kind
+    gpu = row["gpu_serial"] or row["pci"] or ""
+    words = [row[name] for name in ("severity", "action") if row[name]]
+    is_fatal_switch = kind == "sxid" and row["severity"] == "fatal"
+    return _lasting(
+        Finding(
+            source="records",
+            id=" ".join([row["machine_id"], gpu, cause, *words, iso(row["timestamp"])[:10]]),
+            kind=_KINDS[kind],
+            cause=cause,
+            machine=row["machine_id"],
+            at=Nanoseconds(row["timestamp"]),
+            valid_until=Nanoseconds(row["timestamp"] + DAY),
+            gpu_serial=row["gpu_serial"],
+            severity=Severity.ERROR if is_fatal_switch else None,
+            evidence=_evidence(row),
+            count=min(max(row["count"] or 1, 1), _MOST_COUNTED),
+            vouched=Voucher.SHARED if row["vouched"] == Voucher.SHARED else Voucher.HOST,
+        ),
+        policy,
+    )
+
+
+def _evidence(row: dict[str, Any]) -> dict[str, Any]:
+    """Return where it was, and what the driver says of it: its line names link and sub-code."""
+    evidence = {name: row[name] for name in ("pci", "severity", "action") if row[name]}
+    if (row["severity"] or row["action"]) and row["raw"]:
+        evidence["line"] = row["raw"][:_SHOWN]
+    return evidence
+
+
+def xid_finding(serial: str, machine: str, code: int, at: int, policy: Policy) -> Finding:
+    """Return the finding of a record that holds an Xid."""
+    return _lasting(
+        Finding(
+            source="records",
+            id=f"{machine} {serial} xid {code} {iso(at)[:10]}",
+            kind=FindingKind.XID,
+            cause=f"xid {code}",
+            machine=machine,
+            at=Nanoseconds(at),
+            valid_until=Nanoseconds(at + DAY),
+            gpu_serial=serial,
+        ),
+        policy,
+    )
+
+
+def _lasting(finding: Finding, policy: Policy) -> Finding:
+    """Give a finding the time that its policy lets it be acted on."""
+    until = finding.at + policy.rule(finding).max_age
+    return replace(finding, valid_until=Nanoseconds(until))

@@ -1,0 +1,122 @@
+"""Failures of the past: of the records, of the table beside them, or of a file that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.telemetry.failure_evidence import PRESUMED
+from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.ingest.text_tables import read_texts
+from forewarn.pipelines.runtime.job_error import JobError
+from forewarn.pipelines.storage.parquet_files import read_parquet
+from forewarn.pipelines.storage.table_columns import moments_of, names_of, serials_of
+from forewarn.response.replay.past import PastFailure
+
+__all__ = ["failures_of_records", "joined_failures", "read_failures"]
+
+
+def read_failures(path: Path, machine_of: Mapping[str, str]) -> list[PastFailure]:
+    """Read a failures table, Parquet or CSV: `gpu_serial`, `failed_at`, perhaps more.
+
+    A presumed end is no repair: when such a failure was repaired is not known.
+
+    Parameters
+    ----------
+    path : Path
+    machine_of : mapping of str to str
+        Of serials; a GPU that no record names counts as a machine of its own.
+
+    Raises
+    ------
+    RecordsError, JobError
+        If it cannot be read or lacks a column.
+    """
+    table = read_texts(path) if path.suffix == ".csv" else read_parquet(path)
+    for name in ("gpu_serial", "failed_at"):
+        if name not in table.column_names:
+            present = ", ".join(table.column_names)
+            raise JobError(f"{path}: column `{name}` is missing, found {present}.")
+    moments = [
+        moments_of(table, name, path).to_pylist()
+        for name in ("failed_at", "repaired_at", "known_at")
+    ]
+    sources = names_of(table, "end_source", path).to_pylist()
+    serials = serials_of(table, path).to_pylist()
+    rows = zip(serials, *moments, sources, _causes(table), strict=True)
+    return [
+        PastFailure(
+            machine_of.get(serial, serial),
+            serial,
+            failed,
+            known or failed,
+            None if source == PRESUMED else repaired,
+            cause,
+        )
+        for serial, failed, repaired, known, source, cause in rows
+        if serial is not None and failed is not None
+    ]
+
+
+def _causes(table: pa.Table) -> list[str]:
+    if "cause" not in table.column_names:
+        return [""] * len(table)
+    return [str(cause or "") for cause in table["cause"].to_pylist()]
+
+
+def failures_of_records(
+    failures: Failures, serials: Sequence[str], machine_of: Mapping[str, str]
+) -> list[PastFailure]:
+    """Return the failures that the column `failure` shows."""
+    rows = zip(
+        failures.gpu.tolist(),
+        failures.failed_at.tolist(),
+        failures.repaired_at.tolist(),
+        failures.known_at.tolist(),
+        strict=True,
+    )
+    return [
+        PastFailure(
+            machine_of.get(serials[gpu], serials[gpu]),
+            serials[gpu],
+            Nanoseconds(failed),
+            Nanoseconds(known),
+            None if repaired == NEVER else Nanoseconds(repaired),
+        )
+        for gpu, failed, repaired, known in rows
+    ]
+
+
+def joined_failures(failures: Iterable[PastFailure]) -> list[PastFailure]:
+    """Return the failures by GPU and time, those that two sources tell of made one.
+
+    Of one whose repair nobody knows, another one within a day is the same.
+    """
+    episodes: list[PastFailure] = []
+    for failure in sorted(failures, key=lambda f: (f.gpu_serial, f.failed_at, f.cause)):
+        last = episodes[-1] if episodes else None
+        if last is None or last.gpu_serial != failure.gpu_serial or not _same(last, failure):
+            episodes.append(failure)
+            continue
+        repairs = [f.repaired_at for f in (last, failure) if f.repaired_at is not None]
+        episodes[-1] = replace(
+            last,
+            known_at=min(last.known_at, failure.known_at),
+            repaired_at=max(repairs, default=None),
+            # What a person or the records say is more than an Xid that counts as a failure.
+            cause=min(last.cause, failure.cause, key=_by_machine_alone),
+        )
+    return episodes
+
+
+def _same(first: PastFailure, second: PastFailure) -> bool:
+    until = first.failed_at + DAY if first.repaired_at is None else first.repaired_at
+    return second.failed_at <= until
+
+
+def _by_machine_alone(cause: str) -> bool:
+    return cause.startswith("xid ") or cause in ("lost", "needs_reset")

@@ -1,0 +1,47 @@
+"""Proofs: failures and tickets that say whether an incident was right."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from forewarn.features.errors import InputError
+from forewarn.pipelines.incidents.sources.past_failures import read_failures
+from forewarn.pipelines.runtime.progress import note
+from forewarn.response.follow_up.outcome import Proof, ProofKind
+from forewarn.response.state.incident import Incident
+
+__all__ = ["read_proofs"]
+
+
+def read_proofs(table: Path, incidents: Iterable[Incident]) -> dict[str, list[Proof]]:
+    """Return the failures of a table by machine; one that cannot be read is said, and is empty.
+
+    Parameters
+    ----------
+    table : Path
+        Parquet or CSV: `gpu_serial`, `failed_at`, perhaps `known_at`. It may not be there yet.
+    incidents : iterable of Incident
+        They say on which machine a GPU is.
+    """
+    if not table.exists():
+        return {}
+    machine_of = {i.gpu_serial: i.machine for i in incidents if i.gpu_serial is not None}
+    try:
+        failures = read_failures(table, machine_of)
+    except (InputError, OSError) as error:
+        note(f"a source is left out: {error}")
+        return {}
+    proofs: dict[str, list[Proof]] = defaultdict(list)
+    for failure in failures:
+        proofs[failure.machine].append(
+            Proof(
+                kind=ProofKind.FAILURE,
+                machine=failure.machine,
+                at=failure.failed_at,
+                known_at=failure.known_at,
+                gpu_serial=failure.gpu_serial,
+            )
+        )
+    return dict(proofs)

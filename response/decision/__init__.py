@@ -1,0 +1,1 @@
+"""Decisions: from an incident and the situation to a step, within limits."""

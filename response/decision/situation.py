@@ -1,0 +1,185 @@
+"""The situation: all that a decision looks at, at one moment."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.response.decision.brakes import Brake
+from forewarn.response.decision.override import Override
+from forewarn.response.grouping.sightings import Key, Sighting, by_key, sightings
+from forewarn.response.state.action import Action
+from forewarn.response.state.decision import Decision
+from forewarn.response.state.finding import Finding, Severity
+from forewarn.response.state.incident import Incident
+from forewarn.response.state.machine import Machine
+from forewarn.response.state.pool import Pool
+from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.step import DrainMode, Step
+
+__all__ = ["Approval", "Choice", "Policy", "Rule", "Situation", "by_machine"]
+
+
+class Rule(Protocol):
+    """What a policy says about one finding."""
+
+    @property
+    def severity(self) -> Severity:
+        """Return how grave it is."""
+        ...
+
+    @property
+    def max_age(self) -> Nanoseconds:
+        """Return how old it may be to be acted on, in nanoseconds."""
+        ...
+
+    @property
+    def at_most(self) -> Step:
+        """Return the hardest step that it may ever lead to."""
+        ...
+
+
+class Choice(Protocol):
+    """What a policy wants done about an incident."""
+
+    @property
+    def severity(self) -> Severity:
+        """Return how grave it is."""
+        ...
+
+    @property
+    def step(self) -> Step:
+        """Return what is to be done."""
+        ...
+
+    @property
+    def mode(self) -> DrainMode | None:
+        """Return what becomes of the jobs; None where nothing is isolated."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Return why, in words."""
+        ...
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return those that ask for the step."""
+        ...
+
+    @property
+    def needs_person(self) -> bool:
+        """Tell whether a person has to look."""
+        ...
+
+
+class Policy(Protocol):
+    """What a site wants done about what."""
+
+    @property
+    def version(self) -> str:
+        """Return the digest of its content."""
+        ...
+
+    def rule(self, finding: Finding) -> Rule:
+        """Return what holds for a finding by itself."""
+        ...
+
+    def step_for(
+        self,
+        incident: Incident,
+        beside: Sequence[Incident],
+        earlier: Sequence[Action],
+        now: Nanoseconds,
+    ) -> Choice:
+        """Return what is to be done about an incident."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person agreed to a decision.
+
+    Attributes
+    ----------
+    decision : Decision
+        The one that was shown; nothing harder is approved by it.
+    at : int
+        Nanoseconds since 1970 UTC.
+    who : str
+    """
+
+    decision: Decision
+    at: Nanoseconds
+    who: str
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that a decision looks at.
+
+    Attributes
+    ----------
+    now : int
+        Nanoseconds since 1970 UTC.
+    fleet : mapping of str to Machine
+        By name, as read just before.
+    pools : mapping of str to Pool
+        Those in which anybody may act.
+    policy : Policy
+    open : mapping of str to sequence of Incident
+        Open incidents by each of their machines, shared ones among them.
+    recent : sequence of Action
+        All open ones, and all of the last 8 days.
+    overrides : sequence of Override
+    approvals : mapping of int to Approval
+        The last of each incident.
+    brakes : sequence of Brake
+    settings : ResponseSettings
+    given_back : mapping of str to int
+        When machines came back that somebody else had drained.
+    clock_alone : bool
+        No second clock confirms ours: nothing beyond a drain that lets jobs run out.
+    """
+
+    now: Nanoseconds
+    fleet: Mapping[str, Machine]
+    pools: Mapping[str, Pool]
+    policy: Policy
+    open: Mapping[str, Sequence[Incident]] = field(default_factory=dict)
+    recent: Sequence[Action] = ()
+    overrides: Sequence[Override] = ()
+    approvals: Mapping[int, Approval] = field(default_factory=dict)
+    brakes: Sequence[Brake] = ()
+    settings: ResponseSettings = field(default_factory=ResponseSettings)
+    given_back: Mapping[str, Nanoseconds] = field(default_factory=dict)
+    clock_alone: bool = False
+
+    def beside(self, incident: Incident) -> list[Incident]:
+        """Return the other open incidents of its machine."""
+        return [other for other in self.open.get(incident.machine, ()) if other.id != incident.id]
+
+    @cached_property
+    def sightings(self) -> dict[Key, list[Sighting]]:
+        """What open incidents say of each job, rack and switch."""
+        incidents = {i.id: i for group in self.open.values() for i in group}
+        until = Nanoseconds(self.now + self.settings.ahead)
+        return by_key(sightings(incidents.values(), self.fleet, until=until))
+
+    @cached_property
+    def job_sizes(self) -> Counter[str]:
+        """Number of machines of each job."""
+        return Counter(job for machine in self.fleet.values() for job in set(machine.jobs))
+
+
+def by_machine(incidents: Iterable[Incident]) -> dict[str, list[Incident]]:
+    """Return incidents by each of their machines."""
+    groups: dict[str, list[Incident]] = defaultdict(list)
+    for incident in incidents:
+        for machine in dict.fromkeys([incident.machine, *incident.machines]):
+            groups[machine].append(incident)
+    return dict(groups)

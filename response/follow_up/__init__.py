@@ -1,0 +1,1 @@
+"""After a decision: reconciliation with the scheduler, release, outcome."""

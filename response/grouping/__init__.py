@@ -1,0 +1,1 @@
+"""Grouping: which findings are one event."""

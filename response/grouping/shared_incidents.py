@@ -1,0 +1,292 @@
+"""Shared incidents: findings on many machines of one job, rack or switch are one event."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.response.grouping.sightings import Key, Sighting, by_key, is_event, sightings
+from forewarn.response.state.finding import BY_HAND, Finding, Voucher
+from forewarn.response.state.incident import Incident
+from forewarn.response.state.machine import Machine
+from forewarn.response.state.settings import ResponseSettings
+
+__all__ = [
+    "SharedIncident",
+    "belongs",
+    "candidates",
+    "over_at",
+    "shared_incidents",
+    "storm_in_words",
+]
+
+_ORDER = ("job", "switch", "rack", "cause")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedIncident:
+    """Incidents that become one.
+
+    Attributes
+    ----------
+    shared : str
+        What the machines have in common, as `job 4711`.
+    machine : str
+        The first.
+    machines : tuple of str
+        All, the first first.
+    candidates : tuple of str
+        Those that may have been first; more than one where clocks cannot tell.
+    incidents : tuple of int
+        Those that become part of it. One that holds its machine out of service goes on by itself.
+    into : int or None
+        A shared incident that is open already, and goes on.
+    why : str
+        In words.
+    """
+
+    shared: str
+    machine: str
+    machines: tuple[str, ...]
+    candidates: tuple[str, ...]
+    incidents: tuple[int, ...]
+    into: int | None
+    why: str
+
+
+def shared_incidents(
+    incidents: Sequence[Incident],
+    fleet: Mapping[str, Machine],
+    *,
+    settings: ResponseSettings,
+    now: Nanoseconds,
+) -> list[SharedIncident]:
+    """Return what is one event on many machines.
+
+    Parameters
+    ----------
+    incidents : sequence of Incident
+        All open ones; shared ones among them go on until they are over.
+    fleet : mapping of str to Machine
+    settings : ResponseSettings
+    now : int
+        Nanoseconds since 1970 UTC.
+    """
+    until = Nanoseconds(now + settings.ahead)
+    events = []
+    for part in _by_voucher(incidents):
+        by_id = {incident.id: incident for incident in part}
+        groups = _clusters(sightings(part, fleet, until=until), settings)
+        events += [_event(group, by_id, settings) for group in groups]
+    return [event for event in events if event is not None]
+
+
+def _by_voucher(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
+    """Return the incidents with findings of hosts, with these only, and those without any.
+
+    Findings of a shared token could otherwise make a storm of a real fault, which drains nothing.
+    """
+    by_host, rest = list[Incident](), list[Incident]()
+    for incident in incidents:
+        findings = _decisive(incident)
+        is_shared = bool(findings) and findings[0].vouched is Voucher.SHARED
+        (rest if is_shared else by_host).append(replace(incident, findings=findings))
+    return by_host, rest
+
+
+def _decisive(incident: Incident) -> tuple[Finding, ...]:
+    """Return the findings of hosts; those of shared tokens only where there are no others."""
+    by_host = tuple(f for f in incident.findings if f.vouched is Voucher.HOST)
+    return by_host or incident.findings
+
+
+def over_at(incident: Incident, settings: ResponseSettings, now: Nanoseconds) -> Nanoseconds:
+    """Return when nothing more is expected of a shared incident."""
+    span = _span(incident.shared, settings)
+    latest = now + settings.ahead
+    times = [f.at for f in _decisive(incident) if is_event(f) and f.at <= latest]
+    return Nanoseconds(max(times, default=incident.opened_at) + span)
+
+
+def belongs(finding: Finding, shared: Incident, settings: ResponseSettings) -> bool:
+    """Tell whether a finding is a part of an event: of one of its causes, and at its time."""
+    span = _span(shared.shared, settings)
+    return is_event(finding) and any(
+        part.cause == finding.cause and abs(part.at - finding.at) < span and part.supports(finding)
+        for part in shared.findings
+    )
+
+
+def candidates(
+    findings: Iterable[Finding], shared: str, settings: ResponseSettings
+) -> tuple[str, ...]:
+    """Return the machines that may have been first, the likeliest first.
+
+    A clock may be wrong by its skew, so whoever may be earlier than the latest that the first
+    can be is a candidate, too. What lies long before the event is no part of it.
+    """
+    first: dict[str, Nanoseconds] = {}
+    for finding in _last_burst(findings, _span(shared, settings)):
+        first[finding.machine] = min(finding.at, first.get(finding.machine, finding.at))
+    skews = {machine: settings.skews.get(machine, settings.skew) for machine in first}
+    latest = min((at + skews[machine] for machine, at in first.items()), default=0)
+    possible = [machine for machine, at in first.items() if at - skews[machine] <= latest]
+    return tuple(sorted(possible, key=lambda machine: (first[machine], machine)))
+
+
+def _span(shared: str, settings: ResponseSettings) -> Nanoseconds:
+    kind, _, name = shared.partition(" ")
+    return settings.settle_of(name if kind == "job" else None)
+
+
+def _last_burst(findings: Iterable[Finding], span: Nanoseconds) -> list[Finding]:
+    """Return the newest findings of events, up to a time of `span` in which there was none."""
+    newest_first = sorted(filter(is_event, findings), key=lambda finding: -finding.at)
+    for number, (later, earlier) in enumerate(pairwise(newest_first), start=1):
+        if later.at - earlier.at >= span:
+            return newest_first[:number]
+    return newest_first
+
+
+def storm_in_words(shared: str, n_machines: int, possible: Sequence[str]) -> str:
+    """Return what a shared incident says; it drains nothing."""
+    words = f"{n_machines} machines of {shared} at once: one event, no machine is taken out for it"
+    if len(possible) == 1:
+        return f"{words}; {possible[0]} was first"
+    names = ", ".join(possible[:5]) + (" and others" if len(possible) > 5 else "")
+    return f"{words}; clocks cannot tell which of {names} was first"
+
+
+# --- who belongs together -------------------------------------------------------------------------
+
+
+class _Links:
+    """Which sightings belong together, by number; each group has one root."""
+
+    def __init__(self, size: int) -> None:
+        self._parents = list(range(size))
+        self.linked = [False] * size
+
+    def root(self, number: int) -> int:
+        """Return the root of the group of a sighting."""
+        while self._parents[number] != number:
+            self._parents[number] = self._parents[self._parents[number]]
+            number = self._parents[number]
+        return number
+
+    def link(self, first: int, second: int) -> None:
+        """Put two sightings into one group."""
+        self.linked[first] = self.linked[second] = True
+        self._parents[self.root(second)] = self.root(first)
+
+
+def _clusters(seen: list[Sighting], settings: ResponseSettings) -> list[list[Sighting]]:
+    """Return the groups of sightings that are one event."""
+    links = _Links(len(seen))
+    numbers = {id(sighting): number for number, sighting in enumerate(seen)}
+    for key, group in by_key(seen).items():
+        many = settings.many_of_fleet if key[0] == "cause" else settings.many
+        span = settings.settle_of(key[1] if key[0] == "job" else None)
+        _link_windows(group, [numbers[id(s)] for s in group], links, many=many, span=span)
+    groups: dict[int, list[Sighting]] = defaultdict(list)
+    for number, sighting in enumerate(seen):
+        if links.linked[number]:
+            groups[links.root(number)].append(sighting)
+    return list(groups.values())
+
+
+def _link_windows(
+    group: list[Sighting], numbers: list[int], links: _Links, *, many: int, span: Nanoseconds
+) -> None:
+    """Link all sightings of each span in which there are many machines."""
+    machines: Counter[str] = Counter()
+    start, linked_to = 0, 0
+    for end, sighting in enumerate(group):
+        machines[sighting.machine] += 1
+        while group[start].at <= sighting.at - span:
+            left = group[start].machine
+            machines[left] -= 1
+            if not machines[left]:
+                del machines[left]
+            start += 1
+        if len(machines) >= many:
+            for number in range(max(start, linked_to), end + 1):
+                links.link(numbers[start], numbers[number])
+            linked_to = end + 1
+
+
+def _event(
+    group: list[Sighting], by_id: Mapping[int, Incident], settings: ResponseSettings
+) -> SharedIncident | None:
+    """Return what a group of sightings becomes; None where all of it is in one incident already."""
+    numbers = list(dict.fromkeys(sighting.incident for sighting in group))
+    earlier = [by_id[number] for number in numbers if by_id[number].shared]
+    into = min(earlier, key=lambda incident: incident.id) if earlier else None
+    joining = [by_id[n] for n in numbers if into is None or n != into.id]
+    joining = [i for i in joining if not _isolates(i) and not _by_hand(i)]
+    if into is not None:
+        joining = _without_waiting(joining, into, settings)
+    if not joining:
+        return None
+    parts = [*([into] if into else []), *joining]
+    held_out = [by_id[n] for n in numbers if _isolates(by_id[n])]
+    findings = [f for incident in (*parts, *held_out) for f in incident.findings]
+    shared = into.shared if into else _in_common(group, settings)
+    possible = candidates(findings, shared, settings)
+    machines = _machines(group, parts, possible[0])
+    return SharedIncident(
+        shared=shared,
+        machine=possible[0],
+        machines=machines,
+        candidates=possible,
+        incidents=tuple(incident.id for incident in joining),
+        into=into.id if into else None,
+        why=storm_in_words(shared, len(machines), possible),
+    )
+
+
+def _by_hand(incident: Incident) -> bool:
+    """Tell whether a person wants something done to this very machine."""
+    return any(finding.cause == BY_HAND for finding in incident.findings)
+
+
+def _isolates(incident: Incident) -> bool:
+    return any(action.open and action.step.isolates for action in incident.actions)
+
+
+def _without_waiting(
+    joining: list[Incident], into: Incident, settings: ResponseSettings
+) -> list[Incident]:
+    """Leave out what is new on a few of its machines: that waits, and may act when it is over.
+
+    What has a cause of the event is no news, and neither is what comes on many of them.
+    """
+    again = [
+        incident
+        for incident in joining
+        if incident.machine in into.machines
+        and not all(belongs(f, into, settings) for f in incident.findings if is_event(f))
+    ]
+    if len({incident.machine for incident in again}) >= settings.many:
+        return joining
+    return [incident for incident in joining if incident not in again]
+
+
+def _machines(group: Sequence[Sighting], parts: Sequence[Incident], first: str) -> tuple[str, ...]:
+    names = [sighting.machine for sighting in group]
+    names += [name for incident in parts for name in incident.machines]
+    return tuple(dict.fromkeys([first, *names]))
+
+
+def _in_common(group: Sequence[Sighting], settings: ResponseSettings) -> str:
+    """Return what most of the machines share; a job before a switch before a rack."""
+    machines: dict[Key, set[str]] = defaultdict(set)
+    for sighting in group:
+        for key in sighting.keys:
+            machines[key].add(sighting.machine)
+    large = {key: len(names) for key, names in machines.items() if len(names) >= settings.many}
+    kind, name = max(large, key=lambda key: (large[key], -_ORDER.index(key[0]), key))
+    return f"{kind} {name}"

@@ -1,0 +1,51 @@
+"""Certain damage: evidence that a GPU is broken, and not only that it may be."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forewarn.response.policy.rule import xid_of
+from forewarn.response.state.finding import Finding, FindingKind, Voucher
+
+__all__ = ["CERTAIN_XIDS", "RECOVERY_CHANGED", "is_certain", "is_certain_cause"]
+
+CERTAIN_XIDS: Final = frozenset({48, 64, 79, 95, 140})
+"""Uncorrectable memory errors, a failed row remapping, a GPU that fell off the bus."""
+
+RECOVERY_CHANGED: Final = 154
+"""Certain where the driver asks for a recovery action."""
+
+_CAUSES: Final = frozenset({"lost", "needs_reset"})
+_CERTAIN_CAUSES: Final = _CAUSES | {f"xid {code}" for code in CERTAIN_XIDS}
+
+
+def is_certain(finding: Finding) -> bool:
+    """Tell whether a finding proves damage: a policy answers it with a drain at least.
+
+    What only a shared token says proves nothing: any host may have sent it.
+
+    Examples
+    --------
+    >>> from forewarn.features.time_units import Nanoseconds
+    >>> at, until = Nanoseconds(0), Nanoseconds(1)
+    >>> is_certain(Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until))
+    True
+    """
+    if finding.vouched is Voucher.SHARED:
+        return False
+    code = xid_of(finding)
+    if code == RECOVERY_CHANGED:
+        return finding.evidence.get("action") not in (None, "", "none")
+    if code is not None:
+        return code in CERTAIN_XIDS
+    if finding.kind is FindingKind.CHECK:
+        return finding.evidence.get("check") == "digest"
+    return finding.cause in _CAUSES and finding.evidence.get("action") != "none"
+
+
+def is_certain_cause(cause: str) -> bool:
+    """Tell whether the cause of an action alone says that the damage was certain.
+
+    Where the evidence has to say it, as of Xid 154, the action counts as reversible.
+    """
+    return cause in _CERTAIN_CAUSES

@@ -1,0 +1,143 @@
+"""Escalation: a harder step for what comes often, lasts, is likely, or was not helped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forewarn.features.duration import duration_in_words
+from forewarn.features.time_units import Nanoseconds
+from forewarn.response.policy.rule import Rule
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.finding import Finding
+from forewarn.response.state.step import Step
+
+__all__ = ["History", "escalated", "times_taken"]
+
+_NEVER_TAKEN = frozenset({ActionState.FAILED, ActionState.EXPIRED})
+_LADDER = list(Step)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is known of one machine up to a moment.
+
+    Attributes
+    ----------
+    findings : sequence of Finding
+        Also those that are no longer valid.
+    actions : sequence of Action
+    now : int
+        Nanoseconds since 1970 UTC.
+    """
+
+    findings: Sequence[Finding]
+    actions: Sequence[Action]
+    now: Nanoseconds
+
+
+def escalated(
+    finding: Finding, rule: Rule, history: History, *, again: Nanoseconds
+) -> tuple[Step, str]:
+    """Return the step of a rule, or a harder one and why.
+
+    Parameters
+    ----------
+    finding : Finding
+    rule : Rule
+    history : History
+    again : int
+        A cause that is seen within so many nanoseconds after a release was not helped.
+    """
+    reasons = [(rule.step, ""), *_by_count(finding, rule, history)]
+    if rule.likely and _probability(finding) >= rule.likely.probability:
+        why = f"a probability of at least {rule.likely.probability:g}"
+        reasons.append((rule.likely.step, why))
+    reasons += [
+        (_next_harder(action.step), f"{action.step} did not help")
+        for action in history.actions
+        if _did_not_help(action, finding, again)
+    ]
+    return max(reasons, key=lambda reason: reason[0].rank)
+
+
+def times_taken(step: Step, history: History, *, within: Nanoseconds) -> int:
+    """Return how often a step was taken and ended on this machine within a span."""
+    return sum(
+        action.step is step
+        and not action.open
+        and action.state not in _NEVER_TAKEN
+        and history.now - within <= action.at <= history.now
+        for action in history.actions
+    )
+
+
+def _by_count(finding: Finding, rule: Rule, history: History) -> list[tuple[Step, str]]:
+    """Return the steps that how often and how long a cause was seen asks for."""
+    if rule.often is None and rule.lasting is None:
+        return []
+    same = [other for other in history.findings if _same(other, finding)]
+    steps = []
+    if rule.often is not None:
+        start = _last(finding) - rule.often.within
+        if sum(_times_since(other, start) for other in same) >= rule.often.times:
+            span = duration_in_words(rule.often.within / 1e9)
+            steps.append((rule.often.step, f"{rule.often.times} times or more in {span}"))
+    if rule.lasting is not None:
+        first = min((_first(other) for other in same), default=finding.at)
+        if _last(finding) - first >= rule.lasting.span:
+            span = duration_in_words(rule.lasting.span / 1e9)
+            steps.append((rule.lasting.step, f"seen for {span} or more"))
+    return steps
+
+
+def _same(other: Finding, finding: Finding) -> bool:
+    """Tell whether two findings are of one cause on one GPU, known by serial or address.
+
+    What only a shared token says makes no step harder for what the machine itself reports.
+    """
+    names = (other.machine, other.cause), (finding.machine, finding.cause)
+    return names[0] == names[1] and _gpu(other) == _gpu(finding) and other.supports(finding)
+
+
+def _gpu(finding: Finding) -> str:
+    return finding.gpu_serial or str(finding.evidence.get("pci") or "")
+
+
+def _first(finding: Finding) -> Nanoseconds:
+    return finding.at if finding.first is None else finding.first
+
+
+def _last(finding: Finding) -> Nanoseconds:
+    return finding.at if finding.last is None else finding.last
+
+
+def _times_since(finding: Finding, start: int) -> int:
+    """Return how often a finding was repeated since a moment, if it was repeated evenly."""
+    first, last = _first(finding), _last(finding)
+    if last < start:
+        return 0
+    if first >= start or finding.count == 1:
+        return finding.count
+    return max(1, finding.count * (last - start) // (last - first))
+
+
+def _probability(finding: Finding) -> float:
+    value = finding.evidence.get("probability")
+    return min(max(value, 0.0), 1.0) if isinstance(value, int | float) else 0.0
+
+
+def _did_not_help(action: Action, finding: Finding, again: Nanoseconds) -> bool:
+    """Tell whether a cause came back on a GPU after its machine was out of service for it."""
+    return (
+        action.step.isolates
+        and action.state is ActionState.RELEASED
+        and action.cause == finding.cause
+        and action.machine == finding.machine
+        and action.gpu_serial in (None, finding.gpu_serial)
+        and 0 <= _last(finding) - action.changed_at <= again
+    )
+
+
+def _next_harder(step: Step) -> Step:
+    return _LADDER[min(step.rank + 1, len(_LADDER) - 1)]

@@ -1,0 +1,1 @@
+"""The score of acting: hours saved and lost, with intervals."""

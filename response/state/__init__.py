@@ -1,0 +1,1 @@
+"""Values that decisions are made of: findings, machines, incidents, decisions, actions."""

@@ -1,0 +1,429 @@
+"""What the API of incidents takes, shows and writes into the ledger."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from tests.pipelines.incidents.api.client import LATER, NOW, Api, finding
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.response.state.action import ActionState
+from forewarn.response.state.decision import Ruling
+from forewarn.response.state.finding import BY_HAND
+from forewarn.response.state.incident import IncidentState, Outcome
+from forewarn.response.state.step import DrainMode, Step
+
+# --- findings in ----------------------------------------------------------------------------------
+
+
+def test_a_finding_is_taken_once_and_counted_again(api: Api) -> None:
+    both = api.report(finding(), finding(id="f2", machine="node-2", gpu_serial="S2", job="4711"))
+    assert (both.status_code, both.json()) == (200, {"new": 2, "repeated": 0})
+    again = api.report(finding(severity="notice"), finding())
+    assert again.json() == {"new": 0, "repeated": 2}
+    page = api.get("/v1/incidents").json()
+    assert [incident["machine"] for incident in page["incidents"]] == ["node-2", "node-1"]
+    (line,) = page["incidents"][1]["findings"]
+    assert (line["count"], line["severity"]) == (3, "error")
+
+
+def test_the_ledger_has_who_reported_what_is_new_and_no_note_of_repeats(api: Api) -> None:
+    for _ in range(3):
+        api.report(finding())
+    (note,) = api.ledger.notes()
+    assert (note.who, note.act, note.target, note.at) == ("report-ann", "report", "nhc", NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"kind": "xid", "evidence": {"xid": 79}}, "xid 79"),
+        ({"kind": "xid", "evidence": {"code": 48}}, "xid 48"),
+        ({"kind": "xid", "evidence": {"xid": True}}, "xid by nhc"),
+        ({"kind": "xid", "evidence": {}}, "xid by nhc"),
+        ({"kind": "check", "evidence": {"xid": 79}}, "check by nhc"),
+        ({"source": "smi"}, "check by smi"),
+    ],
+)
+def test_a_cause_is_the_code_of_an_xid_or_who_says_what(
+    api: Api, changes: dict[str, object], cause: str
+) -> None:
+    assert api.report(finding(**changes)).is_success
+    assert api.ledger.incidents()[0].findings[0].cause == cause
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("machine", "../../etc/passwd", "match"),
+        ("machine", "node-1'; DROP TABLE findings; --", "match"),
+        ("machine", "<script>alert(1)</script>", "match"),
+        ("machine", "a" * 254, "253"),
+        ("machine", "", "match"),
+        ("machine", 17, "string"),
+        ("machine", "node-1\n", "match"),
+        ("source", "<b>", "match"),
+        ("source", "\u202ereversed", "match"),
+        ("source", "records", "ours"),
+        ("source", "At_Risk", "ours"),
+        ("id", " x", "match"),
+        ("id", "half \ud800", ""),
+        ("kind", "rumour", "'at_risk'"),
+        ("severity", "fatal", "'critical'"),
+        ("severity", None, "'critical'"),
+        ("at", "yesterday", "ISO 8601"),
+        ("at", 1_772_366_400, "ISO 8601"),
+        ("at", iso(NOW + HOUR), "3600 s ahead of this clock"),
+        ("at", "1969-12-31", "1970"),
+        ("at", "9999-12-31", "ISO 8601"),
+        ("valid_until", iso(NOW - 2 * HOUR), "after `at`"),
+        ("valid_until", iso(NOW + 400 * DAY), "366 days"),
+        ("evidence", [1], "dictionary"),
+        ("evidence", {"text": "x" * 17_000}, "16384"),
+        ("evidence", {"text": "\u00e9" * 6_000}, "16384"),
+        ("evidence", {"text": "\udc80"}, "UTF-8"),
+        ("colour", "red", "Extra"),
+    ],
+)
+def test_a_wrong_finding_is_named_by_index_and_field_and_nothing_is_taken(
+    empty: Api, field: str, value: object, why: str
+) -> None:
+    answer = empty.report(finding(), finding(id="f2") | {field: value}, finding(id="f3"))
+    assert answer.status_code == 422
+    told = answer.json()
+    assert (told["index"], told["field"]) == (1, field)
+    assert told["error"].startswith(f"findings[1].{field}: ")
+    assert why in told["error"]
+    assert told["error"].isascii()
+    assert len(told["error"]) < 400
+    assert empty.ledger.incidents() == []
+
+
+def test_a_finding_without_a_field_is_named_too(empty: Api) -> None:
+    lacking = finding()
+    del lacking["valid_until"]
+    assert empty.report(finding(), lacking).json()["field"] == "valid_until"
+
+
+def test_a_thousand_findings_are_taken_and_one_more_is_not(api: Api) -> None:
+    many = [finding(id=f"f{number}", machine=f"node-{number}") for number in range(1001)]
+    assert api.report(*many).status_code == 422
+    assert api.ledger.incidents() == []
+    assert api.report(*many[1:]).json() == {"new": 1000, "repeated": 0}
+
+
+def test_a_clock_that_is_a_little_ahead_is_no_wrong_clock(api: Api) -> None:
+    assert api.report(finding(at=iso(NOW + 250 * 10**9))).is_success
+
+
+def test_times_keep_their_nanoseconds_and_without_a_zone_they_are_utc(api: Api) -> None:
+    at = "2026-03-01T11:00:00.123456789"
+    number = api.incident(at=at)
+    (line,) = api.get(f"/v1/incidents/{number}").json()["findings"]
+    assert line["at"] == f"{at}Z"
+    assert line["evidence"] == {"message": "GPU 3 < 8"}
+
+
+# --- incidents and actions out --------------------------------------------------------------------
+
+
+def test_incidents_come_in_pages_newest_first(api: Api) -> None:
+    numbers = [api.incident(f"node-{n}") for n in range(5)]
+    first = api.get("/v1/incidents", limit=3).json()
+    second = api.get("/v1/incidents", limit=3, before=first["next"]).json()
+    shown = [incident["id"] for page in (first, second) for incident in page["incidents"]]
+    assert shown == numbers[::-1]
+    assert second["next"] is None
+
+
+def test_incidents_are_chosen_by_state_and_machine(api: Api) -> None:
+    numbers = [api.incident(f"node-{n}") for n in range(3)]
+    api.post(f"/v1/incidents/{numbers[0]}/undo")
+
+    def shown(**query: Any) -> list[int]:
+        return [one["id"] for one in api.get("/v1/incidents", **query).json()["incidents"]]
+
+    assert shown(state="open") == numbers[:0:-1]
+    assert shown(state="open", before=numbers[2]) == numbers[1:2]
+    assert shown(state="open", limit=1) == numbers[2:]
+    assert shown(state="overridden") == numbers[:1]
+    assert shown(machine="node-1") == numbers[1:2]
+    assert shown(machine="node-9") == []
+
+
+def test_a_story_has_decisions_the_approval_and_each_change_of_an_action(api: Api) -> None:
+    number = api.incident()
+    decision = api.propose(number)
+    api.post(f"/v1/incidents/{number}/approve", role="approve")
+    api.act(number)
+    story = api.get(f"/v1/incidents/{number}").json()
+    assert [one["ruling"] for one in story["decisions"]] == ["propose"]
+    assert story["approval"] == {
+        "decision_at": iso(decision.at),
+        "at": iso(NOW),
+        "who": "approve-ann",
+    }
+    assert [change["state"] for change in story["actions"][0]["changes"]] == ["intended", "holding"]
+    assert story["decisions"][0]["valid_until"] == iso(LATER)
+
+
+def test_actions_that_are_open_or_recent_are_listed(api: Api) -> None:
+    action = api.act(api.incident())
+    (shown,) = api.get("/v1/actions").json()["actions"]
+    assert (shown["id"], shown["state"], shown["machine"]) == (action.id, "holding", "node-1")
+    queries: tuple[dict[str, Any], ...] = (
+        {"state": "released"},
+        {"machine": "node-2"},
+        {"before": action.id},
+    )
+    for query in queries:
+        assert api.get("/v1/actions", **query).json() == {"actions": [], "next": None}
+    api.clock.moment = Nanoseconds(NOW + 30 * DAY)
+    assert len(api.get("/v1/actions", state="holding").json()["actions"]) == 1
+    api.ledger.advance(action, ActionState.RELEASED, now=Nanoseconds(NOW + DAY))
+    assert api.get("/v1/actions").json()["actions"] == []
+
+
+def test_the_score_is_that_of_whoever_counts_it(api: Api) -> None:
+    assert api.get("/v1/score").json() == {"precision": None}
+
+
+# --- what people do -------------------------------------------------------------------------------
+
+
+def test_the_same_approval_twice_is_one(api: Api) -> None:
+    number = api.incident()
+    decision = api.propose(number)
+    path = f"/v1/incidents/{number}/approve"
+    assert api.post(path, {"why": "ticket 1"}).json() == {"incident": number, "changed": True}
+    assert api.post(path).json() == {"incident": number, "changed": False}
+    assert api.ledger.approvals([number])[number].decision == decision
+    assert [note.act for note in api.ledger.notes()] == ["approve", "report"]
+
+
+def test_only_the_proposal_that_was_looked_at_is_approved(api: Api) -> None:
+    number = api.incident()
+    path = f"/v1/incidents/{number}/approve"
+    assert "nothing is decided" in api.post(path).json()["error"]
+    decision = api.propose(number)
+    seen = {"decision_at": iso(decision.at - 1)}
+    assert (answer := api.post(path, seen)).status_code == 409
+    assert "not its last one" in answer.json()["error"]
+    assert api.post(path, {"decision_at": iso(decision.at)}).json()["changed"]
+
+
+def test_what_is_no_proposal_or_no_longer_valid_cannot_be_approved(api: Api) -> None:
+    held = api.incident()
+    api.propose(held, ruling=Ruling.HOLD)
+    answer = api.post(f"/v1/incidents/{held}/approve")
+    assert (answer.status_code, "`hold`" in answer.json()["error"]) == (409, True)
+    late = api.incident("node-2")
+    api.propose(late)
+    api.clock.moment = Nanoseconds(LATER + 1)
+    assert "no longer valid" in api.post(f"/v1/incidents/{late}/approve").json()["error"]
+    assert api.ledger.approvals([held, late]) == {}
+
+
+def test_undo_has_all_actions_released_and_overrides_the_incident(api: Api) -> None:
+    number = api.incident()
+    action = api.act(number)
+    path = f"/v1/incidents/{number}/undo"
+    assert api.post(path, {"why": "we need it"}, role="act").json()["changed"]
+    assert not api.post(path, role="act").json()["changed"]
+    *_, last = api.ledger.action_states(action.id)
+    assert (last.state, last.who, last.detail) == (
+        ActionState.RELEASING,
+        "act-ann",
+        "we need it",
+    )
+    incident = api.ledger.incident(number)
+    assert incident is not None
+    assert incident.state is IncidentState.OVERRIDDEN
+    assert [override.cause for override in api.ledger.overrides(NOW)] == ["check by nhc"]
+
+
+def test_undo_holds_also_where_the_loop_changed_the_action_meanwhile(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = api.incident()
+    action = api.act(number, ActionState.SENT)
+    stale = api.ledger.incident(number)
+    assert stale is not None
+    api.ledger.advance(action, ActionState.HOLDING, now=NOW)
+    monkeypatch.setattr(api.ledger, "incident", lambda _: stale)
+    assert api.post(f"/v1/incidents/{number}/undo").json()["changed"]
+    current = api.ledger.action(action.id)
+    assert current is not None
+    assert current.state is ActionState.RELEASING
+
+
+def test_a_closed_incident_has_nothing_to_undo(api: Api) -> None:
+    number = api.incident()
+    api.ledger.settle(number, IncidentState.CLOSED, now=NOW, who="forewarn", why="over")
+    assert api.post(f"/v1/incidents/{number}/undo").status_code == 409
+
+
+def test_an_incident_is_acknowledged_once(api: Api) -> None:
+    path = f"/v1/incidents/{api.incident()}/ack"
+    assert [api.post(path).json()["changed"] for _ in range(2)] == [True, False]
+    assert api.get("/v1/incidents").json()["incidents"][0]["acknowledged"]
+
+
+def test_an_outcome_is_kept_with_the_time_of_the_failure(api: Api) -> None:
+    number = api.incident()
+    path = f"/v1/incidents/{number}/outcome"
+    body = {"outcome": "confirmed", "failed_at": iso(NOW - HOUR), "why": "ticket 7"}
+    assert api.post(path, body).json()["changed"]
+    assert not api.post(path, {"outcome": "confirmed"}).json()["changed"]
+    incident = api.ledger.incident(number)
+    assert incident is not None
+    assert incident.outcome is Outcome.CONFIRMED
+    for wrong in (
+        {"outcome": "confirmed", "failed_at": iso(NOW + HOUR)},
+        {"outcome": "unknown", "failed_at": iso(NOW - HOUR)},
+    ):
+        assert "failed_at: " in (answer := api.post(path, wrong)).json()["error"]
+        assert answer.status_code == 409
+
+
+def test_a_drain_by_hand_is_a_finding_and_a_decision_of_that_person(api: Api) -> None:
+    path = "/v1/machines/node-7/drain"
+    answer = api.post(path, {"why": "ticket 9"}, role="act").json()
+    incident = api.ledger.incident(answer["incident"])
+    assert answer["changed"]
+    assert incident is not None
+    (asked_for,) = incident.findings
+    assert (asked_for.source, asked_for.cause, asked_for.machine) == ("act-ann", BY_HAND, "node-7")
+    decision = incident.decision
+    assert decision is not None
+    assert (decision.ruling, decision.step, decision.mode) == (
+        Ruling.ACT,
+        Step.DRAIN,
+        DrainMode.FINISH,
+    )
+    assert (decision.who, decision.reason) == ("act-ann", "by hand: ticket 9")
+    assert [note.act for note in api.ledger.notes()] == ["drain"]
+
+
+def test_the_same_drain_twice_is_one_and_a_harder_one_is_another(api: Api) -> None:
+    path = "/v1/machines/node-7/drain"
+    first, again = api.post(path).json(), api.post(path).json()
+    assert again == first | {"changed": False}
+    api.clock.moment = Nanoseconds(NOW + 1)
+    harder = api.post(path, {"mode": "now"}).json()
+    assert harder == first
+    api.clock.moment = Nanoseconds(NOW + 2 * DAY)
+    assert api.post(path).json()["changed"]
+
+
+@pytest.mark.parametrize("act", ["approve", "undo", "ack", "outcome"])
+def test_an_incident_that_is_none_is_404(api: Api, act: str) -> None:
+    body = {"outcome": "unknown"} if act == "outcome" else {}
+    for number in (17, 2**63 - 1):
+        answer = api.post(f"/v1/incidents/{number}/{act}", body)
+        assert (answer.status_code, answer.json()) == (
+            404,
+            {"error": f"incident {number}: there is none"},
+        )
+    assert api.get("/v1/incidents/17").status_code == 404
+    assert api.ledger.notes() == []
+
+
+# --- the kill switch ------------------------------------------------------------------------------
+
+
+def test_acting_is_switched_off_and_on_again(api: Api) -> None:
+    stopped = api.post("/v1/switch", {"acting": False, "why": "storm"}, role="approve").json()
+    assert (stopped["acting"], stopped["who"], stopped["why"]) == (False, "approve-ann", "storm")
+    assert api.desk.switch.file.read_text() == "approve-ann: storm\n"
+    assert api.get("/v1/switch").json()["acting"] is False
+    refused = api.post("/v1/switch", {"acting": True}, role="act")
+    assert (refused.status_code, api.desk.switch.off() is None) == (403, False)
+    lifted = api.post("/v1/switch", {"acting": True, "why": "over"}, role="admin").json()
+    assert lifted == {"acting": True, "at": None, "who": None, "why": None}
+    assert not api.desk.switch.file.exists()
+    last = api.ledger.last_switch()
+    assert last is not None
+    assert (last.acting, last.who) == (True, "admin-ann")
+
+
+def test_a_file_alone_switches_acting_off(api: Api) -> None:
+    api.desk.switch.file.touch()
+    shown = api.get("/v1/switch").json()
+    assert (shown["acting"], shown["who"]) == (False, "file")
+
+
+def test_acting_is_switched_off_also_without_the_database(api: Api) -> None:
+    api.break_ledger()
+    assert api.get("/v1/incidents").status_code == 503
+    assert api.get("/v1/switch").status_code == 503
+    answer = api.post("/v1/switch", {"acting": False, "why": "storm"})
+    assert (answer.status_code, answer.json()["acting"]) == (200, False)
+    assert api.desk.switch.file.exists()
+    assert api.post("/v1/switch", {"acting": True}).status_code == 503
+    assert api.desk.switch.file.exists()
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def gauges(api: Api) -> dict[str, float]:
+    text = api.ask("GET", "/metrics").text
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name.removeprefix("forewarn_respond_"): float(value) for name, _, value in lines}
+
+
+def test_what_the_metrics_say(api: Api) -> None:
+    api.report(finding(), finding())
+    api.propose(api.incident())
+    api.incident("node-2")
+    api.act(1)
+    api.get("/v1/incidents", role="")
+    api.ledger.beat("loop", Nanoseconds(NOW - 90 * 10**9))
+    values = gauges(api)
+    assert values['findings_total{known="no"}'] == 3
+    assert values['findings_total{known="yes"}'] == 1
+    assert values['open_incidents{ruling="propose"}'] == 1
+    assert values['open_incidents{ruling="none"}'] == 1
+    assert values['open_actions{state="holding"}'] == 1
+    assert values['refused_requests_total{status="401"}'] == 1
+    assert values['beat_age_seconds{beat="loop"}'] == 90
+    assert values['beat_age_seconds{beat="list"}'] == math.inf
+    assert values["ledger_up"] == 1
+    assert "node-" not in api.ask("GET", "/metrics").text  # no label that grows with the fleet
+
+
+def test_without_a_ledger_the_metrics_and_the_health_say_so(api: Api) -> None:
+    assert api.ask("GET", "/health").text == "ok\n"
+    api.break_ledger()
+    assert gauges(api)["ledger_up"] == 0
+    assert api.ask("GET", "/health").status_code == 503
+
+
+# --- the description ------------------------------------------------------------------------------
+
+
+def test_the_description_says_what_each_route_needs_and_loads_nothing_from_elsewhere(
+    api: Api,
+) -> None:
+    for path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
+        assert api.ask("GET", path).status_code == 404
+    schema = api.ask("GET", "/openapi.json").json()
+    routes = [
+        (path, method, route)
+        for path, methods in schema["paths"].items()
+        for method, route in methods.items()
+    ]
+    assert len(routes) == 12
+    for path, method, route in routes:
+        assert route["summary"], path
+        assert re.search(r"Role: `(report|see|approve|act)`\.$", route["description"]), path
+        assert route["security"] == [{"token": []}], path
+        assert {"401", "403", "422", "503"} <= route["responses"].keys(), (path, method)
+    posted = schema["components"]["schemas"]["PostedFinding"]["properties"]
+    assert posted["machine"]["examples"] == ["node-17"]
+    assert posted["at"]["format"] == "date-time"

@@ -1,0 +1,284 @@
+"""How a ledger is opened: its address, its schema, and all that may stand in its way."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, inspect, text
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger import database as ledger_database
+from forewarn.pipelines.incidents.ledger.database import PASSWORD, VERSION_TABLE, LedgerError
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import metadata
+from forewarn.pipelines.incidents.ledger.transfer import copy_ledger
+from forewarn.response.state.finding import Finding
+from forewarn.response.state.incident import IncidentState
+
+NOW = Nanoseconds(100)
+
+
+def message_of(url: str, environment: dict[str, str] | None = None) -> str:
+    """Return why a ledger cannot be opened; it is one line."""
+    with pytest.raises(LedgerError) as refused:
+        Ledger.open(url, environment or {})
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+# --- schema ---------------------------------------------------------------------------------------
+
+
+def test_migrations_make_the_tables_that_the_code_expects(ledger: Ledger) -> None:
+    with ledger.database.engine.connect() as connection:
+        options = {"version_table": VERSION_TABLE}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, metadata) == []
+        names = set(inspect(connection).get_table_names())
+    assert names == {VERSION_TABLE, *metadata.tables}
+
+
+def test_a_ledger_that_is_up_to_date_is_left_as_it_is(
+    url: str, finding: Callable[..., Finding]
+) -> None:
+    with Ledger.open(url) as ledger:
+        ledger.take([finding()], now=NOW)
+        before = ledger.open_incidents()
+    with Ledger.open(url) as again:
+        assert again.open_incidents() == before
+
+
+def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.touch()
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        assert ledger.open_incidents() == []
+
+
+def test_several_that_open_a_new_ledger_at_once_make_it_once(url: str) -> None:
+    all_ready = threading.Barrier(3)
+
+    def open_it(_: int) -> int:
+        all_ready.wait()
+        with Ledger.open(url) as ledger:
+            return len(ledger.open_incidents())
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(open_it, range(3))) == [0, 0, 0]
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """Return who begins to write a ledger just before its opener switches to the log."""
+    path = tmp_path / "ledger.db"
+    Ledger.open(f"sqlite:///{path}").close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    switch = ledger_database._let_readers_read_beside_the_writer
+
+    def write_and_switch(engine: Engine) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        switch(engine)
+
+    monkeypatch.setattr(ledger_database, "_let_readers_read_beside_the_writer", write_and_switch)
+    yield connection
+    connection.close()
+
+
+def test_a_ledger_that_somebody_writes_is_opened_when_that_is_done(
+    writer: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: writer.execute("COMMIT"))
+    monkeypatch.setattr(ledger_database, "time", clock)
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with Ledger.open(url) as ledger, ledger.database.reading() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+
+
+def test_a_ledger_that_somebody_writes_without_end_is_one_line(
+    writer: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_database, "PATIENCE_SECONDS", 0)
+    path = tmp_path / "ledger.db"
+    assert message_of(f"sqlite:///{path}") == f"the ledger, `{path}`: database is locked"
+    assert writer.in_transaction
+
+
+def test_a_ledger_of_a_newer_forewarn_is_refused(url: str) -> None:
+    with Ledger.open(url) as ledger, ledger.database.writing() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = 'ledger_9999'"))
+    message = message_of(url)
+    assert "was written by a newer forewarn: its schema is `ledger_9999`" in message
+    assert "this one knows `ledger_0002` at most" in message
+
+
+def test_a_database_of_somebody_else_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as shop:
+        shop.execute("CREATE TABLE orders (id INTEGER)")
+    shop.close()
+    before = path.read_bytes()
+    assert f"`{path}` is no ledger: it holds 1 other tables, such as `orders`" in message_of(
+        f"sqlite:///{path}"
+    )
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("rack r7 is loud\n" * 100)
+    assert f"`{path}` is no ledger" in message_of(f"sqlite:///{path}")
+    assert path.read_text() == "rack r7 is loud\n" * 100
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "ledger.db"
+    assert f"`{path}`: unable to open database file" in message_of(f"sqlite:///{path}")
+    assert not path.parent.exists()
+
+
+# --- address and password -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ledger.db", "sqlite://", "sqlite:///:memory:", "mysql://h/db", "postgresql://h"]
+)
+def test_other_addresses_are_refused_with_what_is_expected(url: str) -> None:
+    assert "expected `sqlite:///PATH` or `postgresql://USER@HOST/NAME`" in message_of(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:s3cret@db.site/ledger",
+        "postgresql+psycopg://ann@db.site/ledger?password=s3cret",
+        "postgresql:/ann:s3cret@db.site:x/ledger",
+    ],
+)
+def test_a_password_in_the_address_is_refused_and_not_repeated(url: str) -> None:
+    message = message_of(url)
+    assert "s3cret" not in message
+    assert PASSWORD in message or "is no address" in message
+
+
+def test_a_database_that_is_away_is_named_by_host_and_name_without_its_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    message = message_of("postgresql://ann@127.0.0.1:1/ledger", {PASSWORD: "s3cret"})
+    assert "database `ledger` on `127.0.0.1:1`" in message
+    assert "s3cret" not in message + caplog.text
+
+
+def test_the_password_of_the_environment_is_that_of_the_connection(
+    request: pytest.FixtureRequest,
+) -> None:
+    info = request.getfixturevalue("postgresql").info
+    server = f"{info.host}:{info.port}/{info.dbname}"
+    admin = create_engine(f"postgresql+psycopg://{info.user}@{server}")
+    with admin.begin() as connection:
+        connection.execute(text("CREATE ROLE ann LOGIN PASSWORD 's3cret'"))
+        connection.execute(text(f'GRANT ALL ON DATABASE "{info.dbname}" TO ann'))
+        connection.execute(text("GRANT ALL ON SCHEMA public TO ann"))
+    admin.dispose()
+    with Ledger.open(f"postgresql://ann@{server}", {PASSWORD: "s3cret"}) as ledger:
+        assert ledger.database.engine.url.password == "s3cret"
+        assert "s3cret" not in repr(ledger.database.engine)
+
+
+# --- beside each other ----------------------------------------------------------------------------
+
+
+def test_readers_see_the_last_state_while_somebody_writes(
+    ledger: Ledger, finding: Callable[..., Finding]
+) -> None:
+    ledger.take([finding()], now=NOW)
+    with ledger.database.writing() as connection:
+        connection.execute(text("UPDATE findings SET count = 7"))
+        assert ledger.open_incidents()[0].findings[0].count == 1
+    assert ledger.open_incidents()[0].findings[0].count == 7
+
+
+def write_half(ledger: Ledger) -> None:
+    with ledger.database.writing() as connection:
+        connection.execute(text("INSERT INTO versions VALUES ('policy', 'p1', 1)"))
+        raise RuntimeError
+
+
+def test_what_fails_in_the_middle_leaves_nothing(ledger: Ledger) -> None:
+    with pytest.raises(RuntimeError):
+        write_half(ledger)
+    assert ledger.first_seen("policy", "p1", NOW) == NOW
+
+
+def test_an_incident_that_is_not_there_is_one_line(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="knows no such incident or action"):
+        ledger.settle(7, IncidentState.CLOSED, now=NOW, who="ann", why="")
+
+
+def lose_the_connection(ledger: Ledger) -> None:
+    with ledger.database.reading() as connection:
+        connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+
+def test_a_server_that_is_gone_is_one_line_and_used_again_when_it_is_back(
+    request: pytest.FixtureRequest,
+) -> None:
+    connection = request.getfixturevalue("postgresql")
+    info = connection.info
+    with Ledger.open(f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}") as ledger:
+        ledger.beat("loop", NOW)
+        with pytest.raises(LedgerError) as lost:
+            lose_the_connection(ledger)
+        assert "\n" not in str(lost.value)
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        assert ledger.last_beat("loop") == NOW
+
+
+def test_without_psycopg_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    message = message_of("postgresql+psycopg://ann@db/ledger")
+    assert message.endswith("needs psycopg, expected `pip install 'psycopg[binary]'`")
+
+
+def test_only_a_server_has_a_clock_of_its_own(url: str) -> None:
+    with Ledger.open(url) as ledger:
+        at = ledger.database.clock()
+    assert (at is None) == url.startswith("sqlite")
+    assert at is None or abs(at - time.time_ns()) < 300 * 10**9
+
+
+# --- who may read it ------------------------------------------------------------------------------
+
+
+def test_a_new_ledger_of_sqlite_is_for_its_user_alone(
+    tmp_path: Path, finding: Callable[..., Finding]
+) -> None:
+    before = os.umask(0)
+    try:
+        with (
+            Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger,
+            Ledger.open(f"sqlite:///{tmp_path / 'copy.db'}") as copy,
+        ):
+            ledger.take([finding()], now=NOW)
+            copy_ledger(ledger, copy)
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert {"ledger.db", "ledger.db-wal", "ledger.db-shm", "copy.db", "copy.db-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.database import LedgerError
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.transfer import copy_ledger
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.decision import Decision
+from forewarn.response.state.finding import Finding
+
+NOW = Nanoseconds(100)
+
+
+def nothing_against(recent: object) -> None:
+    del recent
+
+
+def test_a_ledger_that_was_moved_says_the_same_and_goes_on(
+    ledger: Ledger,
+    tmp_path: Path,
+    finding: Callable[..., Finding],
+    decision: Callable[..., Decision],
+    action: Callable[..., Action],
+) -> None:
+    with Ledger.open(f"sqlite:///{tmp_path / 'old.db'}") as old:
+        old.take([finding("a"), finding("b", "m2")], now=NOW)
+        old.decide(decision(1))
+        written = old.act(action(1), nothing_against)
+        assert isinstance(written, Action)
+        old.advance(written, ActionState.SENT, now=NOW)
+        old.switch(False, now=NOW, who="ann", why="we move")
+        assert copy_ledger(old, ledger) == 2 + 2 + 2 + 1 + 1 + 2 + 1
+        assert ledger.open_incidents() == old.open_incidents()
+        assert ledger.switched_off() == old.switched_off()
+    ledger.take([finding("c", "m3")], now=NOW)
+    later = ledger.act(action(3, "m3"), nothing_against)
+    assert isinstance(later, Action)
+    assert (ledger.open_incidents()[-1].id, later.id) == (3, 2)
+    with pytest.raises(LedgerError, match="has rows in"):
+        copy_ledger(ledger, ledger)

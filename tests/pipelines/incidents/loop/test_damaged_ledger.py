@@ -1,0 +1,287 @@
+"""A ledger in which any one cell is damaged: it is said, and everything else goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Table, select, text
+from sqlalchemy.exc import IntegrityError
+from tests.pipelines.incidents.api.client import ACCESS, Api, SetClock, finding
+from tests.pipelines.incidents.api.conftest import new_database
+from tests.pipelines.incidents.memory_driver import MemoryDriver
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.incidents.api.app import make_app
+from forewarn.pipelines.incidents.api.desk import Desk
+from forewarn.pipelines.incidents.api.person_acts import Person
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.tables import metadata
+from forewarn.pipelines.incidents.loop.lines import incident_line, incident_text
+from forewarn.pipelines.incidents.loop.responder import Responder
+from forewarn.pipelines.incidents.loop.response_score import score_of
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.response.state.finding import Finding, FindingKind, Severity
+from forewarn.response.state.incident import Outcome
+from forewarn.response.state.machine import Machine, ServiceState
+from forewarn.response.state.step import DrainMode
+
+START = Nanoseconds(1_772_366_400 * 10**9)  # 2026-03-01T12:00:00Z
+CONFIG = """
+[respond]
+ledger = "{url}"
+driver = "slurm"
+first_day = "1min"
+[respond.pools.train]
+mode = "act"
+share = 0.5
+rack = 4
+[respond.pools.ask]
+mode = "propose"
+share = 0.5
+"""
+LARGE = 2**63 - 1
+WORDS = ["", "open", "act", "drain", "critical", "{}", "[]", "null", '[["a"]]', '{"mode":[1]}']
+WORDS += ['{"a":"\\ud800"}', '{"probability":1e999}', "[" * 5000, '{"xid":' + "9" * 4400 + "}"]
+WORDS += ['[["a","b","c","host"]]', '[["a","b",{},"host"]]', '{"state":[]}', "forewarn", "records"]
+NUMBERS = [0, 1, -1, 7, LARGE, -LARGE - 1, 2**62, START, START + DAY, 10**18]
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+TEXT = st.one_of(st.sampled_from(WORDS), ANY_TEXT)
+NUMBER = st.one_of(st.sampled_from(NUMBERS), st.integers(-LARGE - 1, LARGE))
+ANY = st.one_of(TEXT, NUMBER, st.binary(max_size=8), st.floats(allow_nan=False), st.none())
+
+
+@dataclass
+class Room:
+    """A ledger, the loop and the API over it, and a scheduler in memory."""
+
+    site: ResponseSite
+    ledger: Ledger
+    driver: MemoryDriver
+    clock: SetClock
+
+    def responder(self) -> Responder:
+        site, policy = self.site, self.site.policy()
+        return Responder(site, self.ledger, policy, self.driver, self.clock, lambda *_: None)
+
+    def once(self, after: int = 60 * 10**9) -> None:
+        self.clock.moment = Nanoseconds(self.clock.moment + after)
+        self.driver.now = self.clock.moment
+        self.responder().once()
+
+
+def machines() -> dict[str, Machine]:
+    names = {f"m{number}": "train" if number < 6 else "ask" for number in range(12)}
+    return {
+        name: Machine(name, ServiceState.IN_SERVICE, gpus=8, pool=pool, rack="r1", boot="1")
+        for name, pool in names.items()
+    }
+
+
+def room_of(folder: Path, url: str) -> Room:
+    config = folder / "my.toml"
+    config.write_text(CONFIG.format(url=url))
+    site = ResponseSite.of(config)
+    room = Room(site, Ledger.open(url), MemoryDriver(machines(), START), SetClock(START))
+    if url.startswith("postgresql"):  # its own clock is that of today
+        room.ledger.database.clock = lambda: room.clock.moment  # type: ignore[method-assign]
+    return room
+
+
+def notice(room: Room, machine: str, cause: str, **more: Any) -> None:
+    now = room.clock.moment
+    kind = FindingKind.XID if cause.startswith("xid") else FindingKind.AT_RISK
+    name = f"{cause} {machine}"
+    values: dict[str, Any] = {"severity": Severity.ERROR, "gpu_serial": f"GPU of {machine}"}
+    values |= {"evidence": {"probability": 0.9}, "model_version": "v1"} | more
+    until = Nanoseconds(now + DAY)
+    found = Finding("test", name, kind, cause, machine, now, until, **values)
+    room.ledger.take([found], now=now)
+
+
+def fill(room: Room) -> None:
+    """Let everything happen that leaves a row in any table."""
+    room.once()
+    room.once(5 * 60 * 10**9)
+    for machine, cause in (("m0", "xid 79"), ("m1", "xid 79"), ("m6", "xid 79"), ("m2", "at_risk")):
+        notice(room, machine, cause)
+        room.once(HOUR)
+    taken_by = replace(room.driver.machines["m3"], state=ServiceState.DRAINED, reason="gpu bad")
+    room.driver.machines["m3"] = taken_by
+    room.once()
+    ann = Person(room.ledger, "ann", room.clock.moment, "seen it")
+    for number in (1, 2, 3):
+        ann.acknowledge(number)
+    with contextlib.suppress(Exception):
+        ann.approve(3)
+    ann.drain("m4", DrainMode.NOW)
+    room.once()
+    ann.undo(1)
+    ann.record_outcome(2, Outcome.CONFIRMED, Nanoseconds(START + HOUR))
+    room.ledger.switch(True, now=room.clock.moment, who="ann", why="")
+    room.once()
+    room.once(2 * HOUR)
+
+
+def read_everything(room: Room) -> None:
+    """Go through all readers, as people, the loop and Prometheus do."""
+    for incident in room.ledger.incidents():
+        assert incident_line(incident)["id"] == incident.id
+        assert incident_text(incident)
+    room.ledger.notes()
+    score_of(room.site, room.ledger, now=room.clock.moment)
+    desk = Desk(room.ledger, ACCESS, room.site.switch(room.ledger), dict, room.clock)
+    api = Api(desk, make_app(desk), room.clock)
+    paths = ["incidents", "incidents?state=open", "incidents?machine=m1", "actions", "switch"]
+    paths += [f"incidents/{number}" for number in range(1, 6)]
+    for path in paths:
+        assert api.get(f"/v1/{path}").status_code in (200, 404), path
+    assert api.ask("GET", "/metrics").status_code == 200
+    assert api.ask("GET", "/health").status_code == 200
+    now = room.clock.moment
+    posted = finding(machine="m5", at=iso(now), valid_until=iso(now + HOUR), id=f"{now}")
+    assert api.report(posted).status_code == 200
+    desk.close()
+
+
+def stated(room: Room) -> list[Finding]:
+    """Return what sources have said, as they state it when they are read again."""
+    return [found for incident in room.ledger.incidents() for found in incident.findings]
+
+
+def work(room: Room, said: list[Finding]) -> None:
+    room.ledger.take(room.ledger.unknown(said), now=room.clock.moment)
+    room.ledger.take(said, now=room.clock.moment)
+    read_everything(room)
+    room.once()
+    room.once(HOUR)
+    read_everything(room)
+
+
+def cells() -> list[tuple[Table, Column[Any]]]:
+    return [(table, column) for table in metadata.sorted_tables for column in table.columns]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    room = room_of(folder, f"sqlite:///{folder / 'ledger.db'}")
+    with room.ledger:
+        fill(room)
+        with room.ledger.database.reading() as connection:
+            empty = [
+                t.name for t in metadata.sorted_tables if not connection.execute(select(t)).all()
+            ]
+        assert empty == []  # each table has a row that can be damaged
+    return folder
+
+
+@contextlib.contextmanager
+def damaged(folder: Path, template: Path) -> Iterator[Room]:
+    shutil.copy(template / "ledger.db", folder / "ledger.db")
+    room = room_of(folder, f"sqlite:///{folder / 'ledger.db'}")
+    room.clock.moment = Nanoseconds(START + 12 * HOUR)
+    with room.ledger:
+        yield room
+
+
+def damage(room: Room, table: Table, column: Column[Any], row: int, value: object) -> bool:
+    """Put a value into a cell; false if the database takes it in no way."""
+    quote = '"{}"'.format
+    keys = [key.name for key in table.primary_key]
+    with room.ledger.database.engine.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+        rows = connection.execute(select(*table.primary_key)).all()
+        assert rows, f"no row of {table.name} can be damaged"
+        chosen = dict(zip(keys, rows[row % len(rows)], strict=True))
+        where = " AND ".join(f"{quote(key)} = :key_{key}" for key in keys)
+        statement = f"UPDATE {table.name} SET {quote(column.name)} = :value WHERE {where}"
+        parameters = {f"key_{key}": chosen[key] for key in keys} | {"value": value}
+        try:
+            connection.execute(text(statement), parameters)
+            connection.commit()
+        except IntegrityError:
+            return False
+    room.ledger.database.engine.dispose()
+    return True
+
+
+def value_of(column: Column[Any]) -> st.SearchStrategy[object]:
+    """Return what a database with types can hold in a column."""
+    if isinstance(column.type, Boolean):
+        return st.booleans()
+    if isinstance(column.type, BigInteger):
+        return NUMBER
+    if isinstance(column.type, Integer):
+        return st.integers(-(2**31), 2**31 - 1)
+    return st.floats() if isinstance(column.type, Float) else TEXT
+
+
+@pytest.fixture(scope="module")
+def server_room(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Room]:
+    """A ledger in PostgreSQL, in which all damage stays."""
+    room = room_of(tmp_path_factory.mktemp("server"), new_database(request))
+    with room.ledger:
+        fill(room)
+        yield room
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+@given(data=st.data(), cell=st.sampled_from(cells()), row=st.integers(0, 30))
+def test_many_damaged_cells_of_a_server_end_nothing(
+    data: st.DataObject, cell: tuple[Table, Column[Any]], row: int, server_room: Room
+) -> None:
+    said = stated(server_room)
+    if damage(server_room, *cell, row, data.draw(value_of(cell[1]))):
+        work(server_room, said)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+@given(cell=st.sampled_from(cells()), row=st.integers(0, 30), value=ANY)
+def test_one_damaged_cell_ends_nothing(
+    cell: tuple[Table, Column[Any]],
+    row: int,
+    value: object,
+    template: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with damaged(tmp_path_factory.mktemp("damaged"), template) as room:
+        said = stated(room)
+        if damage(room, *cell, row, value):
+            work(room, said)
+
+
+@pytest.mark.parametrize(
+    "damage_of", ["UPDATE action_states SET state = 'x'", "DELETE FROM action_states"]
+)
+def test_an_open_action_that_cannot_be_read_is_not_forgotten_after_others(
+    template: Path, tmp_path: Path, damage_of: str
+) -> None:
+    with damaged(tmp_path, template) as room:
+        for row in range(2_000):
+            room.ledger.database.set_aside.add("findings", f"{row}", "damaged")
+        with room.ledger.database.engine.begin() as connection:
+            connection.execute(text(damage_of))
+        room.ledger.open_actions()
+        assert room.ledger.set_aside("actions")

@@ -1,0 +1,121 @@
+"""Numbers, times and texts of any size through every door: the loop goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.pipelines.incidents.api.client import Api, api_of, finding
+from tests.pipelines.incidents.loop.test_forged_events import CONFIG, START, SetClock
+
+from forewarn.features.telemetry.tables import EVENTS, READINGS, TableError, check_table, table_of
+from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.pipelines.incidents.loop.responder import Responder
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.runtime.timestamps import iso
+
+LARGE = 2**63 - 1
+EDGES = [0, 1, -1, 2**31, 2**62, LARGE, -LARGE - 1, START, START - HOUR]
+WIDE = [*EDGES, 2**63, -(2**64), 10**30, 10**400]
+NUMBER = st.sampled_from(EDGES) | st.integers(-LARGE - 1, LARGE)
+WORD = st.sampled_from(
+    ["", "m1", "9" * 400, "2262-04-11T23:47:16Z", "9999-12-31T23:59:59Z", "1677-09-22", "\ud800"]
+)
+ANY: st.SearchStrategy[Any] = (
+    st.sampled_from(WIDE) | NUMBER | WORD | st.floats() | st.none() | st.just([]) | st.just({})
+)
+FEW = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+VERDICT = {
+    "task": "job-1",
+    "machine": "m1",
+    "metric": "power_draw",
+    "score": 3.5,
+    "since": iso(START - HOUR),
+    "detected_at": iso(START - HOUR // 2),
+    "also": [],
+    "kind": "fault",
+}
+
+
+def call_loop(folder: Path, *, more: str = "") -> None:
+    """Call the loop twice over what lies in a folder."""
+    config = folder / "my.toml"
+    config.write_text(CONFIG.replace("[respond]", f"[respond]\n{more}").replace("act", "observe"))
+    site = ResponseSite.of(config)
+    with site.ledger() as ledger:
+        for later in (0, 30):
+            clock = SetClock(Nanoseconds(START + later * 60 * 10**9))
+            Responder(site, ledger, site.policy(), None, clock, lambda *_: None).once()
+
+
+@FEW
+@given(rows=st.lists(st.fixed_dictionaries({"count": NUMBER, "code": NUMBER}), max_size=4))
+def test_event_files(rows: list[dict[str, int]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("events")
+    path = folder / "records" / "_events" / f"date={iso(START)[:10]}" / "12.parquet"
+    path.parent.mkdir(parents=True)
+    names = EVENTS.names
+    filled = [
+        dict.fromkeys(names)
+        | {"timestamp": START - 60, "machine_id": "m1", "kind": "xid", "id": f"{number}"}
+        | row
+        | {"code": max(-(2**31), min(row["code"], 2**31 - 1))}
+        for number, row in enumerate(rows)
+    ]
+    pq.write_table(pa.Table.from_pylist(filled, schema=EVENTS), path)
+    (path.parent / "13.parquet").write_bytes(b"no table")  # which hides no other
+    call_loop(folder)
+
+
+@FEW
+@given(changes=st.dictionaries(st.sampled_from(sorted(VERDICT)), ANY, max_size=3))
+def test_files_of_verdicts(
+    changes: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("verdicts")
+    lines = [json.dumps(VERDICT | changes), json.dumps(VERDICT | {"machine": "m2"})]
+    (folder / "verdicts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    call_loop(folder, more='verdicts = "verdicts.jsonl"')
+
+
+@FEW
+@given(column=st.sampled_from([*EVENTS.names, *READINGS.names]), value=ANY)
+def test_batches_of_agents(column: str, value: Any) -> None:
+    for schema in (EVENTS, READINGS):
+        row = {"timestamp": START, "machine_id": "m1", "kind": "xid", "id": "1"} | {column: value}
+        with contextlib.suppress(TableError):  # which the collector answers with 422
+            table = table_of([row], schema)
+            assert check_table(table, schema).equals(table)
+            counts = table["count"].to_pylist() if schema is EVENTS else []
+            assert all(count is None or 0 <= count <= 10**9 for count in counts)
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    api = api_of(tmp_path_factory.mktemp("api"))
+    yield api
+    api.desk.close()
+    api.ledger.close()
+
+
+@FEW
+@given(field=st.sampled_from([*finding(), "gpu_serial", "job"]), value=ANY)
+def test_the_api(field: str, value: object, api: Api) -> None:
+    body = json.dumps([finding(**{field: value})], default=str).encode()
+    assert api.send("/v1/findings", body, "report").status_code in (200, 400, 409, 422)
+    evidence = json.dumps([finding(kind="xid", id="x", evidence={"xid": value})]).encode()
+    assert api.send("/v1/findings", evidence, "report").status_code in (200, 400, 409, 422)
+    assert api.get("/v1/incidents").status_code == 200

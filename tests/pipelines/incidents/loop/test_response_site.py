@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forewarn.features.time_units import DAY, HOUR
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.response.state.settings import MINUTE, ResponseSettings
+
+CONFIG = """
+[respond]
+settle = "20min"
+quiet = "5min"
+many = 4
+max_age = "3h"
+known_late = "3d"
+[respond.pools.train]
+avoided = 0.1
+"""
+
+
+def test_what_a_site_sets_is_what_the_core_takes(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(CONFIG)
+    site = ResponseSite.of(tmp_path / "my.toml")
+    core = site.core
+    assert (core.settle, core.quiet) == (20 * MINUTE, 5 * MINUTE)
+    assert (core.max_age, core.known_late) == (3 * HOUR, 3 * DAY)
+    assert core.many == 4
+    assert site.pools["train"].limits.avoided == 0.1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["settle", "quiet", "many", "max_age", "known_late", "list_every", "drift_every"],
+)
+def test_a_site_that_sets_nothing_has_what_the_core_assumes(tmp_path: Path, name: str) -> None:
+    (tmp_path / "my.toml").write_text("")
+    core = ResponseSite.of(tmp_path / "my.toml").core
+    assert getattr(core, name) == getattr(ResponseSettings(), name)

@@ -1,0 +1,223 @@
+"""Policies as files: what an overlay changes, what a configuration overrides, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forewarn.features.time_units import DAY, HOUR
+from forewarn.features.xid_catalogue import FATAL_XIDS
+from forewarn.pipelines.config.settings import Settings, SettingsError
+from forewarn.pipelines.incidents.replay.policy_file import load_policy, policy_of_site
+from forewarn.response.policy.policy_text import policy_changes
+from forewarn.response.policy.rule import Often
+from forewarn.response.state.finding import FindingKind, Severity
+from forewarn.response.state.step import DrainMode, Step
+
+DEFAULT = load_policy()
+TEXT = (files("forewarn.pipelines.incidents.replay") / "policy.toml").read_text(encoding="utf-8")
+CODES = [line for line in TEXT.splitlines() if line[:1].isdigit()]
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def overlay(tmp_path: Path) -> Write:
+    def write(text: str) -> Path:
+        path = tmp_path / f"site-{len(list(tmp_path.iterdir()))}.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+# --- overlays -------------------------------------------------------------------------------------
+
+
+def test_an_overlay_of_nothing_changes_nothing(overlay: Write) -> None:
+    for text in ("", "# nothing\n", "[xids]\n", "[xids.79]\n", TEXT):
+        policy = load_policy([overlay(text)])
+        assert (policy, policy.version) == (DEFAULT, DEFAULT.version)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(lines=st.lists(st.sampled_from(CODES), unique=True, max_size=9))
+def test_an_overlay_that_repeats_the_default_changes_nothing(
+    overlay: Write, lines: list[str]
+) -> None:
+    assert load_policy([overlay("\n".join(["[xids]", *lines]))]) == DEFAULT
+
+
+def test_an_overlay_changes_only_what_it_names(overlay: Write) -> None:
+    policy = load_policy([overlay('[xids.94]\noften = { times = 3 }\n[xids.79]\naction = "check"')])
+    assert policy.xids[94].rule.often == Often(3, DAY, Step.CHECK)
+    assert policy.xids[94].rule.severity is Severity.WARNING
+    assert policy.xids[79].rule == DEFAULT.xids[74].rule
+    assert policy.xids[79].name == DEFAULT.xids[79].name
+    changed = {code for code in DEFAULT.xids if policy.xids[code] != DEFAULT.xids[code]}
+    assert changed == {79, 94}
+    assert policy.kinds == DEFAULT.kinds
+
+
+def test_an_action_changes_all_its_codes_but_those_that_say_otherwise(overlay: Write) -> None:
+    text = '[actions.reset]\nmode = "now"\n[xids.119]\nmode = "finish"'
+    policy = load_policy([overlay(text)])
+    assert policy.xids[120].rule.mode is DrainMode.NOW
+    assert policy.xids[119].rule.mode is DrainMode.FINISH
+    assert policy.xids[79].rule == DEFAULT.xids[79].rule
+
+
+def test_the_last_overlay_has_the_last_word(overlay: Write) -> None:
+    first = overlay('[kinds.blind]\nseverity = "warning"\n[kinds.verdict]\nmax_age = "2h"')
+    second = overlay('[kinds.blind]\nseverity = "notice"')
+    policy = load_policy([first, second])
+    assert policy.kinds[FindingKind.BLIND] == DEFAULT.kinds[FindingKind.BLIND]
+    assert policy.kinds[FindingKind.VERDICT].max_age == 2 * HOUR
+
+
+def test_what_is_said_of_unlisted_codes_is_no_rule_for_listed_ones(overlay: Write) -> None:
+    policy = load_policy([overlay('[kinds.xid]\nstep = "check"\nmax_age = "2h"\n[xids.900]\n')])
+    assert policy.kinds[FindingKind.XID].step is Step.CHECK
+    assert {code: policy.xids[code] for code in DEFAULT.xids} == DEFAULT.xids
+    assert policy.xids[900].rule == DEFAULT.kinds[FindingKind.XID]
+
+
+def test_the_version_is_of_what_is_decided_and_not_of_words(overlay: Write) -> None:
+    renamed = load_policy([overlay('[xids.79]\nname = "gone"')])
+    assert renamed.version == DEFAULT.version
+    texts = (
+        '[xids.79]\nmode = "now"',
+        "[xids.79]\nfollows = [48]",
+        '[kinds.verdict]\nconfirmed_by = ["xid"]',
+        "[escalation]\nmost = 3",
+        '[steps.warning]\nstep = "tell"',
+    )
+    versions = {load_policy([overlay(text)]).version for text in texts}
+    assert len(versions | {DEFAULT.version}) == len(texts) + 1
+
+
+# --- what the configuration overrides -------------------------------------------------------------
+
+
+def test_the_default_policy_agrees_with_the_default_configuration() -> None:
+    assert policy_of_site([], Settings()).version == DEFAULT.version
+
+
+def test_a_code_that_is_a_failure_for_the_site_is_an_error_at_least() -> None:
+    policy = load_policy(failures=[63, 79, 31, 900])
+    rules = {code: policy.xids[code].rule for code in (63, 79, 31, 900)}
+    severities = {code: rule.severity for code, rule in rules.items()}
+    assert severities == {63: "error", 79: "critical", 31: "error", 900: "error"}
+    assert rules[31].at_most is Step.TELL  # an application error drains nothing even so
+
+
+def test_a_code_that_is_not_reported_is_only_told() -> None:
+    policy = load_policy(reported=[79])
+    assert {code for code in policy.xids if policy.xids[code].rule.at_most.isolates} == {79}
+    assert policy.kinds[FindingKind.XID].at_most is Step.TELL
+
+
+def test_codes_to_report_count_only_where_a_configuration_names_some() -> None:
+    named = Settings.model_validate({"collection": {"report_xids": list(FATAL_XIDS)}})
+    assert policy_of_site([], named).xids[63].rule.at_most is Step.TELL
+    assert policy_of_site([], Settings()).xids[63].rule.at_most is Step.REPLACE
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[xid.79]\nstep = 'check'", "unknown key `xid` .* expected a key of the default policy"),
+        ("[xids.79]\nstep = 'x'", "key `xids.79.step`: found 'x', expected 'tell', .* 'replace'"),
+        ("[xids.079]\n", "key `xids.079`: found '079', expected the number of an Xid, 1 to 1023"),
+        ("[xids.79x]\n", "key `xids.79x`: found '79x', expected the number of an Xid"),
+        (
+            "[xids.79]\nfollows = 'all'",
+            "`xids.79.follows`: found 'all', expected \"any\" or a list",
+        ),
+        (
+            "[xids.79]\naction = 'gone'",
+            "key `xids.79.action`: found 'gone', expected application, ",
+        ),
+        ("[xids.31.often]\ntimes = 3", "`xids.31.often` has no `within`, expected one"),
+        ("[actions.new]\n[xids.79]\naction = 'new'", "`xids.79` has no `severity`, expected one"),
+        ("[kinds.other]\n", "key `kinds.other`: found 'other', expected 'at_risk', "),
+        ("[kinds.blind]\nat_most = 'drain'", "`kinds.blind.at_most`: found 'drain', expected at m"),
+        ("[kinds.at_risk]\nmode = 'now'", "`kinds.at_risk.mode`: found 'now', expected 'finish'"),
+        (
+            "[kinds.at_risk]\nstep = 'reset'",
+            "`kinds.at_risk.step`: found 'reset', expected at most",
+        ),
+        (
+            "[kinds.at_risk]\nmax_age = '1 week'",
+            "`kinds.at_risk.max_age`: found '1 week', expected",
+        ),
+        ("[steps]\nerror = {step = 'tell'}", "`steps.error` is tell, expected nothing milder than"),
+        ("[escalation]\nmost = 0", "key `escalation.most`: found 0, expected greater than 0"),
+        *(
+            (f"[xids.{code}]\nat_most = 'avoid'", f"`xids.{code}.at_most`: found 'avoid', expected")
+            for code in (48, 64, 79, 95, 140, 154)
+        ),
+        (
+            "[kinds.check]\nat_most = 'avoid'",
+            "`kinds.check.at_most`: found 'avoid', expected at lea",
+        ),
+        ("[xids.79]\naction = 'application'", "`xids.79.at_most`: found 'tell', expected at least"),
+        ("[actions.restart]\nat_most = 'tell'", "`xids.79.at_most`: found 'tell', expected at lea"),
+        ("[xids.95]\nconfirmed_by = ['check']", "`xids.95.alone`: found 'tell', expected at least"),
+        (
+            "[kinds.failure]\nseverity = 'warning'\nstep = 'avoid'",
+            "`kinds.failure.step`: found 'avoid', expected at least 'drain': it is evide",
+        ),
+        ("xids = 3", "key `xids`: found 3, expected"),
+        ("[xids", "is no TOML file"),
+    ],
+)
+def test_a_wrong_overlay_is_refused_in_one_line_that_names_the_file(
+    overlay: Write, text: str, message: str
+) -> None:
+    path = overlay(text)
+    with pytest.raises(SettingsError, match=message) as refusal:
+        load_policy([path])
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.toml: cannot be read \(No such file"):
+        load_policy([tmp_path / "none.toml"])
+
+
+def test_a_site_says_what_a_fatal_nvlink_error_and_a_recovery_ask_for(overlay: Write) -> None:
+    text = '[xids.149]\nfatal = "restart"\n[recoveries]\nreset = { action = "check" }\n'
+    changed = load_policy([overlay(text)])
+    fatal = changed.xids[149].fatal
+    assert fatal is not None
+    assert fatal.step == Step.RESTART
+    assert changed.recoveries["reset"].step == Step.CHECK
+    assert changed.version != load_policy().version
+    names = {change.names for change in policy_changes(load_policy(), changed)}
+    assert ("recovery reset, asked for by the driver",) in names
+    assert ("xid 149, called fatal by the driver",) in names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[xids.149]\nfatal = "explode"\n', "xids.149.fatal.action`: found 'explode'"),
+        ('[recoveries]\nreset = { action = "ignore" }\n', "recoveries.reset.at_most"),
+        ('[recoveries]\nexplode = { action = "reset" }\n', "recoveries"),
+    ],
+)
+def test_a_wrong_word_for_what_the_driver_says_is_refused(
+    overlay: Write, text: str, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_policy([overlay(text)])

@@ -1,0 +1,320 @@
+"""`forewarn respond` against a real Slurm, from a finding to a machine that came back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.response.state.action import ActionState
+from forewarn.response.state.finding import Finding, FindingKind
+
+CONFIG = """
+[respond]
+driver = "slurm"
+slurm_conf = "{conf}"
+command_timeout = "{timeout}"
+policy = ["policy.toml"]
+first_day = "1ms"
+{more}
+[respond.pools.rest]
+partition = "gpu"
+mode = "act"
+machines = {machines}
+share = 0.5
+rack = 4
+"""
+POLICY = '[kinds.at_risk]\nlikely = { probability = 0.3, step = "drain" }\n'
+
+
+@dataclass(slots=True)
+class Site:
+    """A site whose scheduler is the real one, called as its owner would."""
+
+    folder: Path
+    slurm: Any
+    capsys: pytest.CaptureFixture[str]
+    ledger: Ledger
+
+    @property
+    def config(self) -> str:
+        return str(self.folder / "my.toml")
+
+    def configure(self, *, timeout: str = "60s", machines: int = 2, more: str = "") -> None:
+        values = {"conf": self.slurm.conf, "timeout": timeout, "machines": machines, "more": more}
+        Path(self.config).write_text(CONFIG.format(**values))
+
+    def notice(
+        self,
+        machine: str,
+        cause: str = "at_risk",
+        minutes_ago: float = 20,
+        probability: float = 0.4,
+    ) -> None:
+        at = Nanoseconds(time.time_ns() - int(minutes_ago * 60e9))
+        finding = Finding(
+            source="test",
+            id=f"{cause} {machine} {at}",
+            kind=FindingKind.AT_RISK if cause == "at_risk" else FindingKind.XID,
+            cause=cause,
+            machine=machine,
+            at=at,
+            valid_until=Nanoseconds(at + HOUR),
+            evidence={"probability": probability},
+        )
+        self.ledger.take([finding], now=at)
+
+    def respond(self) -> dict[str, dict[str, Any]]:
+        """Call the loop once; return the decision about each machine."""
+        self.capsys.readouterr()
+        assert main(["respond", "--once", "--json", "--config", self.config]) == 0
+        lines = [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
+        return {line["machine"]: line for line in lines}
+
+    def states(self) -> list[ActionState]:
+        return [a.state for i in self.ledger.incidents() for a in i.actions]
+
+    def node(self, name: str) -> Any:
+        return self.slurm.machine(name)
+
+
+@pytest.fixture
+def site(slurm: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    (tmp_path / "my.toml").touch()
+    with ResponseSite.of(tmp_path / "my.toml").ledger() as ledger:
+        made = Site(tmp_path, slurm, capsys, ledger)
+        made.configure()
+        made.respond()  # the first call notes that the policy is new
+        yield made
+
+
+def test_a_node_at_risk_is_draining_then_drained_then_given_back_by_a_person(site: Site) -> None:
+    job = site.slurm.submit("-w", "node-00001")
+    site.notice("node-00001")
+    decision = site.respond()["node-00001"]
+    assert (decision["ruling"], decision["step"], decision["mode"]) == ("act", "drain", "finish")
+    machine = site.node("node-00001")
+    assert (machine.state.value, machine.jobs, machine.action) == ("draining", (job,), 1)
+    assert site.states() == [ActionState.HOLDING]
+    site.slurm.call("scancel", job)
+    site.slurm.until(lambda: site.node("node-00001").state.value == "drained", "drained")
+    site.respond()
+    assert site.states() == [ActionState.DRAINED]
+    assert main(["undo", "1", "--config", site.config, "--why", "looked at"]) == 0
+    site.respond()
+    site.slurm.until(lambda: not site.node("node-00001").out, "back")
+    site.respond()
+    assert site.states() == [ActionState.RELEASED]
+
+
+@pytest.mark.parametrize("hours", [25, -25, 24 * 365])
+def test_a_clock_that_is_wrong_requeues_no_job_and_drains_nothing(
+    hours: int, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's controller tells its own time; ours is hours away from it."""
+    job = site.slurm.submit("-w", "node-00001", "--requeue")
+    site.notice("node-00001", "xid 79")
+    decision = site.respond()["node-00001"]
+    assert (decision["ruling"], decision["mode"]) == ("act", "deadline")
+    site.notice("node-00006", "xid 95")
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + hours * HOUR)
+    decided = site.respond()
+    assert {line["ruling"] for line in decided.values()} == {"observe"}
+    assert "that of the scheduler" in decided["node-00006"]["blocked_by"]
+    assert site.node("node-00001").jobs == (job,)
+    assert not site.node("node-00006").out
+    monkeypatch.setattr(time, "time_ns", real)
+    assert site.respond()["node-00006"]["ruling"] == "act"
+    assert site.node("node-00001").jobs == (job,)
+
+
+def test_a_deleted_ledger_stops_all_and_what_we_drained_is_listed(site: Site) -> None:
+    site.notice("node-00001")
+    assert site.respond()["node-00001"]["ruling"] == "act"
+    site.ledger.close()
+    for path in site.folder.glob("ledger.db*"):
+        path.unlink()
+    before = site.slurm.line("node-00001")
+    site.capsys.readouterr()
+    assert main(["respond", "--once", "--config", site.config]) == 2
+    said = site.capsys.readouterr().err
+    assert "1 machine bears a mark of forewarn without an action in the ledger: node-00001" in said
+    assert "`forewarn respond --new-ledger`" in said.splitlines()[-1]
+    assert not (site.folder / "ledger.db").exists()
+    assert main(["incidents", "--json", "--config", site.config]) == 0
+    (line,) = map(json.loads, site.capsys.readouterr().out.splitlines())
+    assert (line["incident"], line["machine"]) == (None, "node-00001")
+    assert line["mark"].startswith("forewarn:1 ")
+    assert main(["respond", "--new-ledger", "--once", "--config", site.config]) == 0
+    assert "without an action in the ledger: node-00001" in site.capsys.readouterr().err
+    site.ledger = ResponseSite.of(Path(site.config)).ledger()
+    site.notice("node-00001")
+    site.notice("node-00006")
+    site.notice("node-00007")
+    rulings = {name: line["ruling"] for name, line in site.respond().items()}
+    assert rulings["node-00001"] == "hold"
+    drained = {name for name, ruling in rulings.items() if ruling == "act"}
+    assert len(drained) == 1  # the lost one counts for `fleet_rate` and `machines`
+    assert site.slurm.line("node-00001") == before
+
+
+def test_a_foreign_drain_is_untouched_and_a_limit_is_kept(site: Site) -> None:
+    site.slurm.update("node-00004", "state=drain", "reason=Tom looks at DIMM")
+    before = site.slurm.line("node-00004")
+    for number in (4, 5, 6):
+        site.notice(f"node-0000{number}")
+    decided = site.respond()
+    assert site.slurm.line("node-00004") == before
+    assert decided["node-00004"]["ruling"] == "hold"
+    rulings = sorted(decided[f"node-0000{number}"]["ruling"] for number in (5, 6))
+    assert rulings == ["act", "hold"]  # Tom's is one of the two that may be out
+    held = next(
+        d
+        for d in decided.values()
+        if d["ruling"] == "hold" and d["step"] == "drain" and "at most 2" in (d["held_back"] or "")
+    )
+    assert "2 of 16 machines" in held["held_back"]
+
+
+def test_who_resumes_a_node_wins_and_it_is_not_drained_again(site: Site) -> None:
+    site.notice("node-00007")
+    site.respond()
+    site.slurm.update("node-00007", "state=resume")
+    site.respond()
+    # A node that was resumed is "not responding" until it has answered the controller's ping.
+    site.slurm.until(lambda: not site.node("node-00007").out, "back")
+    site.respond()
+    assert site.states() == [ActionState.OVERRIDDEN]
+    site.notice("node-00007", minutes_ago=19)
+    assert "overridden" in site.respond()["node-00007"]["held_back"]
+    kinds = {finding.kind for i in site.ledger.incidents() for finding in i.findings}
+    assert kinds == {FindingKind.AT_RISK}  # nobody took it out meanwhile
+
+
+def test_a_new_configuration_is_no_override_of_the_only_node_that_is_avoided(site: Site) -> None:
+    site.notice("node-00003", probability=0.1)
+    site.respond()
+    for _ in range(2):  # a weight is lost each time
+        site.respond()
+        assert site.node("node-00003").avoided
+        site.slurm.call("scontrol", "reconfigure")
+        site.slurm.until(lambda: not site.node("node-00003").avoided, "reconfigured")
+    site.slurm.until(lambda: not site.node("node-00003").out, "idle")
+    site.respond()
+    site.respond()
+    assert site.states() == [ActionState.HOLDING]
+    site.slurm.update("node-00003", "weight=7")  # a person does so
+    site.respond()
+    assert site.states() == [ActionState.OVERRIDDEN]
+    assert not site.node("node-00003").avoided
+
+
+def test_a_drain_that_a_killed_controller_lost_is_set_again(site: Site) -> None:
+    site.notice("node-00008")
+    site.respond()
+    site.slurm.kill_controller()
+    site.slurm.start_controller()
+    site.respond()  # the nodes may be unknown to it still: that is nobody's doing
+    site.slurm.until(lambda: site.node("node-00008").state.value != "unknown", "known")
+    for _ in range(3):
+        site.respond()
+    machine = site.node("node-00008")
+    assert machine.action == 1
+    assert site.states() in ([ActionState.HOLDING], [ActionState.DRAINED])
+
+
+def test_an_answer_that_is_lost_after_the_deed_is_no_failure(site: Site) -> None:
+    site.configure(timeout="2s")
+    site.notice("node-00009")
+    resume = _paused_after_reading(site)
+    site.capsys.readouterr()
+    assert main(["respond", "--once", "--config", site.config]) in (0, 2)
+    resume()
+    site.configure()
+    site.slurm.until(lambda: _answers(site), "controller")
+    for _ in range(3):
+        site.respond()
+    history = [(c.state.value, c.detail) for n in (1, 2) for c in site.ledger.action_states(n)]
+    assert site.node("node-00009").action == 1, history
+    assert len(site.states()) == 1
+    assert site.states()[0] in (ActionState.HOLDING, ActionState.DRAINED)
+
+
+def _answers(site: Site) -> bool:
+    return "UP" in site.slurm.call("scontrol", "ping")
+
+
+def _paused_after_reading(site: Site) -> Callable[[], None]:
+    """Let the controller stand still as soon as the action is written; return how it goes on."""
+    import threading
+
+    written = threading.Event()
+
+    def watch() -> None:
+        while not written.is_set():
+            if site.ledger.open_actions():
+                site.slurm.send("slurmctld", signal.SIGSTOP)
+                return
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+
+    def resume() -> None:
+        written.set()
+        thread.join()
+        site.slurm.send("slurmctld", signal.SIGCONT)
+
+    return resume
+
+
+def _records(folder: Path) -> None:
+    """Write records of today: eight GPUs on each of two nodes."""
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    path = folder / "records" / f"date={date}" / "0.parquet"
+    path.parent.mkdir(parents=True)
+    nodes = [f"node-{number:05d}" for number in (10, 11) for _ in range(8)]
+    columns = {
+        "gpu_serial": [f"{node} gpu {number % 8}" for number, node in enumerate(nodes)],
+        "machine_id": nodes,
+        "slot": [number % 8 for number in range(16)],
+        "timestamp": pa.array([time.time_ns()] * 16, pa.timestamp("ns", "UTC")),
+    }
+    pq.write_table(pa.table(columns), path)
+
+
+def test_retraining_learns_of_drains_ours_and_others(site: Site) -> None:
+    _records(site.folder)
+    site.slurm.update("node-00010", "state=drain", "reason=Tom: Xid 79 on GPU 3")
+    site.notice("node-00011")
+    site.respond()
+    failures = pq.read_table(site.folder / "records" / "incident_failures.parquet").to_pylist()
+    assert [(row["gpu_serial"], row["repaired_at"]) for row in failures] == [
+        ("node-00010 gpu 3", None)
+    ]
+    path = site.folder / "records" / "out_of_service.parquet"
+    assert [(row["machine_id"], row["end"]) for row in pq.read_table(path).to_pylist()] == [
+        ("node-00010", None),
+        ("node-00011", None),
+    ]
+    site.slurm.update("node-00010", "state=undrain")
+    site.slurm.until(lambda: not site.node("node-00010").out, "back")
+    site.respond()
+    (failure,) = pq.read_table(site.folder / "records" / "incident_failures.parquet").to_pylist()
+    assert failure["failed_at"] < failure["repaired_at"]
+    first, second = pq.read_table(path).to_pylist()
+    assert (first["end"], second["end"]) == (failure["repaired_at"], None)

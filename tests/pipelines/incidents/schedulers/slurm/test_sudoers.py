@@ -1,0 +1,118 @@
+"""The rules for sudo, against what the driver sends and what it must not be able to send."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.schedulers.slurm.command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import Slurm
+from forewarn.response.state.action import Action
+from forewarn.response.state.step import DrainMode, Step
+
+RULES = Path(__file__).parents[5] / "deploy" / "slurm" / "forewarn.sudoers"
+MOMENT = Nanoseconds(0)
+DRAIN = Action(17, 1, "n1", "p", None, None, "c", Step.DRAIN, DrainMode.NOW, MOMENT, MOMENT, MOMENT)
+NODE = "NodeName=n1 State={state} Weight=1 X=y{reason}\n"
+OURS = " Reason=forewarn:17 x [root@2026-11-22T03:00:00]"
+RESERVATION = "ReservationName=forewarn-17 Nodes=n1 Flags=MAINT State=ACTIVE\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording(SlurmCommand):
+    """Answers for one node and notes what would be changed."""
+
+    node: str = NODE.format(state="IDLE", reason="")
+    reservations: str = ""
+    changes: list[tuple[str, ...]] = field(default_factory=list)
+
+    def ask(self, *command: str) -> str:
+        if command[0] == "squeue":
+            return (
+                "12|n1\n12_3|n1\n14+1|n1\n" if self.node.startswith("NodeName=n1 State=A") else ""
+            )
+        return {"node": self.node, "reservation": self.reservations}[command[2]]
+
+    def change(self, *command: str) -> str:
+        self.changes.append(command)
+        return ""
+
+
+def allowed(command: tuple[str, ...]) -> bool:
+    """Tell whether a rule fits, as sudo does it: all arguments as one text."""
+    rules = re.findall(r"/usr/bin/scontrol (\^.*?\$)(?:, \\)?$", RULES.read_text(), re.MULTILINE)
+    assert len(rules) == 8
+    return command[0] == "scontrol" and any(re.search(r, " ".join(command[1:])) for r in rules)
+
+
+def sent() -> list[tuple[str, ...]]:
+    """Return every change that the driver knows."""
+    changes: list[tuple[str, ...]] = []
+    free = Recording(changes=changes)
+    drained = replace(free, node=NODE.format(state="IDLE+DRAIN", reason=OURS))
+    busy = replace(free, node=NODE.format(state="ALLOCATED+DRAIN", reason=OURS))
+    raised = replace(
+        free, node=NODE.replace("Weight=1", "Weight=8388615").format(state="IDLE", reason="")
+    )
+    Slurm(command=free).apply(DRAIN, why='state=down "$(reboot)" weight=1\nat risk: 0.41 -M x')
+    Slurm(command=free).apply(DRAIN, why="")
+    Slurm(command=free).apply(replace(DRAIN, step=Step.AVOID), why="")
+    Slurm(command=raised).undo(replace(DRAIN, step=Step.AVOID))
+    Slurm(command=drained).undo(DRAIN)
+    Slurm(command=drained, check_users="root,check_1").reserve(DRAIN)
+    down = NODE.format(state="DOWN+DRAIN", reason=OURS)
+    Slurm(command=replace(free, node=down, reservations=RESERVATION)).undo(DRAIN)
+    Slurm(command=busy).evict(DRAIN, ("12", "12_3", "14+1"))
+    Slurm(command=free).notify(("12", "12_3"), "-M other state=down")
+    return changes
+
+
+def test_all_that_the_driver_changes_is_allowed() -> None:
+    changes = sent()
+    assert [change for change in changes if not allowed(change)] == []
+    verbs = {" ".join(re.sub("=.*", "", word) for word in change[1:3]) for change in changes}
+    assert {"update nodename", "create reservation", "delete reservationname"} < verbs
+    assert len(changes) == 15
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "update nodename=n1 state=drain reason=forewarn:17 state=down",
+        "update nodename=n1 state=drain reason=forewarn:17 x weight=3",
+        "update nodename=n1 state=drain reason=mine",
+        "update nodename=n1 state=down reason=forewarn:17",
+        "update nodename=n1 state=resume",
+        "update nodename=n1 state=undrain state=resume",
+        "update nodename=n[1-9] state=undrain",
+        "update nodename=n1,n2 state=undrain",
+        "update jobid=12 priority=1",
+        "requeue 12,13",
+        "requeue 12 13",
+        "notify 12 -M other",
+        "create reservation reservationname=forewarn-1 starttime=now duration=1 nodes=n1 users=a",
+        "delete reservationname=firmware",
+        "delete reservationname=forewarn-1 nodename=n1",
+        "reconfigure",
+        "",
+    ],
+)
+def test_nothing_else_is_allowed(words: str) -> None:
+    assert not allowed(("scontrol", *words.split()))
+
+
+def test_sudo_reads_the_rules(
+    require_program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
+    visudo = require_program("visudo", "sudo")
+    done = subprocess.run(
+        [visudo, "-c", "-f", str(RULES)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

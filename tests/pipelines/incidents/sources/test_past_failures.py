@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forewarn.features.time_units import DAY
+from forewarn.pipelines.incidents.sources.past_failures import joined_failures, read_failures
+from forewarn.pipelines.incidents.sources.proofs import read_proofs
+
+HEADER = "gpu_serial,failed_at,repaired_at,end_source\n"
+
+
+def table(folder: Path, *rows: str) -> Path:
+    path = folder / "failures.csv"
+    path.write_text(HEADER + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("source", ["ticket", "boot", "returned", ""])
+def test_an_end_that_was_seen_says_when_the_machine_was_back(tmp_path: Path, source: str) -> None:
+    (failure,) = read_failures(table(tmp_path, f"A,1970-01-02,1970-01-05,{source}"), {})
+    assert failure.repaired_at == 4 * DAY
+
+
+def test_a_presumed_end_is_no_repair(tmp_path: Path) -> None:
+    presumed = read_failures(table(tmp_path, "A,1970-01-02,1970-01-03,presumed"), {})
+    assert [failure.repaired_at for failure in presumed] == [None]
+    both = read_failures(
+        table(tmp_path, "A,1970-01-02,1970-01-03,presumed", "A,1970-01-02,1970-01-09,ticket"), {}
+    )
+    assert [failure.repaired_at for failure in joined_failures(both)] == [8 * DAY]
+
+
+def test_a_presumed_end_proves_nothing(tmp_path: Path) -> None:
+    """Outcomes of incidents rest on failures, and the same ones with and without such an end."""
+    ended = read_proofs(table(tmp_path, "A,1970-01-02,1970-01-03,presumed"), [])
+    lasting = read_proofs(table(tmp_path, "A,1970-01-02,,"), [])
+    assert list(ended) == ["A"]
+    assert ended == lasting

@@ -1,0 +1,548 @@
+"""Decisions, one rule at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.response.decision.brakes import Brake
+from forewarn.response.decision.decide import action_of, decide
+from forewarn.response.decision.override import Override
+from forewarn.response.decision.situation import Approval, Situation, by_machine
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.finding import Finding, FindingKind, Severity
+from forewarn.response.state.incident import Incident, IncidentState
+from forewarn.response.state.machine import Machine, ServiceState
+from forewarn.response.state.pool import Limits, Mode, Pool
+from forewarn.response.state.settings import ResponseSettings
+from forewarn.response.state.step import DrainMode, Step
+
+NOW = Nanoseconds(100 * DAY)
+MINUTE = Nanoseconds(60 * 10**9)
+_LADDER = {
+    Severity.NOTICE: Step.TELL,
+    Severity.WARNING: Step.AVOID,
+    Severity.ERROR: Step.DRAIN,
+    Severity.CRITICAL: Step.REPLACE,
+}
+
+
+@dataclass(frozen=True)
+class PlainRule:
+    severity: Severity
+    max_age: Nanoseconds = DAY
+    at_most: Step = Step.REPLACE
+
+
+@dataclass(frozen=True)
+class PlainChoice:
+    severity: Severity
+    step: Step
+    mode: DrainMode | None
+    reason: str
+    findings: tuple[Finding, ...]
+    needs_person: bool = False
+
+
+@dataclass(frozen=True)
+class PlainPolicy:
+    """The gravest finding decides; `xid 13` is an application's."""
+
+    version: str = "p1"
+    mode: DrainMode = DrainMode.DEADLINE
+    needs_person: bool = False
+    causes: dict[str, Severity] = field(default_factory=dict)
+
+    def rule(self, finding: Finding) -> PlainRule:
+        severity = self.causes.get(finding.cause, finding.severity or Severity.ERROR)
+        at_most = Step.AVOID if finding.cause == "xid 13" else Step.REPLACE
+        return PlainRule(severity, at_most=at_most)
+
+    def step_for(
+        self,
+        incident: Incident,
+        beside: Sequence[Incident],  # noqa: ARG002
+        earlier: Sequence[Action],  # noqa: ARG002
+        now: Nanoseconds,  # noqa: ARG002
+    ) -> PlainChoice:
+        severities = [self.rule(finding).severity for finding in incident.findings]
+        gravest = max(severities, key=lambda severity: severity.rank)
+        asking = tuple(f for f in incident.findings if self.rule(f).severity is gravest)
+        step = _LADDER[gravest]
+        mode = self.mode if step.isolates else None
+        reason = f"{asking[0].cause}: {step}"
+        return PlainChoice(gravest, step, mode, reason, asking, self.needs_person)
+
+
+def finding(cause: str = "xid 79", kind: FindingKind = FindingKind.XID, **changes: Any) -> Finding:
+    values: dict[str, Any] = {
+        "source": "records",
+        "id": cause,
+        "machine": "n0",
+        "at": Nanoseconds(NOW - HOUR),
+        "valid_until": Nanoseconds(NOW + HOUR),
+        **changes,
+    }
+    return Finding(kind=kind, cause=cause, **values)
+
+
+AT_RISK = finding("at_risk", FindingKind.AT_RISK, model_version="m1")
+XID = finding()
+UNCERTAIN = finding("xid 119")
+VERDICT = finding("verdict", FindingKind.VERDICT, job="4711", model_version="d1")
+MACHINE = Machine("n0", ServiceState.IN_SERVICE, gpus=8, pool="train")
+
+
+def incident(*findings: Finding, **changes: Any) -> Incident:
+    opened = Nanoseconds(NOW - HOUR)
+    return Incident(1, "n0", None, opened, findings=findings, **changes)
+
+
+def machines(**changes: Any) -> dict[str, Machine]:
+    others = (replace(MACHINE, name=f"n{number}") for number in range(1, 50))
+    return {m.name: m for m in (replace(MACHINE, **changes), *others)}
+
+
+def drained_by_us(*numbers: int) -> dict[str, Machine]:
+    """Return machines that have borne our mark for days."""
+    out = replace(MACHINE, state=ServiceState.DRAINED, reason_at=Nanoseconds(NOW - 9 * DAY))
+    return {f"n{n}": replace(out, name=f"n{n}", reason=f"forewarn:{n} x") for n in numbers}
+
+
+def situation(mode: Mode = Mode.ACT, control: float = 0.0, **changes: Any) -> Situation:
+    values: dict[str, Any] = {
+        "now": NOW,
+        "fleet": machines(),
+        "pools": {"train": Pool("train", mode, control, Limits(share=0.04))},
+        "policy": PlainPolicy(),
+        **changes,
+    }
+    return Situation(**values)
+
+
+def ruled(about: Incident, **changes: Any) -> Decision:
+    return decide(about, situation(**changes))
+
+
+def drain(number: int = 17, **changes: Any) -> Action:
+    decision = replace(ruled(incident(XID)), valid_until=Nanoseconds(NOW + HOUR))
+    action = action_of(decision, incident(XID), MACHINE, Nanoseconds(NOW - HOUR))
+    return replace(action, **{"id": number, "state": ActionState.HOLDING, **changes})
+
+
+# --- evidence -------------------------------------------------------------------------------------
+
+
+def test_a_failed_gpu_is_drained_as_the_policy_says() -> None:
+    decision = ruled(incident(XID))
+    assert (decision.ruling, decision.step, decision.mode) == (
+        Ruling.ACT,
+        Step.DRAIN,
+        DrainMode.DEADLINE,
+    )
+    assert decision.reason == "xid 79: drain"
+    assert decision.findings == (XID.key,)
+    assert decision.policy_version == "p1"
+
+
+def test_a_prediction_alone_drains_so_that_jobs_run_out_however_grave_it_is() -> None:
+    decision = ruled(incident(replace(AT_RISK, severity=Severity.CRITICAL)))
+    assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
+    assert decision.ruling is Ruling.ACT
+    assert decision.model_version == "m1"
+
+
+def test_a_prediction_beside_a_failure_is_no_longer_alone() -> None:
+    decision = ruled(incident(AT_RISK, XID))
+    assert decision.mode is DrainMode.DEADLINE
+
+
+def test_a_mild_failure_does_not_make_a_grave_prediction_harder_than_finish() -> None:
+    grave = replace(AT_RISK, severity=Severity.CRITICAL)
+    decision = ruled(incident(grave, replace(XID, severity=Severity.WARNING)), control=1.0)
+    assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
+    assert (decision.ruling, decision.propensity) == (Ruling.ACT, None)
+
+
+@pytest.mark.parametrize(
+    "weak",
+    [
+        finding("xid 13", severity=Severity.CRITICAL),
+        finding("blind", FindingKind.BLIND, severity=Severity.CRITICAL),
+        finding("foreign drain", FindingKind.FOREIGN_DRAIN, severity=Severity.CRITICAL),
+    ],
+    ids=lambda weak: weak.cause,
+)
+def test_an_application_error_and_blindness_drain_nothing(weak: Finding) -> None:
+    decision = ruled(incident(weak))
+    assert decision.step is Step.AVOID
+    assert "drain nothing" in decision.reason
+
+
+def test_a_grave_application_error_does_not_make_a_prediction_harder() -> None:
+    error = finding("xid 13", severity=Severity.CRITICAL)
+    decision = ruled(incident(AT_RISK, error))
+    assert (decision.step, decision.mode) == (Step.DRAIN, DrainMode.FINISH)
+
+
+def test_a_verdict_alone_is_only_told() -> None:
+    decision = ruled(incident(replace(VERDICT, severity=Severity.CRITICAL)))
+    assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.TELL)
+    assert "nothing of another kind confirms it" in decision.reason
+
+
+@pytest.mark.parametrize(
+    "second", [AT_RISK, finding("xid 13"), finding("blind", FindingKind.BLIND)]
+)
+def test_what_is_not_independent_confirms_no_verdict(second: Finding) -> None:
+    quiet = PlainPolicy(causes={second.cause: Severity.NOTICE})
+    decision = ruled(incident(VERDICT, second), policy=quiet)
+    assert decision.step is Step.TELL
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        finding("xid 63"),
+        finding("check", FindingKind.CHECK),
+        finding("diagnosis", FindingKind.DIAGNOSIS),
+    ],
+    ids=lambda second: second.cause,
+)
+def test_a_confirmed_verdict_blocks_its_machine_for_that_job_only(second: Finding) -> None:
+    mild = PlainPolicy(causes={second.cause: Severity.NOTICE})
+    about = incident(VERDICT, second)
+    decision = ruled(about, policy=mild)
+    assert (decision.ruling, decision.step) == (Ruling.ACT, Step.AVOID)
+    assert "for job 4711 only" in decision.reason
+    assert action_of(decision, about, MACHINE, NOW).job == "4711"
+
+
+def test_a_verdict_does_not_take_out_what_the_second_evidence_would_leave() -> None:
+    lenient = PlainPolicy(causes={"verdict": Severity.CRITICAL, "xid 79": Severity.WARNING})
+    assert ruled(incident(VERDICT, XID), policy=lenient).step is Step.AVOID
+
+
+# --- age ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        replace(XID, valid_until=NOW),
+        replace(XID, at=Nanoseconds(NOW - DAY), valid_until=Nanoseconds(NOW + DAY)),
+    ],
+    ids=["no longer valid", "older than its max_age"],
+)
+def test_what_is_stale_is_not_acted_on(stale: Finding) -> None:
+    decision = ruled(incident(stale))
+    assert decision.ruling is Ruling.HOLD
+    assert decision.reason == "held back: xid 79 is too old to act on"
+    assert ruled(incident(stale, AT_RISK)).mode is DrainMode.FINISH
+
+
+def test_a_repetition_keeps_a_finding_young_as_long_as_it_is_valid() -> None:
+    old = replace(XID, at=Nanoseconds(NOW - 3 * DAY), last=Nanoseconds(NOW - HOUR), count=9)
+    assert ruled(incident(old)).ruling is Ruling.ACT
+    assert ruled(incident(replace(old, valid_until=NOW))).ruling is Ruling.HOLD
+
+
+def test_a_finding_of_the_future_waits_for_its_time() -> None:
+    ahead = Nanoseconds(NOW + HOUR)
+    decision = ruled(incident(replace(XID, at=ahead, valid_until=Nanoseconds(NOW + DAY))))
+    assert (decision.ruling, decision.until) == (Ruling.HOLD, ahead)
+
+
+def test_nothing_is_begun_after_the_findings_that_it_rests_on() -> None:
+    longer = replace(AT_RISK, valid_until=Nanoseconds(NOW + 5 * HOUR), severity=Severity.WARNING)
+    assert ruled(incident(longer, XID)).valid_until == NOW + HOUR
+
+
+def test_the_same_again_is_the_same_decision() -> None:
+    later = ruled(incident(XID), now=Nanoseconds(NOW + 10 * MINUTE))
+    assert replace(later, at=NOW) == ruled(incident(XID))
+
+
+# --- storms ---------------------------------------------------------------------------------------
+
+
+def fresh(about: Incident) -> Incident:
+    now = Nanoseconds(NOW - MINUTE)
+    findings = tuple(replace(f, at=now) for f in about.findings)
+    return replace(about, opened_at=now, findings=findings)
+
+
+def test_a_fresh_failure_is_avoided_at_once_and_drained_when_no_others_came() -> None:
+    decision = ruled(fresh(incident(XID)))
+    assert (decision.ruling, decision.step, decision.until) == (
+        Ruling.ACT,
+        Step.AVOID,
+        NOW + MINUTE,
+    )
+    assert decision.reason == (
+        "xid 79: drain; at most avoid: others of the same event may still come"
+    )
+    later = ruled(fresh(incident(XID)), now=Nanoseconds(NOW + MINUTE))
+    assert (later.ruling, later.step) == (Ruling.ACT, Step.DRAIN)
+
+
+def test_a_prediction_need_not_wait() -> None:
+    assert ruled(fresh(incident(AT_RISK))).step is Step.DRAIN
+
+
+def storm(after: int) -> Incident:
+    """Return an open event of job 4711, whose last finding came so long after now."""
+    at = Nanoseconds(NOW + after)
+    findings = tuple(
+        replace(XID, id=f"n{n}", cause="xid 45", machine=f"n{n}", at=at) for n in range(3)
+    )
+    names = ("n0", "n1", "n2")
+    return Incident(50, "n0", None, at, shared="job 4711", machines=names, findings=findings)
+
+
+def test_an_event_on_many_machines_drains_none() -> None:
+    decision = ruled(storm(0))
+    assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.TELL)
+    assert decision.reason == (
+        "3 machines of job 4711 at once: one event, no machine is taken out for it; "
+        "clocks cannot tell which of n0, n1, n2 was first"
+    )
+
+
+@pytest.mark.parametrize("about", [incident(XID), incident(AT_RISK)], ids=["xid", "at risk"])
+def test_findings_on_its_machines_are_at_most_avoided_until_it_is_over(about: Incident) -> None:
+    event = storm(-14 * MINUTE)
+    decision = ruled(about, open=by_machine([about, event]), control=1.0)
+    assert (decision.ruling, decision.step) == (Ruling.ACT, Step.AVOID)
+    assert decision.until == NOW + MINUTE
+    assert "incident 50 (job 4711) is not over yet" in decision.reason
+    over = storm(-15 * MINUTE)
+    assert ruled(about, open=by_machine([about, over])).step is Step.DRAIN
+
+
+def test_what_belongs_to_an_event_drains_nothing_after_it_either() -> None:
+    event = storm(-HOUR)
+    same = replace(XID, id="9", cause="xid 45", at=Nanoseconds(NOW - HOUR + MINUTE))
+    decision = ruled(incident(same), open=by_machine([event]))
+    assert decision.ruling is Ruling.HOLD
+    assert decision.reason == "held back: xid 45 belongs to incident 50 (job 4711)"
+    later = replace(same, at=Nanoseconds(NOW - HOUR // 2))
+    assert ruled(incident(later), open=by_machine([event])).ruling is Ruling.ACT
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fleet", "ruling", "words"),
+    [
+        ({}, Ruling.HOLD, "the scheduler does not know n0"),
+        (machines(pool=None), Ruling.OBSERVE, "n0 is in no pool in which anybody may act"),
+        (machines(pool="guests"), Ruling.OBSERVE, "n0 is in no pool in which anybody may act"),
+        (machines(labels={"forewarn": "off"}), Ruling.OBSERVE, "n0 is opted out by its label"),
+        (
+            machines(state=ServiceState.DRAINED, reason="cable"),
+            Ruling.HOLD,
+            "n0 is out of service already (cable)",
+        ),
+        (machines(state=ServiceState.DOWN), Ruling.HOLD, "n0 is out of service already"),
+    ],
+)
+def test_a_machine_that_is_not_ours_to_touch_is_left_alone(
+    fleet: dict[str, Machine], ruling: Ruling, words: str
+) -> None:
+    decision = ruled(incident(XID), fleet=fleet)
+    assert decision.ruling is ruling
+    assert decision.reason.endswith(words)
+    assert decision.step is Step.DRAIN
+
+
+def test_a_machine_is_not_taken_out_twice() -> None:
+    decision = ruled(incident(XID), recent=[drain(incident=99)])
+    assert decision.ruling is Ruling.HOLD
+    assert decision.reason.endswith("held back: action 17 takes it out already")
+
+
+def test_a_machine_that_is_avoided_may_still_be_drained() -> None:
+    avoided = drain(step=Step.AVOID, mode=None)
+    assert ruled(incident(XID), recent=[avoided]).ruling is Ruling.ACT
+
+
+def test_what_was_drained_and_given_back_is_not_drained_again_for_the_same() -> None:
+    back = drain(state=ActionState.RELEASED, changed_at=Nanoseconds(NOW - HOUR // 2))
+    decision = ruled(incident(XID, AT_RISK), recent=[back])
+    assert decision.ruling is Ruling.HOLD
+    assert decision.reason.endswith("action 17 answered this, and is released")
+    again = replace(XID, last=Nanoseconds(NOW - MINUTE), count=2)
+    assert ruled(incident(again), recent=[back]).ruling is Ruling.ACT
+
+
+@pytest.mark.parametrize("state", [ActionState.FAILED, ActionState.EXPIRED])
+def test_what_never_began_answers_nothing(state: ActionState) -> None:
+    failed = drain(state=state, changed_at=NOW)
+    assert ruled(incident(XID), recent=[failed]).ruling is Ruling.ACT
+
+
+# --- overrides ------------------------------------------------------------------------------------
+
+
+def override(**changes: Any) -> Override:
+    past = Nanoseconds(NOW - 2 * DAY)
+    return replace(Override("n0", "xid 79", past, "alice", Severity.ERROR), **changes)
+
+
+def test_an_overridden_cause_rests_for_seven_days_on_its_machine() -> None:
+    decision = ruled(incident(XID), overrides=[override()])
+    assert (decision.ruling, decision.until) == (Ruling.HOLD, NOW + 5 * DAY)
+    assert "overridden on n0 by alice" in decision.reason
+    assert "for 7 days unless it becomes graver" in decision.reason
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        override(machine="n1"),
+        override(cause="xid 95"),
+        override(at=Nanoseconds(NOW - 7 * DAY)),
+        override(severity=Severity.WARNING),
+    ],
+    ids=["another machine", "another cause", "long ago", "graver now"],
+)
+def test_an_override_of_something_else_rests_nothing(other: Override) -> None:
+    assert ruled(incident(XID), overrides=[other]).ruling is Ruling.ACT
+
+
+def test_an_override_of_unknown_severity_rests_whatever_comes() -> None:
+    grave = replace(XID, severity=Severity.CRITICAL)
+    assert ruled(incident(grave), overrides=[override(severity=None)]).ruling is Ruling.HOLD
+
+
+def test_an_overridden_incident_does_nothing() -> None:
+    about = incident(XID, state=IncidentState.OVERRIDDEN)
+    assert ruled(about).reason.endswith("held back: the incident is overridden")
+
+
+# --- who may act ----------------------------------------------------------------------------------
+
+
+def test_a_pool_that_observes_says_what_it_would_have_done() -> None:
+    decision = ruled(incident(XID), mode=Mode.OBSERVE)
+    assert (decision.ruling, decision.step) == (Ruling.OBSERVE, Step.DRAIN)
+    assert decision.reason == "xid 79: drain; observed only: pool train is in mode observe"
+
+
+def test_a_pool_that_proposes_waits_for_a_person_while_the_finding_is_valid() -> None:
+    proposed = ruled(incident(XID), mode=Mode.PROPOSE)
+    assert proposed.ruling is Ruling.PROPOSE
+    agreed = {1: Approval(proposed, NOW, "alice")}
+    decision = ruled(incident(XID), mode=Mode.PROPOSE, approvals=agreed)
+    assert (decision.ruling, decision.who) == (Ruling.ACT, "alice")
+    over = {1: Approval(replace(proposed, valid_until=NOW), NOW, "alice")}
+    assert ruled(incident(XID), mode=Mode.PROPOSE, approvals=over).ruling is Ruling.PROPOSE
+
+
+def test_nothing_harder_than_what_was_shown_is_approved() -> None:
+    shown = ruled(incident(AT_RISK), mode=Mode.PROPOSE)
+    agreed = {1: Approval(shown, NOW, "alice")}
+    about = incident(AT_RISK, XID)
+    assert ruled(about, mode=Mode.PROPOSE, approvals=agreed).ruling is Ruling.PROPOSE
+
+
+def test_what_a_person_approved_still_keeps_to_the_limits() -> None:
+    proposed = ruled(incident(UNCERTAIN), mode=Mode.PROPOSE)
+    decision = ruled(
+        incident(UNCERTAIN),
+        mode=Mode.PROPOSE,
+        approvals={1: Approval(proposed, NOW, "alice")},
+        fleet={**machines(), **drained_by_us(1, 2)},
+    )
+    assert decision.ruling is Ruling.HOLD
+
+
+def test_a_step_that_was_taken_often_enough_needs_a_person_where_forewarn_may_act() -> None:
+    assert ruled(incident(XID), policy=PlainPolicy(needs_person=True)).ruling is Ruling.PROPOSE
+
+
+def test_a_limit_holds_back_in_words() -> None:
+    decision = ruled(incident(UNCERTAIN), fleet={**machines(), **drained_by_us(1, 2)})
+    assert decision.ruling is Ruling.HOLD
+    words = "held back: forewarn has 2 of 50 machines of pool train out, at most 2"
+    assert decision.reason.endswith(words)
+
+
+def test_certain_damage_is_drained_beyond_the_share_and_never_beyond_the_rate() -> None:
+    fleet = {**machines(), **drained_by_us(1, 2)}
+    assert ruled(incident(XID), fleet=fleet).ruling is Ruling.ACT
+    earlier = [drain(number, machine=f"n{number}") for number in (10, 11)]
+    decision = ruled(incident(XID), fleet=fleet, recent=earlier)
+    assert decision.ruling is Ruling.HOLD
+    assert "in the whole fleet, at most 2" in decision.reason
+
+
+@pytest.mark.parametrize("nobody_else", [True, False])
+def test_certain_damage_of_one_machine_of_a_job_is_drained_after_two_minutes(
+    nobody_else: bool,
+) -> None:
+    fleet = {n: replace(m, jobs=("4711",)) for n, m in machines().items()}
+    at = Nanoseconds(NOW - 3 * MINUTE)
+    here = replace(incident(replace(XID, at=at)), opened_at=at)
+    other = replace(here, id=2, machine="n1", findings=(replace(XID, machine="n1", at=at),))
+    incidents = [here] if nobody_else else [here, other]
+    decision = ruled(here, fleet=fleet, open=by_machine(incidents))
+    if nobody_else:
+        assert (decision.ruling, decision.mode) == (Ruling.ACT, DrainMode.FINISH)
+    else:
+        assert decision.step is Step.AVOID
+    later = ruled(here, fleet=fleet, open=by_machine(incidents), now=Nanoseconds(NOW + HOUR // 2))
+    assert (later.ruling, later.mode) == (Ruling.ACT, DrainMode.DEADLINE)
+
+
+# --- brakes and the control share -----------------------------------------------------------------
+
+
+def test_a_brake_makes_all_observe_until_it_ends() -> None:
+    brake = Brake("three overrides in a day", Nanoseconds(NOW + HOUR))
+    decision = ruled(incident(XID), brakes=[brake])
+    assert (decision.ruling, decision.until) == (Ruling.OBSERVE, NOW + HOUR)
+    assert decision.reason.endswith("observed only: three overrides in a day")
+
+
+def test_a_brake_on_a_model_leaves_what_does_not_rest_on_it() -> None:
+    new = [Brake("the first day of model m1", None, model="m1")]
+    assert ruled(incident(AT_RISK), brakes=new).ruling is Ruling.OBSERVE
+    assert ruled(incident(AT_RISK, XID), brakes=new).ruling is Ruling.ACT
+    assert ruled(incident(replace(AT_RISK, model_version="m0")), brakes=new).ruling is Ruling.ACT
+
+
+def test_the_control_share_leaves_predictions_alone_and_nothing_else() -> None:
+    decision = ruled(incident(AT_RISK), control=1.0)
+    assert (decision.ruling, decision.control, decision.propensity) == (Ruling.OBSERVE, True, 1.0)
+    assert decision.reason.endswith("as one of the control share")
+    for proof in (XID, finding("check", FindingKind.CHECK), finding("f", FindingKind.FAILURE)):
+        decision = ruled(incident(AT_RISK, proof), control=1.0)
+        assert (decision.ruling, decision.propensity) == (Ruling.ACT, None)
+
+
+def test_a_lot_that_was_not_drawn_is_recorded_too() -> None:
+    settings = ResponseSettings(salt="site")
+    drawn = [
+        ruled(replace(incident(AT_RISK), id=number), control=0.2, settings=settings)
+        for number in range(200)
+    ]
+    assert {decision.propensity for decision in drawn} == {0.2}
+    assert sum(decision.control for decision in drawn) == 40
+    assert {d.ruling for d in drawn if not d.control} == {Ruling.ACT}
+
+
+def test_the_lot_is_drawn_before_a_person_sees_the_proposal() -> None:
+    assert ruled(incident(AT_RISK), mode=Mode.PROPOSE, control=1.0).ruling is Ruling.OBSERVE
+
+
+def test_where_nobody_acts_every_prediction_is_watched() -> None:
+    decision = ruled(incident(AT_RISK), mode=Mode.OBSERVE, control=0.2)
+    assert (decision.propensity, decision.control) == (1.0, False)
