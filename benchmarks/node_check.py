@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from forewarn.models.diagnosis.node_check import GroupTest, check_of
-from forewarn.models.diagnosis.node_pairing import pairs
-from forewarn.models.diagnosis.pair_evidence import within
+from forewarn.models.diagnosis.nodes.node_check import GroupTest, check_of
+from forewarn.models.diagnosis.nodes.node_pairing import pairs
+from forewarn.models.diagnosis.nodes.pair_evidence import within
 
 Pairing = Callable[[Sequence[str], Sequence[GroupTest]], Sequence[Sequence[str]]]
 _FAILED = 3600.0  # seconds that a failure counts, where times decide who meets whom

@@ -76,7 +76,7 @@ if [ {broken} = 1 ] && [ $sim -ge {breaks} ]; then
         0) echo "Failed to initialize NVML: Driver/library version mismatch"; exit 18;;
         1) exit 0;;
         2) kill -9 $$;;
-        3) echo "@@ garbage"; exit 0;;
+        3) echo " garbage"; exit 0;;
     esac
 fi
 echo "index, serial, uuid, pci.bus_id, name, driver_version, temperature.gpu, power.draw [W], \

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.excuse import excuse_of
-from forewarn.models.diagnosis.hang import hang_since
-from forewarn.models.diagnosis.phases import Phase
-from forewarn.models.diagnosis.probe import Probe
-from forewarn.models.diagnosis.verdict import CERTAIN, HALF, Candidate, Diagnosis, Finding, Kind
+from forewarn.models.diagnosis.hang.excuse import excuse_of
+from forewarn.models.diagnosis.hang.hang import hang_since
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict.verdict import (
+    CERTAIN,
+    HALF,
+    Candidate,
+    Diagnosis,
+    Finding,
+    Kind,
+)
 
 __all__ = ["join"]
 

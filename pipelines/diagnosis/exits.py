@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from forewarn.features.diagnosis.exit_table import Exit, parse_exits
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.crash import first_cause
-from forewarn.models.diagnosis.rank_end import RankEnd
+from forewarn.models.diagnosis.crash.crash import first_cause
+from forewarn.models.diagnosis.crash.rank_end import RankEnd
 from forewarn.pipelines.diagnosis.job_folder import JobFolder, read_text
 from forewarn.pipelines.diagnosis.knowledge_base import load_patterns
 from forewarn.pipelines.diagnosis.machine_events import event_signs

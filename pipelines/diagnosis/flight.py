@@ -10,17 +10,17 @@ from pathlib import Path
 from forewarn.features.diagnosis.operations import Operations, join_dumps
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks, rank_list
 from forewarn.features.diagnosis.recorder_dump import RecorderDump
-from forewarn.models.diagnosis.clock_bounds import Alignment, align_clocks
-from forewarn.models.diagnosis.collective_probe import collective_probe
-from forewarn.models.diagnosis.disagreeing_clocks import disagreeing_ranks, needs_clocks
-from forewarn.models.diagnosis.lateness import Lateness, measure_lateness
-from forewarn.models.diagnosis.phases import Phase
-from forewarn.models.diagnosis.several_groups import several_groups
-from forewarn.models.diagnosis.slow_rank import slow_finding
-from forewarn.models.diagnosis.stalls import find_stalls
-from forewarn.models.diagnosis.unseen_waits import unseen_waits
-from forewarn.models.diagnosis.verdict import Finding
-from forewarn.models.diagnosis.wait_graph import wait_finding
+from forewarn.models.diagnosis.clocks.clock_bounds import Alignment, align_clocks
+from forewarn.models.diagnosis.clocks.disagreeing_clocks import disagreeing_ranks, needs_clocks
+from forewarn.models.diagnosis.hang.several_groups import several_groups
+from forewarn.models.diagnosis.hang.stalls import find_stalls
+from forewarn.models.diagnosis.hang.unseen_waits import unseen_waits
+from forewarn.models.diagnosis.hang.wait_graph import wait_finding
+from forewarn.models.diagnosis.probes.collective_probe import collective_probe
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.slow.lateness import Lateness, measure_lateness
+from forewarn.models.diagnosis.slow.slow_rank import slow_finding
+from forewarn.models.diagnosis.verdict.verdict import Finding
 from forewarn.pipelines.diagnosis.dump_reading import FlightError, read_dumps
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.logs import LogsPart

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forewarn.models.diagnosis.hardware import HostEvent, hardware_finding, list_finding
+from forewarn.models.diagnosis.verdict.hardware import HostEvent, hardware_finding, list_finding
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.at_risk_prior import Prior

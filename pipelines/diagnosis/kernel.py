@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.blocked_ranks import busy_without_result, sleep_finding, stop_finding
-from forewarn.models.diagnosis.kernel_probe import kernel_probe
-from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
-from forewarn.models.diagnosis.verdict import Finding
+from forewarn.models.diagnosis.hang.blocked_ranks import (
+    busy_without_result,
+    sleep_finding,
+    stop_finding,
+)
+from forewarn.models.diagnosis.probes.kernel_probe import kernel_probe
+from forewarn.models.diagnosis.slow.rank_deviation import Channel, deviation_finding
+from forewarn.models.diagnosis.verdict.verdict import Finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.metrics import metrics_until, traffic_channels
 from forewarn.pipelines.diagnosis.part import Case, Judged

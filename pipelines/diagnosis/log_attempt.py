@@ -10,9 +10,9 @@ from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_scan import LogHit, LogScan
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.clock_offsets import clock_offsets
-from forewarn.models.diagnosis.crash_machines import MachineSign
-from forewarn.models.diagnosis.rank_end import RankEnd, Sign, sign_of_line
+from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
+from forewarn.models.diagnosis.crash.crash_machines import MachineSign
+from forewarn.models.diagnosis.crash.rank_end import RankEnd, Sign, sign_of_line
 from forewarn.pipelines.diagnosis.exits import ExitsPart
 from forewarn.pipelines.diagnosis.log_reading import ReadLog
 

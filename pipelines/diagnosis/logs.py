@@ -9,13 +9,18 @@ from dataclasses import dataclass, replace
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.masked_text import masked_text
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.crash import first_cause
-from forewarn.models.diagnosis.crash_machines import hanging_machines
-from forewarn.models.diagnosis.log_phases import PhaseLine, first_step_phase, logged_phases, pauses
-from forewarn.models.diagnosis.log_probe import log_probe
-from forewarn.models.diagnosis.phases import Phase
-from forewarn.models.diagnosis.probe import Probe
-from forewarn.models.diagnosis.verdict import Evidence, Finding
+from forewarn.models.diagnosis.crash.crash import first_cause
+from forewarn.models.diagnosis.crash.crash_machines import hanging_machines
+from forewarn.models.diagnosis.probes.log_phases import (
+    PhaseLine,
+    first_step_phase,
+    logged_phases,
+    pauses,
+)
+from forewarn.models.diagnosis.probes.log_probe import log_probe
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict.verdict import Evidence, Finding
 from forewarn.pipelines.diagnosis.exits import ExitsPart
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.knowledge_base import load_patterns

@@ -8,8 +8,8 @@ from typing import Any
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.crash_machines import MachineSign
-from forewarn.models.diagnosis.rank_end import sign_of_line
+from forewarn.models.diagnosis.crash.crash_machines import MachineSign
+from forewarn.models.diagnosis.crash.rank_end import sign_of_line
 from forewarn.pipelines.diagnosis.hardware import EventsPart
 from forewarn.pipelines.diagnosis.part import Case
 from forewarn.pipelines.runtime.timestamps import parse_moment

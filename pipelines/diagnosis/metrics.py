@@ -8,9 +8,9 @@ import numpy as np
 
 from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.metric_phases import work_phases
-from forewarn.models.diagnosis.metrics_probe import idle_gpus, metrics_probe
-from forewarn.models.diagnosis.rank_deviation import Channel, deviation_finding
+from forewarn.models.diagnosis.probes.metric_phases import work_phases
+from forewarn.models.diagnosis.probes.metrics_probe import idle_gpus, metrics_probe
+from forewarn.models.diagnosis.slow.rank_deviation import Channel, deviation_finding
 from forewarn.pipelines.diagnosis.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.diagnosis.rank_tables import SampledPart, read_samples

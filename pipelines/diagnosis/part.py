@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.models.diagnosis.phases import Phase
-from forewarn.models.diagnosis.probe import Probe
-from forewarn.models.diagnosis.verdict import Finding
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict.verdict import Finding
 
 __all__ = ["Case", "Judged", "Part"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import MOST_RANKS, Ranks
 from forewarn.features.diagnosis.stack_sample import BrokenStackError, Stack, main_stack
-from forewarn.models.diagnosis.absent_stacks import absence_phases
-from forewarn.models.diagnosis.lone_waits import lone_waits
-from forewarn.models.diagnosis.stack_phases import stack_phases
-from forewarn.models.diagnosis.stack_probe import StackRound, odd_in_round, stack_probe
+from forewarn.models.diagnosis.hang.absent_stacks import absence_phases
+from forewarn.models.diagnosis.hang.lone_waits import lone_waits
+from forewarn.models.diagnosis.probes.stack_phases import stack_phases
+from forewarn.models.diagnosis.probes.stack_probe import StackRound, odd_in_round, stack_probe
 from forewarn.pipelines.diagnosis.job_folder import JobFolder, JobFolderError
 from forewarn.pipelines.diagnosis.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment

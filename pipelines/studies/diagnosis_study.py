@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from forewarn.evaluation.simulation.jobs.plan import FAULTS
-from forewarn.models.diagnosis.verdict import Diagnosis
+from forewarn.models.diagnosis.verdict.verdict import Diagnosis
 from forewarn.pipelines.diagnosis.job_reading import JobReading, read_job
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import parse_moment

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forewarn.models.diagnosis.collective_probe import collective_probe
-from forewarn.models.diagnosis.hang import hang_since
-from forewarn.models.diagnosis.kernel_probe import kernel_probe
-from forewarn.models.diagnosis.metrics_probe import metrics_probe
-from forewarn.models.diagnosis.probe import Probe
-from forewarn.models.diagnosis.stack_probe import stack_probe
+from forewarn.models.diagnosis.hang.hang import hang_since
+from forewarn.models.diagnosis.probes.collective_probe import collective_probe
+from forewarn.models.diagnosis.probes.kernel_probe import kernel_probe
+from forewarn.models.diagnosis.probes.metrics_probe import metrics_probe
+from forewarn.models.diagnosis.probes.stack_probe import stack_probe
+from forewarn.models.diagnosis.verdict.probe import Probe
 from forewarn.pipelines.diagnosis.flight import FlightPart
 from forewarn.pipelines.diagnosis.job_reading import JobReading
 from forewarn.pipelines.diagnosis.kernel import KernelPart

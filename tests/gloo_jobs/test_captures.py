@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.gloo_jobs.job import CRASHES, HANGS, Plan
 
-from forewarn.models.diagnosis.verdict import Diagnosis
+from forewarn.models.diagnosis.verdict.verdict import Diagnosis
 from forewarn.pipelines.diagnosis.run import diagnose
 from forewarn.pipelines.runtime.timestamps import parse_moment
 

@@ -9,7 +9,7 @@ from tests.conftest import skip_or_fail
 from tests.gloo_jobs.job import Plan, run_job
 from tests.gloo_jobs.torch_environment import torch_programs
 
-from forewarn.models.diagnosis.verdict import Diagnosis
+from forewarn.models.diagnosis.verdict.verdict import Diagnosis
 from forewarn.pipelines.diagnosis.run import diagnose
 from forewarn.pipelines.runtime.timestamps import parse_moment
 

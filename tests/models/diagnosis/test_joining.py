@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from forewarn.features.diagnosis.ranks import Rank, Ranks
-from forewarn.models.diagnosis.hang import hang_since, quiet_phase
-from forewarn.models.diagnosis.hardware import HostEvent, hardware_finding, list_finding
+from forewarn.models.diagnosis.hang.hang import hang_since, quiet_phase
 from forewarn.models.diagnosis.joining import join
-from forewarn.models.diagnosis.log_probe import log_probe
-from forewarn.models.diagnosis.phases import Phase
-from forewarn.models.diagnosis.probe import Probe
-from forewarn.models.diagnosis.verdict import (
+from forewarn.models.diagnosis.probes.log_probe import log_probe
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.hardware import HostEvent, hardware_finding, list_finding
+from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict.verdict import (
     CERTAIN,
     HALF,
     SIGN,

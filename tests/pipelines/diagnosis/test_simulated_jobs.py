@@ -14,7 +14,7 @@ import pytest
 
 from forewarn.evaluation.simulation.jobs.plan import draw_plan
 from forewarn.evaluation.simulation.jobs.timeline import run_job
-from forewarn.models.diagnosis.blocked_ranks import sleeping_ranks
+from forewarn.models.diagnosis.hang.blocked_ranks import sleeping_ranks
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.diagnosis.job_reading import read_job
 from forewarn.pipelines.diagnosis.kernel import KernelPart

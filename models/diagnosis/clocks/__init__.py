@@ -1,0 +1,1 @@
+"""Clocks of machines: how far they are apart, and which one cannot be right."""

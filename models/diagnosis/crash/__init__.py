@@ -1,0 +1,1 @@
+"""A job that ended: which rank failed first, and which only followed."""

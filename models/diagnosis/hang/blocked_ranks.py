@@ -1,0 +1,228 @@
+"""Ranks that hang below the program: asleep in the kernel, stopped, or on a silent device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.features.diagnosis.ranks import Ranks, rank_list
+from forewarn.models.diagnosis.probes.metrics_probe import sm_percent
+from forewarn.models.diagnosis.verdict.verdict import (
+    CERTAIN,
+    HALF,
+    Candidate,
+    Evidence,
+    Finding,
+    Kind,
+)
+
+__all__ = ["busy_without_result", "sleep_finding", "sleeping_ranks", "stop_finding"]
+
+_SECOND = 1_000_000_000
+_LIMIT = 5.0  # seconds in state D (Baidu 4.3)
+_HUNG = 120.0  # seconds after which the kernel, too, calls a task in state D hung, by default
+_NEARLY = 0.9  # of an interval in state D: it was in it from end to end
+_MINUTE = 60 * _SECOND
+_WORKING = 70.0  # % of SM activity (Baidu 4.3)
+_FEW = 0.125  # of the ranks, one at least: what all do is no sign of one
+
+
+def sleeping_ranks(kernel: RankSamples, at: int) -> dict[int, tuple[int, float]]:
+    """Return who is in uninterruptible sleep for over 5 s, since when, and for how many seconds.
+
+    Only what lasts until a rank's last sample counts, which is not older than a minute.
+
+    Parameters
+    ----------
+    kernel : RankSamples
+        Channels `in_d` (1 for state D) and `d_seconds`, of each interval; not after `at`.
+    at : int
+        Nanoseconds since 1970 UTC.
+
+    Examples
+    --------
+    >>> time = np.array([0, 4, 8, 12]) * 10**9
+    >>> values = {"in_d": np.array([0.0, 1, 1, 1]), "d_seconds": np.array([0.0, 1, 4, 4])}
+    >>> sleeping_ranks(RankSamples.of(np.zeros(4, np.int64), time, values), 12 * 10**9)
+    {0: (3000000000, 9.0)}
+    """
+    return _lasting(kernel, at, "in_d", "d_seconds")
+
+
+def _lasting(
+    kernel: RankSamples, at: int, state: str, measured: str
+) -> dict[int, tuple[int, float]]:
+    """Return who is in a state for over 5 s, since when, and for how many seconds."""
+    lasting = {}
+    for rank, rows in kernel.by_rank():
+        time = kernel.time[rows]
+        if time[-1] < at - _MINUTE:
+            continue
+        seconds = _sleep_at_end(time, *(_channel(kernel, n, rows) for n in (state, measured)))
+        if seconds > _LIMIT:
+            lasting[rank] = (int(time[-1]) - round(seconds * _SECOND), seconds)
+    return lasting
+
+
+def _channel(samples: RankSamples, name: str, rows: slice) -> npt.NDArray[np.float64]:
+    column = samples.values.get(name)
+    return np.full(rows.stop - rows.start, np.nan) if column is None else column[rows]
+
+
+def _sleep_at_end(
+    time: npt.NDArray[np.int64], in_d: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]
+) -> float:
+    """Add up the seconds of the last intervals that were spent in a state without a break."""
+    usual = float(np.median(np.diff(time))) / _SECOND if len(time) > 1 else 0.0
+    spans = np.diff(time, prepend=time[0]) / _SECOND
+    spans[0] = usual
+    total = 0.0
+    for row in range(len(time) - 1, -1, -1):
+        seconds = float(measured[row])
+        if not np.isfinite(seconds):
+            seconds = float(spans[row]) if in_d[row] == 1.0 else 0.0
+        total += seconds
+        if seconds < _NEARLY * min(spans[row], usual) or not seconds:
+            break
+    return total
+
+
+def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
+    """Return who is in state D; where ranks of many machines are, it is what they share.
+
+    Who writes a checkpoint may be in state D for all of the time, in one call after the other. So
+    only two minutes in which no call returned do not end by themselves.
+
+    Parameters
+    ----------
+    kernel : RankSamples
+        As `sleeping_ranks` takes it, and `syscalls`.
+    ranks : Ranks
+        Tell who runs on the same machine.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    says = "is in state D", "is in uninterruptible sleep"
+    shared = "are in state D: storage or a network that all use"
+    sleeping = sleeping_ranks(kernel, at)
+    finding = _state_finding(sleeping, kernel, ranks, says, shared)
+    if finding is None:
+        return None
+    unbroken = sleeping_ranks(_without_calls(kernel), at)
+    hung = {rank for rank, (_, seconds) in unbroken.items() if seconds >= _HUNG}
+    return replace(finding, cannot_end=any(c.rank in hung for c in finding.candidates))
+
+
+def _without_calls(kernel: RankSamples) -> RankSamples:
+    """Return the samples with no time in state D where a call returned, or nobody knows."""
+    seconds, calls = (kernel.values.get(name) for name in ("d_seconds", "syscalls"))
+    is_one_sleep = np.zeros(len(kernel.rank), dtype=bool) if calls is None else calls == 0.0
+    measured = np.full(len(kernel.rank), np.nan) if seconds is None else seconds
+    alone = {"d_seconds": np.where(is_one_sleep, measured, 0.0)}
+    return replace(kernel, values={**kernel.values, **alone})
+
+
+def stop_finding(kernel: RankSamples, ranks: Ranks, at: int) -> Finding | None:
+    """Return whose process is stopped for over 5 s; where many are, somebody suspended the job.
+
+    It stays so as long as the job stands still, though nobody took samples any more; what is older
+    than a minute says nothing of a job that moves.
+
+    Parameters
+    ----------
+    kernel : RankSamples
+        Channel `is_stopped`, 1 for state T, of each interval; not after `at`.
+    ranks : Ranks
+        Tell who runs on the same machine.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    says = "is in state T", "is stopped, by SIGSTOP or a debugger,"
+    shared = "are in state T: somebody suspended them together"
+    last = int(kernel.time.max(initial=0))
+    finding = _state_finding(_lasting(kernel, last, "is_stopped", ""), kernel, ranks, says, shared)
+    if finding is None:
+        return None
+    kind: Kind = "none" if last >= at - _MINUTE else "hang"
+    return replace(finding, kind=kind, cannot_end=True, taken=last)
+
+
+def _state_finding(
+    blocked: dict[int, tuple[int, float]],
+    kernel: RankSamples,
+    ranks: Ranks,
+    says: tuple[str, str],
+    shared: str,
+) -> Finding | None:
+    """Return who is in a state, as a candidate where few are."""
+    if not blocked:
+        return None
+    evidence = tuple(
+        Evidence("kernel", f"rank {rank} {says[0]} for {seconds:.0f} s", rank, since)
+        for rank, (since, seconds) in list(blocked.items())[:8]
+    )
+    if not _are_few(list(blocked), kernel, ranks):
+        cause = f"{rank_list(sorted(blocked))} {shared}"
+        return Finding("kernel", "none", cause, evidence=evidence)
+    candidates = tuple(
+        Candidate(rank, f"{says[1]} for {seconds:.0f} s", HALF, since)
+        for rank, (since, seconds) in sorted(blocked.items(), key=lambda item: -item[1][1])
+    )
+    cause = f"rank {candidates[0].rank} {candidates[0].why}"
+    return Finding("kernel", "none", cause, candidates, evidence=evidence)
+
+
+def _are_few(chosen: list[int], samples: RankSamples, ranks: Ranks) -> bool:
+    """Say whether ranks are few of all, or run on one machine while others run elsewhere."""
+    n_ranks = len(np.unique(samples.rank))
+    machines = {ranks.machine(rank) for rank in chosen}
+    is_machine = len(machines) == 1 and None not in machines and 2 * len(chosen) <= n_ranks
+    return is_machine or len(chosen) <= max(1, _FEW * n_ranks)
+
+
+def busy_without_result(
+    kernel: RankSamples, metrics: RankSamples, ranks: Ranks, at: int
+) -> Finding | None:
+    """Return whose SMs work for a minute while no completion comes: Baidu's root cause (4.3).
+
+    With state D besides, that is enough for a name. Only what few ranks show counts.
+
+    Parameters
+    ----------
+    kernel : RankSamples
+        Channels `verbs_completions`, `in_d` and `d_seconds`; not after `at`.
+    metrics : RankSamples
+        Channel `sm_activity`; not after `at`.
+    ranks : Ranks
+        Tell who runs on the same machine.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    activity = sm_percent(metrics).between(at - _MINUTE, at)
+    working = [
+        rank
+        for rank, rows in activity.by_rank()
+        if np.nanmin(_channel(activity, "sm_activity", rows), initial=np.inf) > _WORKING
+        and np.isfinite(_channel(activity, "sm_activity", rows)).any()
+    ]
+    recent = kernel.between(at - _MINUTE, at)
+    completions = recent.medians("verbs_completions")
+    stuck = [rank for rank in working if completions.get(rank, 1.0) == 0.0]
+    if not stuck or not _are_few(stuck, metrics, ranks):
+        return None
+    sleeping = sleeping_ranks(kernel, at)
+    candidates = tuple(
+        Candidate(
+            rank,
+            "its SMs work without any completion" + (" in state D" if rank in sleeping else ""),
+            (CERTAIN if rank in sleeping else HALF) / len(stuck),
+        )
+        for rank in stuck
+    )
+    says = "has SM activity over 70 % for a minute and no verbs completion"
+    evidence = tuple(Evidence("kernel", f"rank {rank} {says}", rank) for rank in stuck[:8])
+    cause = f"rank {stuck[0]} {says}" if len(stuck) == 1 else ""
+    return Finding("device", "hang", cause, candidates, evidence=evidence)

@@ -1,0 +1,218 @@
+"""Who waits for whom: whoever is waited for and waits for nobody began it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from forewarn.features.diagnosis.ranks import rank_list
+from forewarn.models.diagnosis.hang.stalls import Stall
+from forewarn.models.diagnosis.verdict.absence import Absence
+from forewarn.models.diagnosis.verdict.verdict import (
+    CERTAIN,
+    HALF,
+    SIGN,
+    Candidate,
+    Evidence,
+    Finding,
+)
+
+__all__ = ["wait_finding"]
+
+
+def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
+    """Say who began a stand-still, from the operations that do not end.
+
+    A rank waits for the members that have not entered its oldest unfinished operation, and, where
+    all of them have that left a dump, for those without one. Ranks that are waited for and wait
+    for nobody are candidates, over however many hops. A mismatch names who does something else;
+    where ranks wait for each other in a circle, the program is at fault, unless there is an origin
+    besides. A rank without a dump is none then: it may be in a circle, too. Only who waits for a
+    rank whose own dump shows that it has not come began nothing for sure.
+
+    Parameters
+    ----------
+    stalls : sequence of Stall
+
+    Returns
+    -------
+    Finding or None
+        None where no operation is unfinished.
+    """
+    if not stalls:
+        return None
+    waiting = frozenset(rank for stall in stalls for rank in stall.waiting)
+    evidence = tuple(_evidence(stall) for stall in sorted(stalls, key=lambda stall: stall.since))
+    odd = [stall for stall in stalls if stall.is_mismatch]
+    if odd:
+        return _mismatch(odd, waiting, evidence)
+    sinks, circles = _ends(stalls)
+    stuck = _stuck(stalls)
+    candidates = _origins(stalls, sinks, is_stuck=bool(stuck)) or stuck
+    absent = frozenset(rank for stall in stalls for rank in stall.absent)
+    if circles and not absent.intersection(sinks):
+        return _deadlock(circles, waiting, evidence)
+    cause = candidates[0].why if len(candidates) == 1 else ""
+    proven = frozenset(rank for stall in stalls if stall.absent for rank in stall.waiting)
+    rest = proven.difference([candidate.rank for candidate in candidates])
+    missing = absent.intersection(sinks)
+    return Finding(
+        "wait graph",
+        "hang",
+        cause,
+        candidates,
+        rest,
+        evidence,
+        cannot_end=any(missing.intersection(stall.halted) for stall in stalls),
+        absence=_absence(missing, stalls),
+    )
+
+
+def _absence(missing: frozenset[int], stalls: Sequence[Stall]) -> Absence | None:
+    first, last = min(stall.since for stall in stalls), max(stall.last for stall in stalls)
+    return Absence(missing, first, last) if missing else None
+
+
+def _evidence(stall: Stall) -> Evidence:
+    """Say of one operation who waits for whom."""
+    if stall.is_mismatch:
+        parts = "; ".join(f"{rank_list(ranks)}: {text}" for text, ranks in stall.variants.items())
+        says = f"operation {stall.seq} of group {stall.group} differs: {parts}"
+    else:
+        blocking = stall.absent or stall.silent
+        whom = rank_list(blocking) if blocking else "nobody: all have entered"
+        no_dump = " (no dump)" if not stall.absent and stall.silent else ""
+        waiters = rank_list(stall.waiting) if stall.waiting else "nobody"
+        verb = "waits" if len(stall.waiting) < 2 else "wait"
+        says = (
+            f"{waiters} {verb} for {whom}{no_dump} in {stall.operation}, operation {stall.seq} of "
+            f"group {stall.group}"
+        )
+    details = {
+        "group": stall.group,
+        "seq": stall.seq,
+        "operation": stall.operation,
+        "waiting": list(stall.waiting),
+        "absent": list(stall.absent),
+        "silent": list(stall.silent),
+        "variants": {text: list(ranks) for text, ranks in stall.variants.items()},
+    }
+    return Evidence("flight", says, time=stall.since, details=details)
+
+
+def _mismatch(
+    stalls: Sequence[Stall], waiting: frozenset[int], evidence: tuple[Evidence, ...]
+) -> Finding:
+    """Name who does something else than the most of a group."""
+    odd = dict.fromkeys(rank for stall in stalls for rank in stall.odd_ranks())
+    first = min(stalls, key=lambda stall: stall.since)
+    why = f"does something else than the others in operation {first.seq} of group {first.group}"
+    candidates = tuple(Candidate(rank, why, CERTAIN / len(odd), first.since) for rank in odd)
+    cause = f"a mismatch in group {first.group}: " + " against ".join(
+        f"{text} ({rank_list(ranks)})" for text, ranks in first.variants.items()
+    )
+    rest = waiting - odd.keys()
+    return Finding("wait graph", "hang", cause, candidates, rest, evidence, cannot_end=True)
+
+
+def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
+    """Return who is waited for and waits for nobody, and the circles.
+
+    Ranks and operations are the nodes of a graph: a rank points to its operation, that to the
+    ranks that it waits for. So a thousand that wait for a thousand are 2,000 arrows. Ranks that
+    call the same collectives in the same order are in no circle, whoever they wait for besides;
+    of sends and receives a circle proves that only if it waits for nobody else.
+    """
+    ranks = sorted({r for s in stalls for r in (*s.waiting, *s.absent, *s.silent)})
+    number = {rank: index for index, rank in enumerate(ranks)}
+    arrows = [
+        arrow
+        for index, stall in enumerate(stalls, start=len(ranks))
+        for arrow in (
+            *((number[rank], index) for rank in stall.waiting),
+            *((index, number[rank]) for rank in stall.absent or stall.silent),
+        )
+    ]
+    start, end = np.array(arrows, dtype=np.int64).reshape(-1, 2).T
+    size = len(ranks) + len(stalls)
+    graph = coo_array((np.ones(len(start), dtype=np.int8), (start, end)), shape=(size, size))
+    n_parts, part = connected_components(graph, directed=True, connection="strong")
+    leaves = np.ones(n_parts, dtype=bool)
+    leaves[part[start[part[start] != part[end]]]] = False
+    pairs = {part[len(ranks) + index] for index, stall in enumerate(stalls) if not stall.variants}
+    members = _by_part(ranks, part, set(end.tolist()))
+    circles = [g for n, g in members.items() if len(g) > 1 and (leaves[n] or n not in pairs)]
+    return sorted(g[0] for n, g in members.items() if len(g) == 1 and leaves[n]), circles
+
+
+def _by_part(
+    ranks: Sequence[int], part: npt.NDArray[np.int32], met: set[int]
+) -> dict[int, list[int]]:
+    """Return the ranks that are waited for by their part of the graph."""
+    members: dict[int, list[int]] = {}
+    for index, rank in enumerate(ranks):
+        if index in met:
+            members.setdefault(int(part[index]), []).append(rank)
+    return members
+
+
+def _origins(
+    stalls: Sequence[Stall], sinks: Sequence[int], *, is_stuck: bool
+) -> tuple[Candidate, ...]:
+    """Return who is waited for and waits for nobody; whoever left no dump is less certain.
+
+    Where another operation does not end though all have entered it, that may be so of the one that
+    waits for a rank without a dump: it is a sign then.
+    """
+    by_rank: dict[int, list[Stall]] = {rank: [] for rank in sinks}
+    for stall in stalls:
+        for rank in by_rank.keys() & (stall.absent or stall.silent):
+            by_rank[rank].append(stall)
+    silent = {rank for rank in sinks if all(rank in stall.silent for stall in by_rank[rank])}
+    sure = [rank for rank in sinks if rank not in silent]
+    candidates = []
+    for rank in (*sure, *sorted(silent)):
+        waiters = {waiter for stall in by_rank[rank] for waiter in stall.waiting}
+        since = min((stall.since for stall in by_rank[rank]), default=None)
+        is_doubtful = bool(sure) or is_stuck
+        weight = CERTAIN / len(sure) if rank in sure else _silent_weight(silent, is_doubtful)
+        dump = " and left no dump" if rank in silent else ""
+        why = f"{rank_list(sorted(waiters))} waits for it, it waits for nobody{dump}"
+        if len(waiters) > 1:
+            why = why.replace("waits for it", "wait for it", 1)
+        candidates.append(Candidate(rank, why, weight, since))
+    return tuple(candidates)
+
+
+def _silent_weight(silent: set[int], is_doubtful: bool) -> float:
+    """Return the weight of a rank without a dump: it may itself wait for somebody."""
+    return SIGN if is_doubtful else CERTAIN / len(silent)
+
+
+def _stuck(stalls: Sequence[Stall]) -> tuple[Candidate, ...]:
+    """Return the members of operations that all have entered and that do not end."""
+    stuck = [s for s in stalls if not (s.absent or s.silent or s.is_mismatch) and s.variants]
+    members = dict.fromkeys(
+        rank for stall in stuck for ranks in stall.variants.values() for rank in ranks
+    )
+    first = min(stuck, key=lambda stall: stall.since, default=None)
+    if first is None:
+        return ()
+    why = f"is in operation {first.seq} of group {first.group}, which all entered and none left"
+    weight = min(HALF, CERTAIN / len(members))
+    return tuple(Candidate(rank, why, weight, first.since) for rank in members)
+
+
+def _deadlock(
+    circles: Sequence[Sequence[int]], waiting: frozenset[int], evidence: tuple[Evidence, ...]
+) -> Finding:
+    ranks = [rank for circle in circles for rank in circle]
+    cause = f"a deadlock of the program: {rank_list(ranks)} wait for each other in a circle"
+    cause += "; on other machines it would come again"
+    return Finding(
+        "wait graph", "hang", cause, (), waiting, evidence, of_program=True, cannot_end=True
+    )

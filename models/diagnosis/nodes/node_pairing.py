@@ -1,0 +1,134 @@
+"""Which nodes are tested together next, so that few rounds name the bad ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from forewarn.models.diagnosis.nodes.node_check import GroupTest, NodeCheck, check_of
+from forewarn.models.diagnosis.nodes.pair_evidence import Group, within
+
+__all__ = ["pairs"]
+
+_FEWEST = 4
+
+
+def pairs(nodes: Sequence[str], tests: Sequence[GroupTest]) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of the next round; none when no further test would say more.
+
+    Round 1 takes neighbours; of an odd number the last three are one group. From round 2 on each
+    suspect, and each end of a bad link that passed only once, meets a node that is proven good and
+    that it has not met, the fastest first; suspects that are left meet each other. In round 2 the
+    good nodes that are left meet, fastest with slowest; later only those whose time is in doubt.
+
+    Parameters
+    ----------
+    nodes : sequence of str
+        In the order of their places, so that neighbours share a rack.
+    tests : sequence of GroupTest
+        Of all rounds so far.
+
+    Examples
+    --------
+    >>> from forewarn.models.diagnosis.nodes.node_check import GroupTest
+    >>> first = pairs("123456", [])
+    >>> first
+    (('1', '2'), ('3', '4'), ('5', '6'))
+    >>> times = (1.0, 1.1, None)
+    >>> tests = [GroupTest(1, frozenset(p), t is not None, t) for p, t in zip(first, times)]
+    >>> pairs("123456", tests)
+    (('5', '1'), ('6', '2'), ('3', '4'))
+    """
+    if not tests:
+        return _neighbours(nodes)
+    if len(nodes) < _FEWEST:
+        return ()
+    check = check_of(nodes, tests)
+    met = {link for test in tests for link in _compared(test)}
+    groups = _for_suspects(nodes, check, met)
+    free = _free(nodes, groups, check)
+    if max(test.round for test in tests) == 1:
+        return (*groups, *_fast_with_slow(free))
+    return (*groups, *_for_doubtful(free, check, met))
+
+
+def _compared(test: GroupTest) -> list[Group]:
+    """Return the links of which a test tells; a failed group of three tells of no single link."""
+    return within(test.nodes) if len(test.nodes) == 2 or test.outcome else []
+
+
+def _neighbours(nodes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    groups = [tuple(nodes[start : start + 2]) for start in range(0, len(nodes), 2)]
+    if len(groups) > 1 and len(groups[-1]) == 1:
+        groups[-2:] = [groups[-2] + groups[-1]]
+    return tuple(group for group in groups if len(group) > 1)
+
+
+def _for_suspects(nodes: Sequence[str], check: NodeCheck, met: set[Group]) -> list[tuple[str, ...]]:
+    """Pair the nodes that are in doubt with good ones, then with each other."""
+    proof = check.works
+    settled = proof.good | proof.bad | proof.unsteady
+    suspects = [node for node in nodes if node not in settled or node in check.doubtful]
+    ends = frozenset().union(*proof.links)
+    sure = [node for node in _by_speed(nodes, check) if node in proof.good - check.doubtful]
+    # The end of a bad link is good, but who fails with it cannot be told from a second bad link
+    # until it has passed often enough; so it helps where nobody else is left.
+    helpers = sorted(sure, key=lambda node: node in ends)
+    groups = _matched(suspects, helpers, met)
+    busy = {node for group in groups for node in group}
+    return groups + _among([node for node in suspects if node not in busy], met)
+
+
+def _free(nodes: Sequence[str], groups: Iterable[Sequence[str]], check: NodeCheck) -> list[str]:
+    """Return the good nodes without a test, the fastest first."""
+    busy = {node for group in groups for node in group}
+    return [n for n in _by_speed(nodes, check) if n in check.works.good and n not in busy]
+
+
+def _by_speed(nodes: Sequence[str], check: NodeCheck) -> list[str]:
+    return sorted(nodes, key=lambda node: check.fastest.get(node, float("inf")))
+
+
+def _fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
+    """Pair the fastest with the slowest; an odd node joins the last pair."""
+    half = len(free) // 2
+    groups: list[tuple[str, ...]] = list(
+        zip(free[:half], reversed(free[-half:]), strict=True) if half else ()
+    )
+    if groups and len(free) % 2:
+        groups[-1] = (*groups[-1], free[half])
+    return groups
+
+
+def _for_doubtful(free: Sequence[str], check: NodeCheck, met: set[Group]) -> list[tuple[str, ...]]:
+    """Pair nodes that were slow in all tests so far with fast ones that they have not met."""
+    speed = check.speed
+    slow = [n for n in free if n in check.fastest and n not in speed.good | speed.bad]
+    return _matched(slow, [node for node in free if node in speed.good], met)
+
+
+def _matched(
+    nodes: Sequence[str], partners: Sequence[str], met: set[Group]
+) -> list[tuple[str, ...]]:
+    """Give each node the first partner that it has not met, those with fewest choices first."""
+    choices = {node: [p for p in partners if frozenset((node, p)) not in met] for node in nodes}
+    groups: list[tuple[str, ...]] = []
+    busy = set[str]()
+    for node in sorted(nodes, key=lambda node: len(choices[node])):
+        partner = next((p for p in choices[node] if p not in busy), None)
+        if partner is not None:
+            busy.add(partner)
+            groups.append((node, partner))
+    return groups
+
+
+def _among(nodes: Sequence[str], met: set[Group]) -> list[tuple[str, ...]]:
+    """Pair nodes with each other that have not met yet."""
+    groups: list[tuple[str, ...]] = []
+    left = list(nodes)
+    while left:
+        node = left.pop(0)
+        partner = next((p for p in left if frozenset((node, p)) not in met), None)
+        if partner is not None:
+            left.remove(partner)
+            groups.append((node, partner))
+    return groups

@@ -1,0 +1,38 @@
+"""The probe of collectives: whether an operation lasts longer than operations do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forewarn.features.diagnosis.operations import Operations
+from forewarn.models.diagnosis.verdict.probe import Probe
+
+__all__ = ["collective_probe"]
+
+_SECOND = 1_000_000_000
+_LIMIT = 30 * _SECOND  # an operation that is older does not move (Baidu 4.1)
+
+
+def collective_probe(operations: Operations, at: int) -> Probe:
+    """Say whether an operation is unfinished for over 30 s.
+
+    Parameters
+    ----------
+    operations : Operations
+        As of `at`.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    if not len(operations.entries):
+        return Probe("collective", "blind", None, "no operation was recorded")
+    unfinished = operations.unfinished()
+    if not len(unfinished):
+        return Probe("collective", "active", None, "all operations have ended")
+    row = unfinished[np.argmin(unfinished["created"])]
+    since = int(row["created"])
+    age = (at - since) / _SECOND
+    name, group = operations.names[row["name"]], operations.groups[row["group"]]
+    what = f"{name} of rank {row['rank']} in group {group} is unfinished for {age:.0f} s"
+    if at - since < _LIMIT:
+        return Probe("collective", "active", None, f"{what}, under {_LIMIT // _SECOND} s")
+    return Probe("collective", "idle", since, what, sure=since + _LIMIT)

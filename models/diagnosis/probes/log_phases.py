@@ -1,0 +1,125 @@
+"""Phases of a job by its logs: first step, checkpoints, evaluations, restarts."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from forewarn.models.diagnosis.probes.phases import Phase
+
+__all__ = ["PhaseLine", "first_step_phase", "logged_phases", "pauses"]
+
+_LONGER = 5  # times the usual time between two marks is a pause
+_SHORTEST = 60 * 10**9
+_TOGETHER = 5 * 60 * 10**9  # within it the beginnings that ranks write are those of one phase
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLine:
+    """A line of any rank that begins or ends a phase.
+
+    Attributes
+    ----------
+    kind : str
+    begins : bool
+    time : int
+        Nanoseconds since 1970 UTC.
+    """
+
+    kind: Literal["checkpoint", "evaluation"]
+    begins: bool
+    time: int
+
+
+def logged_phases(lines: Iterable[PhaseLine], last_step: int | None) -> list[Phase]:
+    """Join the lines of all ranks to phases of the job.
+
+    A beginning without an end is an open phase only if it is the last one and no rank has made a
+    step since: not every program writes down the end.
+
+    Parameters
+    ----------
+    lines : iterable of PhaseLine
+    last_step : int or None
+        When the last step was written down.
+
+    Examples
+    --------
+    >>> lines = [PhaseLine("checkpoint", True, 10), PhaseLine("checkpoint", False, 30)]
+    >>> logged_phases(lines, None)
+    [Phase(kind='checkpoint', begin=10, end=30, seen=None)]
+    """
+    ordered = sorted(lines, key=lambda line: (line.time, line.begins))
+    phases: list[Phase] = []
+    for kind in ("checkpoint", "evaluation"):
+        phases += _of_kind(kind, [line for line in ordered if line.kind == kind], last_step)
+    return sorted(phases, key=lambda phase: phase.begin)
+
+
+def _of_kind(
+    kind: Literal["checkpoint", "evaluation"], lines: Sequence[PhaseLine], last_step: int | None
+) -> list[Phase]:
+    phases: list[Phase] = []
+    begin: int | None = None
+    for line in lines:
+        if not line.begins:
+            if begin is not None:
+                phases.append(Phase(kind, begin, line.time))
+            begin = None
+        elif begin is None or line.time - begin > _TOGETHER:
+            begin = line.time
+    if begin is not None and (last_step is None or last_step <= begin):
+        phases.append(Phase(kind, begin, None))
+    return phases
+
+
+def pauses(marks: Sequence[int], at: int) -> list[Phase]:
+    """Return the spans in which no rank wrote, though this job writes more often.
+
+    The last one is open, and only there if the job has come out of others: they tell how long it
+    may last.
+
+    Parameters
+    ----------
+    marks : sequence of int
+        Times of lines of all ranks since the first step, in any order; nanoseconds since 1970 UTC.
+    at : int
+        What is later does not count.
+
+    Examples
+    --------
+    >>> seconds = [0, 10, 20, 30, 40, 140, 150, 160, 170]
+    >>> marks = [second * 10**9 for second in seconds]
+    >>> [(p.begin // 10**9, p.end and p.end // 10**9) for p in pauses(marks, 300 * 10**9)]
+    [(40, 140), (170, None)]
+    """
+    times = sorted(mark for mark in marks if mark <= at)
+    spans = list(itertools.pairwise(times))
+    if not spans:
+        return []
+    usual = statistics.median(end - begin for begin, end in spans)
+    least = max(_SHORTEST, _LONGER * usual)
+    past = [Phase("pause", begin, end) for begin, end in spans if end - begin >= least]
+    return [*past, Phase("pause", times[-1], None)] if past else []
+
+
+def first_step_phase(start: int | None, first_steps: Sequence[int], at: int) -> list[Phase]:
+    """Return the time from the start of an attempt to its first step.
+
+    Parameters
+    ----------
+    start : int or None
+        First line of the attempt.
+    first_steps : sequence of int
+        When each rank wrote down its first step; logs without any have no such phase.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    if start is None or start > at:
+        return []
+    steps = [step for step in first_steps if step >= start]
+    end = min(steps, default=None)
+    return [Phase("first step", start, end if end is not None and end <= at else None)]

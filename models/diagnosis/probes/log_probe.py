@@ -1,0 +1,62 @@
+"""The log probe: whether any rank still writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from forewarn.models.diagnosis.verdict.probe import Probe
+
+__all__ = ["log_probe"]
+
+_FEWEST = 5  # gaps that tell how often a job writes
+_SILENCE = 8 * 60 * 10**9  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
+
+
+def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[int] = ()) -> Probe:
+    """Say whether no rank wrote for 8 minutes, and for longer than this job mostly does not.
+
+    Parameters
+    ----------
+    last_writes : mapping of int to (int or None)
+        When each rank last wrote, not after `at`; None where its log has no times.
+    at : int
+        Nanoseconds since 1970 UTC.
+    marks : sequence of int
+        When any rank wrote, in any order: a job that writes every 20 minutes is not silent.
+
+    Examples
+    --------
+    >>> log_probe({0: 0, 1: 60 * 10**9}, 540 * 10**9).why
+    'no rank wrote for 8 minutes, the last was rank 1'
+    """
+    times = {rank: time for rank, time in last_writes.items() if time is not None}
+    if not times:
+        return Probe("log", "blind", None, "no log of a rank tells times")
+    rank = max(times, key=lambda number: (times[number], -number))
+    silence, limit = at - times[rank], _limit([mark for mark in marks if mark <= at])
+    if silence < limit:
+        if len(times) < len(last_writes):
+            missing = len(last_writes) - len(times)
+            why = f"rank {rank} wrote {_words(silence)} ago; {missing} logs tell no times"
+            return Probe("log", "active", None, why)
+        return Probe("log", "active", None, f"rank {rank} wrote {_words(silence)} ago")
+    if len(times) < len(last_writes):
+        return Probe("log", "blind", None, "some logs tell no times, and the others are silent")
+    why = f"no rank wrote for {_words(silence)}, the last was rank {rank}"
+    return Probe("log", "idle", times[rank], why, sure=times[rank] + limit)
+
+
+def _limit(marks: Sequence[int]) -> int:
+    """Return how long a job may be silent: twice what nine of ten of its gaps stay below."""
+    gaps = np.diff(np.unique(np.array(marks, dtype=np.int64)))
+    if len(gaps) < _FEWEST:
+        return _SILENCE
+    return max(_SILENCE, 2 * int(np.quantile(gaps, 0.9)))
+
+
+def _words(span: int) -> str:
+    seconds = span / 10**9
+    return f"{math.floor(seconds)} s" if seconds < 120 else f"{math.floor(seconds / 60)} minutes"

@@ -1,0 +1,142 @@
+"""Metrics of all ranks: whether bytes move, and whose GPU does nothing while the others spin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict.verdict import HALF, Candidate, Evidence, Finding
+
+__all__ = ["idle_gpus", "metrics_probe", "sm_percent", "traffic"]
+
+_SECOND = 1_000_000_000
+_SPAN = 180 * _SECOND  # without a byte (FACTS: "for minutes")
+_BACKGROUND = 1e-3  # of the usual rate: a link that is kept alive moves no gradients
+_BUSY, _IDLE = 99.0, 5.0  # % of GPU utilisation
+_LOW = 30.0  # % of SM activity: a collective that waits fills a few of them
+_MOST = 0.5  # of the ranks
+_COVERED = 0.5  # of the ranks have to be measured
+_NAMED = 2  # ranks that may be idle (Baidu 4.2)
+
+
+def traffic(samples: RankSamples) -> tuple[RankSamples, str]:
+    """Return the rates of bytes between ranks, and of which link: RDMA, else NVLink.
+
+    A job within a machine moves nothing by RDMA; its NVLink is looked at then.
+    """
+    rdma = samples.rates("rdma_tx_bytes", "rdma_rx_bytes")
+    nvlink = samples.rates("nvlink_bytes")
+    if not rdma.values["rate"].any() and nvlink.values["rate"].any():
+        return nvlink, "NVLink"
+    return (rdma, "RDMA") if len(rdma.rank) or not len(nvlink.rank) else (nvlink, "NVLink")
+
+
+def sm_percent(samples: RankSamples) -> RankSamples:
+    """Return the samples with SM activity in percent; exporters give it as a share, too."""
+    column = samples.values.get("sm_activity")
+    if column is None or not np.isfinite(column).any() or np.nanmax(column) > 1.0:
+        return samples
+    values = {**samples.values, "sm_activity": column * 100.0}
+    return RankSamples(samples.rank, samples.time, values)
+
+
+def metrics_probe(samples: RankSamples, n_ranks: int, at: int) -> Probe:
+    """Say whether for 3 minutes no byte moved while most GPUs are busy and their SMs are not.
+
+    Parameters
+    ----------
+    samples : RankSamples
+        Not after `at`.
+    n_ranks : int
+        Of the job.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    rates, link = traffic(samples)
+    recent = samples.between(at - _SPAN, at)
+    utilization = recent.medians("gpu_utilization")
+    measured = np.unique(rates.rank[rates.time >= at - _SPAN])
+    if len(measured) < _COVERED * n_ranks or len(utilization) < _COVERED * n_ranks:
+        why = f"the last 3 minutes have traffic and utilisation of {len(measured)} of {n_ranks}"
+        return Probe("metrics", "blind", None, f"{why} ranks")
+    moved = _last_moved(rates)
+    since = int(samples.time.min()) if moved is None else moved
+    if at - since < _SPAN:
+        return Probe("metrics", "active", None, f"{link} moved bytes {_seconds(at - since)} s ago")
+    busy = np.mean([value >= _BUSY for value in utilization.values()])
+    activity = sm_percent(samples).between(at - _SPAN, at).medians("sm_activity")
+    low = np.mean([value < _LOW for value in activity.values()]) if activity else 1.0
+    still = f"no rank moved a byte by {link} for {_seconds(at - since)} s"
+    spin = f"{busy:.0%} of the GPUs are at 100 %"
+    if busy <= _MOST:
+        return Probe("metrics", "active", None, f"{still}, but only {spin}")
+    if low <= _MOST:
+        return Probe("metrics", "active", None, f"{still}, but SMs work on {1 - low:.0%} of them")
+    sm = "with low SM activity" if activity else "SM activity is not known"
+    return Probe("metrics", "idle", since, f"{still}; {spin}, {sm}", sure=since + _SPAN)
+
+
+def _seconds(span: int) -> int:
+    return round(span / _SECOND)
+
+
+def _last_moved(rates: RankSamples) -> int | None:
+    """Return when any rank moved more than what keeps its links alive."""
+    rate = rates.values["rate"]
+    moving = rate[rate > 0]
+    if not len(moving):
+        return None
+    times = rates.time[rate > _BACKGROUND * np.quantile(moving, 0.9)]
+    return int(times.max())
+
+
+def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) -> Finding | None:
+    """Return the one or two ranks whose GPU does nothing while those of most others spin.
+
+    Parameters
+    ----------
+    samples : RankSamples
+        Not after `at`.
+    ranks : Ranks
+        More than two that run on one machine speak for it.
+    since : int or None
+        When the job moved last.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    utilization = samples.between(at - _SPAN, at).medians("gpu_utilization")
+    idle = sorted(rank for rank, value in utilization.items() if value <= _IDLE)
+    busy = sum(value >= _BUSY for value in utilization.values())
+    if not idle or busy <= _MOST * len(utilization):
+        return None
+    why = "its GPU is at 0 % where the others are at 100 %"
+    machines = {ranks.machine(rank) for rank in idle}
+    candidates: tuple[Candidate, ...] = ()
+    if len(idle) <= _NAMED:
+        candidates = tuple(Candidate(rank, why, HALF / len(idle), since) for rank in idle)
+    elif len(machines) == 1 and None not in machines:
+        candidates = (Candidate(None, why.replace("its", "each", 1), HALF, since, *machines),)
+    if not candidates:
+        return None
+    return Finding("metrics", "hang", "", candidates, evidence=_evidence(idle, utilization, since))
+
+
+def _evidence(
+    idle: list[int], utilization: Mapping[int, float], since: int | None
+) -> tuple[Evidence, ...]:
+    others = float(np.median([value for rank, value in utilization.items() if rank not in idle]))
+    return tuple(
+        Evidence(
+            "metrics",
+            f"GPU utilisation of rank {rank} is {utilization[rank]:.0f} %, the median of the "
+            f"others is {others:.0f} %",
+            rank,
+            since,
+            {"gpu_utilization": utilization[rank], "others": others},
+        )
+        for rank in idle[:8]
+    )

@@ -1,0 +1,91 @@
+"""Phases of a job by its stacks: a checkpoint or an evaluation that nobody wrote down."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from forewarn.features.diagnosis.stack_sample import Stack, wait_of
+from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.probes.stack_probe import StackRound
+
+__all__ = ["stack_phases"]
+
+_SECOND = 1_000_000_000
+_APART = 60 * _SECOND  # rounds that are farther apart show two phases
+_AROUND = 30 * _SECOND  # a phase began before the first round that shows it, and ends later
+# Functions by what a rank does in them; what loads, builds or compiles is before a step.
+_KINDS: dict[Literal["checkpoint", "evaluation", "first step"], re.Pattern[str]] = {
+    "checkpoint": re.compile(
+        r"(?i)(\w*_)?(async_?)?savez?(_(?!for_backward)\w+)?|\w*(checkpoint|ckpt)\w*save\w*"
+        r"|(write|dump|store|export)_(checkpoint|ckpt|model|state|weights)\w*"
+        r"|_?(put_object|put_file|upload)(_\w+)?"
+    ),
+    "evaluation": re.compile(
+        r"(?i)_?(evaluat(e|ion)(_and_\w+)?|validate|run_evaluation"
+        r"|(eval|evaluation|validation)_(loop|step|epoch))"
+    ),
+    "first step": re.compile(
+        r"(?i)compile_fx\w*|_?compile(_inner)?|autotune|init_process_group|initialize_megatron"
+        r"|_?load_(checkpoint|ckpt|state_dict|model|pretrained)\w*|from_pretrained"
+        r"|build_\w*(dataset|index|mapping|model)\w*"
+    ),
+}
+
+
+def stack_phases(rounds: Sequence[StackRound]) -> list[Phase]:
+    """Return the spans in which a rank saves a checkpoint, evaluates, or prepares the first step.
+
+    The last one is open: it may end at any moment. So is a stand-still in a call in which the job
+    has stood before and which it left: who writes checkpoints by functions of its own.
+
+    Parameters
+    ----------
+    rounds : sequence of StackRound
+        In the order of their times, not after the verdict.
+    """
+    phases: list[Phase] = []
+    last = rounds[-1].time if rounds else 0
+    for kind, pattern in _KINDS.items():
+        for first, end in _spans([sample.time for sample in rounds if _shows(sample, pattern)]):
+            ended = None if end == last else end + _AROUND
+            phases.append(Phase(kind, first - 2 * _AROUND, ended, seen=end))
+    return sorted([*phases, *_repeated(rounds)], key=lambda phase: phase.begin)
+
+
+def _spans(times: Sequence[int]) -> list[tuple[int, int]]:
+    """Join times that are close to each other."""
+    spans: list[tuple[int, int]] = []
+    for time in times:
+        if spans and time - spans[-1][1] <= _APART:
+            spans[-1] = spans[-1][0], time
+        else:
+            spans.append((time, time))
+    return spans
+
+
+def _repeated(rounds: Sequence[StackRound]) -> list[Phase]:
+    """Return the stand-stills in the calls of the last round, if any was over before."""
+    calls = _outside(rounds[-1]) if rounds else frozenset()
+    if not calls:
+        return []
+    spans = _spans([sample.time for sample in rounds if _outside(sample) == calls])
+    past = [
+        Phase("repeat", first - 2 * _AROUND, end + _AROUND)
+        for first, end in spans[:-1]
+        if end > first
+    ]
+    return [*past, Phase("repeat", spans[-1][0] - 2 * _AROUND, None)] if past else []
+
+
+def _outside(sample: StackRound) -> frozenset[tuple[str, str]]:
+    """Return the innermost calls of ranks that wait for nobody, where others wait for them."""
+    stacks = set[Stack](sample.stacks.values())
+    outside = {stack[0][:2] for stack in stacks if wait_of(stack) is None}
+    return frozenset(outside if len(outside) < len(stacks) else ())
+
+
+def _shows(sample: StackRound, pattern: re.Pattern[str]) -> bool:
+    stacks = set[Stack](sample.stacks.values())  # of thousands most are the same
+    return any(pattern.fullmatch(call.name) for stack in stacks for call in stack)

@@ -1,0 +1,197 @@
+"""Stacks of all ranks: whether they change, and whose is not where the others wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from forewarn.features.diagnosis.ranks import rank_list
+from forewarn.features.diagnosis.stack_sample import Stack, wait_of
+from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict.verdict import HALF, Candidate, Evidence, Finding
+
+__all__ = ["StackRound", "odd_in_round", "odd_stacks", "stack_probe"]
+
+_SECOND = 1_000_000_000
+_ROUNDS, _SPAN = 5, 4 * 30 * _SECOND  # samples in the same frames (Baidu 4.1)
+_SLACK = 5 * _SECOND  # an agent takes its samples a little early, or late
+_STALE = 5 * 60 * _SECOND
+_LONGEST_WAIT = 30 * 60 * _SECOND  # the time-out of Megatron; a stand-still lasts no longer
+_COVERED = 0.5  # of the ranks, for the others to be told by them
+_FEW = 0.125  # of the ranks may be elsewhere, one at least
+_SHOWN, _MOST = 5, 32  # innermost frames of a stack in a sentence, and in details
+
+
+@dataclass(frozen=True, slots=True)
+class StackRound:
+    """The stacks of one sample.
+
+    Attributes
+    ----------
+    time : int
+        Nanoseconds since 1970 UTC.
+    stacks : mapping of int to Stack
+        By rank.
+    """
+
+    time: int
+    stacks: Mapping[int, Stack]
+
+
+def stack_probe(rounds: Sequence[StackRound], n_ranks: int, at: int) -> Probe:
+    """Say whether all ranks stood in the same frames in 5 samples over 2 minutes.
+
+    Parameters
+    ----------
+    rounds : sequence of StackRound
+        In the order of their times, not after `at`.
+    n_ranks : int
+        Of the job; a probe of less than half of them is blind.
+    at : int
+        Nanoseconds since 1970 UTC.
+    """
+    if not rounds or at - rounds[-1].time > _STALE:
+        return Probe("stack", "blind", None, "no stack was taken in the last 5 minutes")
+    last = rounds[-1]
+    if len(last.stacks) < _COVERED * n_ranks:
+        why = f"the last sample has {len(last.stacks)} of {n_ranks} ranks"
+        return Probe("stack", "blind", None, why)
+    same = list(takewhile(lambda sample: not _moved(sample, last), reversed(rounds)))
+    if len(same) < len(rounds):
+        moved = _moved(rounds[-len(same) - 1], last)
+        span = (last.time - same[-1].time) / _SECOND
+        if not _is_long(same):
+            who = rank_list(moved)
+            return Probe("stack", "active", None, f"{who} moved within the last {span + 30:.0f} s")
+    elif not _is_long(same):
+        return Probe(
+            "stack", "blind", None, f"{len(rounds)} samples, expected {_ROUNDS} over 2 min"
+        )
+    since = same[-1].time
+    why = f"all {len(last.stacks)} stacks are the same in {len(same)} samples"
+    return Probe("stack", "idle", since, why, sure=_sure(same))
+
+
+def _moved(sample: StackRound, last: StackRound) -> list[int]:
+    """Return the ranks whose stack differs between two samples; who is in one only did not move."""
+    return [
+        rank
+        for rank, stack in sample.stacks.items()
+        if rank in last.stacks and last.stacks[rank] != stack
+    ]
+
+
+def _is_long(same: Sequence[StackRound]) -> bool:
+    return len(same) >= _ROUNDS and same[0].time - same[-1].time >= _SPAN - _SLACK
+
+
+def _sure(same: Sequence[StackRound]) -> int:
+    """Return when the limit had passed: the samples come with the last one first."""
+    ordered = same[::-1]
+    return next(
+        sample.time
+        for n, sample in enumerate(ordered, start=1)
+        if n >= _ROUNDS and sample.time - ordered[0].time >= _SPAN - _SLACK
+    )
+
+
+def odd_in_round(
+    rounds: Sequence[StackRound], n_ranks: int, at: int, since: int | None
+) -> Finding | None:
+    """Return whose stack is odd in the last sample, which is to be after a stand-still began.
+
+    Parameters
+    ----------
+    rounds : sequence of StackRound
+        In the order of their times, not after `at`.
+    n_ranks : int
+        Of the job; less than half of them tell nothing.
+    at : int
+        Nanoseconds since 1970 UTC; what is older than half an hour tells nothing.
+    since : int or None
+        When they stood so first.
+    """
+    last = rounds[-1] if rounds else None
+    if last is None or at - last.time > _LONGEST_WAIT or len(last.stacks) < _COVERED * n_ranks:
+        return None
+    finding = odd_stacks(last.stacks, since)
+    return None if finding is None else replace(finding, taken=last.time)
+
+
+def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None:
+    """Return whose stack is outside the waits in which the others are.
+
+    Parameters
+    ----------
+    stacks : mapping of int to Stack
+        By rank, of one sample.
+    since : int or None
+        When they stood so first.
+
+    Returns
+    -------
+    Finding or None
+        None where less than half of the ranks wait, and no half of them does the same. Who is in
+        recv began nothing, nor who is in a barrier with others.
+    """
+    waits = {rank: wait_of(stack) for rank, stack in stacks.items()}
+    inside = {rank for rank, wait in waits.items() if wait is not None}
+    outside = sorted(stacks.keys() - inside)
+    if 2 * len(inside) < len(stacks):
+        outside = _unlike_most({rank: stacks[rank] for rank in outside})
+    if not outside and not inside:
+        return None
+    if not outside:
+        outside = _in_another(stacks, waits)
+    few = len(outside) <= max(1, _FEW * len(stacks))
+    weight = HALF / len(outside) if outside and few else 0.0
+    candidates = tuple(
+        Candidate(rank, f"is in {stacks[rank][0]} while the others wait", weight, since)
+        for rank in outside
+        if weight
+    )
+    cause = f"rank {outside[0]} stands in {stacks[outside[0]][0]}" if len(outside) == 1 else ""
+    waiting = frozenset(_waiting(waits)) - set(outside)
+    usual = min(inside - set(outside), default=None)
+    evidence = tuple(
+        _evidence(rank, usual, stacks, since) for rank in outside[:_SHOWN] if few or usual is None
+    )
+    return Finding("stacks", "hang", cause, candidates, waiting, evidence)
+
+
+def _in_another(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:
+    """Return who is in another collective than most ranks of the job."""
+    names = {rank: stacks[rank][0].name for rank, wait in waits.items() if wait == "collective"}
+    if not names:
+        return []
+    usual, count = Counter(names.values()).most_common(1)[0]
+    return [rank for rank in sorted(names) if 2 * count > len(stacks) and names[rank] != usual]
+
+
+def _unlike_most(stacks: Mapping[int, Stack]) -> list[int]:
+    """Return who does something else than half of the ranks, by the functions of their stacks."""
+    shapes = {rank: tuple(call[:2] for call in stack) for rank, stack in stacks.items()}
+    shape, count = Counter(shapes.values()).most_common(1)[0]
+    return [rank for rank in sorted(stacks) if 2 * count >= len(stacks) and shapes[rank] != shape]
+
+
+def _waiting(waits: Mapping[int, str | None]) -> list[int]:
+    """Return who began nothing; alone in a barrier somebody may have called it by mistake."""
+    in_barrier = [rank for rank, wait in waits.items() if wait == "barrier"]
+    receiving = [rank for rank, wait in waits.items() if wait == "recv"]
+    return receiving + (in_barrier if len(in_barrier) > 1 else [])
+
+
+def _evidence(
+    rank: int, usual: int | None, stacks: Mapping[int, Stack], since: int | None
+) -> Evidence:
+    """Show a rank's stack beside that of a rank that waits."""
+    path = " < ".join(str(call) for call in stacks[rank][:_SHOWN])
+    details: dict[str, object] = {"frames": [str(call) for call in stacks[rank][:_MOST]]}
+    if usual is None:
+        return Evidence("stacks", f"rank {rank} stands in {path}", rank, since, details)
+    details |= {"usual_frames": [str(call) for call in stacks[usual][:_MOST]], "usual_rank": usual}
+    says = f"rank {rank} stands in {path}, rank {usual} in {stacks[usual][0]}"
+    return Evidence("stacks", says, rank, since, details)

@@ -1,0 +1,1 @@
+"""A job that is slow: which rank is late by itself."""

@@ -1,0 +1,154 @@
+"""Why steps are slow at times: what ranks do more of in slow spans than in normal ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from forewarn.features.diagnosis.ranks import rank_list
+from forewarn.models.diagnosis.verdict.verdict import CERTAIN, Candidate, Evidence, Finding
+
+__all__ = ["Profile", "jitter_finding"]
+
+# What a frame's name tells, the first that fits. Off the CPU a wait for other ranks is none of the
+# rank's own; on it neither: collectives spin.
+_OTHERS = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|barrier|nccl|gloo|c10d|irecv")
+_CAUSES: Mapping[str, re.Pattern[str]] = {
+    "garbage collection": re.compile(r"(?i)gc_collect|gc\.collect|_PyGC_|collect_generations"),
+    "checkpoint writer": re.compile(r"(?i)checkpoint|save_state|torch/serialization|_save\b"),
+    "page faults and remote memory": re.compile(
+        r"(?i)page_fault|do_anonymous_page|handle_mm_fault|numa|migrate_pages|compact_zone|tlb"
+    ),
+    "data loader": re.compile(r"(?i)dataloader|data_loader|_next_data|_try_get_data|dataset"),
+    "lock waits": re.compile(r"(?i)futex|mutex|lll_lock|pthread_cond|semaphore|\block\b|acquire"),
+    "neighbours on the CPU": re.compile(r"(?i)preempt|involuntary|cfs_throttl|steal|migration/"),
+}
+_GREW, _FACTOR = 0.05, 1.5  # of all samples at least, and times the share of normal spans
+_AHEAD = 2.0  # times what the median of the ranks grew by: it is of this rank
+_FEWEST = 20  # samples in a profile
+
+Stacks = Mapping[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Collapsed stacks of a rank.
+
+    Attributes
+    ----------
+    rank : int
+    clock : str
+        `on` the CPU or `off` it.
+    normal, slow : mapping of tuple to float
+        Counts by stack, the outermost frame first.
+    """
+
+    rank: int
+    clock: Literal["on", "off"]
+    normal: Stacks
+    slow: Stacks
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    rank: int
+    clock: str
+    cause: str
+    before: float
+    after: float
+    frame: str
+
+    @property
+    def by(self) -> float:
+        return self.after - self.before
+
+    def evidence(self) -> Evidence:
+        says = (
+            f"{self.cause}: {self.after:.0%} of what rank {self.rank} does {self.clock} CPU in "
+            f"slow spans, {self.before:.0%} in normal ones; most of it in {self.frame}"
+        )
+        details = {"share": self.after, "normal_share": self.before, "frame": self.frame}
+        return Evidence("profiles", says, self.rank, None, details)
+
+
+def jitter_finding(profiles: Iterable[Profile]) -> Finding | None:
+    """Return what grew in slow spans, and on which rank; None if nothing did.
+
+    Counts on and off the CPU have units of their own, so shares are taken of each by itself.
+    Where it grew on most ranks alike nobody is named.
+
+    Parameters
+    ----------
+    profiles : iterable of Profile
+    """
+    measured = list(profiles)
+    growths = [growth for profile in measured for growth in _growths(profile)]
+    usual = {key: _usual(key, growths, measured) for key in {(g.clock, g.cause) for g in growths}}
+    large = [growth for growth in growths if growth.by >= _GREW and _is_larger(growth)]
+    if not large:
+        return None
+    own = [g for g in large if g.by >= _AHEAD * max(usual[g.clock, g.cause], _GREW / _AHEAD)]
+    top = max(own or large, key=lambda growth: growth.by)
+    evidence = tuple(g.evidence() for g in sorted(own or large, key=lambda g: -g.by)[:8])
+    if not own:
+        ranks = sorted({growth.rank for growth in large})
+        cause = f"{top.cause} on {rank_list(ranks)}: {top.after:.0%} against {top.before:.0%}"
+        return Finding("profiles", "jitter", cause, evidence=evidence)
+    best = {g.rank: g for g in sorted(own, key=lambda growth: growth.by)}
+    candidates = tuple(
+        Candidate(rank, _why(growth), CERTAIN * growth.by / top.by if rank != top.rank else CERTAIN)
+        for rank, growth in sorted(best.items(), key=lambda item: -item[1].by)
+    )
+    return Finding("profiles", "jitter", _why(top), candidates, evidence=evidence)
+
+
+def _is_larger(growth: _Growth) -> bool:
+    return growth.after >= _FACTOR * growth.before
+
+
+def _why(growth: _Growth) -> str:
+    return f"{growth.cause} {growth.clock} CPU: {growth.after:.0%} against {growth.before:.0%}"
+
+
+def _usual(key: tuple[str, str], growths: list[_Growth], profiles: list[Profile]) -> float:
+    """Return by how much a cause grew in the median of the ranks; with one rank there is none."""
+    by_rank = {growth.rank: growth.by for growth in growths if (growth.clock, growth.cause) == key}
+    ranks = {profile.rank for profile in profiles if profile.clock == key[0]}
+    return float(np.median([by_rank.get(rank, 0.0) for rank in ranks])) if len(ranks) > 2 else 0.0
+
+
+def _growths(profile: Profile) -> Iterable[_Growth]:
+    totals = sum(profile.normal.values()), sum(profile.slow.values())
+    if min(totals) < _FEWEST:
+        return
+    before, after = _by_cause(profile.normal), _by_cause(profile.slow)
+    for cause in after.keys() | before.keys():
+        frames = after.get(cause, Counter())
+        shares = sum(before.get(cause, Counter()).values()) / totals[0], frames.total() / totals[1]
+        frame = frames.most_common(1)[0][0] if frames else ""
+        yield _Growth(profile.rank, profile.clock, cause, *shares, frame)
+
+
+def _by_cause(stacks: Stacks) -> dict[str, Counter[str]]:
+    """Return the samples of each cause by innermost frame; no stack counts twice."""
+    causes: dict[str, Counter[str]] = {}
+    for stack, count in stacks.items():
+        cause = _cause(stack)
+        if cause is not None:
+            causes.setdefault(cause, Counter())[stack[-1]] += int(count)
+    return causes
+
+
+def _cause(stack: tuple[str, ...]) -> str | None:
+    """Return what a stack is in; one of no known cause goes by its innermost frame."""
+    if not stack or any(_OTHERS.search(frame) for frame in stack):
+        return None
+    for cause, pattern in _CAUSES.items():
+        if any(pattern.search(frame) for frame in stack):
+            return cause
+    return stack[-1]

@@ -1,0 +1,157 @@
+"""Which rank differs from its peers and from its own past: waiting for a CPU, calls, bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.verdict.verdict import (
+    CERTAIN,
+    SIGN,
+    Candidate,
+    Evidence,
+    Finding,
+    Kind,
+)
+
+__all__ = ["Channel", "deviation_finding"]
+
+_RECENT = 180 * 10**9
+_PAST = 300 * 10**9  # that a past of its own has at least
+_RATIO = 2.0  # times what peers, and the rank itself before, have
+_SPREADS = 6.0
+_MAD = 1.4826
+_FEWEST = 3  # ranks that can be compared
+_AGREE = 2  # channels that make a verdict of their own
+_FEW = 0.125  # of the ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A quantity that peers share.
+
+    Attributes
+    ----------
+    samples : RankSamples
+    name : str
+        Its column.
+    part : str
+    says : str
+        What it is, for people, with its unit.
+    least : float
+        Differences below it mean nothing, in its unit.
+    """
+
+    samples: RankSamples
+    name: str
+    part: str
+    says: str
+    least: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Deviation:
+    rank: int
+    channel: Channel
+    now: float
+    peers: float
+    past: float | None
+    ratio: float
+
+    def evidence(self) -> Evidence:
+        past = "" if self.past is None else f", before it was {self.past:.4g}"
+        says = (
+            f"{self.channel.says} of rank {self.rank} is {self.now:.4g}, the median of its peers "
+            f"{self.peers:.4g}{past}"
+        )
+        return Evidence(self.channel.part, says, self.rank)
+
+
+def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding | None:
+    """Return who differs by twice from its peers and from its own past.
+
+    One channel is a sign; where two of different kinds agree on a rank, that rank is slow. What
+    over an eighth of the ranks show in a channel is no sign of one: a checkpoint looks like that.
+
+    Parameters
+    ----------
+    channels : list of Channel
+        Samples not after `at`.
+    ranks : Ranks
+    at : int
+        Nanoseconds since 1970 UTC; the last 3 minutes are compared.
+    """
+    few = max(1, int(_FEW * len(ranks.table)))
+    by_channel = [_deviations(channel, ranks, at) for channel in channels]
+    deviations = [each for several in by_channel if len(several) <= few for each in several]
+    if not deviations:
+        return None
+    by_rank: dict[int, list[_Deviation]] = {}
+    for deviation in deviations:
+        by_rank.setdefault(deviation.rank, []).append(deviation)
+    agreed = {
+        rank
+        for rank, several in by_rank.items()
+        if len({_kind_of(each.channel) for each in several}) >= _AGREE
+    }
+    candidates = sorted(
+        (_candidate(rank, several, rank in agreed) for rank, several in by_rank.items()),
+        key=lambda candidate: -candidate.weight,
+    )
+    evidence = tuple(deviation.evidence() for deviation in deviations[:16])
+    kind: Kind = "slow" if agreed else "none"
+    cause = f"rank {candidates[0].rank} {candidates[0].why}" if agreed else ""
+    return Finding("deviation", kind, cause, tuple(candidates), evidence=evidence)
+
+
+def _kind_of(channel: Channel) -> str:
+    """Return what a channel tells of: bytes by any link fall together when steps are longer."""
+    return "traffic" if channel.name == "rate" else channel.name
+
+
+def _candidate(rank: int, several: list[_Deviation], is_agreed: bool) -> Candidate:
+    what = " and ".join(deviation.channel.says for deviation in several)
+    why = f"differs from its peers in {what}"
+    return Candidate(rank, why, CERTAIN if is_agreed else SIGN)
+
+
+def _deviations(channel: Channel, ranks: Ranks, at: int) -> list[_Deviation]:
+    samples = channel.samples
+    now = samples.between(at - _RECENT + 1, at).medians(channel.name)
+    before = samples.between(0, at - _RECENT)
+    past = before.medians(channel.name)
+    if not len(before.time) or before.time.max() - before.time.min() < _PAST:
+        past = {}
+    every = (_deviation(rank, channel, now, past, ranks) for rank in now if rank in ranks.table)
+    return [deviation for deviation in every if deviation is not None]
+
+
+def _deviation(
+    rank: int,
+    channel: Channel,
+    now: Mapping[int, float],
+    past: Mapping[int, float],
+    ranks: Ranks,
+) -> _Deviation | None:
+    others = np.array([now[peer] for peer in ranks.peers(rank) if peer in now])
+    if len(others) < _FEWEST:
+        return None
+    usual = float(np.median(others))
+    spread = _MAD * float(np.median(np.abs(others - usual)))
+    if abs(now[rank] - usual) < max(_SPREADS * spread, channel.least):
+        return None
+    own = past.get(rank)
+    ratios = [_ratio(now[rank], usual)] + ([] if own is None else [_ratio(now[rank], own)])
+    if min(abs(ratio) for ratio in ratios) < np.log(_RATIO) or np.ptp(np.sign(ratios)):
+        return None
+    return _Deviation(rank, channel, now[rank], usual, own, ratios[0])
+
+
+def _ratio(value: float, other: float) -> float:
+    """Return the logarithm of how much more it is; one of nothing is bounded."""
+    small = 1e-3 * max(abs(value), abs(other), 1e-12)
+    return float(np.log(max(value, small) / max(other, small)))

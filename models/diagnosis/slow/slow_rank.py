@@ -1,0 +1,223 @@
+"""Which rank is late of its own, against its peers and its own past, and what a step would gain."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.diagnosis.ranks import Ranks, rank_list
+from forewarn.models.diagnosis.slow.lateness import Lateness
+from forewarn.models.diagnosis.verdict.verdict import CERTAIN, Candidate, Evidence, Finding
+
+__all__ = ["slow_finding"]
+
+_SHARE = 0.05  # of a step: what is less is not worth a name
+_SPREADS = 4.0  # times the spread of the peers
+_MAD = 1.4826  # makes the median absolute deviation that of a normal distribution
+_OFTEN = 0.6  # of the steps
+_MOSTLY = 0.8  # of the steps since it began
+_FEWEST = 3  # ranks that can be compared
+_AS_LATE = 0.5  # of a rank's lateness: a partner with less is punctual
+_MORE = 1.25  # times the lateness of the slow rank: a rank that is later is late by itself
+
+
+@dataclass(frozen=True, slots=True)
+class _Excess:
+    rank: int
+    seconds: float  # a step
+    peers: float  # their median, seconds a step
+    step: float
+    since: int
+
+
+def slow_finding(
+    lateness: Mapping[int, Lateness],
+    ranks: Ranks,
+    *,
+    unsure: Mapping[int, float] | None = None,
+    unseen: Mapping[int, frozenset[int]] | None = None,
+    hides_pairs: bool = False,
+) -> Finding | None:
+    """Name the rank that is later of its own than its peers by 5 % of a step, step after step.
+
+    Parameters
+    ----------
+    lateness : mapping of int to Lateness
+        By rank.
+    ranks : Ranks
+    unsure : mapping of int to float, optional
+        Seconds by which the clock of a rank may be off: twice that is no lateness.
+    unseen : mapping of int to frozenset of int, optional
+        Ranks without a dump for which a rank may have waited: these are as suspect as it is.
+    hides_pairs : bool
+        No send or recv is recorded: other stages of a pipeline seem as late as the slow one.
+
+    Returns
+    -------
+    Finding or None
+        None where nobody is late, or nobody can be compared.
+    """
+    if len(lateness) < _FEWEST:
+        return None
+    medians = {rank: float(np.median(late.own)) for rank, late in lateness.items()}
+    excesses = [
+        excess
+        for rank in sorted(lateness)
+        if (excess := _excess(lateness[rank], medians, ranks)) is not None
+        and excess.seconds > 2 * (unsure or {}).get(rank, 0.0)
+    ]
+    late = [excess.rank for excess in excesses]
+    seconds = {rank: own - _usual(rank, medians, ranks)[0] for rank, own in medians.items()}
+    alone = late_alone(late, seconds, ranks)
+    waits = pipeline_waits(late, alone, seconds, ranks) if hides_pairs else ()
+    excesses = [excess for excess in excesses if excess.rank not in waits]
+    if not excesses:
+        return None
+    excesses.sort(key=lambda excess: -excess.seconds)
+    top = excesses[0]
+    gain = top.seconds - (excesses[1].seconds if len(excesses) > 1 else 0.0)
+    cause = (
+        f"rank {top.rank} enters its collectives {top.seconds:.3f} s a step later than its peers; "
+        f"without that a step of {top.step:.3f} s would gain {gain:.3f} s"
+    )
+    return Finding(
+        "lateness",
+        "slow",
+        cause,
+        _candidates(excesses, _possible(unseen or {}, alone, ranks)),
+        evidence=tuple(_evidence(excess) for excess in excesses),
+    )
+
+
+def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Excess | None:
+    """Return by how much a rank is later than its peers, None if that is nothing."""
+    usual, spread = _usual(late.rank, medians, ranks)
+    seconds = medians[late.rank] - usual
+    is_late = late.own > usual + seconds / 2
+    if seconds < max(_SHARE * late.step, _SPREADS * spread) or np.mean(is_late) < _OFTEN:
+        return None
+    return _Excess(late.rank, seconds, usual, late.step, _since(late, is_late))
+
+
+def _usual(rank: int, medians: Mapping[int, float], ranks: Ranks) -> tuple[float, float]:
+    """Return the median and the spread of a rank's peers, of all others if these are too few."""
+    others = np.array([medians[peer] for peer in ranks.peers(rank) if peer in medians])
+    if len(others) < _FEWEST - 1:
+        others = np.array([value for other, value in medians.items() if other != rank])
+    usual = float(np.median(others))
+    return usual, _MAD * float(np.median(np.abs(others - usual)))
+
+
+def _since(late: Lateness, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    """Return the step from which on the rank is late in most of all further steps."""
+    onwards = np.cumsum(is_late[::-1])[::-1] / np.arange(len(is_late), 0, -1)
+    first = np.flatnonzero(onwards >= min(_MOSTLY, onwards[0]))
+    return int(late.begin[first[0]])
+
+
+def _possible(
+    unseen: Mapping[int, frozenset[int]], alone: Collection[int], ranks: Ranks
+) -> Mapping[int, frozenset[int]]:
+    """Leave out tensor partners without a dump where another one is punctual: both would wait."""
+    return {
+        rank: others.difference(ranks.tensor_partners(rank)) if rank in alone else others
+        for rank, others in unseen.items()
+    }
+
+
+def _candidates(
+    excesses: list[_Excess], unseen: Mapping[int, frozenset[int]]
+) -> tuple[Candidate, ...]:
+    """Return who is late, and whom they may have waited for; they share the weight."""
+    late = {excess.rank for excess in excesses}
+    candidates: dict[int, Candidate] = {}
+    for excess in excesses:
+        others = sorted(unseen.get(excess.rank, frozenset()) - late)
+        weight = CERTAIN * excess.seconds / excesses[0].seconds / (1 + len(others))
+        why = f"{excess.seconds:.3f} s a step later than its peers, of its own"
+        if others:
+            why = f"{why} or since it waited for {rank_list(others)} without a dump"
+        candidates[excess.rank] = Candidate(excess.rank, why, weight, excess.since)
+        for rank in others:
+            why = f"left no dump, and rank {excess.rank}, which is late, may have waited for it"
+            candidates.setdefault(rank, Candidate(rank, why, weight, excess.since))
+    return tuple(candidates.values())
+
+
+def _evidence(excess: _Excess) -> Evidence:
+    says = (
+        f"rank {excess.rank} takes {excess.peers + excess.seconds:.3f} s a step between its "
+        f"collectives, the median of its peers is {excess.peers:.3f} s"
+    )
+    details = {"excess_seconds": excess.seconds, "step_seconds": excess.step}
+    return Evidence("flight", says, excess.rank, excess.since, details)
+
+
+# Tensor partners of a late rank make the same calls on the same data. What is not recorded (a recv
+# from another stage, a member without a dump) delays all of them alike; a slow rank is late alone.
+
+
+def late_alone(late: Collection[int], seconds: Mapping[int, float], ranks: Ranks) -> frozenset[int]:
+    """Return the late ranks of which a tensor partner is punctual.
+
+    Parameters
+    ----------
+    late : collection of int
+        Who is too late.
+    seconds : mapping of int to float
+        By how much each rank is later than its peers, seconds a step; a rank of which nothing is
+        known is left out.
+    ranks : Ranks
+
+    Examples
+    --------
+    >>> from forewarn.features.diagnosis.ranks import Rank
+    >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=n // 2, dp=0) for n in range(6)})
+    >>> sorted(late_alone([1, 2, 3, 5], {0: 0.0, 1: 0.2, 2: 0.2, 3: 0.2, 5: 0.2}, ranks))
+    [1]
+    """
+    return frozenset(
+        rank
+        for rank in late
+        if any(
+            seconds.get(partner, seconds[rank]) < _AS_LATE * seconds[rank]
+            for partner in ranks.tensor_partners(rank)
+        )
+    )
+
+
+def pipeline_waits(
+    late: Collection[int], alone: Collection[int], seconds: Mapping[int, float], ranks: Ranks
+) -> frozenset[int]:
+    """Return the late ranks that a slow one of their pipeline explains: they wait in a recv.
+
+    Parameters
+    ----------
+    late, alone : collections of int
+        Who is too late, and who of them is so of its own.
+    seconds : mapping of int to float
+        As `late_alone` takes it.
+    ranks : Ranks
+
+    Examples
+    --------
+    >>> from forewarn.features.diagnosis.ranks import Rank
+    >>> ranks = Ranks({n: Rank(n, tp=n % 2, pp=n // 2, dp=0) for n in range(6)})
+    >>> seconds = {0: 0.0, 1: 0.2, 2: 0.2, 3: 0.2, 4: 0.9, 5: 0.9}
+    >>> sorted(pipeline_waits([1, 2, 3, 4, 5], [1], seconds, ranks))
+    [2, 3]
+    """
+    slow: dict[int | None, list[int]] = {}
+    for rank in alone:
+        slow.setdefault(ranks.table[rank].dp, []).append(rank)
+    return frozenset(
+        rank
+        for rank in set(late).difference(alone)
+        if any(
+            ranks.table[other].pp != ranks.table[rank].pp
+            and seconds[rank] <= _MORE * seconds[other]
+            for other in slow.get(ranks.table[rank].dp, ())
+        )
+    )

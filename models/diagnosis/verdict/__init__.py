@@ -1,0 +1,1 @@
+"""What a verdict on a job is made of: candidates, evidence, findings, probes."""

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models.diagnosis.nodes.node_truth import Truth, explanations, run_rounds
+
+from forewarn.models.diagnosis.nodes.node_check import GroupTest, check_of
+from forewarn.models.diagnosis.nodes.node_pairing import pairs
+from forewarn.models.diagnosis.nodes.pair_evidence import Group, Proof, proof_of
+
+
+def group(text: str) -> Group:
+    return frozenset(text)
+
+
+def proved(proof: Proof) -> tuple[str, str, list[str]]:
+    links = sorted("".join(sorted(link)) for link in proof.links)
+    return "".join(sorted(proof.good)), "".join(sorted(proof.bad)), links
+
+
+# --- what is certain ------------------------------------------------------------------------------
+
+
+@st.composite
+def seen_truths(draw: st.DrawFn) -> tuple[str, Truth, list[Group]]:
+    """A truth, and groups of two and at most two of three that were tested."""
+    nodes = "abcdef"[: draw(st.integers(3, 6))]
+    bad = draw(st.frozensets(st.sampled_from(nodes)))
+    order = [node for node in draw(st.permutations(nodes)) if node not in bad]
+    ends = order[: 2 * draw(st.integers(0, len(order) // 2))]
+    links = frozenset(frozenset(ends[n : n + 2]) for n in range(0, len(ends), 2))
+    of = st.sets(st.sampled_from(nodes), min_size=2, max_size=2)
+    larger = st.sets(st.sampled_from(nodes), min_size=3, max_size=3)
+    groups = draw(st.lists(of, max_size=9)) + draw(st.lists(larger, max_size=2))
+    return nodes, Truth(bad, links), [frozenset(g) for g in groups]
+
+
+@given(seen_truths())
+def test_what_is_certain_is_true_in_all_explanations_and_nothing_else_is(
+    case: tuple[str, Truth, list[Group]],
+) -> None:
+    nodes, truth, groups = case
+    seen = {g: truth.passes(g) for g in groups}
+    fitting = [t for t in explanations(nodes) if all(t.passes(g) == p for g, p in seen.items())]
+    assert truth in fitting
+    proof = proof_of([g for g in groups if seen[g]], [g for g in groups if not seen[g]])
+    assert proof.bad == {n for n in nodes if all(n in t.bad for t in fitting)}
+    assert proof.good == {n for n in nodes if all(n not in t.bad for t in fitting)}
+    assert proof.links == frozenset.intersection(*(t.links for t in fitting))
+    assert proof.unsteady == frozenset()
+
+
+def test_two_failures_with_good_nodes_make_a_bad_node() -> None:
+    assert proved(proof_of([group("ab")], [group("ca")])) == ("ab", "", [])
+    assert proved(proof_of([group("ab")], [group("ca"), group("cb")])) == ("ab", "c", [])
+
+
+def test_a_failure_between_good_nodes_is_a_link() -> None:
+    proof = proof_of([group("ab"), group("cd")], [group("ac")])
+    assert proved(proof) == ("abcd", "", ["ac"])
+
+
+def test_whoever_is_at_the_end_of_a_bad_link_already_makes_the_next_one_bad() -> None:
+    proof = proof_of([group("ab"), group("cd")], [group("ac"), group("ea")])
+    assert proved(proof) == ("abcd", "e", ["ac"])
+
+
+def test_a_node_that_passes_and_fails_at_random_is_neither_good_nor_bad() -> None:
+    passed = [group("ab"), group("cd"), group("ef")]
+    proof = proof_of(passed, [group("ac"), group("ad"), group("ae")])
+    assert proof.unsteady == {"a"}
+    assert "a" not in proof.good | proof.bad
+
+
+def test_a_pair_that_passed_and_failed_is_unsteady() -> None:
+    proof = proof_of([group("ab"), group("cd")], [group("ab")])
+    assert proof.unsteady == {"a", "b"}
+
+
+# --- the rounds -----------------------------------------------------------------------------------
+
+
+def test_the_example_of_dlrover() -> None:
+    """(1,2)(3,4)(5,6), the last fails; then (5,1)(6,2) tell 5 and 6 apart, and 6 failed twice."""
+    nodes, truth = "123456", Truth(group("6"))
+    tests = run_rounds(nodes, truth, pairs)
+    assert {test.nodes for test in tests if test.round == 1} == {*map(group, ("12", "34", "56"))}
+    assert group("51") in {test.nodes for test in tests if test.round == 2}
+    assert max(test.round for test in tests) == 2
+    assert proved(check_of(nodes, tests).works) == ("12345", "6", [])
+
+
+def test_ends_of_bad_links_help_where_all_good_nodes_are_ends() -> None:
+    nodes = ["n0", "n1", "n2", "n3", "n4", "n5"]
+    links = frozenset({frozenset({"n0", "n1"}), frozenset({"n2", "n3"})})
+    truth = Truth(frozenset({"n4", "n5"}), links)
+    works = check_of(nodes, run_rounds(nodes, truth, pairs)).works
+    assert (works.bad, works.links) == (truth.bad, links)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[list[str], Truth]:
+    nodes = [f"n{number}" for number in range(draw(st.integers(4, 20)))]
+    order = draw(st.permutations(nodes))
+    faults = draw(st.integers(0, len(nodes) // 2))
+    links = draw(st.integers(0, min(2, (len(nodes) - faults) // 2)))
+    ends = order[faults : faults + 2 * links]
+    pairs_of = frozenset(frozenset(ends[n : n + 2]) for n in range(0, len(ends), 2))
+    return nodes, Truth(frozenset(order[:faults]), pairs_of)
+
+
+@given(fleets())
+def test_no_good_node_is_ever_named_and_all_bad_ones_are_if_enough_are_good(
+    case: tuple[list[str], Truth],
+) -> None:
+    nodes, truth = case
+    tests = run_rounds(nodes, truth, pairs, most=40)
+    proof = check_of(nodes, tests).works
+    assert proof.bad <= truth.bad
+    assert check_of(nodes, tests).links <= proof.links <= truth.links
+    if len(proof.good) > 2:
+        assert proof.bad == truth.bad
+        assert proof.good == set(nodes) - truth.bad
+
+
+@given(fleets())
+def test_nobody_is_in_two_groups_of_a_round_and_no_pair_meets_twice_after_round_two(
+    case: tuple[list[str], Truth],
+) -> None:
+    nodes, truth = case
+    tests = run_rounds(nodes, truth, pairs, most=40)
+    for number in {test.round for test in tests}:
+        members = [node for test in tests if test.round == number for node in test.nodes]
+        assert len(members) == len(set(members))
+    later = [test.nodes for test in tests if test.round > 2]
+    assert len(later) == len(set(later))
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(2, [2]), (5, [2, 3]), (6, [2, 2, 2]), (1, [])])
+def test_round_one_takes_neighbours_and_an_odd_node_joins_the_last_pair(
+    count: int, sizes: list[int]
+) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+    groups = pairs(nodes, [])
+    assert [len(g) for g in groups] == sizes
+    assert [node for g in groups for node in g] == (nodes if sizes else [])
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_up_to_three_nodes_nobody_is_named(count: int) -> None:
+    nodes = "abc"[:count]
+    tests = [GroupTest(n, group(nodes), False) for n in (1, 2)]
+    tests += [GroupTest(3, group("".join(p)), False) for p in pairwise(nodes)]
+    check = check_of(nodes, tests)
+    assert not check.works.bad | check.works.links | check.speed.bad
+    assert pairs(nodes, tests) == ()
+
+
+def test_a_link_is_named_once_both_ends_passed_with_two_partners() -> None:
+    tests = [GroupTest(1, group(g), True, 10.0) for g in ("ab", "cd", "ef", "gh")]
+    tests.append(GroupTest(2, group("ac"), False))
+    check = check_of("abcdefgh", tests)
+    assert check.works.links == {group("ac")}
+    assert check.links == frozenset()
+    following = [frozenset(g) for g in pairs("abcdefgh", tests)]
+    assert {"a", "c"} <= frozenset().union(*following)
+    passed = [GroupTest(3, g, True, 10.0) for g in following]
+    assert check_of("abcdefgh", tests + passed).links == {group("ac")}
+    failed = [GroupTest(3, g, "a" not in g) for g in following]
+    check = check_of("abcdefgh", tests + failed)
+    assert not check.links
+    assert check.works.unsteady == {"a"}
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def timed(number: int, **seconds: Any) -> list[GroupTest]:
+    return [GroupTest(number, group(g), True, s) for g, s in seconds.items()]
+
+
+def test_a_straggler_is_slow_with_two_nodes_that_are_fast_without_it() -> None:
+    tests = timed(1, ab=10.0, cd=11.0, ef=30.0) + timed(2, ea=10.0, fb=31.0, cd=10.0)
+    check = check_of("abcdef", tests)
+    assert check.speed.bad == {"f"}
+    assert check.fastest["f"] == 30.0
+    assert check.works.bad == frozenset()
+
+
+def test_slow_once_is_no_straggler_and_a_slow_pair_of_fast_nodes_is_a_link() -> None:
+    first = timed(1, ab=10.0, cd=11.0, ef=30.0)
+    assert check_of("abcdef", first).speed.bad == frozenset()
+    check = check_of("abcdef", first + timed(2, ea=10.0, fb=12.0, cd=10.0))
+    assert check.speed.bad == frozenset()
+    assert check.speed.links == {group("ef")}
+
+
+def test_a_missing_time_is_not_zero() -> None:
+    """With 0 for them the only measured node would be far over the median."""
+    tests = [GroupTest(1, group(g), True) for g in ("ab", "cd")] + timed(1, ef=10.0)
+    tests += [GroupTest(2, group("ac"), True), *timed(2, eb=10.0)]
+    check = check_of("abcdef", tests)
+    assert check.speed.bad == frozenset()
+    assert check.speed.links == frozenset()
+    assert set(check.fastest) == set("bef")
+
+
+def test_over_180_seconds_a_collective_has_failed() -> None:
+    assert GroupTest(1, group("ab"), True, 180.0).outcome is True
+    assert GroupTest(1, group("ab"), True, 180.1).outcome is False
+    assert GroupTest(1, group("ab"), None, 12.0).outcome is True
+    assert GroupTest(1, group("ab"), False, 12.0).outcome is False
+    assert GroupTest(1, group("ab"), None).outcome is None
+
+
+def test_a_test_without_an_outcome_counts_for_nothing_and_is_made_again() -> None:
+    tests = [GroupTest(1, group("ab"), True), GroupTest(1, group("cd"), None)]
+    assert check_of("abcd", tests).works.good == group("ab")
+    assert {frozenset(g) for g in pairs("abcd", tests)} == {group("ca"), group("db")}
+
+
+def test_stragglers_are_found_in_few_rounds() -> None:
+    rng = random.Random(1)
+    nodes = [f"n{number}" for number in range(32)]
+    slow = set(rng.sample(nodes, 4))
+    tests: list[GroupTest] = []
+    for number in range(1, 9):
+        groups = pairs(nodes, tests)
+        if not groups:
+            break
+        for members in map(frozenset, groups):
+            seconds = 10.0 + rng.random() + (25.0 if members & slow else 0.0)
+            tests.append(GroupTest(number, members, True, seconds))
+    assert check_of(nodes, tests).speed.bad == slow
+    assert max(test.round for test in tests) <= 4

@@ -1,0 +1,50 @@
+"""By which moment steps had been made, if only metrics tell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.models.diagnosis.probes.metric_phases import work_phases
+
+SECOND, MINUTE = 10**9, 60 * 10**9
+
+
+def samples(moving: list[bool], busy: list[bool], n_ranks: int = 4) -> RankSamples:
+    """Return a sample every 15 s; each flag is for a minute and all ranks."""
+    time = np.arange(4 * len(moving) + 1) * 15 * SECOND
+    flags = np.repeat([moving, busy], 4, axis=1)
+    counter = np.concatenate([[0.0], np.cumsum(flags[0] * 1e9)])
+    gpu = np.concatenate([[0.0], flags[1] * 90.0])
+    ranks = np.repeat(np.arange(n_ranks) * 1000, len(time))
+    values = {"rdma_tx_bytes": np.tile(counter, n_ranks), "gpu_utilization": np.tile(gpu, n_ranks)}
+    return RankSamples.of(ranks, np.tile(time, n_ranks), values)
+
+
+def ends(moving: list[bool], busy: list[bool], **of: int) -> list[float]:
+    phases = work_phases(samples(moving, busy, **of), 4)
+    assert all(phase.begin == phase.end and phase.kind == "first step" for phase in phases)
+    return [phase.begin / MINUTE for phase in phases]
+
+
+def test_three_minutes_of_work_end_the_first_step_and_again_after_a_break() -> None:
+    work = [False, False, True, True, True, True, False, True, True, True, False]
+    assert ends(work, work) == [5.0, 10.0]
+
+
+def test_loading_compiling_and_tuning_are_no_steps() -> None:
+    on, off = [True] * 6, [False] * 6
+    assert ends(on, off) == []  # bytes of a data set
+    assert ends(off, off) == []
+    assert ends(off, on) == []  # kernels are tried out
+
+
+def test_two_minutes_are_too_few_and_half_of_the_ranks_are_not_most() -> None:
+    assert ends([True, True, False] * 2, [True] * 6) == []
+    assert ends([True] * 6, [True] * 6, n_ranks=2) == []
+
+
+def test_without_utilisation_nothing_is_known() -> None:
+    known = samples([True] * 6, [True] * 6)
+    del known.values["gpu_utilization"]  # type: ignore[attr-defined]
+    assert work_phases(known, 4) == []

@@ -1,0 +1,255 @@
+"""Metrics of 4 ranks over 5 minutes, one sample in 10 s."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forewarn.features.diagnosis.rank_samples import RankSamples
+from forewarn.features.diagnosis.ranks import Rank, Ranks
+from forewarn.models.diagnosis.hang.blocked_ranks import (
+    busy_without_result,
+    sleep_finding,
+    sleeping_ranks,
+    stop_finding,
+)
+from forewarn.models.diagnosis.probes.kernel_probe import kernel_probe
+from forewarn.models.diagnosis.probes.metrics_probe import idle_gpus, metrics_probe
+from forewarn.models.diagnosis.slow.rank_deviation import Channel, deviation_finding
+
+SECOND = 10**9
+AT = 300 * SECOND
+RANKS = Ranks({n: Rank(n, f"node-{n // 2}", tp=0, pp=0, dp=n) for n in range(8)})
+
+
+def job(moves_until: int, *, step: int = 10, **gauges: object) -> RankSamples:
+    """Return 8 ranks whose counters grow until a second; gauges are constants or one a rank."""
+    times = np.arange(0, 301, step)
+    rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
+    given = {"gpu_utilization": 100.0, "sm_activity": 0.1} | gauges
+    values = {
+        name: np.repeat(np.broadcast_to(np.asarray(level, dtype=float), 8), len(times))
+        for name, level in given.items()
+    }
+    values["rdma_tx_bytes"] = 1e9 * np.minimum(time, moves_until)
+    return RankSamples.of(rank, time * SECOND, values)
+
+
+def test_three_minutes_without_a_byte_are_idle() -> None:
+    probe = metrics_probe(job(110), 8, AT)
+    assert (probe.state, probe.since) == ("idle", 110 * SECOND)
+    assert probe.sure == 290 * SECOND
+    assert metrics_probe(job(130), 8, AT).state == "active"
+
+
+@pytest.mark.parametrize("step", [5, 30, 60])
+def test_other_cadences_come_to_the_same(step: int) -> None:
+    assert metrics_probe(job(60, step=step), 8, AT).state == "idle"
+    assert metrics_probe(job(300, step=step), 8, AT).state == "active"
+
+
+def test_a_job_that_computes_or_rests_is_not_stuck() -> None:
+    assert metrics_probe(job(60, sm_activity=0.8), 8, AT).state == "active"
+    assert metrics_probe(job(60, sm_activity=80.0), 8, AT).state == "active"
+    assert metrics_probe(job(60, gpu_utilization=0.0), 8, AT).state == "active"
+
+
+def test_half_of_the_ranks_measured_is_the_least() -> None:
+    samples = job(60)
+    some = samples.rank < 3
+    few = RankSamples(
+        samples.rank[some], samples.time[some], {n: v[some] for n, v in samples.values.items()}
+    )
+    assert metrics_probe(few, 8, AT).state == "blind"
+    assert metrics_probe(job(60, gpu_utilization=np.nan), 8, AT).state == "blind"
+
+
+def test_a_reset_counter_is_movement_and_a_missing_value_is_none() -> None:
+    samples = job(60)
+    counter = samples.values["rdma_tx_bytes"]
+    counter[samples.time == 250 * SECOND] = np.nan
+    assert metrics_probe(samples, 8, AT).state == "idle"
+    counter[(samples.rank == 2) & (samples.time >= 200 * SECOND)] = 7e9
+    assert metrics_probe(samples, 8, AT).state == "active"
+
+
+def test_nvlink_speaks_for_a_job_without_rdma() -> None:
+    samples = job(0)
+    samples = RankSamples(
+        samples.rank, samples.time, {**samples.values, "nvlink_bytes": 1e9 * samples.time / SECOND}
+    )
+    probe = metrics_probe(samples, 8, AT)
+    assert (probe.state, "NVLink" in probe.why) == ("active", True)
+
+
+@pytest.mark.parametrize(
+    ("idle", "expected"),
+    [((3,), [(3, 0.5)]), ((2, 5), [(2, 0.25), (5, 0.25)]), ((1, 2, 5), None), ((), None)],
+)
+def test_one_or_two_idle_gpus_are_named(idle: tuple[int, ...], expected: object) -> None:
+    utilization = np.full(8, 100.0)
+    utilization[list(idle)] = 0.0
+    finding = idle_gpus(job(60, gpu_utilization=utilization), RANKS, 0, AT)
+    named = None if finding is None else [(c.rank, c.weight) for c in finding.candidates]
+    assert named == expected
+
+
+def test_idle_gpus_of_one_machine_speak_for_it() -> None:
+    ranks = Ranks({n: Rank(n, "a" if n < 3 else "b") for n in range(8)})
+    utilization = np.array([0.0] * 3 + [100.0] * 5)
+    finding = idle_gpus(job(60, gpu_utilization=utilization), ranks, 0, AT)
+    assert finding is not None
+    assert [(c.rank, c.machine, c.weight) for c in finding.candidates] == [(None, "a", 0.5)]
+
+
+def kernel(asleep: dict[int, int], measured: bool = True) -> RankSamples:
+    """Return 8 ranks of which some are in state D since a second; an interval has 10 s."""
+    times = np.arange(0, 301, 10)
+    rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
+    since = np.array([asleep.get(n, 1000) for n in range(8)])[rank]
+    seconds = np.clip(time - since, 0, 10).astype(float)
+    in_d = (seconds > 0).astype(float)
+    values = {"in_d": in_d, "d_seconds": seconds if measured else np.full(len(time), np.nan)}
+    values["verbs_completions"] = np.zeros(len(time))
+    values["syscalls"] = np.where(in_d > 0, 0.0, 50.0)
+    return RankSamples.of(rank, time * SECOND, values)
+
+
+def test_state_d_over_five_seconds_is_half_a_name() -> None:
+    assert sleeping_ranks(kernel({2: 100}), AT) == {2: (100 * SECOND, 200.0)}
+    assert sleeping_ranks(kernel({2: 296}), AT) == {}
+    assert sleeping_ranks(kernel({2: 290}, measured=False), AT) == {2: (290 * SECOND, 10.0)}
+    finding = sleep_finding(kernel({2: 100}), RANKS, AT)
+    assert finding is not None
+    assert [(c.rank, c.weight) for c in finding.candidates] == [(2, 0.5)]
+
+
+def test_state_d_for_two_minutes_does_not_end_by_itself_unless_many_share_it() -> None:
+    sleeping = {"one": {2: 180}, "shorter": {2: 190}, "all": dict.fromkeys(range(8), 180)}
+    findings = {name: sleep_finding(kernel(who), RANKS, AT) for name, who in sleeping.items()}
+    assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"one"}
+
+
+def test_who_is_in_state_d_in_one_call_after_the_other_goes_on_by_itself() -> None:
+    """A checkpoint is written so; 30 s before the end a call of the writer returned."""
+    asleep = kernel({2: 100})
+    calls = asleep.values["syscalls"].copy()
+    calls[(asleep.rank == 2) & (asleep.time == AT - 30 * SECOND)] = 1.0
+    unknown = np.full(len(calls), np.nan)
+    ends = {"none": asleep.values["syscalls"], "one": calls, "unknown": unknown}
+    findings = {
+        name: sleep_finding(
+            replace(asleep, values={**asleep.values, "syscalls": values}), RANKS, AT
+        )
+        for name, values in ends.items()
+    }
+    assert {name for name, f in findings.items() if f is not None and f.cannot_end} == {"none"}
+
+
+def test_both_ranks_of_a_machine_speak_for_it() -> None:
+    finding = sleep_finding(kernel({2: 100, 3: 100}), RANKS, AT)
+    assert finding is not None
+    assert {c.rank for c in finding.candidates} == {2, 3}
+
+
+def test_where_many_sleep_it_is_what_they_share() -> None:
+    finding = sleep_finding(kernel(dict.fromkeys(range(8), 100)), RANKS, AT)
+    assert finding is not None
+    assert finding.candidates == ()
+    assert "storage or a network" in finding.cause
+
+
+def _stopped(samples: RankSamples) -> RankSamples:
+    """Return samples of processes in state T where these are in state D."""
+    return replace(samples, values={"is_stopped": samples.values["in_d"]})
+
+
+def test_a_process_that_is_stopped_for_over_five_seconds_is_half_a_name() -> None:
+    samples = kernel({2: 100}, measured=False)
+    assert stop_finding(samples, RANKS, AT) is None
+    finding = stop_finding(_stopped(samples), RANKS, AT)
+    assert finding is not None
+    assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(2, 0.5, 100 * SECOND)]
+    together = kernel(dict.fromkeys(range(8), 100), measured=False)
+    suspended = stop_finding(_stopped(together), RANKS, AT)
+    assert suspended is not None
+    assert (suspended.candidates, "suspended" in suspended.cause) == ((), True)
+
+
+def test_work_without_result_in_state_d_is_a_root_cause() -> None:
+    activity = np.array([0.1, 0.1, 0.97, 0.1, 0.1, 0.1, 0.1, 0.1])
+    metrics = job(60, sm_activity=activity)
+    awake, asleep = kernel({}), kernel({2: 100})
+    for samples, weight in ((awake, 0.5), (asleep, 1.0)):
+        finding = busy_without_result(samples, metrics, RANKS, AT)
+        assert finding is not None
+        assert [(c.rank, c.weight) for c in finding.candidates] == [(2, weight)]
+    awake.values["verbs_completions"][:] = 5.0
+    assert busy_without_result(awake, metrics, RANKS, AT) is None
+    assert busy_without_result(asleep, job(60, sm_activity=0.9), RANKS, AT) is None  # all work
+
+
+def channel(level: float, before: float, part: str = "runq_wait_ms") -> Channel:
+    """Return 8 ranks with about 10, rank 5 with `level` in the last 3 minutes of 15."""
+    times = np.arange(0, 901, 10)
+    rank, time = np.repeat(np.arange(8), len(times)), np.tile(times, 8)
+    values = (10.0 + 0.1 * rank).astype(np.float64)
+    odd = rank == 5
+    values[odd] = np.where(time[odd] > 700, level, before)
+    return Channel(RankSamples.of(rank, time * SECOND, {part: values}), part, "kernel", part)
+
+
+def test_two_channels_name_a_rank_and_one_is_a_sign() -> None:
+    at = 900 * SECOND
+    alone = deviation_finding([channel(50.0, 10.0)], RANKS, at)
+    assert alone is not None
+    assert (alone.kind, [c.rank for c in alone.candidates]) == ("none", [5])
+    both = deviation_finding([channel(50.0, 10.0), channel(90.0, 10.0, "syscalls")], RANKS, at)
+    assert both is not None
+    assert (both.kind, both.candidates[0].rank, both.candidates[0].weight) == ("slow", 5, 1.0)
+
+
+def test_bytes_of_two_links_are_one_kind_and_what_many_show_is_none() -> None:
+    at = 900 * SECOND
+    traffic = deviation_finding(
+        [channel(50.0, 10.0, "rate"), channel(90.0, 10.0, "rate")], RANKS, at
+    )
+    assert traffic is not None
+    assert (traffic.kind, traffic.candidates[0].weight) == ("none", 0.25)
+    many = channel(50.0, 10.0)
+    copied = np.isin(many.samples.rank, (5, 6))
+    many.samples.values["runq_wait_ms"][copied] = np.tile(
+        many.samples.values["runq_wait_ms"][many.samples.rank == 5], 2
+    )
+    assert deviation_finding([many], RANKS, at) is None
+
+
+@pytest.mark.parametrize(("level", "before"), [(50.0, 50.0), (15.0, 10.0), (10.0, 50.0)])
+def test_as_before_or_as_the_others_is_no_deviation(level: float, before: float) -> None:
+    assert deviation_finding([channel(level, before)], RANKS, 900 * SECOND) is None
+
+
+def test_a_process_stays_stopped_though_nobody_samples_any_more() -> None:
+    samples = _stopped(kernel({2: 100}, measured=False))
+    later = AT + 600 * SECOND
+    finding = stop_finding(samples, RANKS, later)
+    assert finding is not None
+    assert (finding.kind, finding.cannot_end, finding.taken) == ("hang", True, AT)
+    fresh = stop_finding(samples, RANKS, AT)
+    assert fresh is not None
+    assert fresh.kind == "none"  # it also speaks against a rank of a job that moves
+    begun_again = (samples.rank != 2) | (samples.time < AT - 100 * SECOND)
+    assert stop_finding(samples._where(begun_again), RANKS, later) is None
+
+
+def test_a_rank_that_does_not_run_for_two_minutes_is_a_stand_still() -> None:
+    stopped = stop_finding(_stopped(kernel({2: 100}, measured=False)), RANKS, AT)
+    briefly = sleep_finding(kernel({5: 190}), RANKS, AT)
+    assert stopped is not None
+    assert briefly is not None
+    probe = kernel_probe([briefly, stopped])
+    assert probe is not None
+    assert (probe.state, probe.since, probe.sure) == ("idle", 100 * SECOND, 220 * SECOND)
+    assert kernel_probe([briefly]) is None  # whose sleep may end

@@ -1,0 +1,126 @@
+"""Stacks of 4 ranks, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.features.diagnosis.stack_sample import (
+    BrokenStackError,
+    Frame,
+    Stack,
+    main_stack,
+    wait_of,
+)
+from forewarn.models.diagnosis.probes.stack_probe import (
+    StackRound,
+    odd_in_round,
+    odd_stacks,
+    stack_probe,
+)
+
+SECOND = 10**9
+LIBRARY = "torch/distributed/distributed_c10d.py"
+TRAIN = Frame("train", "train.py", 10)
+REDUCE: Stack = (Frame("all_reduce", LIBRARY, 2810), TRAIN)
+RECEIVE: Stack = (Frame("recv", LIBRARY, 2430), TRAIN)
+BARRIER: Stack = (Frame("barrier", LIBRARY, 4551), TRAIN)
+LOADER: Stack = (Frame("get", "queue.py", 171), Frame("next", "dataloader.py", 7), TRAIN)
+
+
+def rounds(*stacks: Stack, apart: int = 30) -> list[StackRound]:
+    """Return samples in which rank 0 has these stacks in turn, ranks 1 to 3 the same one."""
+    others = dict.fromkeys((1, 2, 3), REDUCE)
+    return [StackRound(n * apart * SECOND, {0: s, **others}) for n, s in enumerate(stacks)]
+
+
+def test_five_samples_in_the_same_frames_are_idle() -> None:
+    probe = stack_probe(rounds(*[REDUCE] * 5), 4, 120 * SECOND)
+    assert (probe.state, probe.since, probe.sure) == ("idle", 0, 120 * SECOND)
+
+
+def test_a_rank_that_moved_makes_it_active() -> None:
+    probe = stack_probe(rounds(LOADER, *[REDUCE] * 4), 4, 120 * SECOND)
+    assert probe.state == "active"
+    assert "rank 0" in probe.why
+
+
+def test_another_line_of_the_same_function_is_a_move() -> None:
+    moved = (Frame("all_reduce", LIBRARY, 2811), TRAIN)
+    assert stack_probe(rounds(*[REDUCE] * 4, moved), 4, 120 * SECOND).state == "active"
+
+
+def test_it_stands_still_from_the_first_of_the_samples_that_are_the_same() -> None:
+    probe = stack_probe(rounds(LOADER, *[REDUCE] * 6), 4, 180 * SECOND)
+    assert (probe.state, probe.since, probe.sure) == ("idle", 30 * SECOND, 150 * SECOND)
+
+
+def test_five_samples_within_a_second_say_nothing() -> None:
+    assert stack_probe(rounds(*[REDUCE] * 5, apart=0), 4, 120 * SECOND).state == "blind"
+
+
+@pytest.mark.parametrize(("n_ranks", "at"), [(9, 120), (4, 1000)])
+def test_too_few_ranks_or_old_samples_are_blind(n_ranks: int, at: int) -> None:
+    assert stack_probe(rounds(*[REDUCE] * 5), n_ranks, at * SECOND).state == "blind"
+
+
+def test_whose_stack_is_outside_the_waits_is_a_sign_of_the_origin() -> None:
+    finding = odd_stacks({0: REDUCE, 1: LOADER, 2: BARRIER, 3: REDUCE}, 5)
+    assert finding is not None
+    assert [(c.rank, c.weight, c.since) for c in finding.candidates] == [(1, 0.5, 5)]
+
+
+def test_a_single_sample_shows_whose_stack_is_odd_for_half_an_hour() -> None:
+    sample = rounds(LOADER)
+    finding = odd_in_round(sample, 4, 1800 * SECOND, None)
+    assert finding is not None
+    assert ([c.rank for c in finding.candidates], finding.taken) == ([0], 0)
+    assert odd_in_round(sample, 4, 1801 * SECOND, None) is None
+    assert odd_in_round(sample, 9, SECOND, None) is None
+    assert odd_in_round([], 4, SECOND, None) is None
+
+
+def test_a_stack_in_recv_or_a_barrier_with_others_is_no_origin() -> None:
+    finding = odd_stacks({0: REDUCE, 1: RECEIVE, 2: BARRIER, 3: BARRIER}, None)
+    assert finding is not None
+    assert finding.candidates == ()
+    assert finding.waiting == {1, 2, 3}
+
+
+def test_alone_in_a_barrier_it_may_have_been_called_by_mistake() -> None:
+    finding = odd_stacks({0: REDUCE, 1: REDUCE, 2: REDUCE, 3: BARRIER}, None)
+    assert finding is not None
+    assert finding.waiting == frozenset()
+
+
+def test_alone_in_another_collective_is_a_sign_and_two_kinds_of_many_are_none() -> None:
+    broadcast = (Frame("broadcast", LIBRARY, 2714), TRAIN)
+    finding = odd_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: REDUCE}, 5)
+    assert finding is not None
+    assert [(c.rank, c.weight) for c in finding.candidates] == [(1, 0.5)]
+    halves = odd_stacks({0: REDUCE, 1: broadcast, 2: REDUCE, 3: broadcast}, 5)
+    assert halves is not None
+    assert halves.candidates == ()
+
+
+def test_where_nobody_waits_and_all_differ_nobody_is_odd() -> None:
+    stacks = {n: (Frame(f"f{n}", "train.py", n),) for n in range(4)}
+    assert odd_stacks(stacks, None) is None or odd_stacks(stacks, None).candidates == ()  # type: ignore[union-attr]
+
+
+def test_a_wait_for_a_queue_or_a_lock_is_no_wait_for_ranks() -> None:
+    assert wait_of((Frame("wait", "threading.py", 320),)) is None
+    assert wait_of(LOADER) is None
+    assert wait_of((Frame("synchronize", "torch/cuda/__init__.py", 9), TRAIN)) == "device"
+
+
+def test_the_main_thread_counts_and_broken_stacks_are_refused() -> None:
+    threads = (
+        b'[{"thread_name":"T-1","os_thread_id":2,"pid":1,"frames":[{"name":"a"}]},'
+        b'{"thread_name":"MainThread","os_thread_id":1,"pid":1,"frames":[{"name":"b","line":null}]}]'
+    )
+    with pytest.raises(BrokenStackError, match="is cut off or no stack"):
+        main_stack(threads)
+    assert main_stack(threads.replace(b"null", b"3"))[0].name == "b"
+    for data in (b"", b"[]", b"{}", b"[" * 100_000):
+        with pytest.raises(BrokenStackError):
+            main_stack(data)
