@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.pipelines.agent.job_processes import JobProcess, stat_fields
-from forewarn.pipelines.storage.arrow_paths import arrow_path
+from forewarn.pipelines.storage.file_names import arrow_path
 
 __all__ = ["KernelSamples"]
 

@@ -34,9 +34,9 @@ from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
 from forewarn.pipelines.at_risk.replaced_gpus import are_replaced
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
-from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
+from forewarn.pipelines.storage.file_names import arrow_path
 from forewarn.pipelines.storage.leftovers import remove_leftovers
 
 __all__ = ["AtRiskList", "Candidates"]

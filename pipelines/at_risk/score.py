@@ -28,9 +28,9 @@ from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
+from forewarn.pipelines.storage.location import Location
 from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.regular_files import refuse_irregular
-from forewarn.pipelines.storage.remote_path import Location
 
 if TYPE_CHECKING:
     from forewarn.models.prediction.linear import LinearModel

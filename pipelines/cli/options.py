@@ -13,7 +13,7 @@ from forewarn.pipelines.runtime.terminal import plain
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
-    from forewarn.pipelines.storage.remote_path import Location
+    from forewarn.pipelines.storage.location import Location
 
 __all__ = [
     "Commands",

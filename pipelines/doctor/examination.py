@@ -36,9 +36,9 @@ from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.failures_table import FAILURES_TABLE, read_causes
 from forewarn.pipelines.storage.labelled_files import check_labels
+from forewarn.pipelines.storage.location import Location, RemotePath
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_store import RecordStore
-from forewarn.pipelines.storage.remote_path import Location, RemotePath
 
 __all__ = ["examine", "write_report"]
 

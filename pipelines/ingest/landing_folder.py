@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
-from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.atomic_files import replacing
+from forewarn.pipelines.storage.file_names import arrow_path
 from forewarn.pipelines.storage.landing_lock import landing_locked
 
 __all__ = ["LandingFolder"]

@@ -28,10 +28,10 @@ from forewarn.pipelines.storage.leftovers import (
     scratch_folder,
     temporary_beside,
 )
+from forewarn.pipelines.storage.location import Location, RemotePath
 from forewarn.pipelines.storage.merged_schema import UnlikeFilesError
 from forewarn.pipelines.storage.parquet_files import ParquetSource
 from forewarn.pipelines.storage.record_listing import files_of_date
-from forewarn.pipelines.storage.remote_path import Location, RemotePath
 from forewarn.pipelines.storage.replaced_files import ReplacedFileError, read_until_still
 from forewarn.pipelines.storage.runs_file import keep_runs
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.records.table import RecordsError
-from forewarn.pipelines.storage.remote_path import Location
+from forewarn.pipelines.storage.location import Location
 
 __all__ = ["BROKEN", "FileColumns", "no_parquet", "rows_of_each_group"]
 

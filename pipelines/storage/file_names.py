@@ -1,11 +1,12 @@
-"""File names made of names that others chose: of a task, a machine, a GPU."""
+"""Names that others choose (a task, a machine, a folder) as file systems and pyarrow take them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 
-__all__ = ["file_name"]
+__all__ = ["arrow_path", "file_name"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 _READABLE = 40  # characters of another name that stay, for people
@@ -29,3 +30,17 @@ def file_name(name: str) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     readable = re.sub(r"[^A-Za-z0-9_.-]", "_", name[:_READABLE]).lstrip("._-") or "x"
     return f"{readable}~{digest}"
+
+
+def arrow_path(path: Path) -> Path:
+    """Return the path of a local file in a form that pyarrow does not read as a URI.
+
+    To pyarrow `run:1/part.parquet` is a URI of the scheme `run`; a path that begins with a slash
+    is none.
+
+    Examples
+    --------
+    >>> arrow_path(Path("run:1/part.parquet")).is_absolute()
+    True
+    """
+    return path.absolute()

@@ -1,27 +1,157 @@
-"""Where records lie: a folder, or the URI of an object store without any secret in it."""
+"""Locations of records: a folder, or a URI of an object store without any secret in it.
+
+`pyarrow.fs` opens the stores: it is there for Parquet, and reads without Python's lock. fsspec and
+universal-pathlib would need s3fs (45 MB, 29 of them botocore), a second S3 client beside Arrow's,
+and leave all of this but the joining of names: which URIs are refused, messages of one line,
+time-outs, and files that are there as a whole or not at all.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
 
 from forewarn.features.errors import InputError
+from forewarn.features.records.table import RecordsError
 
-if TYPE_CHECKING:
-    from forewarn.pipelines.storage.remote_path import Location, RemotePath
-
-__all__ = ["LocationError", "is_uri", "parse_location"]
+__all__ = ["Location", "LocationError", "RemotePath", "is_uri", "parse_location"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 _OPTIONS = ("endpoint_override", "region", "scheme")
 _SECRETS = ("access_key", "secret_key", "session_token", "password", "token")
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_REFUSALS = ("ACCESS_DENIED", "SIGNATURE", "INVALID_ACCESS_KEY", "INVALID_CLIENT", "EXPIRED")
+_MAX_REASON = 160  # characters of the error of a store
 
 
 class LocationError(InputError):
     """A URI that cannot be used; the message holds nothing of it that may be a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePath:
+    """A name in an object store, with the methods of a path that records need.
+
+    Attributes
+    ----------
+    store : pyarrow.fs.FileSystem
+    key : str
+        Bucket and name.
+    shown : str
+        For messages, without options.
+    """
+
+    store: Any = field(repr=False, compare=False)
+    key: str
+    shown: str
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self.store, f"{self.key}/{name}", f"{self.shown}/{name}")
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __lt__(self, other: RemotePath) -> bool:
+        return self.key < other.key
+
+    @property
+    def name(self) -> str:
+        """The last part of the name."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemotePath:
+        """The folder that contains it."""
+        shown, key = self.shown.rpartition("/")[0], self.key.rpartition("/")[0]
+        return RemotePath(self.store, key, shown)
+
+    def exists(self) -> bool:
+        """Tell whether there is a file or a folder of this name."""
+        return bool(self._info().type != fs.FileType.NotFound)
+
+    def is_dir(self) -> bool:
+        """Tell whether anything is below this name."""
+        return bool(self._info().type == fs.FileType.Directory)
+
+    def size_and_time(self) -> tuple[int, int]:
+        """Return the bytes of a file and when it was written, nanoseconds since 1970 UTC.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        """
+        info = self._info()
+        if info.type != fs.FileType.File:
+            raise FileNotFoundError(self.shown)
+        return int(info.size), int(info.mtime_ns)
+
+    def children(self) -> list[RemotePath]:
+        """Return what is directly in a folder, by name."""
+        with self._errors_in_one_line():
+            infos = self.store.get_file_info(fs.FileSelector(self.key, allow_not_found=True))
+        return sorted(self / info.base_name for info in infos)
+
+    def opened(self) -> pa.NativeFile:
+        """Open a file for reading.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        """
+        with self._errors_in_one_line():
+            return self.store.open_input_file(self.key)
+
+    def put(self, local: Path) -> None:
+        """Upload a file under a hidden name, which the store then renames."""
+        hidden = self.parent / f"_{self.name}.tmp"
+        with self._errors_in_one_line():
+            fs.copy_files(str(local.absolute()), hidden.key, fs.LocalFileSystem(), self.store)
+            if hidden.size_and_time()[0] != local.stat().st_size:
+                raise RecordsError(f"{hidden}: did not arrive as a whole.")
+            self.store.move(hidden.key, self.key)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Delete a file."""
+        try:
+            with self._errors_in_one_line():
+                self.store.delete_file(self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def _info(self) -> Any:
+        with self._errors_in_one_line():
+            return self.store.get_file_info(self.key)
+
+    @contextmanager
+    def _errors_in_one_line(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            line = _first_line(error)
+            # Of a long sentence the words of the store itself, which come last.
+            reason = line[max(line.find("AWS Error"), 0) :][:_MAX_REASON]
+            if any(word in reason for word in _REFUSALS):
+                raise RecordsError(
+                    f"{self.shown}: the store refuses the key ({reason}), expected {_KEYS} of an "
+                    "account with this permission."
+                ) from None
+            raise RecordsError(f"{self.shown}: the store does not do it ({reason}).") from None
+
+
+Location: TypeAlias = Path | RemotePath
 
 
 def is_uri(text: str) -> bool:
@@ -38,16 +168,12 @@ def is_uri(text: str) -> bool:
 def parse_location(text: str) -> Location:
     """Read a path, or `s3://bucket/records?endpoint_override=...&scheme=http&region=...`.
 
-    `hdfs://` is opened by pyarrow, too; no test of ours covers it.
-
-    Parameters
-    ----------
-    text : str
+    No test covers `hdfs://`, which pyarrow opens, too.
 
     Raises
     ------
     LocationError
-        If a URI has a secret or an option that is not known, or names no bucket.
+        If a URI has a secret or an unknown option, or names no bucket.
 
     Examples
     --------
@@ -66,47 +192,39 @@ def parse_location(text: str) -> Location:
         )
     if "@" in parts.netloc:
         raise LocationError(f"found a key or a name before the bucket, expected {_KEYS} to be set.")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if not parts.netloc:
+        raise LocationError("found a URI without a bucket, expected s3://bucket/...")
+    options = _checked_options(parts.query)
+    folder = unquote(parts.path).rstrip("/")
+    shown = f"{parts.scheme}://{unquote(parts.netloc)}{folder}"
+    if parts.scheme == "hdfs":
+        return RemotePath(_hadoop(f"hdfs://{parts.netloc}"), folder, shown)
+    retries = fs.AwsStandardS3RetryStrategy(max_attempts=3)
+    store = fs.S3FileSystem(
+        connect_timeout=10, request_timeout=60, retry_strategy=retries, **options
+    )
+    return RemotePath(store, unquote(parts.netloc) + folder, shown)
+
+
+def _checked_options(query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name.lower() in _SECRETS:
             raise LocationError(f"found `{name}` in a URI, expected {_KEYS} to be set.")
         if name not in _OPTIONS:
             raise LocationError(f"found option `{name}` in a URI, expected {', '.join(_OPTIONS)}.")
-    return _remote(parts, options)
-
-
-def _remote(parts: SplitResult, options: dict[str, str]) -> RemotePath:
-    from forewarn.pipelines.storage.remote_path import RemotePath
-
-    key = unquote(f"{parts.netloc}{parts.path}").rstrip("/")
-    shown = f"{parts.scheme}://{key}"
-    if not parts.netloc:
-        raise LocationError("found a URI without a bucket, expected s3://bucket/...")
-    if parts.scheme == "s3":
-        return RemotePath(_s3(options), key, shown)
-    return RemotePath(_hadoop(parts), unquote(parts.path).rstrip("/"), shown)
-
-
-def _s3(options: dict[str, str]) -> Any:
-    """Open a store; its keys come from the environment."""
-    from pyarrow import fs
-
-    scheme = options.pop("scheme", "https")
-    if scheme not in ("http", "https"):
+    if options.get("scheme", "https") not in ("http", "https"):
         raise LocationError("found another `scheme` in a URI, expected http or https.")
-    retries = fs.AwsStandardS3RetryStrategy(max_attempts=3)
-    return fs.S3FileSystem(
-        scheme=scheme, connect_timeout=10, request_timeout=60, retry_strategy=retries, **options
-    )
+    return options
 
 
-def _hadoop(parts: SplitResult) -> Any:
-    from pyarrow import fs
-
+def _hadoop(uri: str) -> Any:
     try:
-        return fs.HadoopFileSystem.from_uri(f"{parts.scheme}://{parts.netloc}")
+        return fs.HadoopFileSystem.from_uri(uri)
     except OSError as error:
-        detail = (str(error).splitlines() or [""])[0][:160]
-        raise LocationError(
-            f"{parts.scheme}://{parts.netloc}: cannot be opened ({detail})."
-        ) from None
+        reason = _first_line(error)[:_MAX_REASON]
+        raise LocationError(f"{uri}: cannot be opened ({reason}).") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -18,7 +18,6 @@ from forewarn.features.records.key_runs import KeyRuns
 from forewarn.features.records.table import RecordsError
 from forewarn.features.records.text_columns import is_text
 from forewarn.features.threads import in_threads
-from forewarn.pipelines.storage.arrow_paths import arrow_path
 from forewarn.pipelines.storage.compacted_form import (
     CompactedForm,
     is_compacted_name,
@@ -30,8 +29,9 @@ from forewarn.pipelines.storage.file_columns import (
     no_parquet,
     rows_of_each_group,
 )
+from forewarn.pipelines.storage.file_names import arrow_path
+from forewarn.pipelines.storage.location import Location
 from forewarn.pipelines.storage.regular_files import require_regular
-from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import (
     FileStamp,
     ReplacedFileError,

@@ -32,6 +32,7 @@ from forewarn.pipelines.storage.failures_table import (
 )
 from forewarn.pipelines.storage.file_slice import FileSlice, number_of_slices
 from forewarn.pipelines.storage.labelled_files import check_labels
+from forewarn.pipelines.storage.location import Location
 from forewarn.pipelines.storage.out_of_service_table import (
     OUT_OF_SERVICE,
     of_records,
@@ -39,7 +40,6 @@ from forewarn.pipelines.storage.out_of_service_table import (
 )
 from forewarn.pipelines.storage.parquet_files import ParquetSource, check_memory
 from forewarn.pipelines.storage.record_listing import list_records
-from forewarn.pipelines.storage.remote_path import Location
 from forewarn.pipelines.storage.replaced_files import read_until_still
 from forewarn.pipelines.storage.stored_fleet import Selection, StoredFleet
 
