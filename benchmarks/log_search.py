@@ -17,7 +17,7 @@ from functools import partial
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_scan import LogScan
-from forewarn.pipelines.diagnosis.knowledge_base import load_patterns
+from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
 
 _PART = 2**18
 

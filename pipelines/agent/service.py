@@ -217,7 +217,7 @@ def _forever(agent: Agent, sender: Sender | None) -> int:
 
 def _follow_jobs(agent: Agent, folder: Path) -> None:
     """Save what training jobs show, beside everything else; a disk that hangs holds up no GPU."""
-    from forewarn.pipelines.agent.job_collector import JobCollector
+    from forewarn.pipelines.agent.jobs.collector import JobCollector
 
     policy = agent.policy
     jobs = JobCollector(policy.jobs, folder, policy.machine_id, agent.clock, agent.say)

@@ -221,7 +221,7 @@ def _collect(args: argparse.Namespace) -> int:
     import signal
     import threading
 
-    from forewarn.pipelines.agent.job_collector import JobCollector
+    from forewarn.pipelines.agent.jobs.collector import JobCollector
     from forewarn.pipelines.config.agent_policy import load_policy
     from forewarn.pipelines.runtime.clock import SystemClock
     from forewarn.pipelines.runtime.progress import note

@@ -9,9 +9,9 @@ from pathlib import Path
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.joining import join
 from forewarn.models.diagnosis.verdict.verdict import Diagnosis
-from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolder, JobFolderError
-from forewarn.pipelines.diagnosis.part import Case, Judged, Part
-from forewarn.pipelines.diagnosis.parts import READERS
+from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.parts.part import Case, Judged, Part
+from forewarn.pipelines.diagnosis.parts.readers import READERS
 from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 
 __all__ = ["JobReading", "read_job"]

@@ -15,7 +15,7 @@ from forewarn.features.errors import InputError
 from forewarn.models.diagnosis.nodes.node_check import ROUND_LIMIT, GroupTest, NodeCheck, check_of
 from forewarn.models.diagnosis.nodes.node_pairing import pairs
 from forewarn.models.diagnosis.nodes.pair_evidence import Group
-from forewarn.pipelines.diagnosis.job_folder import read_text
+from forewarn.pipelines.diagnosis.parts.job_folder import read_text
 
 __all__ = ["CheckedNodes", "NodeResultsError", "check_nodes", "read_tests"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.verdict.verdict import Candidate, Diagnosis, Evidence
 from forewarn.pipelines.diagnosis.job_reading import read_job
-from forewarn.pipelines.diagnosis.part import Case
+from forewarn.pipelines.diagnosis.parts.part import Case
 from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 from forewarn.pipelines.runtime.timestamps import iso
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.pipelines.diagnosis.hardware import AtRiskPart, EventsPart
-from forewarn.pipelines.diagnosis.part import Part
+from forewarn.pipelines.diagnosis.parts.hardware import AtRiskPart, EventsPart
+from forewarn.pipelines.diagnosis.parts.part import Part
 from forewarn.pipelines.storage.at_risk_prior import Prior
 from forewarn.pipelines.storage.host_events import HostEvents
 

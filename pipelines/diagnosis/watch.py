@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.diagnosis.job_folder import PARTS, JobFolderError
+from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolderError
 from forewarn.pipelines.diagnosis.run import diagnose
 from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 from forewarn.pipelines.runtime.clock import Clock, SystemClock

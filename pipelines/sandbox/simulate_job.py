@@ -25,7 +25,7 @@ from forewarn.evaluation.simulation.jobs.stacks import (
     stack_moments,
 )
 from forewarn.evaluation.simulation.jobs.timeline import Activity, Timeline, run_job
-from forewarn.pipelines.diagnosis.job_folder import JobFolderError
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolderError
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.file_names import arrow_path

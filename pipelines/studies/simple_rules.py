@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from forewarn.features.diagnosis.recorder_dump import COMPLETED
-from forewarn.pipelines.diagnosis.exits import ExitsPart
-from forewarn.pipelines.diagnosis.flight import FlightPart
-from forewarn.pipelines.diagnosis.logs import LogsPart
-from forewarn.pipelines.diagnosis.part import Case
+from forewarn.pipelines.diagnosis.parts.exits import ExitsPart
+from forewarn.pipelines.diagnosis.parts.flight import FlightPart
+from forewarn.pipelines.diagnosis.parts.logs import LogsPart
+from forewarn.pipelines.diagnosis.parts.part import Case
 
 __all__ = ["simple_names"]
 

@@ -10,12 +10,12 @@ from forewarn.models.diagnosis.probes.kernel_probe import kernel_probe
 from forewarn.models.diagnosis.probes.metrics_probe import metrics_probe
 from forewarn.models.diagnosis.probes.stack_probe import stack_probe
 from forewarn.models.diagnosis.verdict.probe import Probe
-from forewarn.pipelines.diagnosis.flight import FlightPart
 from forewarn.pipelines.diagnosis.job_reading import JobReading
-from forewarn.pipelines.diagnosis.kernel import KernelPart
-from forewarn.pipelines.diagnosis.metrics import MetricsPart, metrics_until
-from forewarn.pipelines.diagnosis.part import Case
-from forewarn.pipelines.diagnosis.stacks import StacksPart
+from forewarn.pipelines.diagnosis.parts.flight import FlightPart
+from forewarn.pipelines.diagnosis.parts.kernel import KernelPart
+from forewarn.pipelines.diagnosis.parts.metrics import MetricsPart, metrics_until
+from forewarn.pipelines.diagnosis.parts.part import Case
+from forewarn.pipelines.diagnosis.parts.stacks import StacksPart
 
 __all__ = ["stands_still"]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import skip_or_fail
 from tests.gloo_jobs.torch_environment import torch_programs
 
-from forewarn.pipelines.agent.job_collector import JobCollector
+from forewarn.pipelines.agent.jobs.collector import JobCollector
 from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.diagnosis.job_reading import read_job
 from forewarn.pipelines.runtime.clock import SystemClock

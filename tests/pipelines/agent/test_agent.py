@@ -1017,7 +1017,7 @@ def test_an_agent_imports_neither_numpy_nor_arrow() -> None:
 
     code = (
         "import sys, forewarn.pipelines.agent.service, forewarn.pipelines.cli.main; "
-        "import forewarn.pipelines.agent.job_collector; "
+        "import forewarn.pipelines.agent.jobs.collector; "
         "print(sorted({'numpy', 'pandas', 'pyarrow', 'keras', 'numba'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

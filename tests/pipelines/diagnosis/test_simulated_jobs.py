@@ -17,7 +17,7 @@ from forewarn.evaluation.simulation.jobs.timeline import run_job
 from forewarn.models.diagnosis.hang.blocked_ranks import sleeping_ranks
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.diagnosis.job_reading import read_job
-from forewarn.pipelines.diagnosis.kernel import KernelPart
+from forewarn.pipelines.diagnosis.parts.kernel import KernelPart
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_job
 

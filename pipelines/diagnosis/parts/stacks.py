@@ -13,8 +13,8 @@ from forewarn.models.diagnosis.hang.absent_stacks import absence_phases
 from forewarn.models.diagnosis.hang.lone_waits import lone_waits
 from forewarn.models.diagnosis.probes.stack_phases import stack_phases
 from forewarn.models.diagnosis.probes.stack_probe import StackRound, odd_in_round, stack_probe
-from forewarn.pipelines.diagnosis.job_folder import JobFolder, JobFolderError
-from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.regular_files import require_regular
 

@@ -84,7 +84,7 @@ def load_patterns(overlays: Sequence[Path] = ()) -> LogMatcher:
 
 def pattern_tables() -> dict[str, Any]:
     """Return the tables of the package as they stand in its file."""
-    resource = files("forewarn.pipelines.diagnosis") / "knowledge.toml"
+    resource = files("forewarn.pipelines.diagnosis.parts") / "knowledge.toml"
     tables: dict[str, Any] = tomllib.loads(resource.read_text(encoding="utf-8"))["patterns"]
     return tables
 

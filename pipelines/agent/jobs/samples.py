@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forewarn.pipelines.agent.job_processes import JobProcess, stat_fields
+from forewarn.pipelines.agent.jobs.processes import JobProcess, stat_fields
 from forewarn.pipelines.storage.file_names import arrow_path
 
 __all__ = ["KernelSamples"]

@@ -13,10 +13,10 @@ from forewarn.models.diagnosis.hang.blocked_ranks import (
 from forewarn.models.diagnosis.probes.kernel_probe import kernel_probe
 from forewarn.models.diagnosis.slow.rank_deviation import Channel, deviation_finding
 from forewarn.models.diagnosis.verdict.verdict import Finding
-from forewarn.pipelines.diagnosis.job_folder import JobFolder
-from forewarn.pipelines.diagnosis.metrics import metrics_until, traffic_channels
-from forewarn.pipelines.diagnosis.part import Case, Judged
-from forewarn.pipelines.diagnosis.rank_tables import SampledPart, read_samples
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.parts.metrics import metrics_until, traffic_channels
+from forewarn.pipelines.diagnosis.parts.part import Case, Judged
+from forewarn.pipelines.diagnosis.parts.rank_tables import SampledPart, read_samples
 
 __all__ = ["KernelPart", "read_kernel"]
 

@@ -13,8 +13,8 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
 from forewarn.models.diagnosis.crash.crash_machines import MachineSign
 from forewarn.models.diagnosis.crash.rank_end import RankEnd, Sign, sign_of_line
-from forewarn.pipelines.diagnosis.exits import ExitsPart
-from forewarn.pipelines.diagnosis.log_reading import ReadLog
+from forewarn.pipelines.diagnosis.parts.exits import ExitsPart
+from forewarn.pipelines.diagnosis.parts.log_reading import ReadLog
 
 __all__ = ["Attempt", "attempt_at"]
 

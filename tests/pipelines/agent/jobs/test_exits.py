@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.pipelines.agent.job_collector import JobCollector
-from forewarn.pipelines.agent.job_exits import JobExits
-from forewarn.pipelines.agent.job_folders import prune_folders
-from forewarn.pipelines.agent.job_processes import JobProcess, stat_fields
-from forewarn.pipelines.agent.job_samples import KernelSamples
-from forewarn.pipelines.agent.job_tables import write_exits
+from forewarn.pipelines.agent.jobs.collector import JobCollector
+from forewarn.pipelines.agent.jobs.exits import JobExits
+from forewarn.pipelines.agent.jobs.folders import prune_folders
+from forewarn.pipelines.agent.jobs.processes import JobProcess, stat_fields
+from forewarn.pipelines.agent.jobs.samples import KernelSamples
+from forewarn.pipelines.agent.jobs.tables import write_exits
 from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.diagnosis.job_reading import read_job
 from forewarn.pipelines.runtime.clock import SystemClock

@@ -9,12 +9,11 @@ import pytest
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import Level, compiled
 from forewarn.features.errors import InputError
-from forewarn.pipelines.diagnosis.knowledge_base import load_patterns, pattern_tables
+from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns, pattern_tables
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
 from forewarn.response.state.finding import Severity
 
 TABLES = pattern_tables()
-KERNEL_LOGS = Path(__file__).parents[4] / "shared" / "data" / "kernel_logs"
 KEYS = ("pattern", "role", "scope", "level", "says", "next", "examples", "counterexamples")
 QUIET = """
 [2025-03-01 04:00:00,123] [INFO] [train.py:120] iteration 503/ 10000 | loss: 0.5030 | grad: 1.2
@@ -89,12 +88,11 @@ def test_the_time_outs_of_old_and_new_releases_are_known(matcher: LogMatcher) ->
         assert pattern.role == "cascade"
 
 
-@pytest.mark.skipif(not KERNEL_LOGS.is_dir(), reason="the captures are not here")
-def test_real_kernel_logs_say_what_they_hold(matcher: LogMatcher) -> None:
+def test_real_kernel_logs_say_what_they_hold(matcher: LogMatcher, shared_data: Path) -> None:
     """What a person reads in them: GPU memory and GSP, a program's fault, a segfault in NCCL."""
     ids = {
         path.name: {line.pattern.id for line in matcher.lines(path.read_bytes())}
-        for path in KERNEL_LOGS.iterdir()
+        for path in (shared_data / "kernel_logs").iterdir()
     }
     assert ids["accelerator_nvidia_nccl__dmesg.decode.iso.log"] == {"segfault"}
     assert ids["accelerator_nvidia_xid__dmesg-with-xid-119.log"] == {"xid-firmware"}

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from tests.pipelines.stopping import StoppingAfterTwo
 
-from forewarn.pipelines.agent.job_collector import JobCollector
-from forewarn.pipelines.agent.job_logs import LogCopies
-from forewarn.pipelines.agent.job_processes import JobProcess, find_processes
-from forewarn.pipelines.agent.job_servers import oldest_unfinished
+from forewarn.pipelines.agent.jobs.collector import JobCollector
+from forewarn.pipelines.agent.jobs.logs import LogCopies
+from forewarn.pipelines.agent.jobs.processes import JobProcess, find_processes
+from forewarn.pipelines.agent.jobs.servers import oldest_unfinished
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.diagnosis.job_reading import read_job

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.features.diagnosis.traceback_text import threads_of_traceback
-from forewarn.pipelines.agent.job_processes import JobProcess
+from forewarn.pipelines.agent.jobs.processes import JobProcess
 
 __all__ = ["ServerError", "WorkerServers", "oldest_unfinished"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from forewarn.pipelines.agent.job_processes import JobProcess
+from forewarn.pipelines.agent.jobs.processes import JobProcess
 
 __all__ = ["write_exits", "write_ranks"]
 

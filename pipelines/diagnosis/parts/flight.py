@@ -21,10 +21,10 @@ from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.slow.lateness import Lateness, measure_lateness
 from forewarn.models.diagnosis.slow.slow_rank import slow_finding
 from forewarn.models.diagnosis.verdict.verdict import Finding
-from forewarn.pipelines.diagnosis.dump_reading import FlightError, read_dumps
-from forewarn.pipelines.diagnosis.job_folder import JobFolder
-from forewarn.pipelines.diagnosis.logs import LogsPart
-from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.diagnosis.parts.dump_reading import FlightError, read_dumps
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.parts.logs import LogsPart
+from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.storage.regular_files import require_regular
 
 __all__ = ["FlightPart", "read_flight"]

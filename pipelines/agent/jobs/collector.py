@@ -13,13 +13,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from forewarn.pipelines.agent.job_exits import JobEnd, JobExits
-from forewarn.pipelines.agent.job_folders import prune_folders
-from forewarn.pipelines.agent.job_logs import LogCopies
-from forewarn.pipelines.agent.job_processes import JobProcess, find_processes
-from forewarn.pipelines.agent.job_samples import KernelSamples
-from forewarn.pipelines.agent.job_servers import ServerError, WorkerServers, oldest_unfinished
-from forewarn.pipelines.agent.job_tables import write_exits, write_ranks
+from forewarn.pipelines.agent.jobs.exits import JobEnd, JobExits
+from forewarn.pipelines.agent.jobs.folders import prune_folders
+from forewarn.pipelines.agent.jobs.logs import LogCopies
+from forewarn.pipelines.agent.jobs.processes import JobProcess, find_processes
+from forewarn.pipelines.agent.jobs.samples import KernelSamples
+from forewarn.pipelines.agent.jobs.servers import ServerError, WorkerServers, oldest_unfinished
+from forewarn.pipelines.agent.jobs.tables import write_exits, write_ranks
 from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.runtime.clock import Clock
 from forewarn.pipelines.runtime.timestamps import iso

@@ -10,8 +10,8 @@ from typing import Literal
 from forewarn.features.diagnosis.folded_stacks import BrokenProfileError, parse_folded
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.slow.jitter import Profile, jitter_finding
-from forewarn.pipelines.diagnosis.job_folder import JobFolder, JobFolderError, read_text
-from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder, JobFolderError, read_text
+from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 
 __all__ = ["ProfilesPart", "read_profiles"]
 

@@ -11,7 +11,7 @@ from forewarn.features.diagnosis.error_report import ErrorReport, dlrover_errors
 from forewarn.features.diagnosis.line_time import is_undated, last_time, line_time
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_scan import LogScan
-from forewarn.pipelines.diagnosis.log_tree import LogFile
+from forewarn.pipelines.diagnosis.parts.log_tree import LogFile
 
 __all__ = ["MasterReport", "ReadLog", "last_dated", "read_log"]
 

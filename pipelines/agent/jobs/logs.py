@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forewarn.pipelines.agent.job_processes import JobProcess
+from forewarn.pipelines.agent.jobs.processes import JobProcess
 
 __all__ = ["LogCopies"]
 

@@ -10,8 +10,8 @@ from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash.crash_machines import MachineSign
 from forewarn.models.diagnosis.crash.rank_end import sign_of_line
-from forewarn.pipelines.diagnosis.hardware import EventsPart
-from forewarn.pipelines.diagnosis.part import Case
+from forewarn.pipelines.diagnosis.parts.hardware import EventsPart
+from forewarn.pipelines.diagnosis.parts.part import Case
 from forewarn.pipelines.runtime.timestamps import parse_moment
 
 __all__ = ["event_signs"]

@@ -11,9 +11,9 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.probes.metric_phases import work_phases
 from forewarn.models.diagnosis.probes.metrics_probe import idle_gpus, metrics_probe
 from forewarn.models.diagnosis.slow.rank_deviation import Channel, deviation_finding
-from forewarn.pipelines.diagnosis.job_folder import JobFolder
-from forewarn.pipelines.diagnosis.part import Case, Judged
-from forewarn.pipelines.diagnosis.rank_tables import SampledPart, read_samples
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.parts.part import Case, Judged
+from forewarn.pipelines.diagnosis.parts.rank_tables import SampledPart, read_samples
 
 __all__ = ["MetricsPart", "metrics_until", "read_metrics", "traffic_channels"]
 

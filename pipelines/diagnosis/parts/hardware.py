@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forewarn.models.diagnosis.verdict.hardware import HostEvent, hardware_finding, list_finding
-from forewarn.pipelines.diagnosis.part import Case, Judged
+from forewarn.pipelines.diagnosis.parts.part import Case, Judged
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.at_risk_prior import Prior
 from forewarn.pipelines.storage.host_events import HostEvents

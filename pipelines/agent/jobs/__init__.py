@@ -1,0 +1,1 @@
+"""What the agent saves of training jobs, before a time-out destroys it."""
