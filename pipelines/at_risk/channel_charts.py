@@ -1,16 +1,14 @@
-"""Small drawings of the channels that speak for a failure: the GPU, its peers behind it, Xids."""
+"""The course of the channels that speak for a failure: of the GPU, of its peers, and Xids."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 
 from forewarn.features.duration import duration_in_words
 from forewarn.features.records.column_files import COLUMNS_AT_ONCE
@@ -18,21 +16,16 @@ from forewarn.features.records.few_hours import FewHours
 from forewarn.features.records.hourly_sums import Work
 from forewarn.features.records.timeline import FleetSlice
 from forewarn.features.threads import in_threads
-from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.channel_names import NOUNS, UNITS, title
-from forewarn.pipelines.rendering.templates import draw_svg
 
-__all__ = ["Chart", "charts_of", "draw_chart"]
+__all__ = ["Chart", "charts_of"]
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
 _MOST_CHARTS = 2
 _MOST_POINTS = 56  # in a drawing of some 300 pixels nobody sees more
 _MOST_PEERS = 8
-_MOST_LABELS, _MOST_MARKS, _APART = 4, 40, 0.18
-_TO_THE_LEFT = 0.8  # labels of later marks end at them (course of svg.html)
-_WIDTH, _TOP, _HEIGHT = 300.0, 16.0, 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,63 +205,6 @@ def _marks(evidence: ChannelEvidence, row: int) -> list[tuple[float, str]]:
         for moment, code in events.of_instance(row)
     ]
     return sorted(marks)
-
-
-def draw_chart(chart: Chart) -> Markup:
-    """Draw one small multiple; empty where the GPU has no reading at all."""
-    if not np.isfinite(chart.own).any():
-        return Markup()
-    low, high = chart.extent
-    return draw_svg(
-        "course",
-        title=chart.title,
-        unit=f" {chart.unit}" if chart.unit else "",
-        span=chart.span,
-        low=_label(low),
-        high=_label(high),
-        peers=[_path(line, low, high) for line in chart.peers],
-        own=_path(chart.own, low, high),
-        marks=[(f"{_WIDTH * x:.0f}", label) for x, label in _labelled(chart.marks)],
-    )
-
-
-def _labelled(marks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Keep the labels that have room, those of the gravest codes first."""
-    shown = list(marks[-_MOST_MARKS:])
-    begins = [x - _APART if x > _TO_THE_LEFT else x for x, _ in shown]
-    graves = sorted(range(len(shown)), key=lambda i: (-_gravity(shown[i][1]), -shown[i][0]))
-    labelled: set[int] = set()
-    for i in graves:
-        apart = all(abs(begins[i] - begins[other]) > _APART for other in labelled)
-        if apart and len(labelled) < _MOST_LABELS:
-            labelled.add(i)
-    return [(x, label if i in labelled else "") for i, (x, label) in enumerate(shown)]
-
-
-def _gravity(label: str) -> float:
-    name, _, code = label.rpartition(" ")
-    known = name == title("xid") and code.isdigit()
-    return float(severity(np.array([int(code)], np.float32))[0]) if known else 0.0
-
-
-def _path(line: Floats, low: float, high: float) -> str:
-    """Return the path of a line through its known points, broken where nothing was read."""
-    scale = _HEIGHT / (high - low) if high > low else 0.0
-    heights = (_TOP + _HEIGHT - (line - low) * scale).tolist()
-    steps, pen_up = [], True
-    for x, y in zip(_across(len(line)), heights, strict=True):
-        if not math.isfinite(y):
-            pen_up = True
-            continue
-        steps.append(f"{'M' if pen_up else 'L'}{x} {y:.1f}")
-        pen_up = False
-    return "".join(steps)
-
-
-@lru_cache(8)  # all lines of a page are as long as one another, or nearly
-def _across(n: int) -> tuple[str, ...]:
-    """Return how far to the right each of n points lies."""
-    return tuple(f"{_WIDTH * i / max(1, n - 1):.0f}" for i in range(n))
 
 
 def _label(value: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from forewarn.pipelines.at_risk.channel_charts import Chart, draw_chart
+from forewarn.pipelines.at_risk.channel_charts import Chart
 from forewarn.pipelines.at_risk.first_checks import Check, first_checks
 from forewarn.pipelines.at_risk.list_terms import ACTION_WORDS
 from forewarn.pipelines.at_risk.reasons import REASON_SEPARATOR
@@ -173,6 +173,8 @@ def _flagged_gpu(row: Row, charts: Mapping[str, Sequence[Chart]]) -> FlaggedGpu:
 
 
 def _drawing(chart: Chart) -> Drawing:
+    from forewarn.pipelines.at_risk.chart_picture import draw_chart  # a list may have no picture
+
     return Drawing(chart.title, chart.limits, draw_chart(chart))
 
 

@@ -154,7 +154,6 @@ def _daily_picture(result: Result | None) -> Markup:
     with_hit = sum(1 for day in days if number(day.get("hits")))
     return inline_svg(
         daily_list_figure(days),
-        name="daily",
         title=f"The daily list of {result.method.label}",
         description=f"Bar chart of {plural(len(days), 'day')}; on {with_hit} of them at least one "
         "listed GPU failed in time.",
@@ -218,7 +217,6 @@ def _reliability_picture(bins: Sequence[Mapping[str, Any]]) -> Markup:
     ]
     return inline_svg(
         reliability_figure(bins),
-        name="reliability",
         title="Reliability of the probabilities",
         description=f"Predicted against observed share of failures: {'; '.join(phrases)}.",
     )

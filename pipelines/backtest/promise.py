@@ -41,7 +41,6 @@ def promise_section(report: Mapping[str, Any], lead: str) -> dict[str, Any]:
     if days:
         picture = inline_svg(
             promise_figure(days),
-            name="promise",
             title="Failures that were to follow listed GPUs, and that did",
             description=" ".join(sentences),
         )

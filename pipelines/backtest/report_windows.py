@@ -142,7 +142,6 @@ def _picture(series: Sequence[MethodLine], rows: Sequence[WindowRow], chance: fl
             phrases.append(f"{line.label} lies {span}")
     return inline_svg(
         precision_figure(series, chance=chance),
-        name="over-time",
         title=f"Precision at K over {plural(len(rows), 'test window')}",
         description=f"Line chart. {'; '.join(phrases)}. The table below holds the same figures.",
     )
@@ -162,7 +161,6 @@ def _spans_picture(rows: Sequence[WindowRow], spans: str) -> Markup:
         return Markup()
     return inline_svg(
         training_lengths_figure([row.start for row in rows], days),
-        name="training-lengths",
         title="Training length chosen for each test window",
         description=f"Bar chart: {spans}.",
     )

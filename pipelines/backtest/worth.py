@@ -42,7 +42,6 @@ def worth_section(report: Mapping[str, Any], lead: str) -> dict[str, Any]:
         "ways": _ways(worth),
         "svg": inline_svg(
             worth_figure(worth),
-            name="worth",
             title="What lists of each length are worth",
             description=" ".join(sentences),
         ),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from forewarn.pipelines.diagnosis.sentences import named
-from forewarn.pipelines.diagnosis.wait_picture import wait_picture
 from forewarn.pipelines.rendering.templates import render_page
 from forewarn.pipelines.storage.atomic_files import replacing
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.diagnosis.wait_picture import WaitPicture
 
 __all__ = ["render_diagnosis", "write_page"]
 
@@ -54,7 +56,7 @@ def render_diagnosis(line: Mapping[str, Any]) -> str:
         "headline": _STILL if is_refused else _KINDS[line["kind"]],
         "is_refused": is_refused,
         "named": named(line) if line["rank"] is not None or line["machine"] else "",
-        "picture": wait_picture(stalls, line["rank"]) if stalls else None,
+        "picture": _picture(stalls, line["rank"]),
         "stacks": [
             evidence
             for evidence in line["evidence"]
@@ -66,6 +68,14 @@ def render_diagnosis(line: Mapping[str, Any]) -> str:
         "hidden": max(len(line["evidence"]) - _MOST_EVIDENCE, 0),
     }
     return render_page("diagnosis/page.html", context)
+
+
+def _picture(stalls: Sequence[Mapping[str, Any]], named: int | None) -> WaitPicture | None:
+    if not stalls:
+        return None
+    from forewarn.pipelines.diagnosis.wait_picture import wait_picture
+
+    return wait_picture(stalls, named)
 
 
 def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -84,7 +94,7 @@ def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "clock": f"{time:%H:%M:%S}",
             "after": f"+{(time - first).total_seconds():,.1f} s",
-            "x": f"{6 + 108 * (time - first).total_seconds() / span:.1f}",
+            "share": (time - first).total_seconds() / span,
             "text": text,
         }
         for time, text in timed

@@ -1,25 +1,42 @@
-"""Where the nodes and arrows of a wait graph stand on a page."""
+"""The picture of which ranks wait for which."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from forewarn.features.diagnosis.ranks import rank_list
+from forewarn.pipelines.rendering.boxes import HEIGHT, Box, draw_boxes
+from forewarn.pipelines.rendering.drawing import inline_svg
+from forewarn.pipelines.rendering.templates import visible
 
 __all__ = ["wait_picture"]
 
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _EDGE = 250, 44, 90, 22, 12
-_LOOP = 75  # room for arrows within the last column
-_MOST = 24  # nodes drawn
+_WIDTH, _GAP_X, _GAP_Y, _EDGE = 200.0, 45.0, 18.0, 10.0  # points
+_LOOP = 60.0  # room for arrows within the last column
+_MOST = 24  # boxes drawn
+_CHARACTERS = 36  # that fit into a box
 Stall = Mapping[str, Any]
+Node = tuple[int, ...]
 
 
-def wait_picture(stalls: Sequence[Stall], named: int | None) -> dict[str, Any]:
-    """Lay out who waits for whom: ranks that wait for the same are one node.
+@dataclass(frozen=True, slots=True)
+class WaitPicture:
+    """The picture, and how many boxes there was no room for."""
 
-    Whoever is waited for and waits for nobody stands at the right, and to the left of everybody
-    those that wait for it.
+    svg: Markup
+    hidden: int
+
+
+def wait_picture(stalls: Sequence[Stall], named: int | None) -> WaitPicture | None:
+    """Draw who waits for whom, ranks that wait for the same as one box; None without a rank.
+
+    A box that is waited for and waits for no other stands at the right, and to the left of each
+    box those that wait for it.
 
     Parameters
     ----------
@@ -28,34 +45,45 @@ def wait_picture(stalls: Sequence[Stall], named: int | None) -> dict[str, Any]:
         `operation`, `variants`.
     named : int or None
         The rank of the verdict.
-
-    Returns
-    -------
-    dict
-        `size`, `nodes`, `arrows`, and `hidden`, the nodes that there was no room for.
     """
     nodes = _nodes(stalls)
+    if not nodes:
+        return None
     columns = _columns(nodes, stalls)
-    corners, shown = {}, sorted(nodes, key=lambda node: (columns[node], node))[:_MOST]
-    rows: dict[int, int] = {}
-    widest = max((columns[node] for node in shown), default=0)
-    for node in shown:
-        row = rows.get(columns[node], 0)
-        rows[columns[node]] = row + 1
-        x = _EDGE + (widest - columns[node]) * (_WIDTH + _GAP_X)
-        corners[node] = (x, _EDGE + row * (_HEIGHT + _GAP_Y))
-    return {
-        "size": (
-            2 * _EDGE + (widest + 1) * _WIDTH + widest * _GAP_X + _LOOP,
-            2 * _EDGE + max(rows.values(), default=0) * (_HEIGHT + _GAP_Y) - _GAP_Y // 2,
-        ),
-        "nodes": [_box(node, corners[node], nodes[node], stalls, named) for node in shown],
-        "arrows": _arrows(nodes, corners),
-        "hidden": len(nodes) - len(shown),
+    shown = sorted(nodes, key=lambda node: (columns[node], node))[:_MOST]
+    corners = _corners({node: columns[node] for node in shown})
+    boxes = {
+        node: Box(
+            *corners[node],
+            title=_ranks(node),
+            words=_words(node, nodes[node], stalls),
+            colour="bad" if named in node else "muted",
+        )
+        for node in shown
     }
+    waits = [
+        (boxes[node], boxes[other])
+        for node in shown
+        for other in shown
+        if node != other and nodes[node]["waits_in"] in nodes[other]["missed_in"]
+    ]
+    svg = inline_svg(
+        draw_boxes(list(boxes.values()), waits, width=_WIDTH, right=_LOOP),
+        title="Ranks, and arrows to those that they wait for",
+        description="; ".join(f"{start.title} to {end.title}" for start, end in waits),
+    )
+    return WaitPicture(svg, len(nodes) - len(shown))
 
 
-Node = tuple[int, ...]
+def _corners(columns: Mapping[Node, int]) -> dict[Node, tuple[float, float]]:
+    """Return the left upper corner of each box; the first column lies on the right."""
+    rows: Counter[int] = Counter()
+    corners = {}
+    for node, column in columns.items():
+        x = (max(columns.values()) - column) * (_WIDTH + _GAP_X)
+        corners[node] = _EDGE + x, _EDGE + rows[column] * (HEIGHT + _GAP_Y)
+        rows[column] += 1
+    return corners
 
 
 def _nodes(stalls: Sequence[Stall]) -> dict[Node, dict[str, Any]]:
@@ -103,56 +131,16 @@ def _complete(stalls: Sequence[Stall]) -> set[int]:
     return {n for n, stall in enumerate(stalls) if not (stall["absent"] or stall["silent"])}
 
 
-def _box(
-    node: Node,
-    corner: tuple[int, int],
-    about: Mapping[str, Any],
-    stalls: Sequence[Stall],
-    named: int | None,
-) -> dict[str, Any]:
-    silent = {rank for n in about["missed_in"] for rank in stalls[n]["silent"]}
-    words = "waits for nobody" if len(node) == 1 else "wait for nobody"
-    if silent.issuperset(node):
-        words = "left no dump"
+def _words(node: Node, about: Mapping[str, Any], stalls: Sequence[Stall]) -> str:
+    """Say what the ranks of a node do."""
     if about["waits_in"] is not None:
         stall = stalls[about["waits_in"]]
-        words = f"in {about['doing']} {stall['seq']}, group {stall['group']}"
-    text = rank_list(node[:4]) + (f" and {len(node) - 4} more" if len(node) > 4 else "")
-    return {
-        "x": corner[0],
-        "y": corner[1],
-        "width": _WIDTH,
-        "height": _HEIGHT,
-        "text": text,
-        "words": words,
-        "is_named": named in node,
-    }
+        return visible(f"in {about['doing']} {stall['seq']}, group {stall['group']}", _CHARACTERS)
+    silent = {rank for n in about["missed_in"] for rank in stalls[n]["silent"]}
+    if silent.issuperset(node):
+        return "left no dump"
+    return "waits for nobody" if len(node) == 1 else "wait for nobody"
 
 
-def _arrows(
-    nodes: Mapping[Node, Mapping[str, Any]],
-    corners: Mapping[Node, tuple[int, int]],
-) -> list[str]:
-    """Return the paths of arrows from whoever waits to whom it waits for."""
-    arrows = []
-    for node, about in nodes.items():
-        if about["waits_in"] is None or node not in corners:
-            continue
-        for other in corners:
-            if other != node and about["waits_in"] in nodes[other]["missed_in"]:
-                arrows.append(_arrow(corners[node], corners[other]))
-    return arrows
-
-
-def _arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
-    """Return a curve from a box to another; one that closes a circle leaves and ends lower."""
-    if end[0] > start[0]:
-        x, y, to_x, to_y = start[0] + _WIDTH, start[1] + 14, end[0], end[1] + 14
-        bend = ((x + to_x) / 2, (x + to_x) / 2)
-    elif end[0] < start[0]:
-        x, y, to_x, to_y = start[0], start[1] + 36, end[0] + _WIDTH, end[1] + 36
-        bend = ((x + to_x) / 2, (x + to_x) / 2)
-    else:
-        x, y, to_x, to_y = start[0] + _WIDTH, start[1] + 22, end[0] + _WIDTH, end[1] + 22
-        bend = (x + 60, to_x + 60)
-    return f"M{x} {y}C{bend[0]} {y} {bend[1]} {to_y} {to_x} {to_y}"
+def _ranks(node: Node) -> str:
+    return rank_list(node[:4]) + (f" and {len(node) - 4} more" if len(node) > 4 else "")

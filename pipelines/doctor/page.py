@@ -36,7 +36,6 @@ def render_doctor(report: Mapping[str, Any]) -> str:
         "complaints": complaints(report),
         "records_svg": inline_svg(
             records_figure(report["records_by_day"]),
-            name="records",
             title="Records by day",
             description=f"{count(report['records'])} records in {report['days']:g} days.",
         ),
@@ -51,7 +50,6 @@ def _failures(by_month: Mapping[str, Mapping[str, int]]) -> Markup:
     months = "; ".join(f"{month}: {sum(causes.values())}" for month, causes in by_month.items())
     return inline_svg(
         failures_figure(by_month),
-        name="failures",
         title="Failures by month",
         description=f"Failures by month and cause: {months}.",
     )

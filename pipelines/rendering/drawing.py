@@ -1,20 +1,21 @@
-"""Drawing in one style: figures of our size, colours that a page can change, SVG for a page."""
+"""Pictures of matplotlib in one style, and as SVG whose colours follow the page."""
 
 from __future__ import annotations
 
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from markupsafe import Markup
+import matplotlib as mpl
+from markupsafe import Markup, escape
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from forewarn.pipelines.rendering.templates import day, draw_svg
+from forewarn.pipelines.rendering.templates import day
 
 __all__ = [
     "COLOURS",
@@ -31,15 +32,19 @@ COLOURS = {
     "text": "#1a1f26",
     "muted": "#55606e",
     "line": "#d5dae1",
+    "card": "#ffffff",
+    "bad": "#b3261e",
+    "warn": "#8a5300",
     "c1": "#0b5cad",
     "c2": "#c2410c",
     "c3": "#1c7c4f",
     "c4": "#7b3fa0",
 }
 WIDTH = 5.6  # inches: text keeps a readable size where a phone shrinks the picture
-_TICKS = 7  # dates that fit side by side under a picture on a phone
+_MAX_DATES = 7  # that fit side by side under a picture on a phone
 _STYLE: dict[str, Any] = {
     "font.size": 10.5,
+    "font.sans-serif": ["DejaVu Sans"],
     "axes.labelsize": 10.5,
     "axes.edgecolor": COLOURS["muted"],
     "axes.labelcolor": COLOURS["text"],
@@ -54,85 +59,59 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 10.0,
     "svg.fonttype": "none",  # text stays text: small, selectable, in the reader's font
-    "svg.hashsalt": "forewarn",  # or ids would be random
 }
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
+# Draw in our style whatever a site's matplotlibrc says; a context and a decorator.
+own_style = partial(style.context, ["default", _STYLE])
 
+
+@own_style()
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """Make an empty figure in our style, in inches."""
-    with own_style():
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots()
-        axes.spines[["left", "bottom"]].set_linewidth(0.8)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["left", "bottom"]].set_linewidth(0.8)
     return figure, axes
 
 
-@contextmanager
-def own_style() -> Iterator[None]:
-    """Draw in our style whatever a site's matplotlibrc says."""
-    with style.context(["default", _STYLE]):
-        yield
+def inline_svg(figure: Figure, *, title: str, description: str) -> Markup:
+    """Write a figure as an SVG element for the inside of a page.
 
-
-def inline_svg(figure: Figure, *, name: str, title: str, description: str) -> Markup:
-    """Write a figure as an SVG element that can stand inside a page.
-
-    Equal figures give equal bytes. Colours become CSS variables with a fallback, so that a page
-    can change them for a dark screen.
+    Equal figures with equal titles give equal bytes. Colours of `COLOURS` become CSS variables,
+    which a page defines for light and for dark screens.
 
     Parameters
     ----------
     figure : Figure
-        The picture; its canvas stays transparent.
-    name : str
-        Prefix of every id in it, unlike that of any other picture on the page: letters, digits
-        and hyphens.
+        Its background becomes transparent.
     title, description : str
-        What a screen reader says.
-
-    Raises
-    ------
-    ValueError
-        If `name` cannot be part of an id.
+        Read by a screen reader. Pictures with different titles share no id.
     """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
-        raise ValueError(f"`name` must be letters, digits and hyphens, got {name!r}.")
     buffer = io.StringIO()
-    with own_style(), warnings.catch_warnings():
+    with own_style(), mpl.rc_context({"svg.hashsalt": title}), warnings.catch_warnings():
         # The reader's fonts draw the text, so what our layout font lacks does not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata=_NO_METADATA, transparent=True)
-    view_box, body = _for_a_page(buffer.getvalue(), name)
-    return draw_svg(
-        "picture",
-        view_box=view_box,
-        name=name,
-        title=title,
-        description=description,
-        body=Markup(body),  # matplotlib has escaped it
-    )
-
-
-def _for_a_page(svg: str, name: str) -> tuple[str, str]:
-    """Return its view box, and what it holds with ids, colours and fonts that fit a page."""
-    root = re.search(r'<svg[^>]*viewBox="([^"]*)"[^>]*>', svg)
-    if root is None:
-        raise ValueError("`svg` must hold an svg element with a viewBox, found none.")
-    body = svg[root.end() :]
-    # This style would reach every SVG of the page; the root element carries it instead.
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
-    body = re.sub(r'\bid="', f'id="{name}-', body)
-    body = body.replace('xlink:href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
-    body = re.sub(r"font-family: [^;\"]*", "font-family: system-ui, sans-serif", body)
+    svg = buffer.getvalue()
+    svg = re.sub(r"\n\s*", "\n", svg[svg.index("<svg") :])
+    svg = re.sub(r"(?s)<defs>\s*<style.*?</defs>", "", svg, count=1)  # for all pictures: page_style
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # every picture has an axes_1
+    svg = re.sub(r'(?<= d=")[^"]*', _shorten, svg)
     for variable, colour in COLOURS.items():
-        body = body.replace(colour, f"var(--{variable}, {colour})")
-    return root.group(1), body.rstrip()
+        svg = svg.replace(colour, f"var(--{variable}, {colour})")
+    label = escape(f"{title}. {description}")
+    return Markup(svg.replace("<svg", f'<svg class="picture" role="img" aria-label="{label}"', 1))
+
+
+def _shorten(path: re.Match[str]) -> str:
+    """Write a path with tenths of a point instead of millionths."""
+    return re.sub(r"(\.\d)\d+", r"\1", path[0]).replace(" \n", "").rstrip()
 
 
 def date_ticks(axes: Axes, times: Sequence[Any]) -> None:
     """Label at most seven of the test windows with their day."""
-    every = max(1, -(-len(times) // _TICKS))
+    every = max(1, -(-len(times) // _MAX_DATES))
     axes.set_xticks(range(0, len(times), every))
     axes.set_xticklabels([f"{time.day} {day(time).split()[1][:3]}" for time in times[::every]])
 

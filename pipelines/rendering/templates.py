@@ -9,29 +9,23 @@ from typing import Any
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
 
 __all__ = [
     "amount",
     "as_time",
-    "bar_svg",
     "chance_text",
     "count",
     "day",
-    "draw_svg",
     "moment",
     "number",
     "per_hundred",
     "plural",
     "render_page",
     "visible",
-    "whisker_svg",
 ]
 
 NONE = "—"
 _MONTHS = "January February March April May June July August September October November December"
-_WHISKER_WIDTH = 120.0
-_WHISKER_EDGE = 6.0
 
 
 def number(value: object) -> float | None:
@@ -193,52 +187,6 @@ def visible(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def bar_svg(share: object) -> Markup:
-    """Draw a share of one as a bar; empty where there is none. The number stands beside it."""
-    figure = number(share)
-    if figure is None:
-        return Markup()
-    return draw_svg("bar", width=f"{100.0 * min(max(figure, 0.0), 1.0):.1f}")
-
-
-def whisker_svg(value: object, low: object, high: object, top: float) -> Markup:
-    """Draw a value with its interval on a scale from 0 to `top`; empty where there is no value."""
-    middle = number(value)
-    if middle is None or top <= 0.0:
-        return Markup()
-    ends = number(low), number(high)
-    interval = None
-    if ends[0] is not None and ends[1] is not None:
-        interval = _whisker_x(ends[0], top), _whisker_x(ends[1], top)
-    return draw_svg(
-        "whisker",
-        width=f"{_WHISKER_WIDTH:.0f}",
-        scale=(_whisker_x(0.0, top), _whisker_x(top, top)),
-        interval=interval,
-        dot=_whisker_x(middle, top),
-    )
-
-
-def _whisker_x(value: float, top: float) -> str:
-    """Place a value on the whisker's scale."""
-    span = _WHISKER_WIDTH - 2 * _WHISKER_EDGE
-    return f"{_WHISKER_EDGE + span * min(max(value / top, 0.0), 1.0):.1f}"
-
-
-def draw_svg(shape: str, **values: Any) -> Markup:
-    """Draw one of the shapes of ``svg.html``; text is escaped, Markup goes in as it is.
-
-    Parameters
-    ----------
-    shape : str
-        Name of a macro.
-    **values
-        What its parameters stand for.
-    """
-    macro = getattr(_environment().get_template("rendering/svg.html").module, shape)
-    return Markup(macro(**values))
-
-
 def render_page(template: str, context: Mapping[str, Any]) -> str:
     """Fill one of the package's templates; text is escaped and an unknown name is an error.
 
@@ -263,8 +211,6 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals["whisker"] = whisker_svg
-    environment.globals["bar"] = bar_svg
     for name in (amount, count, per_hundred, moment, visible, plural):
         environment.filters[name.__name__] = name
     environment.filters["chance"] = chance_text

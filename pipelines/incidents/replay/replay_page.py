@@ -77,7 +77,6 @@ def _picture(report: ReplayReport) -> Markup:
         return Markup()
     return inline_svg(
         outages_figure(report),
-        name="outages",
         title="Machines out of service",
         description=f"This policy {report.drained}. The table below has each of them.",
     )

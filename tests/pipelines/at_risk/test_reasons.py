@@ -18,8 +18,9 @@ from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds, RecordCount
-from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of, draw_chart
+from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
+from forewarn.pipelines.at_risk.chart_picture import draw_chart
 from forewarn.pipelines.at_risk.peer_comparison import (
     Grouping,
     PeerComparison,
@@ -239,7 +240,7 @@ def test_a_drawing_shows_the_gpu_its_machine_and_events(tmp_path: Path) -> None:
     assert position == pytest.approx(0.5, abs=0.02)
     assert label == "Xid 63"
     drawn = draw_chart(counter)
-    assert drawn.count("course-peer") == 7
+    assert drawn.count("stroke: var(--muted, #55606e)") == 7
     assert ">Xid 63</text>" in drawn
     assert draw_chart(counter) == drawn
 
@@ -286,5 +287,5 @@ def test_labels_of_events_do_not_cover_each_other(at: tuple[float, ...], shown: 
     marks = [(x, "Xid 63") for x in at]
     line = np.array([1.0, 2.0])
     drawn = draw_chart(Chart("temperature", "°C", "12 h", line, [line], marks))
-    assert drawn.count("course-mark") == 2
+    assert drawn.count("stroke-dasharray") == 2
     assert drawn.count(">Xid 63<") == shown

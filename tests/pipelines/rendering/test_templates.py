@@ -12,15 +12,12 @@ import pytest
 from forewarn.pipelines.rendering.templates import (
     amount,
     as_time,
-    bar_svg,
     chance_text,
-    draw_svg,
     moment,
     number,
     per_hundred,
     render_page,
     visible,
-    whisker_svg,
 )
 
 
@@ -79,22 +76,25 @@ def test_characters_that_cannot_be_seen_are_shown(mark: str) -> None:
     assert shown.encode()
 
 
-def test_drawings_hold_numbers_only() -> None:
-    assert bar_svg('"><script>') == ""
-    assert whisker_svg(0.5, '"><script>', None, 1.0).count("<line") == 1  # the scale alone
-    assert whisker_svg(0.5, 0.4, 0.6, 1.0).count("<line") == 2
-
-
-def test_whatever_goes_into_a_drawing_is_escaped() -> None:
-    outside = '"><script>'
-    words = {"name": outside, "title": outside, "description": outside, "body": outside}
-    assert outside not in draw_svg("picture", view_box=outside, **words)
-    assert draw_svg("bar", width=outside).count("<") == 4
+def marks(text: str) -> str:
+    template = "{% from 'rendering/marks.html' import bar, whisker %}" + text
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("forewarn.pipelines", ""), autoescape=True
+    )
+    return environment.from_string(template).render()
 
 
 def test_a_bar_is_as_long_as_its_share() -> None:
-    assert 'class="bar-fill" width="62.0"' in bar_svg(0.62)
-    assert 'class="bar-fill" width="100.0"' in bar_svg(7.0)
+    assert 'class="bar-fill" width="62.0%"' in marks("{{ bar(0.62) }}")
+    assert "<svg" not in marks("{{ bar(none) }}")
+
+
+def test_a_whisker_has_a_line_where_there_is_an_interval() -> None:
+    assert marks("{{ whisker(0.5, none, none, 1.0) }}").count("<line") == 1  # the scale alone
+    with_interval = marks("{{ whisker(0.5, 0.4, 0.6, 2.0) }}")
+    assert 'x1="20.0%" x2="30.0%"' in with_interval
+    assert 'cx="25.0%"' in with_interval
+    assert "<svg" not in marks("{{ whisker(none, none, none, 1.0) }}{{ whisker(0, 0, 0, 0) }}")
 
 
 def test_a_name_that_a_template_does_not_get_is_an_error() -> None:
