@@ -1,54 +1,49 @@
-"""One process at a time: a lock that ends with the process that holds it."""
+"""Locks between processes, which end with the process that holds them."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from forewarn.pipelines.runtime.progress import note
 
-__all__ = ["locked"]
+__all__ = ["has_landed", "landing_locked", "locked"]
 
 
 @contextmanager
 def locked(path: Path, holder: str) -> Iterator[None]:
-    """Hold the lock of a file; wait, and say so, while another process holds it.
-
-    The operating system keeps the lock, so that a killed process holds nothing. The file goes
-    when the lock is given back.
+    """Hold the lock of a file; wait, with a note, while another process holds it.
 
     Parameters
     ----------
     path : Path
-        Made if it is not there; its folder has to be.
+        Made if needed, in a folder that exists, and removed at the end.
     holder : str
-        Who else may hold it, for the note.
+        Which other process may hold it, for the note.
     """
-    lock = _acquired(path, holder)
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive a killed process
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        note(f"{holder} is at work ({path}): waiting for its end")
+        lock.acquire()
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(lock)
+        path.unlink(missing_ok=True)  # a process that waits notices, and makes a new file
+        lock.release()
 
 
-def _acquired(path: Path, holder: str) -> int:
-    """Return the open file whose lock this process has, and that has its name still."""
-    noted = False
-    while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not noted:
-                note(f"{holder} is at work ({path}): waiting for its end")
-            noted = True
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        # Who had the lock before has removed the file: the name may be another file's by now.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock), path.stat()):
-                return lock
-        os.close(lock)
+def landing_locked(folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock of a folder of records in which rows land, as `locked`."""
+    path = folder / "_state" / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return locked(path, "another landing or compacting")
+
+
+def has_landed(folder: Path) -> bool:
+    """Tell whether a collector or `forewarn ingest` writes to this folder."""
+    return (folder / "_state").is_dir()
