@@ -1,4 +1,4 @@
-"""Answers that many ask for at the same time, worked out once for all who wait."""
+"""Answers that several requests ask for at the same time, computed once for all that wait."""
 
 from __future__ import annotations
 
@@ -6,63 +6,40 @@ import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from threading import Lock
 
 __all__ = ["SharedAnswers"]
 
 
 @dataclass(slots=True)
 class SharedAnswers:
-    """Who asks what another one already waits for gets the same answer, if it was not begun yet.
+    """Give a request the answer that another one waits for, unless its computing has begun.
 
-    So fifty readers of a page wait for two answers at most, and none of them sees less than what
-    was there when it asked.
+    So fifty readers of a page wait for two answers at most, and no answer is older than its
+    request.
 
     Attributes
     ----------
     pool : Executor
-        Where answers are worked out.
+        Where answers are computed.
     """
 
     pool: Executor
+    _lock: Lock = field(default_factory=Lock)
     _waiting: dict[Hashable, asyncio.Future[bytes]] = field(default_factory=dict)
 
     async def of(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
-        """Return the answer to a question, worked out from now on.
-
-        Parameters
-        ----------
-        question : hashable
-        work : callable
-            Is called in a thread, unless somebody else's is about to be.
-        """
-        answer = self._waiting.get(question)
-        if answer is None or answer.done():
-            loop = asyncio.get_running_loop()
-            answer = self._waiting[question] = loop.create_future()
-            waiting = answer
-
-            def begin() -> bytes:
-                # Who comes from here on may want to see what changed after this.
-                if self._waiting.get(question) is waiting:
-                    del self._waiting[question]
-                return work()
-
-            _settle(waiting, loop.run_in_executor(self.pool, begin))
-        # Whoever hangs up takes nothing away from the others.
+        """Return the answer to a question; `work` computes it in a thread."""
+        with self._lock:
+            answer = self._waiting.get(question)
+            if answer is None:
+                loop = asyncio.get_running_loop()
+                answer = loop.run_in_executor(self.pool, self._begin, question, work)
+                self._waiting[question] = answer
+        # A request that is cancelled does not cancel the answer for the others.
         return await asyncio.shield(answer)
 
-
-def _settle(waiting: asyncio.Future[bytes], worked: asyncio.Future[bytes]) -> None:
-    """Give what was worked out to all who wait."""
-
-    def settle(done: asyncio.Future[bytes]) -> None:
-        if waiting.done():
-            return
-        error = done.exception()
-        if error is None:
-            waiting.set_result(done.result())
-        else:
-            waiting.set_exception(error)
-            waiting.exception()  # all who waited may have hung up
-
-    worked.add_done_callback(settle)
+    def _begin(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            del self._waiting[question]
+        return work()

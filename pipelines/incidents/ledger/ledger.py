@@ -23,7 +23,6 @@ from forewarn.pipelines.incidents.ledger.entries import ConfirmedFailure, Taken
 from forewarn.pipelines.incidents.ledger.finding_rows import FindingConflictError, FindingError
 from forewarn.pipelines.incidents.ledger.known_findings import known_findings
 from forewarn.pipelines.incidents.ledger.open_numbers import OpenNumbers
-from forewarn.pipelines.incidents.ledger.shared_reads import SharedReads
 from forewarn.pipelines.runtime.progress import note
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.incident import Incident, IncidentState, Outcome
@@ -83,7 +82,6 @@ class Ledger(ActionLedger, Audit):
     def __init__(self, database: LedgerDatabase) -> None:
         self.database = database
         self._open = OpenNumbers()
-        self._reads = SharedReads()
 
     @classmethod
     def open(
@@ -197,9 +195,6 @@ class Ledger(ActionLedger, Audit):
 
     def open_incidents(self) -> list[Incident]:
         """Return the incidents about which something is to be done, oldest first."""
-        return list(self._reads.read("open", self._load_open))
-
-    def _load_open(self) -> list[Incident]:
         with self.database.reading() as connection:
             return incident_rows.load(connection, self._open.look(connection))
 
@@ -239,12 +234,6 @@ class Ledger(ActionLedger, Audit):
             Only incidents with a smaller number: the last one of the page before.
         limit : int
         """
-        question = (state, machine, before, limit)
-        return list(self._reads.read(question, lambda: self._load_page(*question)))
-
-    def _load_page(
-        self, state: IncidentState | None, machine: str | None, before: int | None, limit: int
-    ) -> list[Incident]:
         with self.database.reading() as connection:
             if state is IncidentState.OPEN and machine is None:
                 numbers = self._open.look(connection)
