@@ -15,8 +15,6 @@ from forewarn.models.prediction.ensembles import top_k_count
 
 __all__ = ["list_worth"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 _DAYS_OF_A_MONTH = 30.0
 

@@ -27,7 +27,6 @@ from forewarn.features.threads import in_threads
 __all__ = ["ChannelReadings", "ReadingsOfFleet", "SliceReader"]
 
 FloatArray = npt.NDArray[np.float32]
-Hourly = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 

@@ -95,7 +95,6 @@ def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> Gp
     if not (serial or uuid or name) and device.errors:
         raise device.errors[0]  # it does not even tell which one it is
     numbers = device.numbers()
-    mig = device.known(nvml.nvmlDeviceGetMigMode)
     action = device.action()
     return GpuReading(
         numbers={n: float(value) for n, value in numbers.items() if value is not None}
@@ -105,7 +104,6 @@ def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> Gp
         uuid=uuid,
         pci=pci,
         slot=slot,
-        mig=bool(mig and mig[0]),
         action=action,
     )
 

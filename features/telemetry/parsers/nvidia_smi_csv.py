@@ -74,7 +74,6 @@ _NAMES = {
     "slot": ("index",),
     "gpu_type": ("name", "gpu_name"),
     "driver_version": ("driver_version",),
-    "mig": ("mig.mode.current",),
     "time": ("timestamp",),
 }
 _HEADER = re.compile(r"(?P<name>[A-Za-z_0-9.]+)(?: \[(?P<unit>[^\]]+)\])?")
@@ -180,7 +179,6 @@ def _reading(cells: Mapping[str, str], units: Mapping[str, str], unread: Unread)
         serial=name_of_gpu(texts["serial"]),
         uuid=name_of_gpu(texts["uuid"]),
         action=action,
-        mig=texts["mig"] == "Enabled",
     )
 
 

@@ -24,7 +24,6 @@ _PATHS = {
     "product name": "product_name",
     "serial number": "serial",
     "gpu uuid": "uuid",
-    "mig mode/current": "mig_mode/current_mig",
     "gpu recovery action": "gpu_recovery_action",
     "gpu reset status/reset required": "gpu_reset_status/reset_required",
     "pci/replays since reset": "pci/replay_counter",

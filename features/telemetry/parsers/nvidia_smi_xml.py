@@ -146,7 +146,6 @@ def _reading(gpu: ET.Element, slot: int | None, driver: str | None, unread: Unre
         pci=pci,
         slot=slot,
         action=action,
-        mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
     )
 
 

@@ -36,8 +36,6 @@ class GpuReading:
         Address in the form of `pci_address`.
     slot : int or None
         Index of the GPU on its host.
-    mig : bool
-        Split into instances: then it reports no utilization of its own.
     time : int or None
         Nanoseconds since 1970 on the clock of the host, where the source says when it was.
     host : str or None
@@ -54,7 +52,6 @@ class GpuReading:
     uuid: str | None = None
     pci: str | None = None
     slot: int | None = None
-    mig: bool = False
     time: int | None = None
     host: str | None = None
     lost: bool = False

@@ -68,7 +68,6 @@ def first_cause(
         candidates = _missing(split, ends)
     leader = candidates[0] if candidates else None
     return Finding(
-        "first cause",
         "crash",
         _cause(leader, split),
         tuple(candidates),
@@ -128,7 +127,7 @@ def _of_program(split: _Split) -> Finding:
     rank, sign = next(iter(split.roots.items()))
     cause = f"{len(split.roots)} ranks met the same error: {sign.line} ({sign.says})"
     evidence = _of_sign(rank, sign)
-    return Finding("first cause", "crash", cause, evidence=(evidence,), of_program=True)
+    return Finding("crash", cause, evidence=(evidence,), of_program=True)
 
 
 def _root_candidates(

@@ -93,7 +93,7 @@ def hanging_machines(signs: Sequence[MachineSign], ends: Sequence[RankEnd]) -> F
         for item in candidates
     )
     halves = tuple(replace(candidate, weight=HALF) for candidate in candidates)
-    return Finding("machine logs", "hang", halves[0].why, halves, evidence=evidence)
+    return Finding("hang", halves[0].why, halves, evidence=evidence)
 
 
 def _only_failed(machine: str, ends: Sequence[RankEnd]) -> int | None:

@@ -166,13 +166,13 @@ def _state_finding(
     )
     if not _are_few(list(blocked), kernel, ranks):
         cause = f"{rank_list(sorted(blocked))} {shared}"
-        return Finding("kernel", "none", cause, evidence=evidence)
+        return Finding("none", cause, evidence=evidence)
     candidates = tuple(
         Candidate(rank, f"{says[1]} for {seconds:.0f} s", HALF, since)
         for rank, (since, seconds) in sorted(blocked.items(), key=lambda item: -item[1][1])
     )
     cause = f"rank {candidates[0].rank} {candidates[0].why}"
-    return Finding("kernel", "none", cause, candidates, evidence=evidence)
+    return Finding("none", cause, candidates, evidence=evidence)
 
 
 def _are_few(chosen: list[int], samples: RankSamples, ranks: Ranks) -> bool:
@@ -225,4 +225,4 @@ def busy_without_result(
     says = "has SM activity over 70 % for a minute and no verbs completion"
     evidence = tuple(Evidence("kernel", f"rank {rank} {says}", rank) for rank in stuck[:8])
     cause = f"rank {stuck[0]} {says}" if len(stuck) == 1 else ""
-    return Finding("device", "hang", cause, candidates, evidence=evidence)
+    return Finding("hang", cause, candidates, evidence=evidence)

@@ -91,4 +91,4 @@ def _finding(
         "usual_rank": usual,
     }
     evidence = (Evidence("stacks", says, odd[0], since, shown),)
-    return Finding("lone waits", "hang", says, candidates, waiting, evidence, cannot_end=True)
+    return Finding("hang", says, candidates, waiting, evidence, cannot_end=True)

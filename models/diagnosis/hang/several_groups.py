@@ -37,7 +37,6 @@ def several_groups(operations: Operations) -> Finding | None:
         return None
     why = {rank: f"is unfinished in {count} groups at once" for rank, count in several.items()}
     return Finding(
-        "several groups",
         "hang",
         "",
         tuple(Candidate(rank, text, SIGN / len(several)) for rank, text in why.items()),

@@ -61,7 +61,6 @@ def wait_finding(stalls: Sequence[Stall]) -> Finding | None:
     rest = proven.difference([candidate.rank for candidate in candidates])
     missing = absent.intersection(sinks)
     return Finding(
-        "wait graph",
         "hang",
         cause,
         candidates,
@@ -116,7 +115,7 @@ def _mismatch(
         f"{text} ({rank_list(ranks)})" for text, ranks in first.variants.items()
     )
     rest = waiting - odd.keys()
-    return Finding("wait graph", "hang", cause, candidates, rest, evidence, cannot_end=True)
+    return Finding("hang", cause, candidates, rest, evidence, cannot_end=True)
 
 
 def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
@@ -213,6 +212,4 @@ def _deadlock(
     ranks = [rank for circle in circles for rank in circle]
     cause = f"a deadlock of the program: {rank_list(ranks)} wait for each other in a circle"
     cause += "; on other machines it would come again"
-    return Finding(
-        "wait graph", "hang", cause, (), waiting, evidence, of_program=True, cannot_end=True
-    )
+    return Finding("hang", cause, (), waiting, evidence, of_program=True, cannot_end=True)

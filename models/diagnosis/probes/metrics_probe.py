@@ -122,7 +122,7 @@ def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) ->
         candidates = (Candidate(None, why.replace("its", "each", 1), HALF, since, *machines),)
     if not candidates:
         return None
-    return Finding("metrics", "hang", "", candidates, evidence=_evidence(idle, utilization, since))
+    return Finding("hang", "", candidates, evidence=_evidence(idle, utilization, since))
 
 
 def _evidence(

@@ -158,7 +158,7 @@ def odd_stacks(stacks: Mapping[int, Stack], since: int | None) -> Finding | None
     evidence = tuple(
         _evidence(rank, usual, stacks, since) for rank in outside[:_SHOWN] if few or usual is None
     )
-    return Finding("stacks", "hang", cause, candidates, waiting, evidence)
+    return Finding("hang", cause, candidates, waiting, evidence)
 
 
 def _in_another(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:

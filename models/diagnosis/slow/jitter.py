@@ -98,13 +98,13 @@ def jitter_finding(profiles: Iterable[Profile]) -> Finding | None:
     if not own:
         ranks = sorted({growth.rank for growth in large})
         cause = f"{top.cause} on {rank_list(ranks)}: {top.after:.0%} against {top.before:.0%}"
-        return Finding("profiles", "jitter", cause, evidence=evidence)
+        return Finding("jitter", cause, evidence=evidence)
     best = {g.rank: g for g in sorted(own, key=lambda growth: growth.by)}
     candidates = tuple(
         Candidate(rank, _why(growth), CERTAIN * growth.by / top.by if rank != top.rank else CERTAIN)
         for rank, growth in sorted(best.items(), key=lambda item: -item[1].by)
     )
-    return Finding("profiles", "jitter", _why(top), candidates, evidence=evidence)
+    return Finding("jitter", _why(top), candidates, evidence=evidence)
 
 
 def _is_larger(growth: _Growth) -> bool:

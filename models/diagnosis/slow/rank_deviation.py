@@ -105,7 +105,7 @@ def deviation_finding(channels: list[Channel], ranks: Ranks, at: int) -> Finding
     evidence = tuple(deviation.evidence() for deviation in deviations[:16])
     kind: Kind = "slow" if agreed else "none"
     cause = f"rank {candidates[0].rank} {candidates[0].why}" if agreed else ""
-    return Finding("deviation", kind, cause, tuple(candidates), evidence=evidence)
+    return Finding(kind, cause, tuple(candidates), evidence=evidence)
 
 
 def _kind_of(channel: Channel) -> str:

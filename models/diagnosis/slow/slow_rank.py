@@ -83,7 +83,6 @@ def slow_finding(
         f"without that a step of {top.step:.3f} s would gain {gain:.3f} s"
     )
     return Finding(
-        "lateness",
         "slow",
         cause,
         _candidates(excesses, _possible(unseen or {}, alone, ranks)),

@@ -72,7 +72,7 @@ def hardware_finding(events: Iterable[HostEvent], ranks: Ranks) -> Finding | Non
         Evidence("events", event.says, rank, event.time) for (rank, _), event in gravest.items()
     )
     cause = candidates[0].why
-    return Finding("hardware", "none", cause, tuple(candidates), evidence=evidence)
+    return Finding("none", cause, tuple(candidates), evidence=evidence)
 
 
 def list_finding(machines: Iterable[str]) -> Finding | None:
@@ -82,7 +82,6 @@ def list_finding(machines: Iterable[str]) -> Finding | None:
         return None
     why = "has a GPU on the at-risk list"
     return Finding(
-        "at-risk list",
         "none",
         "",
         tuple(Candidate(None, why, SIGN, machine=machine) for machine in listed),

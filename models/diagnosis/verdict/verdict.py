@@ -75,8 +75,6 @@ class Finding:
 
     Attributes
     ----------
-    finder : str
-        Its name, such as `wait graph`.
     kind : str
         What it speaks for. Findings of a hang count only where the probes agree that the job hangs.
         `none`: for whatever else is wrong, such as an Xid; by itself it is no verdict.
@@ -102,7 +100,6 @@ class Finding:
         it. Nanoseconds since 1970 UTC.
     """
 
-    finder: str
     kind: Kind
     cause: str
     candidates: tuple[Candidate, ...] = ()

@@ -42,9 +42,7 @@ class PastList:
     findings: list[PastFinding]
 
 
-def list_findings(
-    at_risk: Path, machine_of: Mapping[str, str], *, since: str = ""
-) -> Iterator[PastFinding]:
+def list_findings(at_risk: Path, machine_of: Mapping[str, str]) -> Iterator[PastFinding]:
     """Yield the flagged GPUs of all lists below a folder; of what hindsight made, none.
 
     A list was known when its newest window ended.
@@ -54,8 +52,6 @@ def list_findings(
     at_risk : Path
     machine_of : mapping of str to str
         Of serials, where a list does not say.
-    since : str, optional
-        Date of the first list to read, YYYY-MM-DD.
 
     Raises
     ------
@@ -66,8 +62,6 @@ def list_findings(
     if not paths:
         raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
     for path in paths:
-        if path.parent.name < f"date={since}":
-            continue
         past = read_list(path, machine_of)
         if past is None:
             note(f"{path}: made in hindsight and left out")

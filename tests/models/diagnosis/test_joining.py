@@ -34,7 +34,7 @@ IDLE = (
 
 def finding(name: str, *votes: tuple[int, float], kind: Kind = "hang") -> Finding:
     candidates = tuple(Candidate(rank, name, weight) for rank, weight in votes)
-    return Finding(name, kind, f"cause of {name}", candidates)
+    return Finding(kind, f"cause of {name}", candidates)
 
 
 def verdict(*findings: Finding, at: int = 10 * MINUTE) -> Diagnosis:
@@ -68,12 +68,12 @@ def test_a_close_second_on_another_machine_prevents_a_name() -> None:
 
 
 def test_who_only_waits_is_no_candidate() -> None:
-    waits = Finding("stacks", "hang", "", waiting=frozenset({3}))
+    waits = Finding("hang", "", waiting=frozenset({3}))
     assert verdict(finding("a", (3, CERTAIN)), waits).also == ()
 
 
 def test_a_mistake_of_the_program_names_nobody() -> None:
-    deadlock = Finding("wait graph", "hang", "a deadlock", of_program=True)
+    deadlock = Finding("hang", "a deadlock", of_program=True)
     diagnosis = verdict(deadlock, finding("a", (3, CERTAIN)))
     assert (diagnosis.rank, diagnosis.machine, diagnosis.also) == (None, None, ())
 
@@ -85,7 +85,7 @@ def test_a_crash_goes_before_a_hang_and_a_hang_before_a_slow_rank() -> None:
     ]
     assert verdict(*findings).kind == "hang"
     assert verdict(*findings, finding("crash", (4, CERTAIN), kind="crash")).rank == 4
-    ended = verdict(*findings, Finding("crash", "crash", "the time-out of a wait"))
+    ended = verdict(*findings, Finding("crash", "the time-out of a wait"))
     assert (ended.kind, ended.rank) == ("crash", 1)  # who began the hang that the time-out ended
 
 
@@ -110,14 +110,14 @@ def test_only_who_was_stopped_after_the_stand_still_began_explains_it(
 
 def test_who_timed_out_itself_may_have_begun_the_hang_before() -> None:
     """After a wrong collective all ranks time out; the wait graph knows who differed."""
-    everybody = Finding("crash", "crash", "waited", waiting=frozenset(range(8)), after_hang=True)
+    everybody = Finding("crash", "waited", waiting=frozenset(range(8)), after_hang=True)
     graph = finding("wait graph", (4, CERTAIN))
     assert verdict(everybody, graph).rank == 4
     missing = replace(everybody, candidates=(Candidate(6, "wrote no error", CERTAIN),))
     assert verdict(missing).rank == 6
     waits = replace(graph, waiting=frozenset({6}))
     assert verdict(missing, waits).rank == 4  # asked to end before its own time-out
-    deadlock = Finding("wait graph", "hang", "a deadlock", of_program=True)
+    deadlock = Finding("hang", "a deadlock", of_program=True)
     assert (verdict(missing, deadlock).rank, verdict(missing, deadlock).also) == (None, ())
     raised = finding("crash", (6, CERTAIN), kind="crash")
     assert verdict(raised, waits).rank == 6

@@ -44,11 +44,11 @@ def test_a_field_that_the_driver_does_not_know_is_not_asked_for_again(smi: Smi) 
     source = smi(
         'case "$1" in\n'
         """--help-query-gpu) printf '"index"\\n"serial"\\n"temperature.gpu"\\n' ;;\n"""
-        '--query-gpu=index,*|*mig*) echo "Field \\"mig.mode\\" is not a valid field to query." ;;\n'
+        '--query-gpu=index,*|*clocks*) echo "Field \\"clocks.sm\\" is not a valid field." ;;\n'
         f"--query-gpu=*) printf '{CSV}' ;;\nesac"
     )
     assert len(source.read(WAIT).readings) == 1
-    assert "mig.mode.current" not in source._fields
+    assert "clocks.sm" not in source._fields
 
 
 def test_a_program_that_prints_without_end_is_blind_and_fills_no_memory(smi: Smi) -> None:

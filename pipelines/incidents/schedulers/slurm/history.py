@@ -52,11 +52,6 @@ class Outage:
     reasons: tuple[str, ...]
     by: str = ""
 
-    @property
-    def ours(self) -> bool:
-        """Tell whether forewarn began it."""
-        return bool(self.reasons) and self.reasons[0].startswith(OURS)
-
 
 @dataclass(frozen=True, slots=True)
 class DrainFailure:

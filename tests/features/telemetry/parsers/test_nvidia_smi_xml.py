@@ -122,13 +122,13 @@ def test_every_way_to_say_a_number(gpu: str, expected: dict[str, float]) -> None
 
 def test_several_gpus() -> None:
     first = "<serial>1</serial><uuid>GPU-1</uuid><product_name>A100</product_name>"
-    second = "<serial>N/A</serial><mig_mode><current_mig>Enabled</current_mig></mig_mode>"
+    second = "<serial>N/A</serial>"
     readings, unread = parse_nvidia_smi_xml(document(first, second))
     assert not unread
     driver = {"driver_version": "535.104"}
     assert readings == [
-        GpuReading({}, driver | {"gpu_type": "A100"}, "1", "GPU-1", "0000:00:00", 0, False),
-        GpuReading({}, driver, None, None, "0000:01:00", 1, True),
+        GpuReading({}, driver | {"gpu_type": "A100"}, "1", "GPU-1", "0000:00:00", 0),
+        GpuReading({}, driver, None, None, "0000:01:00", 1),
     ]
 
 
@@ -177,7 +177,6 @@ def test_every_real_document(shared_data: Path) -> None:
 def test_values_of_a_real_card(shared_data: Path) -> None:
     text = (shared_data / "nvidia_smi_xml" / "a100-sxm4-v12.xml").read_text()
     (reading,), _ = parse_nvidia_smi_xml(text)
-    assert reading.mig
     assert reading.numbers["power_draw"] == 67.03
     assert "rows_remapped" not in reading.numbers
     assert reading.numbers["ecc_corrected"] == 0.0

@@ -58,7 +58,7 @@ def test_a_first_pause_that_nobody_sees_may_last_as_long_as_the_longest_time_out
     watched = "log", "metrics", "collective"
     assert blindly(1799 * SECOND, *watched) == "none"
     assert blindly(1801 * SECOND, *watched) == "hang"
-    stuck = Finding("wait graph", "hang", "a deadlock", of_program=True, cannot_end=True)
+    stuck = Finding("hang", "a deadlock", of_program=True, cannot_end=True)
     assert blindly(200 * SECOND, *watched, finding=(stuck,)) == "hang"
     assert blindly(400 * SECOND, "collective") == "hang"  # a folder of dumps is no running job
 
@@ -122,7 +122,7 @@ def test_why_a_stand_still_is_no_hang_is_said() -> None:
         "until then"
     )
     assert (refusal.since, refusal.detected_at) == (50, None)
-    waits = Finding("wait graph", "hang", "", (Candidate(0, "they wait for it", 1.0),))
+    waits = Finding("hang", "", (Candidate(0, "they wait for it", 1.0),))
     shown = join([waits], idle, phases, ranks=ranks, at=at)
     assert (shown.kind, shown.rank, [c.rank for c in shown.also]) == ("none", None, [0])
     assert join([], [], phases, ranks=ranks, at=at).cause is None

@@ -74,7 +74,7 @@ def test_who_was_sent_elsewhere_may_be_there_for_half_an_hour() -> None:
     assert kind(29.9) == "none"
     assert kind(30.1) == "hang"
     assert kind(5, watched=False) == "hang"  # a folder of dumps and stacks is no running job
-    stopped = Finding("kernel", "none", "", cannot_end=True)
+    stopped = Finding("none", "", cannot_end=True)
     assert kind(5, finding=stopped) == "hang"
 
 
@@ -98,7 +98,7 @@ def test_without_stacks_a_rank_that_alone_has_not_come_for_five_minutes_hangs(
     absence: Absence | None, minutes: float, expected: str
 ) -> None:
     probes = [Probe(name, "idle", 0, "", 60) for name in ("metrics", "collective")]
-    waits = Finding("wait graph", "hang", "", absence=absence)
+    waits = Finding("hang", "", absence=absence)
     at = round(minutes * MINUTE)
     silent = pauses([n * 10 * SECOND for n in (-60, -55, -50, -45, 0)], at)
     assert join([waits], probes, silent, ranks=RANKS, at=at).kind == expected

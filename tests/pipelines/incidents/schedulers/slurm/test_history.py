@@ -46,8 +46,7 @@ def test_events_that_follow_each_other_are_one_outage() -> None:
         "root",
     )
     assert (second.begin, second.by) == (at("2026-11-22T09:00:00"), "slurm")
-    assert (third.end, third.ours) == (None, True)
-    assert (fourth.ours, len(fourth.reasons)) == (True, 2)
+    assert (third.end, len(fourth.reasons)) == (None, 2)
     assert parse_events("") == []
 
 
