@@ -125,7 +125,6 @@ def paths_in(page: Path) -> Iterator[str]:
             yield path
 
 
-TO_COME = {"pipelines/acceptance", "pipelines/console"}
 NEW = {
     "models/prediction/yours.py",
     "tests/models/prediction/test_yours.py",
@@ -136,7 +135,7 @@ NEW = {
 def test_paths_that_a_page_names_are_there(page: str) -> None:
     named = set(paths_in(ROOT / page))
     assert named
-    assert {path for path in named - TO_COME - NEW if not (ROOT / path).exists()} == set()
+    assert {path for path in named - NEW if not (ROOT / path).exists()} == set()
 
 
 def anchors(page: Path) -> set[str]:
@@ -157,10 +156,6 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             dead.append(link)
     assert dead == []
-
-
-def test_rooms_to_come_are_still_to_come() -> None:
-    assert [room for room in TO_COME if (ROOT / room).exists()] == []
 
 
 def test_what_code_cites_of_the_formats_has_a_section() -> None:
