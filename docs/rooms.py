@@ -11,9 +11,9 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import jinja2
+from forewarn.pipelines.rendering.boxes import Box, draw_boxes
+from forewarn.pipelines.rendering.drawing import COLOURS, inline_svg
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("dags", "pipelines", "response", "evaluation", "models", "features")
@@ -63,7 +63,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "features/prediction": (1, "instances, labels"),
     "features/detection": (4, "samples on one clock"),
 }
-WIDTH, HEIGHT, ROW, LEFT = 168, 40, 66, 112
+WIDTH, COLUMN, ROW, LEFT = 135.0, 145.0, 54.0, 90.0  # points
 TINTS = ("#eef1f6", "#ffffff")
 
 
@@ -176,59 +176,26 @@ def contract(layer: str) -> Iterator[list[str]]:
 
 def draw() -> str:
     """Return the drawing; a room without a line in `ROOMS` is a KeyError that names it."""
-    corners = {room: place(room, number) for number, row in enumerate(rows()) for room in row}
-    template = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    ).from_string((ROOT / "docs" / "rooms.svg.jinja").read_text(encoding="utf-8"))
-    return template.render(
-        size=f"{LEFT + 6.3 * (WIDTH + 12):g} {len(rows()) * ROW + 8}",
+    boxes = {
+        room: Box(LEFT + ROOMS[room][0] * COLUMN, number * ROW + 13.0, title, ROOMS[room][1])
+        for number, row in enumerate(rows())
+        for room in row
+        for title in [room.split("/")[-1]]
+    }
+    pairs = sorted(arrows(imports()))
+    figure = draw_boxes(
+        [boxes[room] for room in rooms()],
+        [(boxes[room], boxes[target]) for room, target in pairs],
         width=WIDTH,
-        height=HEIGHT,
-        bands=list(bands()),
-        arrows=[arrow(corners, *pair) for pair in sorted(arrows(imports()))],
-        boxes=[box(room, corners[room]) for room in rooms()],
+        right=0.6 * WIDTH,
     )
-
-
-def place(room: str, row: int) -> tuple[float, float]:
-    """Return the left upper corner of a room."""
-    return LEFT + ROOMS[room][0] * (WIDTH + 12), row * ROW + 17
-
-
-def bands() -> Iterator[dict[str, Any]]:
-    """Yield a band with its name for each layer."""
     layers = [row[0].split("/")[0] for row in rows()]
     for number, layer in enumerate(dict.fromkeys(layers)):
-        top, height = layers.index(layer) * ROW + 4, layers.count(layer) * ROW
-        middle = f"{top + height / 2 + 5:g}"
-        tint = TINTS[number % 2]
-        yield {"layer": layer, "top": top, "height": height, "middle": middle, "tint": tint}
-
-
-def arrow(corners: Mapping[str, tuple[float, float]], room: str, target: str) -> dict[str, str]:
-    """Return an arrow down from a room to another, or to its neighbour in the same row."""
-    (x, y), (to_x, to_y) = corners[room], corners[target]
-    path = f"M{x + WIDTH:g} {y + HEIGHT / 2:g}H{to_x:g}"
-    if x > to_x:
-        path = f"M{x:g} {y + HEIGHT / 2:g}H{to_x + WIDTH:g}"
-    if y != to_y:
-        x, y, to_x = x + WIDTH / 2, y + HEIGHT, to_x + WIDTH / 2
-        lean = 0.75 * WIDTH if x == to_x and to_y - y > ROW else 0
-        bend = f"{x + lean:g} {y + 30:g} {to_x + lean:g} {to_y - 30:g}"
-        path = f"M{x:g} {y:g}C{bend} {to_x:g} {to_y:g}"
-    return {"room": room, "target": target, "path": path}
-
-
-def box(room: str, corner: tuple[float, float]) -> dict[str, str]:
-    """Return a room with its name and its words."""
-    x, y = corner
-    numbers = {"x": x, "y": y, "text_x": x + 10, "name_y": y + 17, "words_y": y + 32}
-    words = {"room": room, "name": room.split("/")[-1], "words": ROOMS[room][1]}
-    return words | {name: f"{number:g}" for name, number in numbers.items()}
+        top, bottom = (ROW * (layers.index(layer) + n) + 4.0 for n in (0, layers.count(layer)))
+        figure.axes[0].axhspan(top, bottom, color=TINTS[number % 2], zorder=0)
+        figure.axes[0].text(10.0, (top + bottom) / 2.0, layer, color=COLOURS["muted"])
+    description = "Each arrow is an import."
+    return inline_svg(figure, title="The rooms of the code", description=description) + "\n"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from xml.etree import ElementTree
 
 import grimp
 import pytest
@@ -56,11 +55,6 @@ def room_of_module(name: str) -> str:
 # --- the drawing ----------------------------------------------------------------------------------
 
 
-def drawn(attribute: str) -> list[str]:
-    tree = ElementTree.parse(DOCS / "rooms.svg")
-    return [element.get(attribute, "") for element in tree.iter() if element.get(attribute)]
-
-
 def test_the_drawing_is_that_of_the_code() -> None:
     """`python docs/rooms.py` draws it anew."""
     assert (DOCS / "rooms.svg").read_text(encoding="utf-8") == drawing.draw()
@@ -77,8 +71,8 @@ def test_the_rooms_drawn_are_the_packages_there_are() -> None:
         for path in (ROOT / "pipelines").glob("[a-z]*.py")
     }
     packages = {folder.as_posix() for folder in folders} | alone
-    assert {room for room in drawn("data-room") if "/" in room} == packages
-    assert {room for room in drawn("data-room") if "/" not in room} == {
+    assert {room for room in drawing.rooms() if "/" in room} == packages
+    assert {room for room in drawing.rooms() if "/" not in room} == {
         *("dags", "evaluation", "features", "models")
     }
 
@@ -90,7 +84,7 @@ def test_the_arrows_drawn_are_the_imports_there_are(imports: grimp.ImportGraph) 
         for target in imports.find_modules_directly_imported_by(module)
     }
     between = {(room, target) for room, target in pairs if room != target}
-    arrows = set(zip(drawn("data-from"), drawn("data-to"), strict=True))
+    arrows = drawing.arrows(drawing.imports())
     from_dags = {(room, target) for room, target in arrows if room == "dags"}
     assert arrows - from_dags <= between
     direct: dict[str, set[str]] = {}
@@ -101,7 +95,7 @@ def test_the_arrows_drawn_are_the_imports_there_are(imports: grimp.ImportGraph) 
 
 def test_no_arrow_goes_up() -> None:
     height = {room: number for number, row in enumerate(drawing.rows()) for room in row}
-    pairs = zip(drawn("data-from"), drawn("data-to"), strict=True)
+    pairs = drawing.arrows(drawing.imports())
     assert [pair for pair in pairs if height[pair[0]] > height[pair[1]]] == []
 
 

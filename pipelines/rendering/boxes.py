@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import dist
+from math import copysign, dist
 
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
@@ -77,7 +77,7 @@ def _arrow(start: Box, end: Box, patches: dict[Box, FancyBboxPatch]) -> FancyArr
     centres = [(box.x + width / 2.0, box.y + HEIGHT / 2.0) for box in (start, end)]
     length, bow = dist(*centres), _BOW
     if start.x == end.x and length > 2.0 * HEIGHT:
-        bow = 0.75 * width
+        bow = copysign(0.75 * width, start.y - end.y)  # on the right, up or down
     elif start.y == end.y and length > 2.0 * width:
         bow = -0.72 * HEIGHT
     return FancyArrowPatch(
