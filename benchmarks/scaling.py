@@ -166,40 +166,40 @@ def _sentence(line: dict[str, Any]) -> str:
     )
 
 
+@own_style()
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw CPU seconds and peak memory of each stage against records, as last measured."""
     lines = [line for line in lines if line["stage"] in STAGES]
     latest = {line["compacted"]: line["commit"] for line in lines}
-    with own_style():
-        figure = Figure(figsize=(10.0, 4.6), layout="constrained")
-        panels = figure.subplots(1, 2)
-        for panel, key, label in zip(
-            panels, ("cpu_seconds", "peak_mib"), ("CPU seconds", "peak memory, MiB"), strict=True
-        ):
-            for compacted, commit in sorted(latest.items()):
-                for number, (stage, name) in enumerate(STAGES.items()):
-                    points = sorted(
-                        (line["records"] / 1e6, line[key])
-                        for line in lines
-                        if (line["commit"], line["compacted"], line["stage"])
-                        == (commit, compacted, stage)
-                    )
-                    if not points:
-                        continue
-                    panel.loglog(
-                        *zip(*points, strict=True),
-                        STYLES[compacted],
-                        color=COLOURS[f"c{number + 1}"],
-                        label=f"{name} ({commit[:7]}{', compacted' if compacted else ''})",
-                    )
-            for axis in (panel.xaxis, panel.yaxis):
-                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
-                axis.set_minor_formatter(NullFormatter())
-            panel.set_xlabel("million records")
-            panel.set_ylabel(label)
-        panels[0].legend(fontsize=7)
-        figure.savefig(path, dpi=110)
+    figure = Figure(figsize=(10.0, 4.6), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for panel, key, label in zip(
+        panels, ("cpu_seconds", "peak_mib"), ("CPU seconds", "peak memory, MiB"), strict=True
+    ):
+        for compacted, commit in sorted(latest.items()):
+            for number, (stage, name) in enumerate(STAGES.items()):
+                points = sorted(
+                    (line["records"] / 1e6, line[key])
+                    for line in lines
+                    if (line["commit"], line["compacted"], line["stage"])
+                    == (commit, compacted, stage)
+                )
+                if not points:
+                    continue
+                panel.loglog(
+                    *zip(*points, strict=True),
+                    STYLES[compacted],
+                    color=COLOURS[f"c{number + 1}"],
+                    label=f"{name} ({commit[:7]}{', compacted' if compacted else ''})",
+                )
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
+            axis.set_minor_formatter(NullFormatter())
+        panel.set_xlabel("million records")
+        panel.set_ylabel(label)
+    panels[0].legend(fontsize=7)
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

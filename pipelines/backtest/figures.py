@@ -55,6 +55,7 @@ class MethodLine:
     kind: Literal["model", "baseline", "fixed"] = "model"
 
 
+@own_style()
 def precision_figure(series: Sequence[MethodLine], *, chance: float | None = None) -> Figure:
     """Draw a precision per test window over time, one line per method.
 
@@ -68,25 +69,24 @@ def precision_figure(series: Sequence[MethodLine], *, chance: float | None = Non
     times = sorted({time for line in series for time in map(as_time, line.starts) if time})
     position = {time: index for index, time in enumerate(times)}
     figure, axes = new_figure(WIDTH, 3.4)
-    with own_style():
-        for line, drawing in zip(series, _drawings(series), strict=True):
-            _draw_series(axes, line, position, drawing)
-        if chance is not None:
-            axes.axhline(chance, color=COLOURS["muted"], linewidth=1, linestyle=(0, (1, 2)))
-            axes.annotate(
-                f"random {chance:.3f}",
-                (1.0, chance),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="right",
-                color=COLOURS["muted"],
-            )
-        axes.set_ylim(0.0, 1.03)
-        axes.set_ylabel("precision")
-        axes.set_xlabel("start of the test window (UTC)")
-        date_ticks(axes, times)
-        legend_above(axes)
+    for line, drawing in zip(series, _drawings(series), strict=True):
+        _draw_series(axes, line, position, drawing)
+    if chance is not None:
+        axes.axhline(chance, color=COLOURS["muted"], linewidth=1, linestyle=(0, (1, 2)))
+        axes.annotate(
+            f"random {chance:.3f}",
+            (1.0, chance),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            color=COLOURS["muted"],
+        )
+    axes.set_ylim(0.0, 1.03)
+    axes.set_ylabel("precision")
+    axes.set_xlabel("start of the test window (UTC)")
+    date_ticks(axes, times)
+    legend_above(axes)
     return figure
 
 
@@ -117,6 +117,7 @@ def _draw_series(axes: Axes, line: MethodLine, position: Mapping[Any, int], draw
     axes.plot(range(len(position)), heights, label=line.label, markersize=5, **drawing)
 
 
+@own_style()
 def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw what was predicted against what then happened, on two logarithmic scales.
 
@@ -133,28 +134,27 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
     points = [_point(group) for group in bins]
     drawn = [point for point in points if point is not None]
     figure, axes = new_figure(4.6, 4.1)
-    with own_style():
-        low, high = _limits(drawn)
-        axes.plot([low, high], [low, high], color=COLOURS["muted"], linestyle=(0, (4, 2)))
-        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-        seen = [point for point in drawn if point[1] > 0.0]
-        empty = [point[0] for point in drawn if point[1] <= 0.0]
-        blue = COLOURS["c1"]
-        axes.plot([p[0] for p in seen], [p[1] for p in seen], "o-", color=blue, linewidth=2.0)
-        edge = [low * 1.15] * len(empty)
-        axes.plot(empty, edge, "v", color=blue, markerfacecolor="none", clip_on=False)
-        for (x, y, positives), above in zip(seen, _bends_down([p[1] for p in seen]), strict=True):
-            axes.annotate(
-                count(positives),
-                (x, y),
-                xytext=(-5, 5) if above else (5, -12),
-                textcoords="offset points",
-                ha="right" if above else "left",
-                size=9,
-            )
-        _share_ticks(axes, low, high)
-        axes.set_xlabel("predicted probability")
-        axes.set_ylabel("share that failed")
+    low, high = _limits(drawn)
+    axes.plot([low, high], [low, high], color=COLOURS["muted"], linestyle=(0, (4, 2)))
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    seen = [point for point in drawn if point[1] > 0.0]
+    empty = [point[0] for point in drawn if point[1] <= 0.0]
+    blue = COLOURS["c1"]
+    axes.plot([p[0] for p in seen], [p[1] for p in seen], "o-", color=blue, linewidth=2.0)
+    edge = [low * 1.15] * len(empty)
+    axes.plot(empty, edge, "v", color=blue, markerfacecolor="none", clip_on=False)
+    for (x, y, positives), above in zip(seen, _bends_down([p[1] for p in seen]), strict=True):
+        axes.annotate(
+            count(positives),
+            (x, y),
+            xytext=(-5, 5) if above else (5, -12),
+            textcoords="offset points",
+            ha="right" if above else "left",
+            size=9,
+        )
+    _share_ticks(axes, low, high)
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("share that failed")
     return figure
 
 
@@ -190,6 +190,7 @@ def _share_ticks(axes: Axes, low: float, high: float) -> None:
         axis.set_ticks([], minor=True)
 
 
+@own_style()
 def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw each day's list: how many GPUs were on it, and how many of them failed in time.
 
@@ -203,19 +204,18 @@ def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
     listed = [number(day.get("listed")) or 0.0 for _, day in rows]
     hits = [number(day.get("hits")) or 0.0 for _, day in rows]
     figure, axes = new_figure(WIDTH, 2.4)
-    with own_style():
-        axes.grid(visible=False, axis="x")
-        axes.set_axisbelow(True)
-        grey, blue = COLOURS["line"], COLOURS["c1"]
-        axes.bar(range(len(rows)), listed, color=grey, width=0.8, label="on the list")
-        axes.bar(range(len(rows)), hits, color=blue, width=0.8, label="of these, failed in time")
-        axes.set_ylabel("GPUs")
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        date_ticks(axes, [time for time, _ in rows])
-        legend_above(axes)
+    axes.grid(visible=False, axis="x")
+    grey, blue = COLOURS["line"], COLOURS["c1"]
+    axes.bar(range(len(rows)), listed, color=grey, width=0.8, label="on the list")
+    axes.bar(range(len(rows)), hits, color=blue, width=0.8, label="of these, failed in time")
+    axes.set_ylabel("GPUs")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    date_ticks(axes, [time for time, _ in rows])
+    legend_above(axes)
     return figure
 
 
+@own_style()
 def reasons_figure(shares: Mapping[str, float]) -> Figure:
     """Draw what speaks for a failure on a list, the strongest first.
 
@@ -225,16 +225,15 @@ def reasons_figure(shares: Mapping[str, float]) -> Figure:
         Column to its part of all that speaks for a failure.
     """
     figure, axes = new_figure(WIDTH, 0.3 * len(shares) + 0.9)
-    with own_style():
-        axes.grid(visible=False, axis="y")
-        axes.set_axisbelow(True)
-        axes.barh(range(len(shares)), list(shares.values()), color=COLOURS["c1"])
-        axes.set_yticks(range(len(shares)), labels=list(shares))
-        axes.invert_yaxis()
-        axes.set_xlabel("part of all that speaks for a failure, listed GPUs")
+    axes.grid(visible=False, axis="y")
+    axes.barh(range(len(shares)), list(shares.values()), color=COLOURS["c1"])
+    axes.set_yticks(range(len(shares)), labels=list(shares))
+    axes.invert_yaxis()
+    axes.set_xlabel("part of all that speaks for a failure, listed GPUs")
     return figure
 
 
+@own_style()
 def training_lengths_figure(starts: Sequence[Any], days: Sequence[float | None]) -> Figure:
     """Draw the span of training data that was chosen for each test window.
 
@@ -248,12 +247,10 @@ def training_lengths_figure(starts: Sequence[Any], days: Sequence[float | None])
     times = [time for time in map(as_time, starts) if time is not None]
     heights = [number(span) or 0.0 for span in days]
     figure, axes = new_figure(WIDTH, 1.5)
-    with own_style():
-        axes.grid(visible=False, axis="x")
-        axes.set_axisbelow(True)
-        axes.bar(range(len(heights)), heights, color=COLOURS["c1"], width=0.8)
-        levels = sorted({height for height in heights if height > 0.0})
-        axes.set_yticks(levels, labels=[f"{level:g}" for level in levels])
-        axes.set_ylabel("days")
-        date_ticks(axes, times)
+    axes.grid(visible=False, axis="x")
+    axes.bar(range(len(heights)), heights, color=COLOURS["c1"], width=0.8)
+    levels = sorted({height for height in heights if height > 0.0})
+    axes.set_yticks(levels, labels=[f"{level:g}" for level in levels])
+    axes.set_ylabel("days")
+    date_ticks(axes, times)
     return figure

@@ -100,6 +100,7 @@ def _stopped_words(days: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+@own_style()
 def promise_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw what was promised and what happened, added up by day; grey where flags are stopped.
 
@@ -110,24 +111,19 @@ def promise_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
     """
     times = [as_time(row["date"]) for row in days]
     figure, axes = new_figure(WIDTH, 2.6)
-    with own_style():
-        stopped = [n for n, row in enumerate(days) if row["flagged"] < row["alerts"]]
-        for number, (_, run) in enumerate(
-            groupby(enumerate(stopped), lambda pair: pair[1] - pair[0])
-        ):
-            span = [n for _, n in run]
-            label = "flags stopped" if number == 0 else None
-            axes.axvspan(
-                span[0] - 0.5, span[-1] + 0.5, color=COLOURS["line"], linewidth=0, label=label
-            )
-        for name, label, colour, stroke in (
-            ("expected", "were to fail", "c2", (0, (4, 2))),
-            ("hits", "failed in time", "c1", "-"),
-        ):
-            total = list(accumulate(float(row[name]) for row in days))
-            axes.plot(total, color=COLOURS[colour], linestyle=stroke, linewidth=2.0, label=label)
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel("alerts, added up")
-        date_ticks(axes, [time for time in times if time is not None])
-        legend_above(axes)
+    stopped = [n for n, row in enumerate(days) if row["flagged"] < row["alerts"]]
+    for number, (_, run) in enumerate(groupby(enumerate(stopped), lambda pair: pair[1] - pair[0])):
+        span = [n for _, n in run]
+        label = "flags stopped" if number == 0 else None
+        axes.axvspan(span[0] - 0.5, span[-1] + 0.5, color=COLOURS["line"], linewidth=0, label=label)
+    for name, label, colour, stroke in (
+        ("expected", "were to fail", "c2", (0, (4, 2))),
+        ("hits", "failed in time", "c1", "-"),
+    ):
+        total = list(accumulate(float(row[name]) for row in days))
+        axes.plot(total, color=COLOURS[colour], linestyle=stroke, linewidth=2.0, label=label)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("alerts, added up")
+    date_ticks(axes, [time for time in times if time is not None])
+    legend_above(axes)
     return figure

@@ -27,6 +27,7 @@ _WAYS = {
     "top_share": "The whole daily list",
     "top_k": "The paper's top K",
 }
+_LEAST_TOP = {"precision": 0.01, "failures_caught": 1.0}  # of a scale, where all values are 0
 
 
 def worth_section(report: Mapping[str, Any], lead: str) -> dict[str, Any]:
@@ -103,6 +104,7 @@ def _ways(worth: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+@own_style()
 def worth_figure(worth: Mapping[str, Any]) -> Figure:
     """Draw precision, failures caught and GPU-hours against the length of the list.
 
@@ -117,19 +119,18 @@ def worth_figure(worth: Mapping[str, Any]) -> Figure:
     ]
     if worth.get("costs"):
         panels.append(("gpu_hours", "GPU-hours a month", "gpu_hours_interval"))
-    with own_style():
-        figure = Figure(figsize=(WIDTH, 1.55 * len(panels) + 0.5), layout="constrained")
-        drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (key, label, bounds) in zip(drawn, panels, strict=True):
-            _draw_panel(axes, worth, key, bounds)
-            axes.set_ylabel(label)
-        drawn[0].yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
-        drawn[1].yaxis.set_major_locator(MaxNLocator(integer=True))
-        drawn[-1].set_xlabel("GPUs listed a day")
-        drawn[-1].set_xticks(_ticks(worth["curve"]))
-        drawn[-1].set_xticks([], minor=True)
-        drawn[-1].xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
-        drawn[-1].yaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{hours:,.0f}"))
+    figure = Figure(figsize=(WIDTH, 1.55 * len(panels) + 0.5), layout="constrained")
+    drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (key, label, bounds) in zip(drawn, panels, strict=True):
+        _draw_panel(axes, worth, key, bounds)
+        axes.set_ylabel(label)
+    drawn[0].yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+    drawn[1].yaxis.set_major_locator(MaxNLocator(integer=True))
+    drawn[-1].set_xlabel("GPUs listed a day")
+    drawn[-1].set_xticks(_ticks(worth["curve"]))
+    drawn[-1].set_xticks([], minor=True)
+    drawn[-1].xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    drawn[-1].yaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{hours:,.0f}"))
     return figure
 
 
@@ -152,6 +153,8 @@ def _draw_panel(axes: Axes, worth: Mapping[str, Any], key: str, bounds: str) -> 
     axes.plot(lengths, values, color=COLOURS["c1"], linewidth=2.0)
     if key == "gpu_hours":
         axes.axhline(0.0, color=COLOURS["muted"], linewidth=1)
+    else:
+        axes.set_ylim(0.0, max(axes.get_ylim()[1], _LEAST_TOP[key]))
     chosen = worth["chosen"]
     if chosen[key] is not None and chosen["listed_per_day"]:
         x = chosen["listed_per_day"]

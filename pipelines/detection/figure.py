@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from forewarn.features.duration import duration_in_words
@@ -35,6 +34,7 @@ _WIDTH, _HEIGHT = 9.0, 2.5
 _HEAD = 1.3  # inches for the title and the legend
 
 
+@own_style()
 def plot_verdict(detected: Detected, stored: StoredDetector, folder: Path) -> Path:
     """Draw the metric that named a machine and the next ones in priority.
 
@@ -55,24 +55,23 @@ def plot_verdict(detected: Detected, stored: StoredDetector, folder: Path) -> Pa
     logarithmic = {limits.name for limits in of_metrics if limits.log}
     sent = ((name, detected.pull.series(name)) for name in names)
     panels = dict(islice(((n, s) for n, s in sent if s is not None), 3 if first else 4))
-    with own_style():
-        figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + _HEAD), layout="constrained")
-        axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
-        for (name, series), panel in zip(panels.items(), axes, strict=True):
-            _draw(panel, detected.pull, series, findings, line)
-            _describe(panel, detected.pull, name, decides=name in first)
-            if name in logarithmic:
-                panel.set_yscale("symlog", linthresh=1.0)
-                panel.yaxis.set_major_formatter("{x:g}")
-        axes[-1].set_xlabel(_span_words(detected.pull))
-        handles, labels = axes[0].get_legend_handles_labels()
-        # What was drawn last lies on top, and counts most.
-        figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
-        title = title_of(line, _group_size(detected.pull, findings))
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11.5)
-        path = folder / f"{file_name(detected.pull.name)}.png"
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=110, format="png")
+    figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + _HEAD), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    for (name, series), panel in zip(panels.items(), axes, strict=True):
+        _draw(panel, detected.pull, series, findings, line)
+        _describe(panel, detected.pull, name, decides=name in first)
+        if name in logarithmic:
+            panel.set_yscale("symlog", linthresh=1.0)
+            panel.yaxis.set_major_formatter("{x:g}")
+    axes[-1].set_xlabel(_span_words(detected.pull))
+    handles, labels = axes[0].get_legend_handles_labels()
+    # What was drawn last lies on top, and counts most.
+    figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
+    title = title_of(line, _group_size(detected.pull, findings))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11.5)
+    path = folder / f"{file_name(detected.pull.name)}.png"
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110, format="png")
     return path
 
 
@@ -219,10 +218,7 @@ def _describe(axes: Axes, pull: Pull, name: str, *, decides: bool) -> None:
     axes.set_ylabel(name.replace("_", " ") + ("" if unit is None else f"\n{unit}"))
     if decides:
         axes.set_title("this metric decided", loc="left", fontsize=9.5)
-    locator = AutoDateLocator(tz="UTC")  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_formatter(
-        ConciseDateFormatter(locator, tz="UTC", show_offset=False)  # type: ignore[no-untyped-call]
-    )
+    axes.xaxis.get_offset_text().set_visible(False)  # the label has the date
 
 
 def _middle(series: Floats) -> Floats:

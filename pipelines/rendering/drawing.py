@@ -50,7 +50,9 @@ _STYLE: dict[str, Any] = {
     "axes.labelcolor": COLOURS["text"],
     "axes.spines.right": False,
     "axes.spines.top": False,
+    "axes.axisbelow": True,
     "axes.grid": True,
+    "date.converter": "concise",
     "grid.color": COLOURS["line"],
     "text.color": COLOURS["text"],
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
@@ -66,13 +68,10 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 own_style = partial(style.context, ["default", _STYLE])
 
 
-@own_style()
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Make an empty figure in our style, in inches."""
+    """Make an empty figure of some inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["left", "bottom"]].set_linewidth(0.8)
-    return figure, axes
+    return figure, figure.subplots()
 
 
 def inline_svg(figure: Figure, *, title: str, description: str) -> Markup:

@@ -14,19 +14,17 @@ from forewarn.pipelines.rendering.drawing import COLOURS, own_style
 __all__ = ["study_figure"]
 
 
+@own_style()
 def study_figure(study: Mapping[str, Any]) -> Figure:
     """Draw F1 of every method with its interval, and the recall of the first by kind of fault."""
     methods = study["methods"]
     first = next(iter(methods))
     faults = methods[first]["by_fault"]
-    with own_style():
-        figure = Figure(
-            figsize=(9.0, 0.34 * (len(methods) + len(faults)) + 2.2), layout="constrained"
-        )
-        heights = [len(methods) + 2, len(faults) + 2]
-        upper, lower = figure.subplots(2, 1, height_ratios=heights)
-        _scores(upper, methods, study["random"]["f1"])
-        _recalls(lower, faults, first)
+    figure = Figure(figsize=(9.0, 0.34 * (len(methods) + len(faults)) + 2.2), layout="constrained")
+    heights = [len(methods) + 2, len(faults) + 2]
+    upper, lower = figure.subplots(2, 1, height_ratios=heights)
+    _scores(upper, methods, study["random"]["f1"])
+    _recalls(lower, faults, first)
     return figure
 
 

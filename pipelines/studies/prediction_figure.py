@@ -17,23 +17,23 @@ _COLOURS = ("c1", "c2", "c3", "c4", "muted")
 _BASELINES = ("random", "last_value", "logistic", "window_gbdt", "rules")
 
 
+@own_style()
 def prediction_picture(study: Mapping[str, Any]) -> Figure:
     """Draw the strategies by method, and precision by day and by days between retrainings."""
-    with own_style():
-        figure = Figure(figsize=(9.0, 9.5), layout="constrained")
-        upper, middle, lower = figure.subplots(3, 1, height_ratios=(2, 1, 1))
-        _strategies(upper, study["strategies"]["all days"])
-        shown = [name for name in study["by_day"] if name not in _BASELINES]
-        days = {name: study["by_day"][name] for name in shown}
-        _lines(middle, days, range(1, 1 + max(map(len, days.values()), default=0)))
-        middle.set_xlabel("day after training")
-        schedules = {n: of for n, of in study["retraining"].items() if of}
-        of_methods = {name: [of[name] for of in schedules.values()] for name in shown}
-        _lines(lower, of_methods, [int(n) for n in schedules])
-        lower.set_xlabel("days between retrainings")
-        upper.axvline(study["random"], color=COLOURS["muted"], linestyle=":")
-        for axes in (middle, lower):
-            axes.axhline(study["random"], color=COLOURS["muted"], linestyle=":")
+    figure = Figure(figsize=(9.0, 9.5), layout="constrained")
+    upper, middle, lower = figure.subplots(3, 1, height_ratios=(2, 1, 1))
+    _strategies(upper, study["strategies"]["all days"])
+    shown = [name for name in study["by_day"] if name not in _BASELINES]
+    days = {name: study["by_day"][name] for name in shown}
+    _lines(middle, days, range(1, 1 + max(map(len, days.values()), default=0)))
+    middle.set_xlabel("day after training")
+    schedules = {n: of for n, of in study["retraining"].items() if of}
+    of_methods = {name: [of[name] for of in schedules.values()] for name in shown}
+    _lines(lower, of_methods, [int(n) for n in schedules])
+    lower.set_xlabel("days between retrainings")
+    upper.axvline(study["random"], color=COLOURS["muted"], linestyle=":")
+    for axes in (middle, lower):
+        axes.axhline(study["random"], color=COLOURS["muted"], linestyle=":")
     return figure
 
 

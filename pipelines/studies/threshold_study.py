@@ -71,33 +71,31 @@ def _falling(
     return {"pulls": [float(n) for n in counts], "threshold": thresholds, "reached": highest}
 
 
+@own_style()
 def threshold_picture(by_metric: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
     """Draw the threshold of each metric over the number of pulls, and what these reached."""
     shown = list(by_metric.items())[:_MOST_PANELS]
     columns = min(len(shown), 4)
     rows = -(-len(shown) // max(columns, 1))
-    with own_style():
-        figure = Figure(figsize=(3.0 * columns + 0.8, 2.6 * rows + 0.8), layout="constrained")
-        axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
-        for panel in axes.flat[len(shown) :]:
-            panel.set_axis_off()
-        for (name, figures), panel in zip(shown, axes.flat, strict=False):
-            pulls = figures["pulls"]
-            panel.loglog(pulls, figures["threshold"], "o-", color=COLOURS["c1"], label="threshold")
-            panel.loglog(
-                pulls, figures["reached"], ".-", color=COLOURS["c2"], label="healthy pulls"
-            )
-            panel.axhline(LEAST, color=COLOURS["muted"], linestyle=":", label="least that matters")
-            panel.set_title(name.replace("_", " "), fontsize=9)
-            for axis in (panel.xaxis, panel.yaxis):
-                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
-                axis.set_minor_formatter(NullFormatter())
-        for panel in axes[-1]:
-            panel.set_xlabel("pulls")
-        axes[0][0].legend(fontsize=7)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=110, format="png")
+    figure = Figure(figsize=(3.0 * columns + 0.8, 2.6 * rows + 0.8), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    for panel in axes.flat[len(shown) :]:
+        panel.set_axis_off()
+    for (name, figures), panel in zip(shown, axes.flat, strict=False):
+        pulls = figures["pulls"]
+        panel.loglog(pulls, figures["threshold"], "o-", color=COLOURS["c1"], label="threshold")
+        panel.loglog(pulls, figures["reached"], ".-", color=COLOURS["c2"], label="healthy pulls")
+        panel.axhline(LEAST, color=COLOURS["muted"], linestyle=":", label="least that matters")
+        panel.set_title(name.replace("_", " "), fontsize=9)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter("{x:g}")  # no formula: the style takes them as they are
+            axis.set_minor_formatter(NullFormatter())
+    for panel in axes[-1]:
+        panel.set_xlabel("pulls")
+    axes[0][0].legend(fontsize=7)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110, format="png")
 
 
 def threshold_text(by_metric: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
