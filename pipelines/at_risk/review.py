@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from forewarn.evaluation.prediction.list_review import ReviewedLists, review
 from forewarn.features.records.out_of_service import Absence
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.at_risk.written_lists import read_lists
 from forewarn.pipelines.ingest.text_tables import read_texts
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
@@ -21,52 +20,9 @@ from forewarn.pipelines.runtime.timestamps import to_timestamps
 from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES, unknown_until
 from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE, read_absences
 from forewarn.pipelines.storage.parquet_files import read_parquet
-from forewarn.pipelines.storage.regular_files import paths_like
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
 
-__all__ = ["read_lists", "review_lists", "review_text"]
-
-_NEEDED = ("gpu_serial", "window_end", "valid_until", "flagged")
-_READ = (*_NEEDED, "machine_id", "probability", "model_version", "action")
-
-
-def read_lists(at_risk: Path) -> pd.DataFrame:
-    """Read the lists of all days below `at_risk`; those that were made in hindsight judge nobody.
-
-    Raises
-    ------
-    JobError
-        If there is none but in hindsight, or one lacks a column.
-    """
-    paths = paths_like(at_risk, "date=*/at_risk.parquet")
-    if not paths:
-        raise JobError(f"{at_risk}: holds no list, expected date=YYYY-MM-DD/at_risk.parquet.")
-    frames = []
-    for path in paths:
-        table = read_parquet(path)
-        absent = [name for name in _NEEDED if name not in table.column_names]
-        if absent:
-            raise JobError(f"{path}: column `{absent[0]}` is missing.")
-        _check_types(path, table)
-        if "hindsight" in table.column_names and pc.any(table["hindsight"]).as_py():
-            note(f"{path}: made in hindsight and left out")
-            continue
-        present = [name for name in _READ if name in table.column_names]
-        frames.append(table.select(present).to_pandas().assign(list=path.parent.name[5:]))
-    if not frames:
-        raise JobError(f"{at_risk}: every list was made in hindsight, expected one that was not.")
-    lists: pd.DataFrame = pd.concat(frames, ignore_index=True)
-    return lists
-
-
-def _check_types(path: Path, table: pa.Table) -> None:
-    for name in ("window_end", "valid_until"):
-        if not pa.types.is_timestamp(table[name].type):
-            kind = table[name].type
-            raise JobError(f"{path}: column `{name}` is {kind}, expected a timestamp.")
-    if not pa.types.is_boolean(table["flagged"].type) or table["flagged"].null_count:
-        kind = table["flagged"].type
-        raise JobError(f"{path}: column `flagged` is {kind}, expected true or false in every row.")
+__all__ = ["review_lists", "review_text"]
 
 
 def read_failures(path: Path) -> pd.DataFrame:

@@ -47,7 +47,7 @@ def add_avoid(commands: Commands) -> None:
 
 
 def _avoid(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.at_risk.flagged_machines import newest_flagged
+    from forewarn.pipelines.at_risk.written_lists import newest_flagged
     from forewarn.pipelines.runtime.clock import SystemClock
     from forewarn.pipelines.runtime.timestamps import iso
     from forewarn.response.follow_up.avoid_list import avoid_list
