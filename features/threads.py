@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import cache
+from itertools import repeat
 from typing import TypeVar
 
-__all__ = ["in_parallel", "in_threads", "in_turn", "n_threads"]
+__all__ = ["in_parallel", "in_threads", "in_turn", "n_threads", "prefetched", "submit_ahead"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -40,13 +42,30 @@ def in_threads(
         return list(pool.map(work, items))
 
 
+def submit_ahead(
+    submit: Callable[[_Item], Future[_Result]], items: Iterable[_Item], n_ahead: int
+) -> Generator[tuple[_Item, Future[_Result]]]:
+    """Yield items and their futures in order, with `n_ahead` later items submitted.
+
+    So few results wait in memory. Close the generator to cancel what was submitted ahead.
+    """
+    pending: deque[tuple[_Item, Future[_Result]]] = deque()
+    try:
+        for item in items:
+            pending.append((item, submit(item)))
+            if len(pending) > n_ahead:
+                yield pending.popleft()
+        while pending:
+            yield pending.popleft()
+    finally:
+        for _, future in pending:
+            future.cancel()
+
+
 def in_turn(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
 ) -> Iterator[_Result]:
-    """Yield what `work` makes of each item, in their order.
-
-    Threads work only a little ahead of whoever takes the results: those that nobody has taken yet
-    are few.
+    """Yield what `work` makes of each item, in their order; threads work a little ahead.
 
     Examples
     --------
@@ -54,18 +73,27 @@ def in_turn(
     [1, 2]
     """
     threads = threads or n_threads()
-    ahead: deque[Future[_Result]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                ahead.append(pool.submit(work, item))
-                if len(ahead) > threads:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            for left in ahead:
-                left.cancel()
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        closing(submit_ahead(lambda item: pool.submit(work, item), items, threads)) as submitted,
+    ):
+        for _, future in submitted:
+            yield future.result()
+
+
+def prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
+    """Yield the items of an iterator; a thread makes each while the one before is in use.
+
+    Examples
+    --------
+    >>> list(prefetched(iter([1, 2, 3])))
+    [1, 2, 3]
+    """
+    end = object()
+    for item in in_turn(lambda _: next(items, end), repeat(None), threads=1):
+        if item is end:
+            return
+        yield item  # type: ignore[misc]  # `end` aside, they are items
 
 
 def in_parallel(work: Callable[[int, int], None], n: int) -> None:

@@ -20,8 +20,8 @@ from forewarn.features.records.failures import Failures
 from forewarn.features.records.few_rows import few_rows, joined_slices
 from forewarn.features.records.spillable_array import ArrayAllocator
 from forewarn.features.records.timeline import Fleet, FleetSlice, Timeline
+from forewarn.features.threads import prefetched
 from forewarn.pipelines.at_risk.code_events import CodeEvents
-from forewarn.pipelines.runtime.one_ahead import one_ahead
 from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["Day", "DayRecords"]
@@ -114,7 +114,7 @@ class Day:
 
     def slices(self) -> Iterator[FleetSlice]:
         """Read one slice after another, and note what stays of each, while one is worked on."""
-        return one_ahead(map(self._with_notes, self._fleet.slices()))
+        return prefetched(map(self._with_notes, self._fleet.slices()))
 
     def allocator(self) -> ArrayAllocator:
         """Return the allocator of arrays that outlive a slice."""

@@ -7,17 +7,16 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from forewarn.features.threads import n_threads
+from forewarn.features.threads import n_threads, submit_ahead
 from forewarn.pipelines.runtime.job_error import JobError
 
 if TYPE_CHECKING:
@@ -139,17 +138,14 @@ class SliceMap:
         """
         if getattr(sys.modules[task.__module__], task.__name__, None) is not task:
             raise TypeError(f"`task` is {task!r}, expected a function of a module.")
-        pending: deque[tuple[_Item, futures.Future[_Result]]] = deque()
-        try:
-            for item in items:
-                pending.append((item, self._submit(task, check_plain(item))))
-                if len(pending) >= 2 * max(self.count_workers(), 1):
-                    yield check_plain(self._result(task, *pending.popleft()))
-            while pending:
-                yield check_plain(self._result(task, *pending.popleft()))
-        finally:
-            for _, future in pending:
-                future.cancel()
+
+        def submit(item: _Item) -> futures.Future[_Result]:
+            return self._submit(task, check_plain(item))
+
+        n_ahead = 2 * max(self.count_workers(), 1)
+        with closing(submit_ahead(submit, items, n_ahead)) as submitted:
+            for item, future in submitted:
+                yield check_plain(self._result(task, item, future))
 
     def count_workers(self) -> int:
         """Return how many slices run at a time."""

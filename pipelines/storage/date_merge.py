@@ -21,8 +21,7 @@ from forewarn.features.records.ordering import stable_order
 from forewarn.features.records.slices import FINEST, slice_of, slice_ranges
 from forewarn.features.records.table import FAILURE
 from forewarn.features.records.text_columns import numbers_of
-from forewarn.features.threads import in_threads
-from forewarn.pipelines.runtime.one_ahead import one_ahead
+from forewarn.features.threads import in_threads, prefetched
 from forewarn.pipelines.storage.compacted_form import CompactedForm, SourceStamp
 from forewarn.pipelines.storage.divided_rows import DividedRows
 from forewarn.pipelines.storage.file_names import arrow_path
@@ -178,7 +177,7 @@ def merge_date(sources: Sequence[ParquetSource], out: Path) -> MergeCounts:
             doubled += rows.doubled
             written += len(rows.slices)
             ranges = [r for r in slice_ranges(n_ranges) if first <= r[0] < last]
-            for span, table in one_ahead(_row_groups(rows, ranges, schema)):
+            for span, table in prefetched(_row_groups(rows, ranges, schema)):
                 writer.write_table(table, row_group_size=len(table))
                 slices.append(span)
             pa.default_memory_pool().release_unused()  # it keeps what many threads have held
@@ -224,7 +223,7 @@ def _parts_of_date(
     # It has no name: whatever ends this process, nothing of it stays.
     with tempfile.TemporaryFile(dir=folder) as file:
         divided = DividedRows(file, schema.working_schema)
-        for name, table in one_ahead(_batches(sources[len(compacted) :], _ALL, at_once)):
+        for name, table in prefetched(_batches(sources[len(compacted) :], _ALL, at_once)):
             slices = _slice_of_each(_keys_of(table, name))
             divided.add(schema.working(table, name), slices // (FINEST // n_parts))
         for number, span in enumerate(slice_ranges(n_parts)):
@@ -238,7 +237,7 @@ def _gathered(
 ) -> _Gathering:
     """Gather the rows of some slices."""
     gathering = _Gathering(schema, *span)
-    for name, table in one_ahead(tables):
+    for name, table in prefetched(tables):
         gathering.add(table, name)
     return gathering
 

@@ -26,8 +26,7 @@ from forewarn.features.records.spillable_array import ArrayAllocator, SpillableA
 from forewarn.features.records.table import CheckReport, NoRecordsError, Records, TextColumn
 from forewarn.features.records.text_columns import numbers_of
 from forewarn.features.records.timeline import FleetSlice, Timeline, lay_out
-from forewarn.features.threads import in_threads, in_turn
-from forewarn.pipelines.runtime.one_ahead import one_ahead
+from forewarn.features.threads import in_threads, in_turn, prefetched
 from forewarn.pipelines.storage.file_slice import FileSlice
 from forewarn.pipelines.storage.parquet_files import ParquetSource, read_runs
 from forewarn.pipelines.storage.spill_space import SpillSpace
@@ -219,7 +218,7 @@ class StoredFleet(Generic[_Selection]):
         RecordsError
             If another file has taken the name of one that was not held open.
         """
-        return one_ahead(map(self._slice, self._slices, self._numbers))
+        return prefetched(map(self._slice, self._slices, self._numbers))
 
     def allocator(self) -> ArrayAllocator:
         """Return the allocator of what outlives a slice: on disk, unless there is one slice."""
