@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,11 +82,9 @@ class LandingFolder:
             for left in self.folder.glob("**/.*.tmp"):
                 left.unlink()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Let one process at a time land rows here."""
-        with landing_locked(self.folder):
-            yield
+        return landing_locked(self.folder)
 
 
 def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -23,6 +23,7 @@ from forewarn.pipelines.agent.jobs.tables import write_exits, write_ranks
 from forewarn.pipelines.config.agent_policy import JobsTable
 from forewarn.pipelines.runtime.clock import Clock
 from forewarn.pipelines.runtime.timestamps import iso
+from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["JobCollector"]
 
@@ -120,7 +121,7 @@ class JobCollector:
                 self._ends.setdefault(job, []).append((code, end))
         for job, ends in list(self._ends.items()):
             rows = [(end.process.rank, code, iso(end.time)) for code, end in ends]
-            write_exits(self.folder / job / "exits.csv", rows, self.machine)
+            write_exits(self.folder / job / "exits.csv", rows)
             if now - ends[-1][1].time > _RECENT:
                 del self._ends[job]
 
@@ -224,7 +225,5 @@ class JobCollector:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(json.dumps(value, separators=(",", ":")), encoding="utf-8")
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, separators=(",", ":")), encoding="utf-8")

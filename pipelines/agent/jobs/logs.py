@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forewarn.pipelines.agent.jobs.processes import JobProcess
+from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["LogCopies"]
 
@@ -146,9 +147,8 @@ def _shorten(target: Path, length: int) -> None:
         stream.seek(-length, os.SEEK_END)
         stream.readline()
         rest = stream.read()
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.write_bytes(rest)
-    temporary.replace(target)
+    with replacing(target) as temporary:
+        temporary.write_bytes(rest)
 
 
 def _copy_error(source: _Source, target: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.pipelines.agent.jobs.processes import JobProcess, stat_fields
+from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.file_names import arrow_path
 
 __all__ = ["KernelSamples"]
@@ -124,11 +125,8 @@ class KernelSamples:
         fields = [pa.field("timestamp", pa.timestamp("ns", "UTC")), pa.field("rank", pa.int64())]
         fields += [pa.field(name, pa.string()) for name in _TEXTS]
         fields += [pa.field(name, pa.float64()) for name in _NUMBERS]
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{self.machine}-{rows[0]['timestamp']}.parquet"
-        temporary = target.with_name(f".{target.name}.part")
-        pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields)), arrow_path(temporary))
-        temporary.replace(target)
+        with replacing(folder / f"{self.machine}-{rows[0]['timestamp']}.parquet") as temporary:
+            pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields)), arrow_path(temporary))
         for old in sorted(folder.glob(f"{self.machine}-*.parquet"))[:-_FILES]:
             old.unlink(missing_ok=True)
 

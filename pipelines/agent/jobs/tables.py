@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from forewarn.pipelines.agent.jobs.processes import JobProcess
+from forewarn.pipelines.storage.atomic_files import replacing
 
 __all__ = ["write_exits", "write_ranks"]
 
@@ -30,10 +31,10 @@ def write_ranks(path: Path, processes: Sequence[JobProcess], machine: str) -> No
     merged = {rank: row for rank, row in rows.items() if rank not in gone or rank in own}
     merged = {rank: {**merged.get(rank, {}), **row} for rank, row in {**merged, **own}.items()}
     if merged != rows:
-        _write(path, columns, (merged[rank] for rank in sorted(merged, key=int)), machine)
+        _write(path, columns, (merged[rank] for rank in sorted(merged, key=int)))
 
 
-def write_exits(path: Path, own: Iterable[tuple[int, int, str]], machine: str) -> None:
+def write_exits(path: Path, own: Iterable[tuple[int, int, str]]) -> None:
     """Bring the exits that this host has seen into the table, as `write_ranks` does.
 
     Parameters
@@ -41,14 +42,13 @@ def write_exits(path: Path, own: Iterable[tuple[int, int, str]], machine: str) -
     path : Path
     own : iterable of (int, int, str)
         Rank, exit code and time.
-    machine : str
     """
     table, columns = _read(path, _EXIT_COLUMNS)
     known = {tuple(row.get(name) for name in _EXIT_COLUMNS) for row in table}
     cells = (tuple(map(str, row)) for row in own)
     new = [dict(zip(_EXIT_COLUMNS, row, strict=True)) for row in cells if row not in known]
     if new:
-        _write(path, columns, [*table, *new], machine)
+        _write(path, columns, [*table, *new])
 
 
 def _read(path: Path, columns: Sequence[str]) -> tuple[list[dict[str, str]], Sequence[str]]:
@@ -60,15 +60,11 @@ def _read(path: Path, columns: Sequence[str]) -> tuple[list[dict[str, str]], Seq
     return [], columns
 
 
-def _write(
-    path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]], machine: str
-) -> None:
-    temporary = path.with_name(f".{path.name}.{machine}")
-    with temporary.open("w", encoding="utf-8", newline="") as stream:
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
-    temporary.replace(path)
 
 
 def _values(process: JobProcess, machine: str) -> tuple[object, ...]:

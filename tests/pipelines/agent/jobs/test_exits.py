@@ -129,8 +129,8 @@ def test_another_process_with_the_same_number_is_not_followed(
 def test_the_same_exit_is_written_once(tmp_path: Path) -> None:
     table = tmp_path / "exits.csv"
     for _ in range(2):
-        write_exits(table, [(1, -15, "2026-11-22T10:00:00Z")], "node-1")
-    write_exits(table, [(1, 0, "2026-11-22T11:00:00Z")], "node-2")
+        write_exits(table, [(1, -15, "2026-11-22T10:00:00Z")])
+    write_exits(table, [(1, 0, "2026-11-22T11:00:00Z")])
     assert table.read_text().splitlines() == [
         "rank,exit_code,timestamp",
         "1,-15,2026-11-22T10:00:00Z",
