@@ -35,7 +35,7 @@ from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.tables import incident_states, incidents
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.runtime.tokens import token_digest
+from forewarn.pipelines.serving.tokens import token_digest
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, FindingKind, Severity

@@ -12,7 +12,6 @@ from forewarn.evaluation.prediction.list_review import ReviewedLists, review
 from forewarn.features.records.out_of_service import Absence
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.at_risk.written_lists import read_lists
-from forewarn.pipelines.ingest.text_tables import read_texts
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import note
@@ -21,6 +20,7 @@ from forewarn.pipelines.storage.failures_table import INCIDENT_FAILURES, unknown
 from forewarn.pipelines.storage.out_of_service_table import OUT_OF_SERVICE, read_absences
 from forewarn.pipelines.storage.parquet_files import read_parquet
 from forewarn.pipelines.storage.table_columns import moments_of, serials_of
+from forewarn.pipelines.storage.text_tables import read_texts
 
 __all__ = ["review_lists", "review_text"]
 

@@ -182,7 +182,7 @@ def _add_nodes(commands: Commands) -> None:
 
 
 def _hostlist(text: str) -> tuple[str, ...]:
-    from forewarn.response.state.hostlist import HostlistError, expand
+    from forewarn.features.hostlist import HostlistError, expand
 
     try:
         return tuple(expand(text))

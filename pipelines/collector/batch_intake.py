@@ -26,9 +26,8 @@ from forewarn.pipelines.collector.arrow_stream import read_stream
 from forewarn.pipelines.collector.clock_error import ClockError
 from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.runtime.clock import MOST_AHEAD, Clock
-from forewarn.pipelines.runtime.tokens import Speaker
-from forewarn.pipelines.serving.json_body import parse_json
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import RefusedError, parse_json
+from forewarn.pipelines.serving.tokens import Speaker
 
 __all__ = ["ARROW", "JSON", "Intake"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import RefusedError
 
 __all__ = ["ClockError"]
 

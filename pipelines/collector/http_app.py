@@ -16,10 +16,8 @@ from starlette.routing import Route
 from forewarn.pipelines.collector.batch_intake import Intake
 from forewarn.pipelines.collector.clock_error import ClockError
 from forewarn.pipelines.collector.metrics import CollectorMetrics
-from forewarn.pipelines.runtime.tokens import Speaker, Tokens
-from forewarn.pipelines.serving.bearer import bearer_token
-from forewarn.pipelines.serving.bodies import Bodies
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import Bodies, RefusedError, bearer_token
+from forewarn.pipelines.serving.tokens import Speaker, Tokens
 
 __all__ = ["Collector"]
 

@@ -18,9 +18,9 @@ from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine
 from forewarn.pipelines.ingest.tickets import read_tickets
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
-from forewarn.pipelines.runtime.tokens import Tokens, parse_tokens
-from forewarn.pipelines.serving.bodies import Bodies
 from forewarn.pipelines.serving.listener import Listener
+from forewarn.pipelines.serving.requests import Bodies
+from forewarn.pipelines.serving.tokens import Tokens, parse_tokens
 
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings

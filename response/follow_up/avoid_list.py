@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forewarn.response.state.hostlist import compress
+from forewarn.features.hostlist import compress
 
 __all__ = ["AvoidList", "avoid_list"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from forewarn.pipelines.runtime.tokens import (
+from forewarn.pipelines.serving.tokens import (
     TokenError,
     holder_of,
     hosts_of,

@@ -28,7 +28,7 @@ from forewarn.pipelines.incidents.api.reading import MISSING, Number
 from forewarn.pipelines.incidents.api.route import needs, router
 from forewarn.pipelines.incidents.ledger.entries import Taken
 from forewarn.pipelines.incidents.ledger.finding_rows import FindingConflictError, FindingError
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import RefusedError
 from forewarn.response.state.incident import Outcome
 from forewarn.response.state.step import DrainMode
 

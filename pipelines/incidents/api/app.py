@@ -27,7 +27,7 @@ from forewarn.pipelines.incidents.api.posted_findings import PostedFindingError
 from forewarn.pipelines.incidents.api.reading import reading
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.serving.listener import Listener
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import RefusedError
 
 __all__ = ["make_app", "serve_api"]
 

@@ -18,9 +18,7 @@ from forewarn.pipelines.incidents.api.shared_answers import SharedAnswers
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
-from forewarn.pipelines.serving.bearer import bearer_token
-from forewarn.pipelines.serving.bodies import Bodies
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import Bodies, RefusedError, bearer_token
 
 __all__ = ["LONGEST_BODY", "Desk", "desk_of", "holder_of"]
 

@@ -21,7 +21,7 @@ from forewarn.pipelines.incidents.api.answers import (
 from forewarn.pipelines.incidents.api.desk import Desk, desk_of
 from forewarn.pipelines.incidents.api.names import MachineName
 from forewarn.pipelines.incidents.api.route import json_answer, needs, router
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import RefusedError
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.incident import IncidentState
 

@@ -13,8 +13,7 @@ from pydantic import BaseModel
 from forewarn.pipelines.incidents.api.access import Role
 from forewarn.pipelines.incidents.api.answers import ErrorAnswer
 from forewarn.pipelines.incidents.api.desk import desk_of
-from forewarn.pipelines.serving.json_body import parse_json
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import RefusedError, parse_json
 
 __all__ = ["GuardedRoute", "json_answer", "needs", "router"]
 

@@ -24,8 +24,8 @@ from forewarn.pipelines.collector.http_app import Collector
 from forewarn.pipelines.collector.inbox import Inbox
 from forewarn.pipelines.config.agent_policy import Collection
 from forewarn.pipelines.runtime.clock import SystemClock
-from forewarn.pipelines.runtime.tokens import TokenError, Tokens, parse_tokens
-from forewarn.pipelines.serving.bodies import Bodies
+from forewarn.pipelines.serving.requests import Bodies
+from forewarn.pipelines.serving.tokens import TokenError, Tokens, parse_tokens
 
 LIMIT = 100_000
 TOKEN = {"Authorization": "Bearer right"}
@@ -415,7 +415,7 @@ def test_all_requests_together_hold_so_much_memory_and_no_more(
 
 
 def test_bodies_that_are_kept_together_are_few_bytes(service: Service) -> None:
-    from forewarn.pipelines.runtime.tokens import Speaker
+    from forewarn.pipelines.serving.tokens import Speaker
 
     intake = Intake(service.inbox, StoppedClock(), service.outdated)
     sizes: list[int] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from forewarn.features.hostlist import expand
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.response.state.hostlist import expand
 from forewarn.response.state.machine import OURS
 
 __all__ = [

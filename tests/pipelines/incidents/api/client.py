@@ -19,7 +19,7 @@ from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.clock import SystemClock
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.runtime.tokens import token_digest
+from forewarn.pipelines.serving.tokens import token_digest
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Severity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.pipelines.incidents.api.access import Role, new_token, parse_access
-from forewarn.pipelines.runtime.tokens import TokenError
+from forewarn.pipelines.serving.tokens import TokenError
 
 
 def test_a_new_token_is_known_by_its_digest_alone() -> None:

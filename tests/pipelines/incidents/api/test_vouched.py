@@ -11,7 +11,7 @@ from tests.pipelines.incidents.api.client import ACCESS, NOW, Api, api_of, findi
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.incidents.api.access import Access, Holder, Role, parse_access
 from forewarn.pipelines.runtime.timestamps import iso
-from forewarn.pipelines.runtime.tokens import TokenError, token_digest
+from forewarn.pipelines.serving.tokens import TokenError, token_digest
 from forewarn.response.state.finding import Severity, Voucher
 
 BOUND = Holder("nhc-1", Role.REPORT, frozenset({"node-1", "node-2"}))

@@ -19,8 +19,8 @@ from forewarn.pipelines.incidents.loop.responder import Decided, Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.runtime.clock import SystemClock
-from forewarn.pipelines.runtime.tokens import Tokens, parse_tokens
-from forewarn.pipelines.serving.refusal import RefusedError
+from forewarn.pipelines.serving.requests import RefusedError
+from forewarn.pipelines.serving.tokens import Tokens, parse_tokens
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.step import Step
 

@@ -1,7 +1,8 @@
-"""Bodies of requests, read within bounds of each and of all together."""
+"""Requests: what is taken of them within bounds, and why one is refused."""
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,12 +11,63 @@ from typing import Any
 
 from starlette.requests import Request
 
-from forewarn.pipelines.serving.refusal import RefusedError
-
-__all__ = ["Bodies"]
+__all__ = ["Bodies", "RefusedError", "bearer_token", "parse_json"]
 
 _DIGITS = 18
 _MOST = 8  # of the longest kind: what all requests together may hold in memory
+
+
+class RefusedError(Exception):
+    """A request that is not taken: status and reason."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+    def answer(self) -> dict[str, object]:
+        """Return what the sender is told, as JSON holds it."""
+        return {"error": str(self)}
+
+
+def bearer_token(request: Request) -> str:
+    """Return the token of a request.
+
+    Raises
+    ------
+    RefusedError
+        401 if there is none.
+    """
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not token:
+        raise RefusedError(401, "no token")
+    return token.strip()
+
+
+def parse_json(body: bytes, most_nested: int) -> Any:
+    """Return what a body holds.
+
+    Parameters
+    ----------
+    body : bytes
+    most_nested : int
+        Objects and lists: a few bytes of JSON for each take a hundred times as much memory.
+
+    Raises
+    ------
+    RefusedError
+        413 if it holds more of them, 400 if it is no JSON; NaN and Infinity are none.
+    """
+    nested = body.count(b"{") + body.count(b"[")
+    if nested > most_nested:
+        raise RefusedError(413, f"a body of {nested} objects, expected at most {most_nested}")
+    try:
+        return json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"no JSON ({str(error)[:80]})") from None
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
 
 
 @dataclass(slots=True)

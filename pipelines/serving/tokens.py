@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from forewarn.features.errors import InputError
+from forewarn.features.hostlist import HostlistError, expand
 from forewarn.features.telemetry.rows import is_host_name
-from forewarn.response.state.hostlist import HostlistError, expand
 
 __all__ = [
     "Speaker",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.response.state.hostlist import HostlistError, compress, expand
+from forewarn.features.hostlist import HostlistError, compress, expand
 
 NAMES = st.text(string.ascii_lowercase + string.digits + "-._", min_size=1, max_size=8)
 
