@@ -34,7 +34,7 @@ bench: setup ## measure speed and memory (ARGS=--short: small; else appended to 
 	@$(BIN)/python benchmarks/history.py $(ARGS)
 
 lock: setup ## write requirements.lock anew from pyproject.toml (ARGS=--upgrade moves the versions)
-	$(BIN)/uv pip compile pyproject.toml --extra airflow --extra dev --universal --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra all --extra dev --universal --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 \
 		--quiet --output-file requirements.lock $(ARGS)
 

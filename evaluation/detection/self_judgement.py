@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaincinv, pdtrc
 
 from forewarn.models.detection.fitting import Suspect
 from forewarn.models.detection.training import LeftOut
@@ -26,7 +26,14 @@ def rate_supported(alarms: int, days: float) -> float | None:
     >>> round(rate_supported(0, 1.0), 2)
     3.0
     """
-    return float(gammaincinv(alarms + 1.0, 1.0 - _LEVEL)) / days if days > 0 else None
+    return _rate_bound(alarms) / days if days > 0 else None
+
+
+def _rate_bound(alarms: int) -> float:
+    """Return the highest mean of a Poisson distribution under which so few are no surprise."""
+    from scipy.special import gammaincinv  # where a detector only runs, there is no SciPy
+
+    return float(gammaincinv(alarms + 1.0, 1.0 - _LEVEL))
 
 
 def beyond_chance(alarms: int, days: float, rate: float) -> bool:
@@ -37,7 +44,11 @@ def beyond_chance(alarms: int, days: float, rate: float) -> bool:
     >>> beyond_chance(1, 1.0, 0.02), beyond_chance(1, 10.0, 0.02)
     (True, False)
     """
-    return alarms > 0 and float(pdtrc(alarms - 1, rate * days)) < _LEVEL
+    chance = fewer = math.exp(-rate * days)  # of no alarm, and of fewer than there are
+    for count in range(1, alarms):
+        chance *= rate * days / count
+        fewer += chance
+    return alarms > 0 and 1.0 - fewer < _LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,7 @@ class SelfJudgement:
     def figures(self) -> dict[str, Any]:
         """Return it as `detect fit --json` prints it (docs/formats.md, section 6)."""
         supported = rate_supported(len(self.judged.alarms), self.judged.days)
-        needed = float(gammaincinv(1.0, 1.0 - _LEVEL)) / self.false_alarms
+        needed = _rate_bound(0) / self.false_alarms
         return {
             "tasks": self.tasks,
             "machines": self.machines,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import rank_filter
 
 from forewarn.features.compiled import compiled
 from forewarn.features.threads import in_parallel
@@ -15,6 +14,28 @@ Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
 _LOWEST = np.float32(-np.inf)
+
+
+@compiled
+def _ranked(known: Floats, machines: Numbers, rank: int, ordered: Floats, out: Floats) -> None:
+    """Fill `out` with the value of that rank, from the lowest, of the span that ends there."""
+    span = len(ordered)
+    for machine in machines:
+        ordered[:] = _LOWEST
+        for w in range(known.shape[1]):
+            leaving = known[machine, w - span] if w >= span else ordered[0]
+            entering = known[machine, w]
+            slot = 0
+            while ordered[slot] < leaving:
+                slot += 1
+            while slot + 1 < span and ordered[slot + 1] < entering:
+                ordered[slot] = ordered[slot + 1]
+                slot += 1
+            while slot > 0 and ordered[slot - 1] > entering:
+                ordered[slot] = ordered[slot - 1]
+                slot -= 1
+            ordered[slot] = entering
+            out[machine, w] = ordered[rank]
 
 
 def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf) -> Floats:
@@ -46,17 +67,10 @@ def levels(scores: Floats, span: int, share: float = 1.0, floor: float = -np.inf
     """
     out = np.full(scores.shape, -np.inf, dtype=np.float32)
     passing = int(np.ceil(round(share * span, 9)))
-    for machine in np.flatnonzero((scores >= floor).sum(axis=1) >= passing).tolist():
-        # Missing scores are the lowest, as are those before the first.
-        known = np.where(np.isnan(scores[machine]), _LOWEST, scores[machine])
-        out[machine] = rank_filter(
-            known,
-            rank=span - passing,
-            size=span,
-            mode="constant",
-            cval=-np.inf,
-            origin=(span - 1) // 2,  # the span ends at its window
-        )
+    machines = np.flatnonzero((scores >= floor).sum(axis=1) >= passing)
+    # Missing scores are the lowest, as are those before the first.
+    known = np.where(np.isnan(scores), _LOWEST, scores)
+    _ranked(known, machines, span - passing, np.empty(span, dtype=np.float32), out)
     return out
 
 

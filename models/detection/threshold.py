@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
 __all__ = ["LEAST", "SPREAD", "UPPER", "Threshold", "fit_threshold", "logarithms", "pooled_spread"]
 
@@ -137,6 +136,8 @@ def fit_threshold(
     ValueError
         If there is no pull.
     """
+    from scipy.special import stdtrit  # where a detector only runs, there is no SciPy
+
     if not np.size(highest):
         raise ValueError("no pull to fit a threshold to.")
     slope, base, rest = _levelled(highest, n_machines, slope)

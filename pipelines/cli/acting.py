@@ -76,7 +76,7 @@ def _add_person(
     text: str,
     example: str,
 ) -> Parser:
-    command = add_command(commands, name, run, text, example)
+    command = add_command(commands, name, run, text, example, extra="server")
     add_config(command)
     command.add_argument("--why", default="", metavar="TEXT", help="for those who read it later")
     add_json(command)
@@ -114,6 +114,7 @@ def add_incidents(commands: Commands) -> None:
         "list what was noticed about machines, and what is done about it",
         "forewarn incidents --config my.toml\n"
         "  forewarn incidents --config my.toml --machine node-17 --all --json",
+        extra="server",
     )
     add_config(command)
     command.add_argument("--machine", metavar="NAME", help="only those of one machine")
@@ -290,6 +291,7 @@ def add_switch(commands: Commands) -> None:
         _switch,
         "stop forewarn from taking machines out of service (off), or let it act again (on)",
         "forewarn switch off --config my.toml --why 'maintenance'",
+        extra="server",
     )
     command.add_argument("acting", choices=("off", "on"), help="off works without the database")
     add_config(command)

@@ -238,6 +238,7 @@ def add_collect(commands: Commands) -> None:
         "some hosts only, SITE:HOSTLIST=TOKEN,...",
         "FOREWARN_TOKENS=site-a=SECRET forewarn collect --out records --cmdb cmdb.csv\n"
         "  FOREWARN_TOKENS='rack1:node-[01-16]=SECRET' forewarn collect --out records",
+        extra="server",
     )
     add_out(command, "folder of records")
     add_config(command)
@@ -272,6 +273,7 @@ def add_agent(commands: Commands) -> None:
         _agent,
         "collect on this host by a policy; the token comes from FOREWARN_TOKEN",
         "forewarn agent --policy agent.toml --once",
+        extra="",
     )
     command.add_argument("--policy", type=Path, required=True, metavar="FILE", help="TOML")
     command.add_argument(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.options import Commands, Parser, add_command
 
 __all__ = ["add_completion"]
@@ -19,17 +18,13 @@ def add_completion(commands: Commands, parser: Parser) -> None:
         partial(_completion, parser),
         "print a script with which a shell completes commands, options and paths",
         'eval "$(forewarn completion bash)"',
+        extra="",
     )
     command.add_argument("shell", choices=("bash", "zsh"), help="bash or zsh")
 
 
 def _completion(parser: Parser, args: argparse.Namespace) -> int:
-    try:
-        import shtab
-    except ModuleNotFoundError:  # in the image of the agent
-        raise InputError(
-            "`forewarn completion` needs the package shtab, which is not installed here: "
-            "make the script on a machine with all of forewarn, and copy it."
-        ) from None
+    import shtab
+
     print(shtab.complete(parser, shell=args.shell))
     return 0

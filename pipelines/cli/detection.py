@@ -67,6 +67,7 @@ def _add_fit(parts: Commands) -> None:
         _fit,
         "fit thresholds to tasks that were mostly healthy; exit code 1 if they cannot be trusted",
         "forewarn detect fit --metrics /tmp/incidents/train --model /tmp/detector",
+        extra="train",
     )
     command.description = f"{command.description}\n\n{_OBSERVES_ONLY}"
     _add_metrics_folder(command)

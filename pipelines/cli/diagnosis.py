@@ -212,6 +212,7 @@ def _add_collect(commands: Commands) -> None:
         "save what the training jobs of this host show, for `diagnose run`; an agent whose policy "
         "has `[jobs]` does the same",
         "forewarn diagnose collect --policy agent.toml",
+        extra="",
     )
     command.add_argument("--policy", type=Path, required=True, metavar="FILE", help="TOML")
     command.add_argument("--once", action="store_true", help="look once, then end")

@@ -29,6 +29,7 @@ def _add_study_diagnosis(parts: Commands) -> None:
         _study_diagnosis,
         "simulate jobs that hang, crash or crawl, and healthy ones, and count who is named rightly",
         "forewarn study diagnosis --jobs 20 --ranks 8,64 --seed 1",
+        extra="train",
     )
     command.add_argument(
         "--jobs", type=integer_at_least(1, 10_000), default=20, metavar="N", help="faulty (20)"
@@ -51,6 +52,7 @@ def _add_study_false_hangs(parts: Commands) -> None:
         "simulate healthy jobs that save, evaluate, compile and are restarted, and count how often "
         "one is called hanging",
         "forewarn study false-hangs --days 60 --ranks 8,16 --seed 1",
+        extra="train",
     )
     command.add_argument(
         "--days", type=integer_at_least(1, 1000), default=1, metavar="N", help="job-days (1)"

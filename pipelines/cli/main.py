@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from forewarn.features.errors import InputError
+from forewarn.pipelines.cli.extras import missing_extra, require_extra
 from forewarn.pipelines.cli.options import Commands, Parser
 from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.terminal import complain
@@ -97,10 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
-        words = sys.argv[1:] if argv is None else argv
-        args = _parser(words[0] if words else None).parse_args(argv)
-        run: Callable[[argparse.Namespace], int] = args.run
-        code = run(args)
+        code = _run(sys.argv[1:] if argv is None else argv)
         if sys.stdout is not None:
             sys.stdout.flush()  # here an error of it can be said; at the exit it cannot
     except BrokenPipeError:  # whoever read our output has enough, such as `head`
@@ -113,6 +111,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain("forewarn: interrupted")
         return 128 + signal.SIGINT
     return code
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run one command; a module that is missing belongs to an extra, or it is a bug."""
+    try:
+        args = _parser(words[0] if words else None).parse_args(words)
+        require_extra(args.command, args.extra)
+        run: Callable[[argparse.Namespace], int] = args.run
+        return run(args)
+    except ModuleNotFoundError as error:
+        if missing := missing_extra(f"forewarn {words[0]}", error):
+            raise missing from None
+        raise
 
 
 def _described(error: InputError | OSError) -> str:

@@ -34,6 +34,7 @@ def add_retrain(commands: Commands) -> None:
         _retrain,
         "retrain as of a moment, and promote what has earned it; exit code 1 if it has not",
         "forewarn retrain --records /tmp/fleet/records --config my.toml --at 2025-01-26",
+        extra="train",
     )
     add_records(command)
     add_config(command)
@@ -88,7 +89,8 @@ def add_models(commands: Commands) -> None:
         ("rollback", _rollback, "make the champion before the present one the champion again"),
     ):
         example = f"forewarn models {name}" + (" 3" if name in ("show", "promote") else "")
-        command = add_command(kinds, name, run, text, f"{example} --config my.toml")
+        example += " --config my.toml"
+        command = add_command(kinds, name, run, text, example, extra="train")
         if name in ("show", "promote"):
             command.add_argument("version", help="number of the version")
         add_config(command)

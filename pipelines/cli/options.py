@@ -166,8 +166,9 @@ def add_command(
     run: Callable[[argparse.Namespace], int],
     text: str,
     example: str,
+    extra: str = "score",
 ) -> Parser:
-    """Add a command with its help and an example."""
+    """Add a command with its help, an example, and the extra without which it does not run."""
     command = commands.add_parser(
         name,
         help=text,
@@ -175,7 +176,7 @@ def add_command(
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, command=command.prog, extra=extra)
     return command
 
 

@@ -40,6 +40,7 @@ def _add_diff(commands: Commands) -> None:
         _diff,
         "say in words what is different between two policies",
         "forewarn policy diff default site.toml",
+        extra="server",
     )
     for name, metavar in (("before", "A"), ("after", "B")):
         text = "file of a site, laid over the default, or `default`"
@@ -71,6 +72,7 @@ def _add_replay(commands: Commands) -> None:
         "say what a policy would have done in the past, and how often rightly",
         "forewarn policy replay --policy site.toml --records records --at-risk lists "
         "--html replay.html",
+        extra="server",
     )
     command.add_argument(
         "--policy",

@@ -77,6 +77,7 @@ def add_backtest(commands: Commands) -> None:
         _backtest,
         "walk through past records as production would and report how good the lists were",
         "forewarn backtest --records /tmp/fleet/records --out /tmp/backtest",
+        extra="train",
     )
     add_records(command, remote=True)
     add_config(command)
@@ -128,6 +129,7 @@ def add_train(commands: Commands) -> None:
         _train,
         "train the whole predictor as of a moment",
         "forewarn train --records /tmp/fleet/records --at 2025-01-26 --model /tmp/model",
+        extra="train",
     )
     add_records(command, remote=True)
     add_config(command)

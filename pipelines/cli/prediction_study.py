@@ -30,6 +30,7 @@ def add_study_prediction(parts: Commands) -> None:
         "compare methods, strategies, training lengths and days between retrainings as the "
         "paper does, on simulated fleets",
         "forewarn study prediction --gpus 400 --days 108 --seeds 1,2,3 --out /tmp/prediction",
+        extra="train",
     )
     command.add_argument(
         "--gpus", type=integer_at_least(8, 1_000_000), default=400, metavar="N", help="(400)"

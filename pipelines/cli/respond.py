@@ -46,6 +46,7 @@ def add_respond(commands: Commands) -> None:
         "  forewarn respond --watch --config my.toml --serve   (again and again, with the API)\n"
         "  forewarn respond --score --config my.toml   (what acting came to so far)\n"
         "  forewarn respond --slurm-history --config my.toml   (on the first day: past failures)",
+        extra="server",
     )
     add_config(command)
     how = command.add_argument_group("what to do")

@@ -32,6 +32,7 @@ def add_demo(commands: Commands) -> None:
         _demo,
         "simulate a fleet, backtest, train, and make a list, in a few minutes",
         "forewarn demo --out /tmp/demo",
+        extra="train",
     )
     add_out(command, "folder (default: demo)", default=Path("demo"))
     _fleet_options(command, 2000, 31)
@@ -124,6 +125,7 @@ def add_up(commands: Commands) -> None:
         _up,
         "start Airflow and MLflow on loopback, with a simulated fleet that lives on",
         "forewarn up --folder /tmp/up",
+        extra="airflow",
     )
     command.add_argument("--folder", type=Path, default=Path("up"), help="folder (default: up)")
     add_gpus(command, 300)

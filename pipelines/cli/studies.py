@@ -42,6 +42,7 @@ def add_study(commands: Commands) -> None:
         _study,
         "compare the detector with the paper's rules, their ablations and simple baselines",
         "forewarn study detection --data /tmp/incidents --model /tmp/detector --out /tmp/study",
+        extra="train",
     )
     _add_set(command)
     add_out(command)
@@ -85,6 +86,7 @@ def _add_study_several(parts: Commands) -> None:
         _study_several,
         "count who is named where machines fail together, and one after another",
         "forewarn study several --data /tmp/incidents --model /tmp/detector --tasks 10",
+        extra="train",
     )
     _add_set(command)
     command.add_argument(
@@ -105,6 +107,7 @@ def _add_study_alarms(parts: Commands) -> None:
         _study_alarms,
         "count false alarms on simulated healthy days, with and without wrong at-risk lists",
         "forewarn study alarms --model /tmp/detector --days 20",
+        extra="train",
     )
     add_fitted(command, "what `detect fit` wrote")
     command.add_argument(
@@ -121,6 +124,7 @@ def _add_study_thresholds(parts: Commands) -> None:
         "draw how the thresholds fall with the number of healthy pulls",
         "forewarn study thresholds --metrics /tmp/incidents/train --model /tmp/detector "
         "--out thresholds.png",
+        extra="train",
     )
     command.add_argument(
         "--metrics", type=Path, required=True, help="folder of task=NAME/*.parquet, healthy"
@@ -137,6 +141,7 @@ def _add_study_prior(parts: Commands) -> None:
         _study_prior,
         "measure how much sooner, and how much more, is found with a list that is right",
         "forewarn study prior --data /tmp/incidents --model /tmp/detector",
+        extra="train",
     )
     _add_set(command)
     _add_run(command)
@@ -216,6 +221,7 @@ def _add_study_response(parts: Commands) -> None:
         _study_response,
         "live through a simulated month with and without acting on the list, and score it",
         "forewarn study response --machines 200 --days 31 --controls 0,0.1,0.5",
+        extra="server",
     )
     command.add_argument(
         "--machines", type=integer_at_least(8, 5000), default=200, metavar="N", help="(200)"

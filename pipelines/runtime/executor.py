@@ -223,13 +223,9 @@ class _ClusterMap(SliceMap):
 @contextmanager
 def _connected(n_workers: int, address: str) -> Iterator[Client]:
     """Connect to the cluster at an address, or start one of `n_workers` processes."""
-    try:
-        import dask
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise JobError(
-            '`executor.kind` is "dask", which is not installed: pip install dask distributed.'
-        ) from None
+    import dask
+    from distributed import Client, LocalCluster
+
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(_DASK_CONFIG))
         cluster: Any = address or stack.enter_context(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.csgraph import NegativeCycleError, floyd_warshall
 
 from forewarn.features.diagnosis.operations import Operations
 from forewarn.features.diagnosis.ranks import Ranks
@@ -70,9 +69,11 @@ def align_clocks(operations: Operations, ranks: Ranks) -> Alignment | None:
     np.fill_diagonal(bounds, 0.0)
     if not (bounds < -_TOLERANCE).any():
         return None
-    try:
-        tight = floyd_warshall(np.where(np.isfinite(bounds), bounds + _TOLERANCE, np.inf))
-    except NegativeCycleError:
+    tight = bounds + _TOLERANCE
+    np.fill_diagonal(tight, 0.0)
+    for via in range(n_clocks):  # Floyd and Warshall
+        np.minimum(tight, tight[:, via, None] + tight[via], out=tight)
+    if (tight.diagonal() < 0.0).any():
         return None
     return _shifted(operations, clock, tight)
 

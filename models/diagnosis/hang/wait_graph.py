@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from collections.abc import Mapping, Sequence
 
 from forewarn.features.diagnosis.ranks import rank_list
 from forewarn.models.diagnosis.hang.stalls import Stall
@@ -126,37 +121,51 @@ def _ends(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
     call the same collectives in the same order are in no circle, whoever they wait for besides;
     of sends and receives a circle proves that only if it waits for nobody else.
     """
-    ranks = sorted({r for s in stalls for r in (*s.waiting, *s.absent, *s.silent)})
-    number = {rank: index for index, rank in enumerate(ranks)}
-    arrows = [
-        arrow
-        for index, stall in enumerate(stalls, start=len(ranks))
-        for arrow in (
-            *((number[rank], index) for rank in stall.waiting),
-            *((index, number[rank]) for rank in stall.absent or stall.silent),
-        )
-    ]
-    start, end = np.array(arrows, dtype=np.int64).reshape(-1, 2).T
-    size = len(ranks) + len(stalls)
-    graph = coo_array((np.ones(len(start), dtype=np.int8), (start, end)), shape=(size, size))
-    n_parts, part = connected_components(graph, directed=True, connection="strong")
-    leaves = np.ones(n_parts, dtype=bool)
-    leaves[part[start[part[start] != part[end]]]] = False
-    pairs = {part[len(ranks) + index] for index, stall in enumerate(stalls) if not stall.variants}
-    members = _by_part(ranks, part, set(end.tolist()))
-    circles = [g for n, g in members.items() if len(g) > 1 and (leaves[n] or n not in pairs)]
-    return sorted(g[0] for n, g in members.items() if len(g) == 1 and leaves[n]), circles
+    after: dict[int, list[int]] = {}
+    for operation, stall in enumerate(stalls, start=-len(stalls)):  # below 0, where no rank is
+        after[operation] = list(stall.absent or stall.silent)
+        for rank in (*stall.waiting, *after[operation]):
+            after.setdefault(rank, [])
+        for rank in stall.waiting:
+            after[rank].append(operation)
+    met = {rank for stall in stalls for rank in stall.absent or stall.silent}
+    pairs = {index - len(stalls) for index, stall in enumerate(stalls) if not stall.variants}
+    sinks, circles = [], []
+    for part in _strong_parts(after):
+        ranks = sorted(met & part)
+        is_leaf = all(part.issuperset(after[node]) for node in part)
+        if len(ranks) == 1 and is_leaf:
+            sinks += ranks
+        elif len(ranks) > 1 and (is_leaf or not pairs & part):
+            circles.append(ranks)
+    return sorted(sinks), sorted(circles)
 
 
-def _by_part(
-    ranks: Sequence[int], part: npt.NDArray[np.int32], met: set[int]
-) -> dict[int, list[int]]:
-    """Return the ranks that are waited for by their part of the graph."""
-    members: dict[int, list[int]] = {}
-    for index, rank in enumerate(ranks):
-        if index in met:
-            members.setdefault(int(part[index]), []).append(rank)
-    return members
+def _strong_parts(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
+    """Return the parts of a graph in which each node leads to each other one (Kosaraju)."""
+    before: dict[int, list[int]] = {node: [] for node in after}
+    for node, following in after.items():
+        for target in following:
+            before[target].append(node)
+    seen: set[int] = set()
+    order = [node for start in after for node in _depth_first(after, start, seen)]
+    seen = set()
+    parts = (set(_depth_first(before, start, seen)) for start in reversed(order))
+    return [part for part in parts if part]
+
+
+def _depth_first(after: Mapping[int, Sequence[int]], start: int, seen: set[int]) -> list[int]:
+    """Return what a node leads to and `seen` does not hold yet, itself last, and add it there."""
+    order: list[int] = []
+    path = [(start, iter((start,)))]
+    while path:
+        node, following = path[-1]
+        if (target := next((n for n in following if n not in seen), None)) is not None:
+            seen.add(target)
+            path.append((target, iter(after[target])))
+        elif path.pop() and path:
+            order.append(node)
+    return order
 
 
 def _origins(

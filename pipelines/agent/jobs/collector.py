@@ -160,7 +160,7 @@ class JobCollector:
         try:
             self._samples.write(job, folder / "kernel")
         except ImportError:
-            self._say_once("samples of the kernel are left out: pyarrow is missing")
+            self._say_once('samples of the kernel need pyarrow: pip install "forewarn[jobs]"')
 
     def _ask_recorders(self, processes: Sequence[JobProcess], folder: Path) -> int | None:
         """Save what recorders hold; return when the oldest operation that lasts was entered."""

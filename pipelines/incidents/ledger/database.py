@@ -215,21 +215,11 @@ def _name(address: URL) -> str:
 def _engine(address: URL) -> Engine:
     if address.get_backend_name() == "postgresql":
         wait = f"-c lock_timeout={PATIENCE_SECONDS}s"
-        try:
-            return create_engine(
-                address,
-                pool_pre_ping=True,  # a server that was started anew is no error
-                connect_args={
-                    "connect_timeout": 10,
-                    "options": wait,
-                    "application_name": "forewarn",
-                },
-            )
-        except ModuleNotFoundError:
-            raise LedgerError(
-                "[respond] ledger: PostgreSQL needs psycopg, expected "
-                "`pip install 'psycopg[binary]'`"
-            ) from None
+        return create_engine(
+            address,
+            pool_pre_ping=True,  # a server that was started anew is no error
+            connect_args={"connect_timeout": 10, "options": wait, "application_name": "forewarn"},
+        )
     engine = create_engine(address, connect_args={"timeout": PATIENCE_SECONDS})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,15 +58,3 @@ def test_completion_of_another_shell_is_refused(capsys: pytest.CaptureFixture[st
         main(["completion", "csh"])
     assert stop.value.code == 2
     assert "csh" in capsys.readouterr().err
-
-
-def test_completion_without_shtab_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """So it is in the image of the agent, which brings only what an agent imports."""
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 2
-    printed = capsys.readouterr()
-    (line,) = printed.err.splitlines()
-    assert line.startswith("forewarn: error: `forewarn completion` needs the package shtab")
-    assert printed.out == ""

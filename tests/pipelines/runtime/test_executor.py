@@ -271,12 +271,3 @@ def test_a_cluster_starts_in_a_task_of_a_local_executor(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert (answer.returncode, answer.stdout) == (0, "[5, 14]\n"), answer.stderr
-
-
-def test_without_dask_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(JobError, match=r"not installed: pip install dask distributed\.$"),
-        Executor("dask", 1).started(),
-    ):
-        pass

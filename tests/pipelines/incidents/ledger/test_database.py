@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -248,12 +247,6 @@ def test_a_server_that_is_gone_is_one_line_and_used_again_when_it_is_back(
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         assert ledger.last_beat("loop") == NOW
-
-
-def test_without_psycopg_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    message = message_of("postgresql+psycopg://ann@db/ledger")
-    assert message.endswith("needs psycopg, expected `pip install 'psycopg[binary]'`")
 
 
 def test_only_a_server_has_a_clock_of_its_own(url: str) -> None:
