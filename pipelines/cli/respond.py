@@ -40,9 +40,8 @@ def add_respond(commands: Commands) -> None:
         commands,
         "respond",
         _respond,
-        "take what was noticed, and say or do what the policy wants, within the limits",
-        "forewarn respond --once --config my.toml   (decides once; observes unless [respond] lets "
-        "it act)\n"
+        "process findings and take (or only report) the actions that the policy prescribes",
+        "forewarn respond --once --config my.toml   (once; observes unless [respond] lets it act)\n"
         "  forewarn respond --watch --config my.toml --serve   (again and again, with the API)\n"
         "  forewarn respond --score --config my.toml   (what acting came to so far)\n"
         "  forewarn respond --slurm-history --config my.toml   (on the first day: past failures)",

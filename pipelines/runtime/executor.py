@@ -72,8 +72,7 @@ class Executor:
         Raises
         ------
         JobError
-            If this process may not start workers, Dask is not installed, or a cluster does not
-            answer.
+            If this process may not start workers, or a cluster does not answer.
         """
         local = self.kind != "threads" and not self.address
         if local and multiprocessing.current_process().daemon:

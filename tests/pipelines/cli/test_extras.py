@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -126,19 +127,20 @@ def test_the_modules_of_an_extra_are_called_as_we_think(extra: str) -> None:
         ("train", "up", "up` needs airflow: * [airflow]"),
         ("score", "models list", "models list` needs keras: * [train]"),
         # Before the command is known to the end, or only with this option:
-        ("", "simulate job --out j --fault loader", "simulate` needs numpy: * [score]"),
+        ("", "simulate job --out j --fault loader", r"simulate` needs \w+: * [score]"),
         (
             "score",
             "score --records r --model models:/fleet@champion --at 2025-01-26 --out o",
-            "score` needs sqlalchemy: * [train]",
+            r"score` needs \w+: * [train]",
         ),
     ],
 )
 def test_a_command_without_its_extra_is_one_line(installed: str, words: str, says: str) -> None:
     done = run(installed, "sys.exit(main(sys.argv[2:]))", *words.split())
     what, _, extra = says.partition(" * ")
-    line = f'forewarn: error: `forewarn {what} pip install "forewarn{extra}".\n'
-    assert (done.returncode, done.stderr, done.stdout) == (2, line, "")
+    line = f'forewarn: error: `forewarn {what} pip install "forewarn{re.escape(extra)}"\\.\n'
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(line, done.stderr), done.stderr
 
 
 def test_a_module_of_no_extra_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
