@@ -17,6 +17,7 @@ from forewarn.features.xid_severity import severity
 from forewarn.pipelines.at_risk.channel_charts import Chart
 from forewarn.pipelines.at_risk.channel_names import title
 from forewarn.pipelines.rendering.drawing import COLOURS, inline_svg, own_style
+from forewarn.pipelines.rendering.templates import plural
 
 __all__ = ["draw_chart"]
 
@@ -33,8 +34,8 @@ def draw_chart(chart: Chart) -> Markup:
     figure = Figure(figsize=(_WIDTH, _HEIGHT))
     for artist in (*_marks(chart), *_lines(chart, figure), *_ends(chart)):
         figure.add_artist(artist)
-    events = f"; {len(chart.marks)} events" if chart.marks else ""
-    words = f"The last {chart.span}, between {chart.limits}{events}."
+    events = f"; {plural(len(chart.marks), 'event')}" if chart.marks else ""
+    words = f"The last {chart.span}: {chart.limits}{events}."
     return inline_svg(figure, title=chart.title, description=words)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forewarn.pipelines.at_risk.channel_charts import Chart
 from forewarn.pipelines.at_risk.page import render_at_risk
 
 AT = "2025-03-01T03:00:00Z"
@@ -290,3 +291,15 @@ def test_numeric_machine_names_are_names() -> None:
 def test_a_wrong_number_of_flagged_rows_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`n_flagged` must be .*\(3\), got 4"):
         render(listed(), n_flagged=4)
+
+
+def test_a_flagged_gpu_has_the_pictures_of_its_channels() -> None:
+    table, level = listed(), np.array([61.0, np.nan, 71.5])
+    chart = Chart("temperature", "°C", "7 days", level, [level - 1.0], [(0.5, "Xid 63")])
+    page = render(table, charts={table["gpu_serial"][0]: [chart, chart]})
+    words = 'aria-label="temperature. The last 7 days: 60 to 72 °C; 1 event."'
+    assert page.count(f'<svg class="picture" role="img" {words}') == 2
+    assert "temperature 60 to 72 °C" in text_of(page)
+    assert page.count(">Xid 63</text>") == 2
+    assert "In the drawings" in page
+    assert "In the drawings" not in render(table)
