@@ -12,7 +12,7 @@ Not compared are
 
 - texts: strings of three or more words (but those of the keys in `_NAMES`), what is printed without
   `--json`, and pages. A text that only one version has is a difference;
-- timings, memory and version strings (`_VOLATILE`) at the top of a JSON object;
+- timings, memory and version strings (`_VOLATILE`);
 - internal files without a documented format (`_INTERNAL`).
 
 The data of `../shared/data` is needed.
@@ -43,7 +43,11 @@ MAX_SHOWN = 15  # differences of a case
 SHOWN_LENGTH = 80  # characters of a value
 
 _NAMES = {"gpu_type", "driver_version", "action", "id", "task", "job", "path"}
-_VOLATILE = {"seconds", "peak_rss_bytes", "policy_version", "forewarn_version"}
+# Of an object itself, or of a stage of its work: deeper down `seconds` can be a result.
+_VOLATILE = re.compile(
+    r"(\[\d+\]\.?)?(stages\[\d+\]\.)?"
+    r"(seconds|cpu_seconds|peak_rss_bytes|policy_version|forewarn_version)"
+)
 _INTERNAL = {".html", ".png", ".out", ".log", ".db", ".runs", ".numbers", ""}
 _MISSING = object()
 
@@ -159,9 +163,10 @@ def value_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """Yield `PATH: OLD -> NEW` for each value that differs and is neither text nor volatile."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
-            if not (key in _VOLATILE and re.fullmatch(r"(\[\d+\])?", path)):
+            below = f"{path}.{key}".lstrip(".")
+            if not _VOLATILE.fullmatch(below):
                 value, other = old.get(key, _MISSING), new.get(key, _MISSING)
-                yield from value_differences(value, other, f"{path}.{key}".lstrip("."))
+                yield from value_differences(value, other, below)
     elif isinstance(old, list) and isinstance(new, list):
         for number, (value, other) in enumerate(zip_longest(old, new, fillvalue=_MISSING)):
             yield from value_differences(value, other, f"{path}[{number}]")
