@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.models.detection.detector import Detector
-from forewarn.models.detection.task import Task
-from forewarn.models.detection.training_task import job_of
+from forewarn.models.detection.task import Task, job_of
 from forewarn.pipelines.config.settings import DetectionTable, load_settings
 from forewarn.pipelines.detection.fit import fit_detector
 from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull, task_name

@@ -16,9 +16,8 @@ from forewarn.models.detection.metric_examination import Examined
 from forewarn.models.detection.own_past import Judged, Past
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
 from forewarn.models.detection.past_scoring import past_scores
-from forewarn.models.detection.pauses import paused_windows
 from forewarn.models.detection.peer_deviation import FEWEST, deviations, peer_scores
-from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.rules import Rules, paused_windows
 from forewarn.models.detection.task import Task, comparable
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.verdict import Finding, Jitter, Verdict, not_named

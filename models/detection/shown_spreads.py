@@ -16,7 +16,7 @@ from forewarn.models.detection.spread_fitting import (
     learned_from_each_other,
     task_spread_of,
 )
-from forewarn.models.detection.training_task import Source
+from forewarn.models.detection.task import Source
 
 __all__ = ["ShownSpreads"]
 

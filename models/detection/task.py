@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,14 @@ import numpy.typing as npt
 
 from forewarn.models.detection.peer_deviation import FEWEST
 
-__all__ = ["POOLED", "Task", "comparable"]
+__all__ = ["POOLED", "Source", "Task", "TrainingTask", "comparable", "job_of"]
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
 POOLED = -1  # the group of machines whose own groups are too small to compare within
+
+_OFFSET = re.compile(r"-\d{5,}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +73,33 @@ def comparable(groups: Numbers) -> Numbers:
     """
     _, number, count = np.unique(groups, return_inverse=True, return_counts=True)
     return np.where((count >= FEWEST)[number], groups, POOLED).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTask:
+    """A task that is taken for healthy.
+
+    Attributes
+    ----------
+    name : str
+    task : Task
+    days : float
+    """
+
+    name: str
+    task: Task
+    days: float
+
+
+Source = Callable[[], Iterator[TrainingTask]]
+
+
+def job_of(task: str) -> str:
+    """Return the job of a task: its name without an offset of five digits or more at its end.
+
+    Examples
+    --------
+    >>> job_of("sort-00900"), job_of("sort-7")
+    ('sort', 'sort-7')
+    """
+    return _OFFSET.sub("", task)

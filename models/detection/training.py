@@ -16,7 +16,7 @@ from forewarn.models.detection.fitting import (
 from forewarn.models.detection.healthy_spread import names_tell
 from forewarn.models.detection.rules import Rules
 from forewarn.models.detection.shown_spreads import ShownSpreads
-from forewarn.models.detection.training_task import Source, job_of
+from forewarn.models.detection.task import Source, job_of
 
 __all__ = ["LeftOut", "Terms", "Trained", "judge_left_out", "train"]
 

@@ -23,11 +23,11 @@ def _class_of(name: str) -> _ModelClass:
     """Return the class of a name; only its module is loaded."""
     match name:
         case "cnn":
-            from forewarn.models.prediction.networks.cnn import CnnModel
+            from forewarn.models.prediction.networks.architectures import CnnModel
 
             return CnnModel
         case "mlp":
-            from forewarn.models.prediction.networks.mlp import MlpModel
+            from forewarn.models.prediction.networks.architectures import MlpModel
 
             return MlpModel
         case "gbdt":
@@ -35,7 +35,7 @@ def _class_of(name: str) -> _ModelClass:
 
             return GbdtModel
         case "lstm":
-            from forewarn.models.prediction.networks.lstm import LstmModel
+            from forewarn.models.prediction.networks.architectures import LstmModel
 
             return LstmModel
         case "linear":

@@ -196,7 +196,7 @@ def _note_doubled(doubled: Counter[tuple[str, str]]) -> None:
 
 
 def _notes(landed: Landed) -> None:
-    from forewarn.pipelines.ingest.serial_notes import serial_notes
+    from forewarn.pipelines.ingest.landed import serial_notes
     from forewarn.pipelines.runtime.progress import note
 
     if landed.unknown:

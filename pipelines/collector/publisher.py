@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from forewarn.pipelines.collector.inbox import Inbox, Taken
 from forewarn.pipelines.ingest.cmdb import Cmdb
-from forewarn.pipelines.ingest.landed import Landed
+from forewarn.pipelines.ingest.landed import Landed, serial_notes
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine, is_broken
-from forewarn.pipelines.ingest.serial_notes import serial_notes
 from forewarn.pipelines.ingest.tickets import Tickets
 
 __all__ = ["Publisher", "Watched"]

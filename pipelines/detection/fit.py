@@ -23,6 +23,7 @@ from forewarn.models.detection.detector_file import StoredDetector, save_detecto
 from forewarn.models.detection.fitting import sample_windows
 from forewarn.models.detection.metric_ranking import largest_z, ranked_metrics
 from forewarn.models.detection.rules import Rules
+from forewarn.models.detection.task import TrainingTask, job_of
 from forewarn.models.detection.training import (
     LeftOut,
     Terms,
@@ -30,7 +31,6 @@ from forewarn.models.detection.training import (
     judge_left_out,
     train,
 )
-from forewarn.models.detection.training_task import TrainingTask, job_of
 from forewarn.pipelines.config.settings import DetectionTable
 from forewarn.pipelines.detection.counters import with_counters
 from forewarn.pipelines.detection.metric_cadence import frequent_metrics

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from forewarn.models.detection.verdict import Finding, Jitter, Verdict
-from forewarn.pipelines.detection.evidence import evidence_of
 from forewarn.pipelines.detection.task_metrics import Pull
 from forewarn.pipelines.runtime.timestamps import iso
 
 __all__ = ["Detected", "NotJudged"]
+
+_FIELDS = ("machine", "metric", "score", "since")
+_PEERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Detected:
             "machines": len(self.pull.grid.machines),
             "seconds": round(self.seconds, 3),
             "kind": None if first is None else "straggler" if first.always else "fault",
-            "evidence": None if first is None else evidence_of(self.pull, first, self.xids),
+            "evidence": None if first is None else _evidence_of(self.pull, first, self.xids),
             "jitters": [_short(self.pull, jitter) for jitter in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
@@ -94,9 +99,6 @@ class NotJudged:
         }
 
 
-_FIELDS = ("machine", "metric", "score", "since")
-
-
 def _short(pull: Pull, jitter: Jitter) -> dict[str, Any]:
     seconds = (jitter.until - jitter.since + 1) * pull.grid.interval / 1e9
     return _named(pull, jitter) | {"seconds": round(seconds, 3)}
@@ -109,3 +111,52 @@ def _named(pull: Pull, finding: Finding | Jitter) -> dict[str, Any]:
         "score": round(finding.score, 3),
         "since": iso(pull.grid.time(finding.since)),
     }
+
+
+def _evidence_of(
+    pull: Pull, finding: Finding, xids: list[dict[str, Any]] | None = None
+) -> dict[str, Any] | None:
+    """Return what the machine and the others showed, before and while it stood out.
+
+    Parameters
+    ----------
+    pull : Pull
+    finding : Finding
+    xids : list of dict, optional
+        Of the machine.
+
+    Returns
+    -------
+    dict or None
+        Medians: `now` and `before` of the machine, `others_now` and `others_before` of the rest of
+        its group, and `peers`, the machines nearest to the middle of the group, to look at beside
+        it; `unit`, for a counter what its increase is per, null for a gauge; `xids`, null where
+        nobody knows. None where several metrics were looked at together.
+    """
+    series = pull.series(finding.metric)
+    if series is None:
+        return None
+    rest = np.flatnonzero(pull.groups == pull.groups[finding.machine])
+    rest = rest[rest != finding.machine]
+    now, before = series[:, finding.since : finding.at + 1], series[:, : finding.since]
+    levels = np.array([_median(now[i]) for i in rest])
+    middle = _median(levels)
+    near = rest[np.argsort(np.where(np.isnan(levels), np.inf, np.abs(levels - middle)))]
+    return {
+        "now": _number(_median(now[finding.machine])),
+        "before": _number(_median(before[finding.machine])),
+        "others_now": _number(middle),
+        "others_before": _number(_median(before[rest])),
+        "peers": [pull.grid.machines[i] for i in near[:_PEERS]],
+        "unit": pull.unit(finding.metric),
+        "xids": xids,
+    }
+
+
+def _median(values: npt.NDArray[np.floating[Any]]) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else float("nan")
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(f"{value:.6g}")

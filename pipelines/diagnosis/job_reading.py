@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.joining import join
 from forewarn.models.diagnosis.verdict.verdict import Diagnosis
+from forewarn.pipelines.diagnosis.parts.exits import read_exits
+from forewarn.pipelines.diagnosis.parts.flight import read_flight
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.parts.kernel import read_kernel
+from forewarn.pipelines.diagnosis.parts.logs import read_logs
+from forewarn.pipelines.diagnosis.parts.metrics import read_metrics
 from forewarn.pipelines.diagnosis.parts.part import Case, Judged, Part
-from forewarn.pipelines.diagnosis.parts.readers import READERS
+from forewarn.pipelines.diagnosis.parts.profiles import read_profiles
+from forewarn.pipelines.diagnosis.parts.stacks import read_stacks
 from forewarn.pipelines.diagnosis.site_knowledge import SiteKnowledge
 
 __all__ = ["JobReading", "read_job"]
@@ -25,6 +31,18 @@ _HEARS = {
     "kernel": ("metrics",),
 }
 _NO_TIME_OF_DUMPS = "flight: dumps do not say when they were taken; without it (--at) no hang shows"
+
+_Reader = Callable[[JobFolder, Ranks], Part | None]  # None: the part is absent, or holds nothing
+
+_READERS: Mapping[str, _Reader] = {
+    "exits": read_exits,
+    "logs": read_logs,
+    "flight": read_flight,
+    "stacks": read_stacks,
+    "metrics": read_metrics,
+    "kernel": read_kernel,
+    "profiles": read_profiles,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +126,7 @@ def read_job(job: Path, site: SiteKnowledge | None = None) -> JobReading:
 
 
 def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
-    for name, read in READERS.items():
+    for name, read in _READERS.items():
         part = read(folder, listed) if folder.part(name) is not None else None
         if part is not None:
             yield name, part

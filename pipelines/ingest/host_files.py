@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 import zlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -14,9 +15,9 @@ import pyarrow as pa
 
 from forewarn.features.records.table import RecordsError
 from forewarn.features.telemetry.dropped import Dropped, DroppedText
-from forewarn.features.telemetry.file_names import host_in_name, time_in_name
 from forewarn.features.telemetry.gpu_identity import PLACES
 from forewarn.features.telemetry.host_files import read_host
+from forewarn.features.telemetry.parsers.local_clock import clock_time
 from forewarn.features.telemetry.parsers.reading import Unread
 from forewarn.features.telemetry.rows import is_host_name
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
@@ -30,9 +31,19 @@ from forewarn.pipelines.storage.regular_files import files_below
 if TYPE_CHECKING:
     from forewarn.pipelines.config.settings import Settings
 
-__all__ = ["Ingested", "ingest_raw", "open_landing"]
+__all__ = ["Ingested", "host_in_name", "ingest_raw", "open_landing", "time_in_name"]
 
 _MOST = 1 << 30  # bytes of one file, unpacked: a longer one is no drop of a host
+
+_CLOCK_IN_NAME = re.compile(
+    r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)[T_ -]?"
+    r"([0-2]\d)[-:.h]?([0-5]\d)(?:[-:.m]?([0-5]\d))?(?!\d)"
+)
+_EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8}|2[01]\d{8})(?:\d{3})?(?!\d)")
+# Words that say what a file is, not whose.
+_WORDS = re.compile(
+    r"nvidia[-_]?smi|smi|dmesg|kmsg|kern(?:el)?|log|messages|metrics|dcgm|proc|stat"
+)
 
 
 @dataclass(slots=True)
@@ -175,3 +186,34 @@ def _count(done: Ingested, dropped: Dropped) -> None:
         done.files[kind] = done.files.get(kind, 0) + count
     done.unread.join(dropped.unread)
     done.doubled += dropped.doubled
+
+
+def time_in_name(name: str) -> int | None:
+    """Return the nanoseconds since 1970 that the name of a file tells, None if it tells none.
+
+    Examples
+    --------
+    >>> time_in_name("smi_19700101.csv"), time_in_name("smi-2025-01-01T00:10.csv")
+    (None, 1735690200000000000)
+    """
+    if match := _CLOCK_IN_NAME.search(name):
+        year, month, day, hour, minute, second = (part or "00" for part in match.groups())
+        return clock_time(f"{year}/{month}/{day} {hour}:{minute}:{second}")
+    if match := _EPOCH_IN_NAME.search(name):
+        return int(match[1]) * 1_000_000_000
+    return None
+
+
+def host_in_name(name: str) -> str | None:
+    """Return the host that the name of a file tells beside a time and what it is.
+
+    Examples
+    --------
+    >>> host_in_name("node-7_smi_2025-01-01T00:10.csv"), host_in_name("dmesg.log")
+    ('node-7', None)
+    """
+    stem = re.sub(r"(?:\.[A-Za-z]{1,5})+$", "", name)
+    stem = _EPOCH_IN_NAME.sub("", _CLOCK_IN_NAME.sub("", stem))
+    parts = [part for part in re.split(r"[_ ]+|--+", stem) if not _WORDS.fullmatch(part)]
+    host = next((part.strip(".-Z") for part in parts if part.strip(".-Z")), "")
+    return host if is_host_name(host) and not _WORDS.fullmatch(host) else None

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forewarn.features.diagnosis.traceback_text import threads_of_traceback
 from forewarn.pipelines.agent.jobs.processes import JobProcess
 
 __all__ = ["ServerError", "WorkerServers", "oldest_unfinished"]
 
 _LARGEST = 256 << 20  # bytes of an answer
 _LOOPBACK = "127.0.0.1"
+
+_THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+)(?: \[([^\]]*)\])?")
+_FRAME = re.compile(r'  File "([^"\n]*)", line (\d+|\?\?\?) in (.*)')
+_MOST_FRAMES = 512
 
 
 class ServerError(Exception):
@@ -81,7 +85,7 @@ class WorkerServers:
             If there is no answer, or it holds no stack.
         """
         data = self._ask(process, "handler/dump_traceback")
-        threads = threads_of_traceback(data.decode("utf-8", "replace"), process.pid)
+        threads = _threads_of_traceback(data.decode("utf-8", "replace"), process.pid)
         if not threads:
             raise ServerError("its server answers without a stack")
         return threads
@@ -158,3 +162,32 @@ def oldest_unfinished(dump: Mapping[str, Any]) -> int | None:
         )
     ]
     return min(times, default=None)
+
+
+def _threads_of_traceback(text: str, pid: int) -> list[dict[str, Any]]:
+    r"""Return the threads of a process, the innermost call of each first.
+
+    Parameters
+    ----------
+    text : str
+        Threads, the newest first: the last one is the main thread.
+    pid : int
+
+    Examples
+    --------
+    >>> text = 'Thread 0x7f (most recent call first):\n  File "a.py", line 3 in wait\n'
+    >>> _threads_of_traceback(text, 9)[0]["frames"]
+    [{'name': 'wait', 'filename': 'a.py', 'line': 3}]
+    """
+    threads: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        if match := _THREAD.match(line):
+            threads.append({"pid": pid, "thread_name": match[2] or match[1], "frames": []})
+        elif threads and (match := _FRAME.fullmatch(line)):
+            number = int(match[2]) if match[2].isdecimal() else 0
+            frames = threads[-1]["frames"]
+            if len(frames) < _MOST_FRAMES:
+                frames.append({"name": match[3], "filename": match[1], "line": number})
+    if threads:
+        threads[-1] |= {"thread_name": "MainThread", "os_thread_id": pid}
+    return threads

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.telemetry.dropped import DroppedText
-from forewarn.features.telemetry.file_names import host_in_name, time_in_name
 from forewarn.features.telemetry.host_files import kind_of_text, read_host
 
 TIME = 1_740_787_200 * 10**9  # 2025-03-01
@@ -32,41 +31,6 @@ METRICS = 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1",Hostname="node-9"} 41\n'
 
 def file(text: str, name: str = "drop", time: int | None = None) -> DroppedText:
     return DroppedText(name, text, time)
-
-
-@pytest.mark.parametrize(
-    ("name", "seconds"),
-    [
-        ("smi_2025-03-01T00:10:05.csv", 605),
-        ("smi-20250301-0010.csv", 600),
-        ("smi.20250301T001005Z.xml", 605),
-        ("2025-03-01_00.10.csv", 600),
-        ("smi-1740787205.csv", 5),
-        ("smi-1740787205123.csv", 5),
-        ("smi.csv", None),
-        ("smi-20251301.csv", None),
-        ("serial-16501240142490.csv", None),
-        ("node-20250301.csv", None),
-    ],
-)
-def test_a_time_in_a_name(name: str, seconds: int | None) -> None:
-    assert time_in_name(name) == (None if seconds is None else TIME + seconds * 10**9)
-
-
-@pytest.mark.parametrize(
-    ("name", "host"),
-    [
-        ("node-7_smi_2025-03-01T00:10.csv", "node-7"),
-        ("gpu17.rack3_20250301-0010.csv.gz", "gpu17.rack3"),
-        ("smi.csv", None),
-        ("nvidia-smi_1740787205.csv", None),
-        ("kern.log", None),
-        ("dmesg_node-1.txt", "node-1"),
-        ("..csv", None),
-    ],
-)
-def test_a_host_in_a_name(name: str, host: str | None) -> None:
-    assert host_in_name(name) == host
 
 
 @pytest.mark.parametrize(
@@ -209,13 +173,6 @@ def test_any_text_is_read_or_unread(texts: list[str], time: int | None) -> None:
 )
 def test_any_damage_is_read_or_unread(text: str, place: int, damage: str) -> None:
     read_host("node-1", [file(text[:place] + damage + text[place + len(damage) :], time=TIME)])
-
-
-@given(st.text(max_size=60))
-def test_any_name_is_looked_at(name: str) -> None:
-    time_in_name(name)
-    host = host_in_name(name)
-    assert host is None or "/" not in host
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from forewarn.features.telemetry.failure_evidence import TICKETS
 from forewarn.features.telemetry.slot_conflicts import SlotConflict
 from forewarn.features.telemetry.tables import EVENTS, READINGS, table_of
 from forewarn.pipelines.ingest.cmdb import Cmdb
+from forewarn.pipelines.ingest.landed import serial_notes
 from forewarn.pipelines.ingest.landing import Landing
-from forewarn.pipelines.ingest.serial_notes import serial_notes
 from forewarn.pipelines.storage.compaction import compact_date
 
 START = 1_740_787_200 * 10**9  # 2025-03-01

@@ -11,12 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.features.records.table import RecordsError
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.ingest.cmdb import read_cmdb
-from forewarn.pipelines.ingest.host_files import ingest_raw
+from forewarn.pipelines.ingest.host_files import host_in_name, ingest_raw, time_in_name
 from forewarn.pipelines.ingest.landing import Landing
+
+MARCH = 1_740_787_200 * 10**9  # 2025-03-01
 
 HEADER = "timestamp, index, serial, uuid, pci.bus_id, name, temperature.gpu, power.draw [W]"
 TICKETS = "gpu_serial,failed_at,repaired_at,cause,known_at\n"
@@ -381,3 +385,45 @@ def test_a_cmdb_as_parquet_with_numbers_and_uuids(tmp_path: Path) -> None:
         {"gpu_serial": "165", "rack": "r"},
         {"gpu_serial": "166", "rack": None},
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("smi_2025-03-01T00:10:05.csv", 605),
+        ("smi-20250301-0010.csv", 600),
+        ("smi.20250301T001005Z.xml", 605),
+        ("2025-03-01_00.10.csv", 600),
+        ("smi-1740787205.csv", 5),
+        ("smi-1740787205123.csv", 5),
+        ("smi.csv", None),
+        ("smi-20251301.csv", None),
+        ("serial-16501240142490.csv", None),
+        ("node-20250301.csv", None),
+    ],
+)
+def test_a_time_in_a_name(name: str, seconds: int | None) -> None:
+    assert time_in_name(name) == (None if seconds is None else MARCH + seconds * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("node-7_smi_2025-03-01T00:10.csv", "node-7"),
+        ("gpu17.rack3_20250301-0010.csv.gz", "gpu17.rack3"),
+        ("smi.csv", None),
+        ("nvidia-smi_1740787205.csv", None),
+        ("kern.log", None),
+        ("dmesg_node-1.txt", "node-1"),
+        ("..csv", None),
+    ],
+)
+def test_a_host_in_a_name(name: str, host: str | None) -> None:
+    assert host_in_name(name) == host
+
+
+@given(st.text(max_size=60))
+def test_any_name_is_looked_at(name: str) -> None:
+    time_in_name(name)
+    host = host_in_name(name)
+    assert host is None or "/" not in host

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from forewarn.features.telemetry.parsers.kernel_log import parse_kernel_log
 from forewarn.features.telemetry.parsers.log_line import read_line
-from forewarn.features.telemetry.parsers.log_time import Clocks
-from forewarn.features.telemetry.parsers.month_names import _LANGUAGES, month_number
+from forewarn.features.telemetry.parsers.log_time import _LANGUAGES, Clocks, month_number
 from forewarn.features.telemetry.parsers.proc import HostReading
 from forewarn.pipelines.agent.fault_context import FaultContext
 from forewarn.pipelines.agent.gpu_roll import GpuRoll

@@ -12,10 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from forewarn.features.prediction.inputs import Inputs
+from forewarn.models.prediction.networks.architectures import CnnModel, LstmModel, MlpModel
 from forewarn.models.prediction.networks.base import NetworkModel
-from forewarn.models.prediction.networks.cnn import CnnModel
-from forewarn.models.prediction.networks.lstm import LstmModel
-from forewarn.models.prediction.networks.mlp import MlpModel
 from forewarn.models.tensorflow_runtime import keras, tensorflow
 
 DAY = 86_400 * 10**9

@@ -12,6 +12,7 @@ import pytest
 
 from forewarn.features.prediction.inputs import Inputs
 from forewarn.models.prediction.bucket_scaling import InputScaling
+from forewarn.models.prediction.networks.architectures import CnnModel, LstmModel, MlpModel
 from forewarn.models.prediction.networks.archive import (
     NetworkParts,
     archive_of,
@@ -19,9 +20,6 @@ from forewarn.models.prediction.networks.archive import (
     parts_of_network,
 )
 from forewarn.models.prediction.networks.base import NetworkModel
-from forewarn.models.prediction.networks.cnn import CnnModel
-from forewarn.models.prediction.networks.lstm import LstmModel
-from forewarn.models.prediction.networks.mlp import MlpModel
 from forewarn.models.prediction.networks.plain_network import PlainNetwork
 from forewarn.models.tensorflow_runtime import fresh_keras
 

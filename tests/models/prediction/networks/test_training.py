@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.models.prediction.networks.time_split import later_part
+from forewarn.models.prediction.networks.training import later_part
 
 HOUR = 3_600 * 10**9
 moments = st.lists(st.integers(0, 40 * 24 * HOUR), min_size=1, max_size=60)
