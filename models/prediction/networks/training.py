@@ -195,7 +195,8 @@ def _best_epoch(
     for epoch in range(_MOST_EPOCHS):
         trainer.epoch(examples, early, [seed, epoch])
         scores = trainer.averaged().log_odds(validation, examples.scaling)
-        precisions.append(average_precision_score(labels, scores, sample_weight=weights))
+        precision = average_precision_score(labels, scores, sample_weight=weights)
+        precisions.append(float(precision))
         if epoch >= max(int(np.argmax(precisions)) + _PATIENCE, _LEAST_EPOCHS - 1):
             break
     return max(int(np.argmax(precisions)) + 1, _LEAST_EPOCHS)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def test_logistic_model_is_fitted_by_one_thread(monkeypatch: pytest.MonkeyPatch)
     fit = LogisticRegression.fit
     threads: list[int] = []
 
-    def counted(self: object, *args: object, **weights: object) -> object:
+    def counted(self: LogisticRegression, *args: Any, **weights: Any) -> LogisticRegression:
         threads.extend(
             pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"
         )
