@@ -10,20 +10,18 @@ from typing import Any
 
 from airflow.sdk import Variable, dag, task
 
+from forewarn.pipelines.scheduled_tasks import backtest_site, dag_options
+
 
 @dag(
     schedule=timedelta(days=30),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    doc_md=__doc__,
-    tags=["forewarn"],
-    default_args={
-        "retries": 3,
-        "retry_delay": timedelta(minutes=1),
-        "pool": "forewarn_tensorflow",
-        "execution_timeout": timedelta(hours=12),
-    },
+    **dag_options(
+        __doc__,
+        retries=3,
+        retry_delay=timedelta(minutes=1),
+        pool="forewarn_tensorflow",
+        execution_timeout=timedelta(hours=12),
+    ),
 )
 def forewarn_backtest() -> None:
     """Walk through the past, and report."""
@@ -35,8 +33,6 @@ def forewarn_backtest() -> None:
 
     @task
     def backtest(day: str) -> str:
-        from forewarn.pipelines.scheduled_tasks import backtest_site
-
         return backtest_site(Variable.get("forewarn_config"), day)
 
     day: Any = yesterday()  # what a task returns stands for its value

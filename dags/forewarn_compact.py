@@ -9,28 +9,25 @@ from typing import Any
 
 from airflow.sdk import Variable, dag, task
 
+from forewarn.pipelines.scheduled_tasks import compact_site, dag_options
+
 
 @dag(
     schedule=timedelta(days=1),
-    start_date=datetime(2025, 1, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    doc_md=__doc__,
-    tags=["forewarn"],
-    default_args={
-        "retries": 3,
-        "retry_delay": timedelta(minutes=1),
-        "retry_exponential_backoff": True,
-        "execution_timeout": timedelta(hours=4),
-    },
+    **dag_options(
+        __doc__,
+        start_hour=1,
+        retries=3,
+        retry_delay=timedelta(minutes=1),
+        retry_exponential_backoff=True,
+        execution_timeout=timedelta(hours=4),
+    ),
 )
 def forewarn_compact() -> None:
     """Compact the dates that are over."""
 
     @task
     def compact(*, dag_run: Any = None) -> list[str]:
-        from forewarn.pipelines.scheduled_tasks import compact_site
-
         day = (dag_run.conf or {}).get("day") or datetime.now(UTC).date().isoformat()
         return compact_site(Variable.get("forewarn_config"), day)
 

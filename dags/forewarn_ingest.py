@@ -13,36 +13,30 @@ from typing import Any
 from airflow.sdk import Asset, Variable, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
 
+from forewarn.pipelines.scheduled_tasks import dag_options, ingest_site, missing_days
+
 RECORDS = Asset("forewarn_records")
 
 
 @dag(
     schedule=timedelta(hours=1),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    doc_md=__doc__,
-    tags=["forewarn"],
-    default_args={
-        "retries": 3,
-        "retry_delay": timedelta(minutes=1),
-        "retry_exponential_backoff": True,
-        "execution_timeout": timedelta(minutes=50),
-    },
+    **dag_options(
+        __doc__,
+        retries=3,
+        retry_delay=timedelta(minutes=1),
+        retry_exponential_backoff=True,
+        execution_timeout=timedelta(minutes=50),
+    ),
 )
 def forewarn_ingest() -> None:
     """Bring in records and publish the days that became complete."""
 
     @task
     def ingest() -> list[str]:
-        from forewarn.pipelines.scheduled_tasks import ingest_site
-
         return ingest_site(Variable.get("forewarn_config"), datetime.now(UTC).isoformat())
 
     @task(outlets=[RECORDS])
     def publish(days: list[str], *, outlet_events: Any = None, ti: Any = None) -> str:
-        from forewarn.pipelines.scheduled_tasks import missing_days
-
         published = ti.xcom_pull(task_ids="publish", include_prior_dates=True)
         missing = missing_days(days, published, datetime.now(UTC).date().isoformat())
         if not missing:

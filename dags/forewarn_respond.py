@@ -4,21 +4,16 @@ It decides by the policy, within the limits, and only observes unless `[respond]
 `forewarn respond --watch` runs anyway, leave this one paused. An airflow dag.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Asset, Variable, dag, task
 from airflow.timetables.assets import AssetOrTimeSchedule
 from airflow.timetables.interval import CronDataIntervalTimetable
 
+from forewarn.pipelines.scheduled_tasks import alert_of_failure, dag_options, respond_site
+
 LISTS = Asset("forewarn_lists")
-
-
-def alert_failed(context: Any) -> None:
-    """Tell somebody that nobody decides about findings."""
-    from forewarn.pipelines.runtime.alerts import alert
-
-    alert("no response", f"{context['ti'].task_id} failed: {context.get('exception')}")
 
 
 @dag(
@@ -26,25 +21,19 @@ def alert_failed(context: Any) -> None:
         timetable=CronDataIntervalTimetable("*/10 * * * *", timezone="UTC"),
         assets=[LISTS],  # type: ignore[list-item]  # typed as the scheduler stores it
     ),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    doc_md=__doc__,
-    tags=["forewarn"],
-    default_args={
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-        "execution_timeout": timedelta(minutes=20),
-        "on_failure_callback": alert_failed,
-    },
+    **dag_options(
+        __doc__,
+        retries=2,
+        retry_delay=timedelta(seconds=30),
+        execution_timeout=timedelta(minutes=20),
+        on_failure_callback=alert_of_failure("no response"),
+    ),
 )
 def forewarn_respond() -> None:
     """Decide about the open incidents."""
 
     @task
     def respond() -> list[dict[str, Any]]:
-        from forewarn.pipelines.scheduled_tasks import respond_site
-
         return respond_site(Variable.get("forewarn_config"))
 
     respond()

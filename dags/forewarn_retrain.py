@@ -5,24 +5,26 @@ judged against the champion and registered in MLflow. If it is refused, the cham
 run fails. A run handles its logical date, by hand `{"at": "2025-03-01"}`; a retry goes on.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Variable, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.timetables.trigger import DeltaTriggerTimetable
 
-RETRY = {"retries": 3, "retry_delay": timedelta(seconds=30), "retry_exponential_backoff": True}
+from forewarn.pipelines.scheduled_tasks import dag_options, lengths_of, retrain_site, train_length
 
 
 @dag(
     schedule=DeltaTriggerTimetable(timedelta(days=3)),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    doc_md=__doc__,
-    tags=["forewarn"],
-    default_args=RETRY | {"pool": "forewarn_tensorflow", "execution_timeout": timedelta(hours=2)},
+    **dag_options(
+        __doc__,
+        retries=3,
+        retry_delay=timedelta(seconds=30),
+        retry_exponential_backoff=True,
+        pool="forewarn_tensorflow",
+        execution_timeout=timedelta(hours=2),
+    ),
 )
 def forewarn_retrain() -> None:
     """Train the lengths, then decide."""
@@ -33,20 +35,14 @@ def forewarn_retrain() -> None:
 
     @task
     def lengths() -> list[int]:
-        from forewarn.pipelines.scheduled_tasks import lengths_of
-
         return lengths_of(Variable.get("forewarn_config"))
 
     @task
     def train(length: int, at: str) -> str:
-        from forewarn.pipelines.scheduled_tasks import train_length
-
         return train_length(Variable.get("forewarn_config"), at, length)
 
     @task
     def decide(at: str) -> dict[str, Any]:
-        from forewarn.pipelines.scheduled_tasks import retrain_site
-
         done = retrain_site(Variable.get("forewarn_config"), at)
         if done["promoted"]:
             return done

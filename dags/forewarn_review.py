@@ -3,34 +3,30 @@
 Hits, misses, false alarms and lead times, by the failures that are known by now. An airflow dag.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Variable, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
 
+from forewarn.pipelines.scheduled_tasks import dag_options, review_site
+
 
 @dag(
     schedule=timedelta(days=1),
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    doc_md=__doc__,
-    tags=["forewarn"],
-    default_args={
-        "retries": 2,
-        "retry_delay": timedelta(minutes=1),
-        "retry_exponential_backoff": True,
-        "execution_timeout": timedelta(minutes=30),
-    },
+    **dag_options(
+        __doc__,
+        retries=2,
+        retry_delay=timedelta(minutes=1),
+        retry_exponential_backoff=True,
+        execution_timeout=timedelta(minutes=30),
+    ),
 )
 def forewarn_review() -> None:
     """Judge the lists of a week ago."""
 
     @task
     def review(*, dag_run: Any = None) -> dict[str, Any]:
-        from forewarn.pipelines.scheduled_tasks import review_site
-
         day = (dag_run.conf or {}).get("day") or dag_run.logical_date.date().isoformat()
         figures = review_site(Variable.get("forewarn_config"), day)
         if figures is None:

@@ -6,36 +6,27 @@ come with the asset's events, or by hand with `{"day": "2025-03-01"}`. Made agai
 An airflow dag.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Asset, Variable, dag, task
 
+from forewarn.pipelines.scheduled_tasks import alert_of_failure, dag_options, score_missing
+
 RECORDS, LISTS = Asset("forewarn_records"), Asset("forewarn_lists")
-
-
-def alert_failed(context: Any) -> None:
-    """Tell somebody that there is no list today."""
-    from forewarn.pipelines.runtime.alerts import alert
-
-    alert("no list", f"{context['ti'].task_id} failed: {context.get('exception')}")
 
 
 @dag(
     schedule=[RECORDS],
-    start_date=datetime(2025, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    doc_md=__doc__,
-    tags=["forewarn"],
-    default_args={
-        "retries": 3,
-        "retry_delay": timedelta(seconds=30),
-        "retry_exponential_backoff": True,
-        "execution_timeout": timedelta(minutes=30),
-        "on_failure_callback": alert_failed,
-        "pool": "forewarn_tensorflow",
-    },
+    **dag_options(
+        __doc__,
+        retries=3,
+        retry_delay=timedelta(seconds=30),
+        retry_exponential_backoff=True,
+        pool="forewarn_tensorflow",
+        execution_timeout=timedelta(minutes=30),
+        on_failure_callback=alert_of_failure("no list"),
+    ),
 )
 def forewarn_score() -> None:
     """Make the lists of the complete days."""
@@ -44,8 +35,6 @@ def forewarn_score() -> None:
     def score(
         *, dag_run: Any = None, triggering_asset_events: Any = None, outlet_events: Any = None
     ) -> str:
-        from forewarn.pipelines.scheduled_tasks import score_missing
-
         day = (dag_run.conf or {}).get("day")
         events = [] if day else [event.extra for event in triggering_asset_events[RECORDS]]
         published = {name for extra in events for name in (*extra.get("before", ()), extra["day"])}

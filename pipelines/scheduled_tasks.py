@@ -1,14 +1,15 @@
-"""What the scheduled DAGs do, one function a task: the commands, with paths from one file.
+"""The tasks of the scheduled DAGs, one function each, and the options that all DAGs share.
 
-Everything here takes the path of a configuration and plain values, and returns plain values, so
-that a scheduler passes nothing else on.
+A task takes the path of a configuration and plain values, and returns plain values, so that a
+scheduler passes nothing else on. Each function imports what it needs: a scheduler that reads the
+DAG files imports this module every time.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.config.settings import Settings, load_settings
-from forewarn.pipelines.ingest.complete_days import complete_days, missing_days
-from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.heap import keep_memory
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 
@@ -26,12 +24,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
+    from forewarn.pipelines.config.settings import Settings
 
 __all__ = [
     "Site",
+    "alert_of_failure",
     "backtest_site",
     "compact_site",
-    "complete_days",
+    "dag_options",
     "ingest_site",
     "lengths_of",
     "missing_days",
@@ -44,6 +44,39 @@ __all__ = [
 ]
 
 _REVIEWED_AFTER = 7  # days: every alert of a list has expired by then
+
+
+def dag_options(doc: str | None, *, start_hour: int = 0, **each_task: object) -> dict[str, Any]:
+    """Return the options of `@dag` that all DAGs share: one run at a time, none for the past.
+
+    Parameters
+    ----------
+    doc : str or None
+        Docstring of the DAG file.
+    start_hour : int
+        UTC, from which the intervals of the schedule are counted.
+    **each_task
+        Options of every task: its retries, its time limit, its pool.
+    """
+    return {
+        "start_date": dt.datetime(2025, 1, 1, start_hour, tzinfo=dt.UTC),
+        "catchup": False,
+        "max_active_runs": 1,
+        "doc_md": doc,
+        "tags": ["forewarn"],
+        "default_args": each_task,
+    }
+
+
+def alert_of_failure(what: str) -> Callable[[Any], None]:
+    """Return a callback for tasks whose failure somebody has to be alerted of."""
+
+    def send(context: Any) -> None:
+        from forewarn.pipelines.runtime.alerts import alert
+
+        alert(what, f"{context['ti'].task_id} failed: {context.get('exception')}")
+
+    return send
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +102,8 @@ class Site:
         SettingsError
             If it cannot be used.
         """
+        from forewarn.pipelines.config.settings import load_settings
+
         keep_memory()  # a task is a process of its own
         path = Path(config).resolve()
         settings = load_settings(path)
@@ -103,11 +138,31 @@ def ingest_site(config: str, now: str) -> list[str]:
     now : str
         Up to when Prometheus is asked, and what is past.
     """
+    from forewarn.pipelines.ingest.complete_days import complete_days
+
     site, end = Site.of(config), parse_moment(now)
     table = site.settings.site
     if table.raw or table.prometheus or table.repairs:
         _ingest(site, end)
     return complete_days(site.records, site.settings.records.interval, end)
+
+
+def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
+    """Return which of the complete days are to be published, the oldest first.
+
+    Parameters
+    ----------
+    days : sequence of str
+        The oldest first.
+    published : str or None
+        The last one published. At the first time it is the newest day alone: the lists of a year
+        that came at once would be made by a model that has seen it.
+    today : str
+        What was published of a day that has not ended is no day to go on from.
+    """
+    if published is None or published >= today:
+        return list(days[-1:])
+    return [day for day in days if day > published]
 
 
 def _ingest(site: Site, end: int) -> None:
@@ -153,6 +208,7 @@ def train_length(config: str, at: str, length: int) -> str:
     length : int
         Nanoseconds.
     """
+    from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.storage.model_registry import Registry
     from forewarn.pipelines.training.training_cache import train_recipe
 
@@ -164,6 +220,7 @@ def train_length(config: str, at: str, length: int) -> str:
 
 def retrain_site(config: str, at: str) -> dict[str, Any]:
     """Retrain as `forewarn retrain` does and return what came of it."""
+    from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.storage.model_registry import Registry
     from forewarn.pipelines.training.retrain import retrain
 
@@ -279,6 +336,7 @@ def backtest_site(config: str, day: str) -> str:
     has landed since.
     """
     from forewarn.pipelines.backtest.run import run_backtest
+    from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.storage.records_snapshot import keep_snapshot
 
     site = Site.of(config)

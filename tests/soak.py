@@ -40,7 +40,8 @@ import pyarrow.parquet as pq
 from forewarn.features.errors import InputError
 from forewarn.pipelines.at_risk.score import score_with_rules
 from forewarn.pipelines.config.settings import Settings, load_settings
-from forewarn.pipelines.scheduled_tasks import complete_days, missing_days
+from forewarn.pipelines.ingest.complete_days import complete_days
+from forewarn.pipelines.scheduled_tasks import missing_days
 
 SCALED = Path(__file__).parent / "pipelines" / "collector" / "scaled.py"
 SECOND = 10**9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,7 @@ from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.parquet_files import open_parquet
 from forewarn.pipelines.storage.table_columns import moments_of
 
-__all__ = ["complete_days", "missing_days"]
+__all__ = ["complete_days"]
 
 
 def complete_days(records: Path, interval: int, now: int) -> list[str]:
@@ -53,21 +52,3 @@ def _last_seen(partition: Path, latest: int) -> dict[str, int]:
         for gpu, time in newest.items():
             last_seen[str(gpu)] = max(last_seen.get(str(gpu), 0), int(time))
     return last_seen
-
-
-def missing_days(days: Sequence[str], published: str | None, today: str) -> list[str]:
-    """Return which of the complete days are to be published, the oldest first.
-
-    Parameters
-    ----------
-    days : sequence of str
-        The oldest first.
-    published : str or None
-        The last one published. At the first time it is the newest day alone: the lists of a year
-        that came at once would be made by a model that has seen it.
-    today : str
-        What was published of a day that has not ended is no day to go on from.
-    """
-    if published is None or published >= today:
-        return list(days[-1:])
-    return [day for day in days if day > published]

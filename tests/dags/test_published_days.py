@@ -45,12 +45,10 @@ def test_after_an_outage_every_missing_day_is_in_the_event() -> None:
 
 
 def test_a_list_is_made_for_every_day_of_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forewarn.pipelines import scheduled_tasks as site
-
     made: list[list[str]] = []
     module, score = task_of("forewarn_score", "score")
     monkeypatch.setattr(module.Variable, "get", lambda _: "site.toml")
-    monkeypatch.setattr(site, "score_missing", lambda _, days: made.append(list(days)))
+    monkeypatch.setattr(module, "score_missing", lambda _, days: made.append(list(days)))
     extras: list[dict[str, Any]] = [
         {"day": "2025-03-04"},
         {"day": "2025-03-03", "before": ["2025-03-01", "2025-03-02"]},

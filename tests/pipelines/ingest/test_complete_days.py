@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from forewarn.pipelines.ingest.complete_days import complete_days, missing_days
+from forewarn.pipelines.ingest.complete_days import complete_days
 from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.scheduled_tasks import missing_days
 
 INTERVAL = 600 * 10**9
 
