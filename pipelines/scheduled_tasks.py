@@ -215,7 +215,9 @@ def train_length(config: str, at: str, length: int) -> str:
     site = Site.of(config)
     job = open_job(site.records, site.settings)
     registry = Registry(site.settings.registry, create=True)
-    return train_recipe(job, parse_moment(at), Nanoseconds(length), registry)
+    return train_recipe(
+        job.store, job.walk_settings, parse_moment(at), Nanoseconds(length), registry
+    )
 
 
 def retrain_site(config: str, at: str) -> dict[str, Any]:

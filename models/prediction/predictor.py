@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -14,33 +13,71 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.features.errors import InputError
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import InstanceValues
-from forewarn.models.finite_json import finite_json
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration
-from forewarn.models.prediction.catalogue import load_model
 from forewarn.models.prediction.ensembles import Committee
-from forewarn.models.prediction.model_names import kind_of
 from forewarn.models.prediction.predictor_files import (
-    DESCRIPTION,
-    digest_of,
-    digests_in,
-    models_folder,
+    PREDICTOR_FORMAT,
+    load_described,
+    save_described,
+    save_models,
 )
 from forewarn.models.prediction.protocol import FailureModel
 
-__all__ = ["PREDICTOR_FORMAT", "Predictor", "PredictorError"]
+__all__ = ["Predictor", "PredictorFacts"]
 
 Floats = npt.NDArray[np.float64]
-# 1 did not hold the names and the order of its columns: what it scored was not what it had learned.
-# 2 ranked by the models alone.
-PREDICTOR_FORMAT = 3
 
 
-class PredictorError(InputError):
-    """A folder that holds no predictor, one of another format, or a damaged one."""
+@dataclass(frozen=True, slots=True)
+class PredictorFacts:
+    """What a scoring and a reader need besides the models.
+
+    Attributes
+    ----------
+    trained_at : str
+        ISO 8601: nothing from then on was read.
+    train_length_days, days_of_records : float
+        Training span, and how far the records went back.
+    calibrated_on : tuple of str
+        Starts of the test windows.
+    prevalence : float
+        Share of positives among the instances that were known.
+    failures_known : int
+    interval, step, horizon : int
+        Nanoseconds between two records, between two instances, and after an instance.
+    k, share : float
+        Of what an ensemble flags, and of the fleet on a daily list.
+    seed : int
+    costs : dict or None
+        Prices of the site, as JSON holds them.
+    """
+
+    trained_at: str
+    train_length_days: float
+    days_of_records: float
+    calibrated_on: tuple[str, ...]
+    prevalence: float
+    failures_known: int
+    interval: int
+    step: int
+    horizon: int
+    k: float
+    share: float
+    seed: int
+    costs: dict[str, object] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold; what is not known is left out."""
+        facts = asdict(self) | {"calibrated_on": list(self.calibrated_on)}
+        return {name: facts[name] for name in sorted(facts) if facts[name] is not None}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
+        """Read what `to_dict` returned."""
+        return cls(**{**saved, "calibrated_on": tuple(saved["calibrated_on"])})
 
 
 @dataclass(frozen=True)
@@ -57,8 +94,7 @@ class Predictor:
         From the blend of the parallel members to a probability at true prevalence.
     cascade_model : str
         Kind of the model behind the score `cascade_first`.
-    facts : dict
-        What a scoring and a reader need besides: trained_at, step, horizon, share, k, ...
+    facts : PredictorFacts
     """
 
     encoder: Encoder
@@ -66,7 +102,7 @@ class Predictor:
     committee: Committee
     calibration: Calibration
     cascade_model: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: PredictorFacts
 
     def scores(self, values: InstanceValues) -> dict[str, Floats]:
         """Return the score of every model, of the rules, and their blend, of n instances."""
@@ -78,34 +114,26 @@ class Predictor:
     @property
     def version(self) -> str:
         """Name of exactly this predictor: the day it was trained to and a digest of what it is."""
-        described = json.dumps(self._described(self._digests), sort_keys=True)
+        models = {"format": PREDICTOR_FORMAT, "models": list(self.models), "files": self._digests}
+        described = json.dumps(self._described() | models, sort_keys=True)
         digest = hashlib.blake2b(described.encode(), digest_size=4)
-        return f"{str(self.facts.get('trained_at', ''))[:10]}-{digest.hexdigest()}"
+        return f"{self.facts.trained_at[:10]}-{digest.hexdigest()}"
 
     @cached_property
     def _digests(self) -> dict[str, str]:
         """Digests of the files of all models."""
         with tempfile.TemporaryDirectory() as folder:
-            return self._save_models(Path(folder))
+            return save_models(Path(folder), self.models)
 
-    def _save_models(self, folder: Path) -> dict[str, str]:
-        for name, model in self.models.items():
-            (folder / name).mkdir()
-            model.save(folder / name)
-        return digests_in(folder)
-
-    def _described(self, digests: Mapping[str, str]) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         return {
-            "format": PREDICTOR_FORMAT,
             "encoder": self.encoder.to_dict(),
-            "models": list(self.models),
-            "files": dict(digests),
             "parallel": list(self.committee.parallel),
             "cascade": [list(stage) for stage in self.committee.cascade],
             "rules": self.committee.rules,
             "calibration": self.calibration.to_dict(),
             "cascade_model": self.cascade_model,
-            "facts": self.facts,
+            "facts": self.facts.to_dict(),
         } | self._votes()
 
     def _votes(self) -> dict[str, Any]:
@@ -114,19 +142,8 @@ class Predictor:
         return {name: value for name, value in votes.items() if value}
 
     def save(self, folder: Path) -> None:
-        """Write everything into an existing, empty `folder`, in native formats.
-
-        `predictor.json` says what there is, with a digest of every file and one of itself; the
-        models are in a sub-folder whose name tells what is in it.
-        """
-        models = folder / "models"
-        models.mkdir()
-        digests = self._save_models(models)
-        models.rename(folder / models_folder(digests))
-        described = self._described(digests)
-        described["digest"] = digest_of(described)
-        text = json.dumps(described, indent=1, sort_keys=True, allow_nan=False)
-        (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+        """Write everything into an existing, empty `folder` (`save_described`)."""
+        save_described(folder, self.models, self._described())
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -137,87 +154,24 @@ class Predictor:
         PredictorError
             If the folder holds no predictor, one of another format, or a damaged one.
         """
-        path = folder / DESCRIPTION
-        while True:
-            if not path.is_file():
-                raise PredictorError(f"{folder}: holds no `{DESCRIPTION}` of `forewarn train`.")
-            text = path.read_bytes()
-            try:
-                return cls._of_text(text, path)
-            except PredictorError:
-                # A training may have put a new predictor in its place meanwhile: then read that.
-                if path.is_file() and path.read_bytes() == text:
-                    raise
+        return load_described(folder, cls._of_saved)
 
     @classmethod
-    def _of_text(cls, text: bytes, path: Path) -> Self:
-        saved = _checked(text, path)
-        try:
-            digests = saved["files"]
-            models = path.parent / models_folder(digests)
-            _check_files(models, digests)
-            loaded = cls(
-                encoder=Encoder.from_dict(saved["encoder"]),
-                models=_load_models(models, saved["models"], saved["cascade_model"]),
-                committee=Committee(
-                    tuple(saved["parallel"]),
-                    tuple((name, share) for name, share in saved["cascade"]),
-                    float(saved["rules"]),
-                    tuple(saved.get("start", ())),
-                    float(saved.get("linear", 0.0)),
-                ),
-                calibration=Calibration.from_dict(saved["calibration"]),
-                cascade_model=saved["cascade_model"],
-                facts=saved["facts"],
-            )
-        except PredictorError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
+    def _of_saved(cls, saved: dict[str, Any], models: dict[str, FailureModel]) -> Self:
+        loaded = cls(
+            encoder=Encoder.from_dict(saved["encoder"]),
+            models=models,
+            committee=Committee(
+                tuple(saved["parallel"]),
+                tuple((name, share) for name, share in saved["cascade"]),
+                float(saved["rules"]),
+                tuple(saved.get("start", ())),
+                float(saved.get("linear", 0.0)),
+            ),
+            calibration=Calibration.from_dict(saved["calibration"]),
+            cascade_model=saved["cascade_model"],
+            facts=PredictorFacts.from_dict(saved["facts"]),
+        )
         # Known from the file: the models need not be written again to name the version.
-        loaded.__dict__["_digests"] = digests
+        loaded.__dict__["_digests"] = saved["files"]
         return loaded
-
-
-def _checked(text: bytes, path: Path) -> dict[str, Any]:
-    """Return a description of this format that is what was saved."""
-    try:
-        saved = finite_json(text.decode())
-        stored_format = saved["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
-    if stored_format != PREDICTOR_FORMAT:
-        raise PredictorError(
-            f"{path}: format is {stored_format!r}, expected {PREDICTOR_FORMAT}: another version of "
-            "forewarn saved it, train again."
-        )
-    if saved.pop("digest", None) != digest_of(saved):
-        raise PredictorError(
-            f"{path}: is no whole predictor (found another content than its digest says, expected "
-            "what `forewarn train` wrote)."
-        )
-    return dict(saved)
-
-
-def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
-    """Refuse model files that are not those that were saved, before reading one."""
-    digests = digests_in(folder)
-    for path in sorted(digests.keys() | expected.keys()):
-        if digests.get(path) != expected.get(path):
-            state = "is not there" if path not in digests else "is damaged or of another model"
-            raise PredictorError(f"{folder / path}: {state}, expected what `forewarn train` wrote.")
-
-
-def _load_models(folder: Path, names: list[str], cascade_model: str) -> dict[str, FailureModel]:
-    return {name: _load_model(kind_of(name, cascade_model), folder / name) for name in names}
-
-
-def _load_model(kind: str, folder: Path) -> FailureModel:
-    try:
-        return load_model(kind, folder)
-    except Exception as error:  # what a damaged archive makes Keras raise is written nowhere
-        detail = " ".join(str(error).split())[:160]
-        raise PredictorError(
-            f"{folder}: is no {kind} that can score ({type(error).__name__}: {detail}), expected "
-            "what `forewarn train` wrote."
-        ) from None

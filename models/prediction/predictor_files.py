@@ -1,18 +1,43 @@
-"""The files of a saved predictor, and the digests that say whether they are whole."""
+"""The files of trained models: a description with a digest, and the folder of models it names."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["DESCRIPTION", "digest_of", "digests_in", "is_models_folder", "models_folder"]
+from forewarn.features.errors import InputError
+from forewarn.models.finite_json import finite_json
+from forewarn.models.prediction.catalogue import load_model
+from forewarn.models.prediction.model_names import kind_of
+from forewarn.models.prediction.protocol import FailureModel
+
+__all__ = [
+    "DESCRIPTION",
+    "PREDICTOR_FORMAT",
+    "PredictorError",
+    "digest_of",
+    "digests_in",
+    "is_models_folder",
+    "load_described",
+    "models_folder",
+    "save_described",
+    "save_models",
+]
 
 DESCRIPTION = "predictor.json"
+# 1 did not hold the names and the order of its columns: what it scored was not what it had learned.
+# 2 ranked by the models alone.
+PREDICTOR_FORMAT = 3
+Loaded = TypeVar("Loaded")
 _NAME = re.compile(r"models-[0-9a-f]{16}")
+
+
+class PredictorError(InputError):
+    """A folder that holds no predictor, one of another format, or a damaged one."""
 
 
 def digests_in(folder: Path) -> dict[str, str]:
@@ -39,3 +64,107 @@ def is_models_folder(path: Path) -> bool:
     """Tell whether `path` is a sub-folder that a predictor was saved in, file by file."""
     named = _NAME.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
     return named and models_folder(digests_in(path)) == path.name
+
+
+def save_models(folder: Path, models: Mapping[str, FailureModel]) -> dict[str, str]:
+    """Write models into a folder each; return the digests of all files."""
+    for name, model in models.items():
+        (folder / name).mkdir()
+        model.save(folder / name)
+    return digests_in(folder)
+
+
+def save_described(
+    folder: Path, models: Mapping[str, FailureModel], described: Mapping[str, Any]
+) -> None:
+    """Write models and what describes them into an existing, empty `folder`, in native formats.
+
+    `predictor.json` says what there is, with a digest of every file and one of itself; the
+    models are in a sub-folder whose name tells what is in it.
+    """
+    temporary = folder / "models"
+    temporary.mkdir()
+    files = save_models(temporary, models)
+    temporary.rename(folder / models_folder(files))
+    whole = {**described, "format": PREDICTOR_FORMAT, "models": list(models), "files": files}
+    text = json.dumps(whole | {"digest": digest_of(whole)}, indent=1, sort_keys=True)
+    (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+
+
+def load_described(
+    folder: Path, build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded]
+) -> Loaded:
+    """Return what `build` makes of a description and its models (`save_described`).
+
+    Raises
+    ------
+    PredictorError
+        If the folder holds no predictor, one of another format, or a damaged one.
+    """
+    path = folder / DESCRIPTION
+    while True:
+        if not path.is_file():
+            raise PredictorError(f"{folder}: holds no `{DESCRIPTION}` of `forewarn train`.")
+        text = path.read_bytes()
+        try:
+            return _built(text, path, build)
+        except PredictorError:
+            # A training may have put a new predictor in its place meanwhile: then read that.
+            if path.is_file() and path.read_bytes() == text:
+                raise
+
+
+def _built(
+    text: bytes, path: Path, build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded]
+) -> Loaded:
+    saved = _checked(text, path)
+    try:
+        folder = path.parent / models_folder(saved["files"])
+        _check_files(folder, saved["files"])
+        kinds = {name: kind_of(name, saved["cascade_model"]) for name in saved["models"]}
+        models = {name: _load_model(kind, folder / name) for name, kind in kinds.items()}
+        return build(saved, models)
+    except PredictorError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
+
+
+def _checked(text: bytes, path: Path) -> dict[str, Any]:
+    """Return a description of this format that is what was saved."""
+    try:
+        saved = finite_json(text.decode())
+        stored_format = saved["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise PredictorError(f"{path}: is no whole predictor ({error!r}).") from None
+    if stored_format != PREDICTOR_FORMAT:
+        raise PredictorError(
+            f"{path}: format is {stored_format!r}, expected {PREDICTOR_FORMAT}: another version of "
+            "forewarn saved it, train again."
+        )
+    if saved.pop("digest", None) != digest_of(saved):
+        raise PredictorError(
+            f"{path}: is no whole predictor (found another content than its digest says, expected "
+            "what `forewarn train` wrote)."
+        )
+    return dict(saved)
+
+
+def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
+    """Refuse model files that are not those that were saved, before reading one."""
+    digests = digests_in(folder)
+    for path in sorted(digests.keys() | expected.keys()):
+        if digests.get(path) != expected.get(path):
+            state = "is not there" if path not in digests else "is damaged or of another model"
+            raise PredictorError(f"{folder / path}: {state}, expected what `forewarn train` wrote.")
+
+
+def _load_model(kind: str, folder: Path) -> FailureModel:
+    try:
+        return load_model(kind, folder)
+    except Exception as error:  # what a damaged archive makes Keras raise is written nowhere
+        detail = " ".join(str(error).split())[:160]
+        raise PredictorError(
+            f"{folder}: is no {kind} that can score ({type(error).__name__}: {detail}), expected "
+            "what `forewarn train` wrote."
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -101,10 +101,10 @@ def score_with(
     RecordsError
         If the records lack a column of the model, or come at another interval.
     """
-    seen = at < parse_moment(predictor.facts["trained_at"])
+    seen = at < parse_moment(predictor.facts.trained_at)
     if seen and not hindsight:
         raise JobError(
-            f"--at {iso(at)}: {model} was trained to {predictor.facts['trained_at']}, expected a "
+            f"--at {iso(at)}: {model} was trained to {predictor.facts.trained_at}, expected a "
             "later time. `--hindsight` makes a list all the same, by a model that has seen what "
             "followed."
         )
@@ -113,19 +113,19 @@ def score_with(
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing, {model} needs it.")
-    day, gathered = Day.of(store, plan, at, facts["step"]), GatheredSums()
+    day, gathered = Day.of(store, plan, at, facts.step), GatheredSums()
     values = predictor.encoder.measures.values(day, day.instances, gathered)
     candidates = Candidates(
         day.records(),
         values,
         plan,
         at,
-        step=facts["step"],
-        horizon=facts["horizon"],
+        step=facts.step,
+        horizon=facts.horizon,
         terms=ListTerms(
-            facts["share"],
-            costs or _costs_of(facts),
-            None if lists is None or seen else past_promise(lists, store, at, facts["horizon"]),
+            facts.share,
+            costs or (ActionCosts.from_dict(facts.costs) if facts.costs else None),
+            None if lists is None or seen else past_promise(lists, store, at, facts.horizon),
         ),
         version=predictor.version,
         hindsight=seen,
@@ -136,13 +136,9 @@ def score_with(
     return candidates.ranked(
         scores["blend"],
         probability=predictor.calibration.apply(scores["blend"]),
-        flagged_by=_flagged_by(predictor, scores, facts["k"]),
+        flagged_by=_flagged_by(predictor, scores, facts.k),
         contributions=contributions_of(predictor, values),
     )
-
-
-def _costs_of(facts: Mapping[str, Any]) -> ActionCosts | None:
-    return ActionCosts.from_dict(facts["costs"]) if facts.get("costs") else None
 
 
 def score_with_rules(settings: Settings, records: Location, at: int) -> AtRiskList:

@@ -18,7 +18,7 @@ from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances
-from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 from forewarn.pipelines.backtest.progress_folder import ProgressFolder
 from forewarn.pipelines.runtime.timestamps import iso
@@ -60,11 +60,10 @@ class KeptRecipes:
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
         """Keep what was trained until its retraining is done."""
-        facts = {"trained_at": iso(moment), "train_length_days": trained.training_span / DAY}
 
         def write(folder: Path) -> Mapping[str, Any]:
-            save_recipe(folder, trained, self.settings, facts)
-            return facts
+            save_recipe(folder, trained, self.settings.recipe.cascade_model)
+            return {}
 
         self.progress.keep(self._name(moment, trained.training_span), write)
 
@@ -112,7 +111,7 @@ class FinishedRetrainings:
                 facts["by_span"], facts["by_strategy"] = _described(window)
             if first is not None:
                 (folder / _FIXED).mkdir()
-                save_recipe(folder / _FIXED, first, walk.settings, {"trained_at": iso(moment)})
+                save_recipe(folder / _FIXED, first, walk.settings.recipe.cascade_model)
                 facts["fixed"] = first.training_span
             return facts
 

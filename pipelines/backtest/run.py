@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL
+from forewarn.evaluation.prediction.action_costs import ActionCosts
 from forewarn.evaluation.prediction.backtest_figures import report_strategy
 from forewarn.evaluation.prediction.compared_rows import ComparedRows
 from forewarn.evaluation.prediction.daily_list import lists_of
@@ -22,11 +23,13 @@ from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.list_promise import list_promise
 from forewarn.evaluation.prediction.list_worth import list_worth
 from forewarn.evaluation.prediction.retraining_schedule import retraining_times
+from forewarn.evaluation.prediction.score_table import Protocol
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY
-from forewarn.models.prediction.predictor import PREDICTOR_FORMAT
+from forewarn.models.prediction.predictor_files import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import FEWEST_POSITIVES, RecipeTrainer
 from forewarn.pipelines.backtest.finished_retrainings import FinishedRetrainings, KeptRecipes
 from forewarn.pipelines.backtest.judged_scores import JudgedScores
@@ -79,12 +82,14 @@ def run_backtest(
     RecordsError, JobError
         If the records break the contract, or no retraining is left.
     """
-    stages, store = Stages(), job.store
+    stages, store, settings = Stages(), job.store, job.walk_settings
     made_of: dict[str, Any] = {"records": fingerprint(store)}
     with stages("read records"):
-        records = WindowedRecords.of(job, lambda fleet: _times(job, fleet, start, end))
+        records = WindowedRecords.of(
+            store, settings, lambda fleet: _times(settings, fleet, start, end, str(store.folder))
+        )
     times = records.retrainings
-    made_of["configuration"] = _configuration(job, strategies, times)
+    made_of["configuration"] = _configuration(settings, strategies, times)
     executor = job.settings.executor.executor
     # Workers start first: an address that is wrong is said now, not hours later.
     with executor.started() as slices, _progress(out, made_of) as progress:
@@ -93,7 +98,7 @@ def run_backtest(
         _walk_through(walk, records, done, times)
         records.refuse_changes(made_of["records"])
         with stages("evaluate"):
-            report = _report(job, records, done, slices)
+            report = _report(job.protocol, job.settings.list.costs, records, done, slices)
             report |= {"left_out": _left_out(records, times)}
         notes = [*records.notes, *job.notes]
         for text in notes:
@@ -103,10 +108,12 @@ def run_backtest(
     return report
 
 
-def _configuration(job: Job, strategies: Sequence[str], times: Sequence[int]) -> list[Any]:
+def _configuration(
+    settings: WalkSettings, strategies: Sequence[str], times: Sequence[int]
+) -> list[Any]:
     """Return all that decides what a retraining gives, besides the records."""
-    settings = json.loads(json.dumps(dataclasses.asdict(job.walk_settings), default=list))
-    return [settings, sorted(strategies), list(times), version("forewarn"), PREDICTOR_FORMAT]
+    walked = json.loads(json.dumps(dataclasses.asdict(settings), default=list))
+    return [walked, sorted(strategies), list(times), version("forewarn"), PREDICTOR_FORMAT]
 
 
 @contextmanager
@@ -124,23 +131,25 @@ def _progress(out: Path, made_of: dict[str, Any]) -> Iterator[ProgressFolder]:
     progress.remove()
 
 
-def _times(job: Job, fleet: FleetSurvey, start: int | None, end: int | None) -> list[int]:
+def _times(
+    settings: WalkSettings, fleet: FleetSurvey, start: int | None, end: int | None, folder: str
+) -> list[int]:
     first, last = fleet.first, fleet.last
     times = retraining_times(
         first,
         last,
-        longest=job.walk_settings.longest,
-        horizon=job.walk_settings.recipe.horizon,
-        every=job.walk_settings.every,
+        longest=settings.longest,
+        horizon=settings.recipe.horizon,
+        every=settings.every,
         start=start,
         end=end,
     )
     if not times:
-        need = (job.walk_settings.longest + job.walk_settings.recipe.horizon) / DAY
+        need = (settings.longest + settings.recipe.horizon) / DAY
         limits = {"start": start, "end": end}
         options = [f"--{name} {iso(at)}" for name, at in limits.items() if at is not None]
         raise JobError(
-            f"{' '.join(options) or job.store.folder}: no retraining time is left between "
+            f"{' '.join(options) or folder}: no retraining time is left between "
             f"{iso(first)} and {iso(last)}, the first and the last record, expected "
             + (f"records of more than {need:g} days." if start is None else "one in between.")
         )
@@ -149,7 +158,7 @@ def _times(job: Job, fleet: FleetSurvey, start: int | None, end: int | None) -> 
 
 def _walk(records: WindowedRecords, progress: ProgressFolder, stages: Stages) -> Walk:
     """Return a walk that has seen no window yet."""
-    settings = records.job.walk_settings
+    settings = records.settings
     trainer = RecipeTrainer(settings.recipe, KeptRecipes(progress, settings), stages)
     walk = records.walk(settings, trainer)
     walk.compared = ComparedRows(settings, records.fleet, records.survey.seen_before)
@@ -180,7 +189,7 @@ def _walk_through(
     records.leave(walk)
     if not n_scored:
         raise JobError(
-            f"{records.job.store.folder}: no retraining is left of {len(times)}. Each needs "
+            f"{records.store.folder}: no retraining is left of {len(times)}. Each needs "
             f"{FEWEST_POSITIVES} positives before it (instances that a failure follows within the "
             "horizon), a negative, and records for at least one horizon after it."
         )
@@ -211,7 +220,7 @@ def _skip(walk: Walk, moment: int) -> None:
 
 def _left_out(records: WindowedRecords, times: Sequence[int]) -> dict[str, Any]:
     """Return what would have been tested, had the records gone on for a horizon."""
-    settings = records.job.walk_settings
+    settings = records.settings
     instances = records.survey.instances.between(times[0], times[-1] + settings.every)
     instances = instances.take(instances.end > records.last_tested)
     _, midnights = lists_of(instances.end, step=settings.recipe.step, day=DAY)
@@ -225,7 +234,11 @@ def _left_out(records: WindowedRecords, times: Sequence[int]) -> dict[str, Any]:
 
 
 def _report(
-    job: Job, records: WindowedRecords, done: FinishedRetrainings, slices: SliceMap
+    protocol: Protocol,
+    costs: ActionCosts | None,
+    records: WindowedRecords,
+    done: FinishedRetrainings,
+    slices: SliceMap,
 ) -> dict[str, Any]:
     """Return the figures of all strategies, and what they were made from."""
     instances = records.survey.instances
@@ -236,16 +249,16 @@ def _report(
     with progress_bar(len(done.strategies), "evaluate", "strategy") as bar:
         for strategy in done.strategies:
             paths = done.frames_of(strategy)
-            scores = JudgedScores.of(paths, job.protocol, unseen_from, slices)
-            _report_strategy(report, strategy, scores, job, bar)
+            scores = JudgedScores.of(paths, protocol, unseen_from, slices)
+            _report_strategy(report, strategy, scores, costs, bar)
             bar.update()
     known = (instances.label >= 0) & (instances.end <= records.last_tested)
     return report | {
         "prevalence": float((instances.label[known] == 1).mean()) if known.any() else None,
-        "share": job.settings.list.share,
-        "k": job.settings.evaluation.k,
+        "share": protocol.share,
+        "k": protocol.k,
         "interval_level": INTERVAL_LEVEL,
-        "horizon_hours": job.settings.horizon / 3.6e12,
+        "horizon_hours": protocol.horizon / 3.6e12,
         "records": records.survey.n_records,
         "instances": len(instances),
         "positives": int((instances.label == 1).sum()),
@@ -254,15 +267,19 @@ def _report(
 
 
 def _report_strategy(
-    report: dict[str, Any], strategy: str, scores: JudgedScores, job: Job, bar: tqdm[Any]
+    report: dict[str, Any],
+    strategy: str,
+    scores: JudgedScores,
+    costs: ActionCosts | None,
+    bar: tqdm[Any],
 ) -> None:
     """Add the figures of a strategy."""
-    costs, table = job.settings.list.costs, scores.table
+    table = scores.table
     figures = report_strategy(table, scores.averages, scores.judged, progress=bar.set_postfix_str)
     for part in ("methods", "fleet"):
         report[part] |= {f"{name}_{strategy}": value for name, value in figures[part].items()}
     report["calibration"][strategy] = figures["calibration"]
-    report["worth"][strategy] = list_worth(table, costs, job.settings.evaluation.k)
+    report["worth"][strategy] = list_worth(table, costs, table.protocol.k)
     promise = list_promise(table, costs)
     report["promise"][strategy] = None if promise is None else promise.to_dict()
 

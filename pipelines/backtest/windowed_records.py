@@ -24,7 +24,6 @@ from forewarn.features.records.table import FeatureKinds, Records
 from forewarn.features.time_units import DAY, midnight_of
 from forewarn.models.prediction.trained_recipe import RecipeTrainer
 from forewarn.pipelines.backtest.retraining_slices import RetrainingSlices
-from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import iso
@@ -47,7 +46,8 @@ class WindowedRecords:
 
     Attributes
     ----------
-    job : Job
+    store : RecordStore
+    settings : WalkSettings
     fleet : FleetSurvey
         Of all records.
     survey : InstanceSurvey
@@ -58,7 +58,8 @@ class WindowedRecords:
         Reads a span with all columns.
     """
 
-    job: Job
+    store: RecordStore
+    settings: WalkSettings
     fleet: FleetSurvey
     survey: InstanceSurvey
     spans: tuple[Span, ...]
@@ -67,16 +68,18 @@ class WindowedRecords:
     @classmethod
     def of(
         cls,
-        job: Job,
+        store: RecordStore,
+        settings: WalkSettings,
         times: Callable[[FleetSurvey], Sequence[int]],
         start: int | None = None,
         end: int | None = None,
     ) -> WindowedRecords:
-        """Survey the records of a job.
+        """Survey the records of a store.
 
         Parameters
         ----------
-        job : Job
+        store : RecordStore
+        settings : WalkSettings
         times : callable
             Returns the retraining times of a fleet.
         start, end : int, optional
@@ -87,8 +90,7 @@ class WindowedRecords:
         RecordsError
             If a file cannot be read or breaks the contract, or no record is left.
         """
-        store, margin = job.store, margin_of(job.store.interval)
-        spans = _spans(store, start, end)
+        spans, margin = _spans(store, start, end), margin_of(store.interval)
         keys = replace(store, kinds=FeatureKinds(), groups=())
         spacings = Spacings()  # a span alone says nothing of the interval
         once = lru_cache(lambda _: store.read(start, end))
@@ -99,15 +101,13 @@ class WindowedRecords:
         read, look = (once, once) if len(spans) == 1 else (in_spans(store), in_spans(keys))
         fleet = survey_fleet(look, spans, margin, store.failures_known(start, end))
         spacings.check(str(store.folder))
-        recipe = job.walk_settings.recipe
-        survey = survey_instances(look, spans, margin, fleet, recipe, times(fleet))
-        return cls(job, fleet, survey, spans, read)
+        survey = survey_instances(look, spans, margin, fleet, settings.recipe, times(fleet))
+        return cls(store, settings, fleet, survey, spans, read)
 
     @property
     def retrainings(self) -> list[int]:
         """The retraining times that have any instance to train on or to test."""
-        settings = self.job.walk_settings
-        spans = {"longest": settings.longest, "every": settings.every}
+        spans = {"longest": self.settings.longest, "every": self.settings.every}
         return with_instances(self.surveyed_times, self.survey.instances.end, **spans)
 
     @property
@@ -133,7 +133,7 @@ class WindowedRecords:
     @property
     def last_tested(self) -> int:
         """The last end of an instance whose horizon the records hold whole."""
-        return self.fleet.last - self.job.walk_settings.recipe.horizon
+        return self.fleet.last - self.settings.recipe.horizon
 
     def refuse_changes(self, before: Sequence[Sequence[object]]) -> None:
         """Refuse records that were not the same for all retrainings; later dates may be added.
@@ -146,12 +146,12 @@ class WindowedRecords:
         if len(self.spans) == 1:  # read once
             return
         last = f"date={iso(self.fleet.last)[:10]}0"  # after all files of that date
-        now = fingerprint(self.job.store)
+        now = fingerprint(self.store)
         now = [file for file in now if not last < str(file[0]) < "date=a"]
         changed = {tuple(file) for file in now} ^ {tuple(file) for file in before}
         for name, *_ in sorted(changed):
             raise JobError(
-                f"{self.job.store.folder / str(name)}: came, went or changed while the backtest "
+                f"{self.store.folder / str(name)}: came, went or changed while the backtest "
                 "read the records, expected the same to its end: run it again."
             )
 
@@ -173,12 +173,11 @@ class WindowedRecords:
 
     def _at(self, moment: int) -> tuple[Records, Instances, RetrainingSlices | None]:
         """Return what a retraining looks at, what is tested, and what reads the rest of records."""
-        settings = self.job.walk_settings
-        instances = self.survey.instances.between(moment, moment + settings.every)
+        instances = self.survey.instances.between(moment, moment + self.settings.every)
         if len(self.spans) == 1:
             records = self.fleet.numbered(self.read(self.spans[0]))
             return records, self.fleet.rows_in(records, instances), None
-        sliced = RetrainingSlices(self.job.store, self.fleet, self.job.walk_settings)
+        sliced = RetrainingSlices(self.store, self.fleet, self.settings)
         return self.fleet.seen_last(self.survey.seen_before[moment]), instances, sliced
 
 

@@ -148,7 +148,7 @@ def _show(args: argparse.Namespace) -> int:
     registry = _registry(args)
     with registry.in_one_line():
         version = registry.version(args.version)
-        described = _facts(version) | {"facts": registry.load_version(version).facts}
+        described = _facts(version) | {"facts": registry.load_version(version).facts.to_dict()}
     print(json.dumps(described, indent=None if args.json else 1))
     return 0
 

@@ -156,7 +156,7 @@ def _train(args: argparse.Namespace) -> int:
     if args.start_from:
         start = load_predictor(args.start_from, job.settings.registry, "--start-from")
     predictor = train_predictor(job, args.at, args.model, start)
-    span, recorded = (predictor.facts[k] for k in ("train_length_days", "days_of_records"))
+    span, recorded = predictor.facts.train_length_days, predictor.facts.days_of_records
     days = f"{min(span, recorded):.3g} days"
     if recorded < span:
         days += f" (all there are, `training.lengths` wants {span:.3g})"

@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forewarn.evaluation.prediction.walk_settings import WalkSettings
+from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.time_units import Nanoseconds
-from forewarn.models.prediction.predictor import Predictor
+from forewarn.models.prediction.predictor_files import load_described, save_described
+from forewarn.models.prediction.protocol import FailureModel
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 
 __all__ = ["load_recipe", "save_recipe"]
 
 
-def save_recipe(
-    folder: Path, trained: TrainedRecipe, settings: WalkSettings, facts: Mapping[str, Any]
-) -> None:
-    """Write a recipe into an existing, empty folder.
-
-    Parameters
-    ----------
-    folder : Path
-    trained : TrainedRecipe
-    settings : WalkSettings
-        Those it was trained by.
-    facts : mapping
-        What a reader of the folder may want to know besides.
-    """
-    shares = {"balance": trained.balance, "prevalence": trained.prevalence}
-    predictor = Predictor(
-        trained.encoder,
-        trained.models,
-        settings.committee,
-        trained.prior,
-        settings.recipe.cascade_model,
-        {**facts, **shares},
-    )
-    predictor.save(folder)
+def save_recipe(folder: Path, trained: TrainedRecipe, cascade_model: str) -> None:
+    """Write a recipe into an existing, empty folder; its cascade begins with `cascade_model`."""
+    described = {
+        "encoder": trained.encoder.to_dict(),
+        "cascade_model": cascade_model,
+        "balance": trained.balance,
+        "prevalence": trained.prevalence,
+    }
+    save_described(folder, trained.models, described)
 
 
 def load_recipe(folder: Path, training_span: Nanoseconds) -> TrainedRecipe:
@@ -46,11 +31,15 @@ def load_recipe(folder: Path, training_span: Nanoseconds) -> TrainedRecipe:
 
     Raises
     ------
-    PredictorError, ValueError, TypeError, KeyError
+    PredictorError
         If the folder is not whole.
     """
-    predictor = Predictor.load(folder)
-    balance, prevalence = (float(predictor.facts[name]) for name in ("balance", "prevalence"))
-    if not (math.isfinite(balance) and math.isfinite(prevalence)):
-        raise ValueError("`balance` or `prevalence` is no number")
-    return TrainedRecipe(training_span, predictor.encoder, predictor.models, balance, prevalence)
+
+    def recipe_of(saved: dict[str, Any], models: dict[str, FailureModel]) -> TrainedRecipe:
+        balance, prevalence = (float(saved[name]) for name in ("balance", "prevalence"))
+        if not (math.isfinite(balance) and math.isfinite(prevalence)):
+            raise ValueError("`balance` or `prevalence` is no number")
+        encoder = Encoder.from_dict(saved["encoder"])
+        return TrainedRecipe(training_span, encoder, models, balance, prevalence)
+
+    return load_described(folder, recipe_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,10 @@ from forewarn.features.records.timeline import Fleet, Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.config.prediction_tables import GateTable
-from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.drift_report import write_drift
 from forewarn.pipelines.storage.record_store import RecordStore
+from forewarn.pipelines.storage.remote_path import Location
 
 __all__ = ["SCORES", "ScoringDay", "blend_of", "drift_between", "moved_columns", "report_drift"]
 
@@ -75,7 +75,7 @@ def drift_between(
     fleet some of the GPUs are looked at.
     """
     kinds = walk.settings.recipe.plan.kinds
-    length = round(predictor.facts["train_length_days"] * DAY)
+    length = round(predictor.facts.train_length_days * DAY)
     newest, oldest = day.moment - DAY, day.moment - DAY - length
     # A counter gains from one record to the next: the first needs the one before.
     records = store.read_part(oldest - DAY, day.moment, _COMPARED_ROWS)
@@ -108,9 +108,8 @@ def moved_columns(drifts: Mapping[str, Drift], gate: GateTable) -> dict[str, Dri
     }
 
 
-def report_drift(job: Job, moment: int, drifts: Mapping[str, Drift]) -> None:
+def report_drift(folder: Location, moment: int, moved: Iterable[str]) -> None:
     """Tell those who act on predictions; a folder that cannot be written to is said."""
-    moved, folder = moved_columns(drifts, job.settings.gate), job.store.folder
     if not isinstance(folder, Path):  # nobody who acts looks into an object store
         return
     try:

@@ -18,7 +18,7 @@ from forewarn.evaluation.prediction.backtest_figures import report_strategy
 from forewarn.evaluation.prediction.calibration_figures import calibration_figures
 from forewarn.evaluation.prediction.drift import Drift
 from forewarn.evaluation.prediction.promotion_gate import GateDecision
-from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import WindowScores
@@ -35,7 +35,6 @@ from forewarn.pipelines.backtest.figures import (
 )
 from forewarn.pipelines.backtest.score_frames import scores_frame, strategy_frame
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
-from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import Stages
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.leftovers import scratch_folder
@@ -50,12 +49,14 @@ _LISTED, _REASONS = 10, 12
 _FLEET = ("list_precision", "failures_caught", "average_precision")
 
 
-def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, job: Job) -> None:
+def log_windows(
+    registry: Registry, run: str, walk: Walk, timeline: Timeline, protocol: Protocol
+) -> None:
     """Log the figures of every length and model on the finished windows, nested runs each."""
     figures_of_span: dict[int, dict[str, Any]] = {}
     for span, scored in _by_length(walk).items():
         frames = [scores_frame(walk, timeline, window, span, scores) for window, scores in scored]
-        table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
+        table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
         if table.windows:
             figures_of_span[span] = dict(report_strategy(table))
             _log_length(registry, run, span, figures_of_span[span])
@@ -63,7 +64,7 @@ def log_windows(registry: Registry, run: str, walk: Walk, timeline: Timeline, jo
     if figures_of_span:
         series = [_series(span, figures_of) for span, figures_of in figures_of_span.items()]
         pictures["precision_over_time.png"] = precision_figure(series)
-    bins = _reliability(walk, timeline, job)
+    bins = _reliability(walk, timeline, protocol)
     if bins:
         pictures["reliability.png"] = reliability_figure(bins)
     _attach(registry, run, pictures)
@@ -139,12 +140,12 @@ def _series(span: int, figures: Mapping[str, Any]) -> MethodLine:
     )
 
 
-def _reliability(walk: Walk, timeline: Timeline, job: Job) -> list[dict[str, Any]]:
+def _reliability(walk: Walk, timeline: Timeline, protocol: Protocol) -> list[dict[str, Any]]:
     strategy = walk.settings.strategy
     frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
     if not frames:
         return []
-    table = ScoreTable(pd.concat(frames, ignore_index=True), job.protocol, walk.unseen_from)
+    table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
     bins: list[dict[str, Any]] = calibration_figures(table.judged, table.draws)["bins"]
     return bins
 
@@ -166,23 +167,24 @@ def log_retraining(
     stages: Stages,
 ) -> None:
     """Log what was trained on what, by which code, and what the gate said of it."""
-    facts, comparison, job = predictor.facts, decision.comparison, records.job
+    facts, comparison = predictor.facts, decision.comparison
+    settings = records.settings
     params = {
-        "at": facts["trained_at"],
-        "train_length_days": facts["train_length_days"],
-        "models": ",".join(job.walk_settings.models),
-        "lengths_days": ",".join(f"{span / DAY:g}" for span in job.walk_settings.training_spans),
-        "select_over": job.walk_settings.select_over,
-        "strategy": str(job.walk_settings.strategy),
-        "seed": facts["seed"],
+        "at": facts.trained_at,
+        "train_length_days": facts.train_length_days,
+        "models": ",".join(settings.models),
+        "lengths_days": ",".join(f"{span / DAY:g}" for span in settings.training_spans),
+        "select_over": settings.select_over,
+        "strategy": str(settings.strategy),
+        "seed": facts.seed,
         "model_version": predictor.version,
         **_fingerprint(records),
         **_code(),
     }
     metrics: dict[str, float | None] = {
         "promoted": float(decision.promoted),
-        "prevalence": facts["prevalence"],
-        "failures_known": facts["failures_known"],
+        "prevalence": facts.prevalence,
+        "failures_known": facts.failures_known,
     }
     if comparison is not None:
         metrics |= {
@@ -203,7 +205,7 @@ def log_retraining(
 
 def _fingerprint(records: WindowedRecords) -> dict[str, object]:
     """Return what the data were: files, rows, span, and a digest of the schema."""
-    store, fleet = records.job.store, records.fleet
+    store, fleet = records.store, records.fleet
     columns = sorted(store.columns())
     return {
         "data_files": len(store.files()),

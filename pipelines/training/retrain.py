@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 from mlflow.entities import Run
 
 from forewarn.evaluation.prediction.backtest_figures import Comparison, compare
+from forewarn.evaluation.prediction.drift import Drift
 from forewarn.evaluation.prediction.promotion_gate import GateDecision, decide
-from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import WindowScores
 from forewarn.features.records.timeline import Timeline
@@ -67,7 +67,7 @@ def retrain(job: Job, moment: int, registry: Registry) -> Retrained:
         If the records break the contract or hold too few failures, or the registry cannot be used.
     """
     tags = {"forewarn.kind": "retraining", "forewarn.at": str(moment)}
-    tags["forewarn.recipe"] = RecipeCache(registry, job, "").digest
+    tags["forewarn.recipe"] = RecipeCache(registry, job.walk_settings, "").digest
     with registry.in_one_line(), registry.locked("retraining"):
         sweep_scratch()
         for run in registry.find(tags, status=None):
@@ -136,20 +136,22 @@ def _still_valid(registry: Registry, decision: Decision) -> Decision:
 
 
 def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
-    stages, champion = Stages(), registry.champion()
-    cache, span = RecipeCache(registry, job, run), _span_in_use(job, champion)
+    stages, champion, gate = Stages(), registry.champion(), job.settings.gate
+    cache = RecipeCache(registry, job.walk_settings, run)
+    span = _span_in_use(job.walk_settings.training_spans, champion)
     trained = trained_walk(job, moment, cache=cache, span_in_use=span, stages=stages)
     walk, predictor, records = trained
-    truth, store = walk.truth, records.job.store
+    truth, store = walk.truth, records.store
     with stages("compare with the champion"):
-        comparison = _compare(walk, truth, registry, job)
+        comparison = _compare(walk, truth, registry, job.protocol)
         day = ScoringDay.of(store, walk, moment, predictor)
         drift = drift_between(store, walk, predictor, day)
-        report_drift(job, moment, drift)
-        decision = _decide(job, predictor, day, registry, champion, comparison, drift)
+        moved = moved_columns(drift, gate)
+        report_drift(store.folder, moment, moved)
+        decision = _decide(gate.margin, predictor, day, registry, champion, comparison, drift)
         decision = _not_older(decision, champion, moment)
     with stages("log"):
-        log_windows(registry, run, walk, truth, job)
+        log_windows(registry, run, walk, truth, job.protocol)
         log_retraining(registry, run, records, predictor, decision, stages)
         log_drift(registry, run, drift)
         log_reasons(registry, run, predictor, day)
@@ -158,19 +160,20 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
     outcome = Retrained(
         version=number,
         name=predictor.version,
-        length_days=predictor.facts["train_length_days"],
+        length_days=predictor.facts.train_length_days,
         promoted=decision.promoted,
         reasons=decision.reasons,
         comparison=comparison,
         champion=number if decision.promoted else over,
         run=run,
     )
-    return Decision(outcome, over, tuple(_alerts(job, outcome, champion, moment, drift)))
+    return Decision(
+        outcome, over, tuple(_alerts(gate.champion_max_age, outcome, champion, moment, moved))
+    )
 
 
-def _span_in_use(job: Job, champion: Version | None) -> Nanoseconds | None:
+def _span_in_use(spans: Sequence[Nanoseconds], champion: Version | None) -> Nanoseconds | None:
     """Return the champion's training span; None if it is no longer among the candidates."""
-    spans = job.walk_settings.training_spans
     return next((span for span in spans if champion and span == champion.length), None)
 
 
@@ -196,7 +199,9 @@ def _loaded(registry: Registry, version: Version | None) -> Predictor | None:
         return None
 
 
-def _compare(walk: Walk, timeline: Timeline, registry: Registry, job: Job) -> Comparison | None:
+def _compare(
+    walk: Walk, timeline: Timeline, registry: Registry, protocol: Protocol
+) -> Comparison | None:
     """Compare recipe and champion on the finished windows, each as trained before the window."""
     frames = []
     for window in walk.windows:
@@ -206,9 +211,8 @@ def _compare(walk: Walk, timeline: Timeline, registry: Registry, job: Job) -> Co
     comparable = [frame for frame in frames if frame is not None]
     if not comparable:
         return None
-    return compare(
-        ScoreTable(pd.concat(comparable, ignore_index=True), job.protocol, walk.unseen_from)
-    )
+    frame = pd.concat(comparable, ignore_index=True)
+    return compare(ScoreTable(frame, protocol, walk.unseen_from))
 
 
 def _paired(
@@ -225,13 +229,13 @@ def _paired(
 
 
 def _decide(
-    job: Job,
+    margin: float,
     predictor: Predictor,
     day: ScoringDay,
     registry: Registry,
     champion: Version | None,
     comparison: Comparison | None,
-    drift: dict[str, Any],
+    drift: Mapping[str, Drift],
 ) -> GateDecision:
     other, theirs = _loaded(registry, champion), None
     kinds = predictor.encoder.measures.plan.kinds
@@ -239,7 +243,7 @@ def _decide(
         theirs = other.calibration.apply(blend_of(other, day.fleet, day.instances))
     return decide(
         comparison,
-        margin=job.settings.gate.margin,
+        margin=margin,
         scores=day.scores,
         probability=predictor.calibration.apply(day.scores),
         champion=theirs,
@@ -254,31 +258,33 @@ def _register(
     facts = predictor.facts
     tags = {
         "forewarn.version": predictor.version,
-        "forewarn.at": str(int(pd.Timestamp(facts["trained_at"]).value)),
-        "forewarn.length": str(round(facts["train_length_days"] * DAY)),
+        "forewarn.at": str(int(pd.Timestamp(facts.trained_at).value)),
+        "forewarn.length": str(round(facts.train_length_days * DAY)),
         "forewarn.recipe": recipe,
     }
     for version in registry.versions():
         if tags.items() <= dict(version.tags).items() and _loaded(registry, version):
             return version.number
-    example = input_example(records.job.store, records.fleet.last, predictor)
+    example = input_example(records.store, records.fleet.last, predictor)
     return registry.register(run, predictor, example, Served(predictor).predict(example), tags)
 
 
 def _alerts(
-    job: Job, outcome: Retrained, before: Version | None, moment: int, drifts: dict[str, Any]
+    champion_max_age: int,
+    outcome: Retrained,
+    before: Version | None,
+    moment: int,
+    moved: Mapping[str, Drift],
 ) -> Iterator[tuple[str, str]]:
     """Yield what somebody has to be told of."""
-    gate = job.settings.gate
     if not outcome.promoted:
         yield _refusal(outcome)
     stays = before if before is not None and not outcome.promoted else None
     if stays is not None and stays.trained_at is not None:
         age = moment - stays.trained_at
-        if age > gate.champion_max_age:
+        if age > champion_max_age:
             text = f"version {stays.number} was trained {age / DAY:g} days ago"
             yield "stale champion", text
-    moved = moved_columns(drifts, job.settings.gate)
     if moved:
         yield (
             "drift",

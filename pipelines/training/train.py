@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tqdm import tqdm
+
+from forewarn.evaluation.prediction.finished_windows import FinishedWindows
 from forewarn.evaluation.prediction.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
 from forewarn.evaluation.prediction.strategies import Strategy
@@ -13,9 +17,9 @@ from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
-from forewarn.features.records.timeline import Timeline
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.models.prediction.predictor import Predictor
+from forewarn.models.prediction.predictor import Predictor, PredictorFacts
 from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.trained_recipe import (
     FEWEST_POSITIVES,
@@ -24,12 +28,14 @@ from forewarn.models.prediction.trained_recipe import (
     TrainingCache,
 )
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
+from forewarn.pipelines.config.prediction_tables import ListTable
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.rendering.templates import plural
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.progress import Stages, TimeLeft, note, progress_bar
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment
 from forewarn.pipelines.storage.predictor_folder import save_predictor
+from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["TrainedWalk", "train_predictor", "trained_walk"]
 
@@ -89,7 +95,7 @@ def trained_walk(
     stages: Stages | None = None,
     start_from: Predictor | None = None,
 ) -> TrainedWalk:
-    """Walk through the last finished windows, and train the whole predictor as of `moment`.
+    """Train the whole predictor as of `moment`: read, select, fit, calibrate.
 
     The training spans are compared on test windows that were finished at `moment`, with recipes
     trained as of their starts, and the probabilities calibrated on these and on what is known of
@@ -113,40 +119,57 @@ def trained_walk(
     RecordsError, JobError
         As `train_predictor`.
     """
-    settings, stages = replace(job.walk_settings, baselines=()), stages or Stages()
-    begin = None if start_from is None else _starting_point(start_from, job, moment)
-    if begin is not None:
-        committee = replace(settings.committee, start=tuple(begin.models))
-        settings = replace(settings, committee=committee)
+    stages = stages or Stages()
+    settings, start = _started_from(start_from, job.walk_settings, moment)
     with stages("read records"):
-        records = _read(job, settings, moment)
-    starts = [start for start in records.surveyed_times if start < moment]
-    if start_from is not None:
-        starts = [start for start in starts if start >= _trained_at(start_from)]
-    trainer = RecipeTrainer(settings.recipe, cache, stages, begin)
-    walk = records.walk(settings, trainer)
+        records = _read(job.store, settings, moment)
+    walk = records.walk(settings, RecipeTrainer(settings.recipe, cache, stages, start))
     walk.span_in_use = span_in_use
+    earliest = records.fleet.first if start_from is None else _trained_at(start_from)
+    starts = [start for start in records.surveyed_times if earliest <= start < moment]
     newest = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
-    compared = [start for start in starts if start <= newest][-settings.select_over :]
-    left = TimeLeft(len(starts) + 1, "trainings")
     with progress_bar(len(starts) + 1, "train", "training") as bar:
-        for start in starts:
-            bar.set_postfix_str(iso(start)[:10])
-            records.move(walk, start)
-            walk.retrain(start, (_strategy_at(settings, start in compared),))
-            bar.update()
-            left.step()
+        _score_windows(walk, records, starts, newest, bar)
         bar.set_postfix_str(iso(moment)[:10])
         records.move(walk, moment)
-        predictor = _fit(walk, records, moment, span_in_use or walk.span_in_use)
+        known = as_of(walk.records, walk.failures, moment, settings.reach)
+        finished = walk.finished_at(moment, known)
+        trained = _fit(walk, finished, moment, span_in_use or walk.span_in_use)
         bar.update()
+    if trained is None:
+        raise _refusal(walk, records, moment)
+    if not walk.windows:
+        note(
+            "the records end before the first test window does: the longest length is taken, and "
+            "probabilities are corrected for the training balance alone"
+        )
+    predictor = Predictor(
+        encoder=trained.encoder,
+        models=trained.models,
+        committee=settings.committee,
+        calibration=finished.calibrate(settings.strategy, trained.prior, trained.training_span),
+        cascade_model=settings.recipe.cascade_model,
+        facts=_facts(records, walk, trained, len(known.failures), moment, job.settings.list),
+    )
     # Whoever compares models does so on whole windows; the newest was for the calibration alone.
     walk.windows[:] = [window for window in walk.windows if window.start <= newest]
     walk.instances = records.survey.instances
     return TrainedWalk(walk, predictor, records)
 
 
-def _read(job: Job, settings: WalkSettings, moment: int) -> WindowedRecords:
+def _started_from(
+    predictor: Predictor | None, settings: WalkSettings, moment: int
+) -> tuple[WalkSettings, StartingPoint | None]:
+    """Return the settings of a training, and the models of another site that vote in it."""
+    settings = replace(settings, baselines=())
+    if predictor is None:
+        return settings, None
+    start = _starting_point(predictor, settings.recipe.plan, moment)
+    committee = replace(settings.committee, start=tuple(start.models))
+    return replace(settings, committee=committee), start
+
+
+def _read(store: RecordStore, settings: WalkSettings, moment: int) -> WindowedRecords:
     """Survey what a training as of `moment` reads, and hold its files as they are."""
     n_windows = max(_FINISHED_WINDOWS, settings.most_compared)
     past = settings.every * (n_windows + 1) + settings.recipe.horizon
@@ -155,23 +178,37 @@ def _read(job: Job, settings: WalkSettings, moment: int) -> WindowedRecords:
     def times(fleet: FleetSurvey) -> list[int]:
         return [*_window_starts(settings, moment, fleet.first, n_windows), moment]
 
-    held = replace(job, store=job.store.held(start, moment))
-    return WindowedRecords.of(held, times, start, moment)
+    return WindowedRecords.of(store.held(start, moment), settings, times, start, moment)
+
+
+def _score_windows(
+    walk: Walk, records: WindowedRecords, starts: Sequence[int], newest: int, bar: tqdm[Any]
+) -> None:
+    """Train before each of the last test windows, and score it; `newest` is the last finished."""
+    settings = walk.settings
+    compared = [start for start in starts if start <= newest][-settings.select_over :]
+    left = TimeLeft(len(starts) + 1, "trainings")
+    for start in starts:
+        bar.set_postfix_str(iso(start)[:10])
+        records.move(walk, start)
+        walk.retrain(start, (_strategy_at(settings, start in compared),))
+        bar.update()
+        left.step()
 
 
 def _trained_at(predictor: Predictor) -> int:
-    return parse_moment(predictor.facts["trained_at"])
+    return parse_moment(predictor.facts.trained_at)
 
 
-def _starting_point(predictor: Predictor, job: Job, moment: int) -> StartingPoint:
+def _starting_point(predictor: Predictor, plan: Plan, moment: int) -> StartingPoint:
     """Return what to start from; refuse what knows of later or measures something else."""
     if _trained_at(predictor) > moment:
         raise JobError(
-            f"--start-from: was trained to {predictor.facts['trained_at']}, expected a time before "
+            f"--start-from: was trained to {predictor.facts.trained_at}, expected a time before "
             f"--at {iso(moment)}."
         )
     try:
-        return StartingPoint.of(predictor, job.walk_settings.recipe.plan)
+        return StartingPoint.of(predictor, plan)
     except InputError as error:
         raise JobError(f"--start-from: {error}") from None
 
@@ -195,39 +232,20 @@ def _window_starts(settings: WalkSettings, moment: int, first: int, n_finished: 
 
 
 def _fit(
-    walk: Walk, records: WindowedRecords, moment: int, span_in_use: Nanoseconds | None
-) -> Predictor:
-    """Fit the chosen training span as of `moment`, with the calibration of the windows."""
+    walk: Walk, finished: FinishedWindows, moment: int, span_in_use: Nanoseconds | None
+) -> TrainedRecipe | None:
+    """Select the training span by the finished windows, and fit to it; None: too few fail.
+
+    Where too few failures are known in the selected span, the longest is taken.
+    """
     settings = walk.settings
-    timeline = as_of(walk.records, walk.failures, moment, settings.reach)
-    finished = walk.finished_at(moment, timeline)
     if settings.strategy is Strategy.EXPANDING:
-        trained = walk.train_on_all(moment)
-    else:
-        chosen = finished.choices(span_in_use) | {Strategy.SLIDING: settings.longest}
-        trained = _train(walk, moment, chosen[settings.strategy])
-    if trained is None:
-        raise _refusal(walk, records, moment)
-    if not walk.windows:
-        note(
-            "the records end before the first test window does: the longest length is taken, and "
-            "probabilities are corrected for the training balance alone"
-        )
-    return Predictor(
-        encoder=trained.encoder,
-        models=trained.models,
-        committee=settings.committee,
-        calibration=finished.calibrate(settings.strategy, trained.prior, trained.training_span),
-        cascade_model=settings.recipe.cascade_model,
-        facts=_facts(records, walk, trained, timeline, moment),
-    )
-
-
-def _train(walk: Walk, moment: int, training_span: Nanoseconds) -> TrainedRecipe | None:
-    """Train on a span, or on the longest where too few failures are known in it."""
-    trained, longest = walk.train_on(moment, training_span), walk.settings.longest
-    if trained is None and training_span != longest:
-        return walk.train_on(moment, longest)
+        return walk.train_on_all(moment)
+    chosen = finished.choices(span_in_use) | {Strategy.SLIDING: settings.longest}
+    span = chosen[settings.strategy]
+    trained = walk.train_on(moment, span)
+    if trained is None and span != settings.longest:
+        return walk.train_on(moment, settings.longest)
     return trained
 
 
@@ -239,7 +257,7 @@ def _refusal(walk: Walk, records: WindowedRecords, moment: int) -> JobError:
     n, n_negatives = walk.known_counts(moment, span)
     days = min(span, moment - first) / DAY
     return JobError(
-        f"{records.job.store.folder}: found {plural(n, 'positive')} (instances that a failure "
+        f"{records.store.folder}: found {plural(n, 'positive')} (instances that a failure "
         f"follows within the horizon) and {plural(n_negatives, 'negative')} in the "
         f"{days:.3g} days of records before {iso(moment)}, expected at least {FEWEST_POSITIVES} "
         "and 1: wait for more, or use `--model builtin:rules`."
@@ -247,21 +265,26 @@ def _refusal(walk: Walk, records: WindowedRecords, moment: int) -> JobError:
 
 
 def _facts(
-    records: WindowedRecords, walk: Walk, trained: TrainedRecipe, timeline: Timeline, moment: int
-) -> dict[str, Any]:
-    settings = records.job.settings
-    costs = settings.list.costs
-    return {
-        "trained_at": iso(moment),
-        "train_length_days": trained.training_span / DAY,
-        "days_of_records": round((moment - records.fleet.first) / DAY, 2),
-        "calibrated_on": [iso(window.start) for window in walk.windows],
-        "prevalence": trained.prevalence,
-        "failures_known": len(timeline.failures),
-        "interval": settings.records.interval,
-        "step": settings.step,
-        "horizon": settings.horizon,
-        "k": settings.evaluation.k,
-        "share": settings.list.share,
-        "seed": settings.training.seed,
-    } | ({} if costs is None else {"costs": costs.to_dict()})
+    records: WindowedRecords,
+    walk: Walk,
+    trained: TrainedRecipe,
+    n_failures: int,
+    moment: int,
+    table: ListTable,
+) -> PredictorFacts:
+    settings, recipe = walk.settings, walk.settings.recipe
+    return PredictorFacts(
+        trained_at=iso(moment),
+        train_length_days=trained.training_span / DAY,
+        days_of_records=round((moment - records.fleet.first) / DAY, 2),
+        calibrated_on=tuple(iso(window.start) for window in walk.windows),
+        prevalence=trained.prevalence,
+        failures_known=n_failures,
+        interval=recipe.plan.interval,
+        step=recipe.step,
+        horizon=recipe.horizon,
+        k=settings.k,
+        share=table.share,
+        seed=recipe.seed,
+        costs=None if table.costs is None else table.costs.to_dict(),
+    )

@@ -11,21 +11,28 @@ from mlflow.exceptions import MlflowException
 
 from forewarn.evaluation.prediction.retraining_schedule import last_finished
 from forewarn.evaluation.prediction.strategies import Strategy
+from forewarn.evaluation.prediction.walk_settings import WalkSettings
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.models.prediction.predictor import PREDICTOR_FORMAT
+from forewarn.models.prediction.predictor_files import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
-from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.experiment import digest_of
 from forewarn.pipelines.storage.leftovers import scratch_folder, sweep_scratch
 from forewarn.pipelines.storage.model_registry import Registry
 from forewarn.pipelines.storage.recipe_folder import load_recipe, save_recipe
+from forewarn.pipelines.storage.record_store import RecordStore
 
 __all__ = ["RecipeCache", "train_recipe"]
 
 
-def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Registry) -> str:
+def train_recipe(
+    store: RecordStore,
+    settings: WalkSettings,
+    moment: int,
+    training_span: Nanoseconds,
+    registry: Registry,
+) -> str:
     """Train a span as of the start of the last window that is finished at `moment`; keep it.
 
     Where the configuration's strategy is `expanding`, all of the past is trained on instead.
@@ -36,19 +43,18 @@ def train_recipe(job: Job, moment: int, training_span: Nanoseconds, registry: Re
         What was done, in words. A span that is kept already, or that too few failures are known
         for, is no error: the retraining that recalls it sees to that.
     """
-    settings = job.walk_settings
     start = last_finished(moment, every=settings.every, horizon=settings.recipe.horizon)
     tags = _tags("ahead", start, training_span)
     sweep_scratch()
     registry.abandon(tags)
     with registry.run(f"{iso(start)[:10]}, ahead", tags) as run:
-        cache = RecipeCache(registry, job, run)
+        cache = RecipeCache(registry, settings, run)
         trainer = RecipeTrainer(settings.recipe, cache)
         span, names = training_span, settings.names
         first = settings.reads_from(start)
         expands = settings.strategy is Strategy.EXPANDING
         most = settings.whole_past(start, 0) if expands else span
-        fleet = job.store.read_fleet(
+        fleet = store.read_fleet(
             first, start, settings.recipe.candidate_selector(first, start, [most])
         )
         candidates = fleet.selection
@@ -77,7 +83,7 @@ class RecipeCache:
     Attributes
     ----------
     registry : Registry
-    job : Job
+    settings : WalkSettings
     parent : str
         Run of the retraining under which new ones are kept.
     recalled, trained : int
@@ -85,7 +91,7 @@ class RecipeCache:
     """
 
     registry: Registry
-    job: Job
+    settings: WalkSettings
     parent: str
     recalled: int = 0
     trained: int = 0
@@ -93,7 +99,7 @@ class RecipeCache:
     @property
     def digest(self) -> str:
         """Digest of all that decides what is trained, but for records, moment and training span."""
-        settings = self.job.walk_settings
+        settings = self.settings
         recipe = json.loads(json.dumps(dataclasses.asdict(settings.recipe), default=list))
         made_by = [version("forewarn"), PREDICTOR_FORMAT]
         voters = settings.committee
@@ -142,6 +148,6 @@ class RecipeCache:
         with self.registry.run(name, tags, self.parent) as run:
             self.registry.log(run, params=facts)
             with scratch_folder() as folder:
-                save_recipe(folder, trained, self.job.walk_settings, facts)
+                save_recipe(folder, trained, self.settings.recipe.cascade_model)
                 self.registry.attach(run, folder, "recipe")
         self.trained += 1

@@ -22,7 +22,7 @@ from forewarn.features.records.table import FeatureKinds
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
-from forewarn.models.prediction.predictor import Predictor
+from forewarn.models.prediction.predictor import Predictor, PredictorFacts
 from forewarn.models.prediction.predictor_files import digest_of, digests_in, models_folder
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 
@@ -34,6 +34,22 @@ PLAN = Plan(
     interval=Nanoseconds(HOUR),
 )
 CONTEXT = ("category:gpu_type=A100", "category:gpu_type=H100")
+
+
+FACTS = PredictorFacts(
+    trained_at="2025-01-19T06:00:00Z",
+    train_length_days=9.0,
+    days_of_records=20.0,
+    calibrated_on=("2025-01-16T00:00:00Z",),
+    prevalence=0.01,
+    failures_known=7,
+    interval=600_000_000_000,
+    step=7_200_000_000_000,
+    horizon=86_400_000_000_000,
+    k=0.02,
+    share=0.003,
+    seed=0,
+)
 
 
 def values_of(n: int, seed: int) -> InstanceValues:
@@ -73,7 +89,7 @@ def predictor() -> Predictor:
         committee=Committee(("gbdt",), ((CASCADE_FIRST, 0.05), ("gbdt", 0.02)), 0.5),
         calibration=Calibration(0.9, -4.0),
         cascade_model="gbdt",
-        facts={"trained_at": "2025-01-19T06:00:00Z", "step": 7_200_000_000_000, "share": 0.003},
+        facts=FACTS,
     )
 
 
@@ -169,7 +185,7 @@ def test_version_does_not_depend_on_the_place(predictor: Predictor, folder: Path
         {"calibration": Calibration(0.9, -4.1)},
         {"committee": Committee(("gbdt",), ((CASCADE_FIRST, 0.05),))},
         {"cascade_model": "mlp"},
-        {"facts": {"trained_at": "2025-01-19T06:00:00Z", "step": 1, "share": 0.003}},
+        {"facts": replace(FACTS, step=1)},
     ],
     ids=lambda change: str(next(iter(change))),
 )

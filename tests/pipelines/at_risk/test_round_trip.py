@@ -193,7 +193,7 @@ def test_a_resumed_retraining_equals_an_undisturbed_one(records: Path, tmp_path:
     table = settings.registry.model_copy(update={"store": str(tmp_path / "mlflow")})
     registry = Registry(table, create=True)
     with registry.run("retraining", {"forewarn.kind": "retraining"}) as run:
-        kept, recalled = (RecipeCache(registry, job, run) for _ in range(2))
+        kept, recalled = (RecipeCache(registry, job.walk_settings, run) for _ in range(2))
         walk, undisturbed, _ = trained_walk(job, moment, cache=kept)
         again, resumed, _ = trained_walk(job, moment, cache=recalled)
     assert (kept.recalled, recalled.trained) == (0, 0)

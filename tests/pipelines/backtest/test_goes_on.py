@@ -200,7 +200,7 @@ def test_records_that_change_between_two_retrainings_are_refused(
     monkeypatch.setattr(windowed_records, "_ROWS_AT_ONCE", 3000)
     job = open_job(short, load_settings(config), ["gbdt"])
     before = fingerprint(job.store)
-    records = WindowedRecords.of(job, lambda fleet: [fleet.last])
+    records = WindowedRecords.of(job.store, job.walk_settings, lambda fleet: [fleet.last])
     records.refuse_changes(before)
     later = short / "date=2025-01-16"
     later.mkdir()

@@ -395,7 +395,7 @@ def test_a_damaged_recipe_is_trained_anew(
     for folder in folders:
         damage(folder)
     job, registry = open_job(site.records, load_settings(site.config)), site.registry
-    recipes = recipes_module.RecipeCache(registry, job, "")
+    recipes = recipes_module.RecipeCache(registry, job.walk_settings, "")
     moment = parse_moment(FIRST)
     (kept,) = registry.find({"forewarn.kind": "recipe", "forewarn.at": str(moment)})
     span = Nanoseconds(int(kept.data.tags["forewarn.length"]))
@@ -414,12 +414,12 @@ def test_a_length_trained_ahead_by_slices_is_what_a_retraining_trains(
     job, moment = open_job(site.records, load_settings(site.config)), parse_moment(SECOND)
     walk = job.walk_settings
     start = last_finished(moment, every=walk.every, horizon=walk.recipe.horizon)
-    recipes_module.train_recipe(job, moment, walk.longest, site.registry)
+    recipes_module.train_recipe(job.store, walk, moment, walk.longest, site.registry)
     tags = {"forewarn.kind": "recipe", "forewarn.at": str(start)}
     (kept,) = site.registry.find(tags)
     span = Nanoseconds(int(kept.data.tags["forewarn.length"]))
     ahead, expected = (
-        recipes_module.RecipeCache(registry, job, "").recall(start, span)
+        recipes_module.RecipeCache(registry, job.walk_settings, "").recall(start, span)
         for registry in (site.registry, undisturbed[0].registry)
     )
     assert ahead is not None

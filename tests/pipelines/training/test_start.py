@@ -68,7 +68,7 @@ def test_the_newest_window_is_calibrated_on_but_not_compared(site: list[str]) ->
     walk, predictor, _ = trained_walk(job, parse_moment("2025-01-19"))
     # At the 19th, labels of the window of the 16th are known of its first two days only.
     days = ["2025-01-10T00:00:00Z", "2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
-    assert predictor.facts["calibrated_on"] == days
+    assert predictor.facts.calibrated_on == tuple(days)
     assert [iso(window.start) for window in walk.windows] == days[:2]
 
 
@@ -90,7 +90,7 @@ def test_both_vote_for_as_much(site: list[str], tmp_path: Path) -> None:
     # The window of the 10th began before the other model was trained; that of the 16th has labels
     # of its first two days.
     starts = ["2025-01-13T00:00:00Z", "2025-01-16T00:00:00Z"]
-    assert trained.facts["calibrated_on"] == starts
+    assert trained.facts.calibrated_on == tuple(starts)
 
     listed = ["--records", site[1], "--model", model, "--at", "2025-01-19T12:00"]
     assert main(["score", *listed, "--out", str(tmp_path / "lists")]) == 0
