@@ -9,9 +9,13 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from forewarn.evaluation.prediction.length_selection import Flagged, steady_length
 from forewarn.evaluation.prediction.ranking import flag_precision
-from forewarn.evaluation.prediction.retraining_schedule import best_length, finished
+from forewarn.evaluation.prediction.retraining_schedule import (
+    Flagged,
+    best_length,
+    finished,
+    steady_length,
+)
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.test_set import sampled_mask
 from forewarn.evaluation.prediction.walk_settings import WalkSettings

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.finished_windows import CALIBRATED_ON, FinishedWindows
 from forewarn.evaluation.prediction.retraining_schedule import finished
-from forewarn.evaluation.prediction.sliced_records import SlicedRecords
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.prediction.walk_settings import WalkSettings
-from forewarn.evaluation.prediction.window_measurement import RowsOfRecipe, score_window
-from forewarn.evaluation.prediction.window_scores import WindowScores
+from forewarn.evaluation.prediction.window_scores import RowsOfRecipe, WindowScores, score_window
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.instances import Instances, find_instances, label, untouched
 from forewarn.features.records.failures import Failures
@@ -26,7 +25,33 @@ from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.candidates import Candidates, KnownCounts
 from forewarn.models.prediction.trained_recipe import RecipeTrainer, TrainedRecipe
 
-__all__ = ["Walk", "scorable"]
+__all__ = ["SlicedRecords", "Walk", "scorable"]
+
+
+class SlicedRecords(Protocol):
+    """Records that are read slice by slice of GPUs, as they stood at one moment or another."""
+
+    def past(
+        self, moment: int, reach: Nanoseconds, spans: Sequence[Nanoseconds]
+    ) -> tuple[Fleet, Candidates]:
+        """Return the fleet as it stood at `moment`, `reach` back, and what can train on spans."""
+        ...
+
+    def future(
+        self, moment: int, instances: Instances
+    ) -> tuple[Fleet, Instances, npt.NDArray[np.int64] | None]:
+        """Return a fleet that the instances of a test window can be measured in.
+
+        Returns
+        -------
+        Fleet
+        Instances
+            The same, numbered as that fleet numbers GPUs and rows.
+        ndarray of shape (n,), int64, or None
+            The number of the machine that each was in, -1 unknown; None if no record names one.
+        """
+        ...
+
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.models.prediction.log_odds import logit, sigmoid
-from forewarn.models.prediction.logistic_maximum import Evidence, maximum
+from forewarn.models.prediction.logistic_fit import Evidence, maximum
 
 __all__ = [
     "Calibration",

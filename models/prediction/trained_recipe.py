@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.errors import InputError
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.prediction.inputs import Inputs, InstanceValues
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, prior_correction
 from forewarn.models.prediction.candidates import Candidates
 from forewarn.models.prediction.fits import fit_models
+from forewarn.models.prediction.model_names import START
+from forewarn.models.prediction.predictor import Predictor
 from forewarn.models.prediction.protocol import FailureModel
-from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.training_set import (
     Recipe,
     Thinned,
@@ -27,7 +30,7 @@ from forewarn.models.prediction.training_set import (
     build_training_sets,
 )
 
-__all__ = ["FEWEST_POSITIVES", "RecipeTrainer", "TrainedRecipe", "TrainingCache"]
+__all__ = ["FEWEST_POSITIVES", "RecipeTrainer", "StartingPoint", "TrainedRecipe", "TrainingCache"]
 
 Floats = npt.NDArray[np.float64]
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -228,3 +231,38 @@ class RecipeTrainer:
         positive = training.balance * self.recipe.positive_weight
         balance = positive / (positive + 1.0 - training.balance)
         return TrainedRecipe(training_span, encoder, models, balance, training.prevalence)
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """An encoder and models that have learned from other failures.
+
+    They stay as they are and vote beside the models that learn here. To go on fitting them was
+    tried: on few failures they lose more of what they knew than they learn.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        Also of the models that learn here, so that all see the same inputs.
+    models : mapping of str to FailureModel
+        By the names under which they are kept beside the others.
+    """
+
+    encoder: Encoder
+    models: Mapping[str, FailureModel]
+
+    @classmethod
+    def of(cls, predictor: Predictor, plan: Plan) -> Self:
+        """Take the members of a predictor's parallel model, for a training by `plan`.
+
+        Raises
+        ------
+        InputError
+            If the predictor measures something else.
+        """
+        theirs, ours = predictor.encoder.measures.plan.to_dict(), plan.to_dict()
+        for name, expected in ours.items():
+            if theirs[name] != expected:
+                raise InputError(f"measures {name} {theirs[name]}, expected {expected}.")
+        members = predictor.committee.parallel
+        return cls(predictor.encoder, {START + name: predictor.models[name] for name in members})

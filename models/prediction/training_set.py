@@ -18,8 +18,14 @@ from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.records.timeline import Fleet
 from forewarn.features.time_units import Nanoseconds, RecordCount
-from forewarn.models.prediction.candidates import Candidates, KnownCounts, rarest, rarest_among
-from forewarn.models.prediction.instance_budget import Budget, thin_positives
+from forewarn.models.prediction.candidates import (
+    Budget,
+    Candidates,
+    KnownCounts,
+    rarest,
+    rarest_among,
+    thin_positives,
+)
 
 __all__ = [
     "Recipe",

@@ -22,17 +22,17 @@ from forewarn.features.records.table import MACHINE, SLOT
 from forewarn.pipelines.at_risk.channel_charts import Chart, charts_of
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.day import DayRecords
-from forewarn.pipelines.at_risk.known_failures import (
-    NO_REPAIR,
-    Causes,
-    KnownFailure,
-    latest_failures,
-)
 from forewarn.pipelines.at_risk.list_terms import ListTerms
 from forewarn.pipelines.at_risk.page import render_at_risk
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, reasons_of
-from forewarn.pipelines.at_risk.replaced_gpus import are_replaced
+from forewarn.pipelines.at_risk.unscored_gpus import (
+    NO_REPAIR,
+    Causes,
+    KnownFailure,
+    latest_failures,
+    unscored_gpus,
+)
 from forewarn.pipelines.runtime.timestamps import iso, to_timestamps
 from forewarn.pipelines.storage.atomic_files import replacing
 from forewarn.pipelines.storage.csv_table import write_csv
@@ -43,7 +43,6 @@ __all__ = ["AtRiskList", "Candidates"]
 
 Floats = npt.NDArray[np.float64]
 _MOST_DRAWN = 60  # as many as the page shows
-_FAILURE_COLUMNS = ["failed_since", "cause", "ended_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ class Candidates:
         return AtRiskList(
             self.at,
             pd.DataFrame(columns),
-            _unscored(self.records, self.plan, failed, since=self.at - step),
+            unscored_gpus(self.records, self.plan, failed, since=self.at - step),
             self.terms.share,
             self.horizon / 3.6e12,
             self.version,
@@ -251,42 +250,3 @@ def _iso_of(moments: pd.Series) -> pd.Series:
     distinct = moments.drop_duplicates()
     texts = distinct.dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     return moments.map(dict(zip(distinct, texts, strict=True)))
-
-
-def _unscored(
-    day: DayRecords, plan: Plan, failures: Mapping[int, KnownFailure], *, since: int
-) -> pd.DataFrame:
-    """Say which GPUs have no instance, and why; of failed ones since when, and what ends it."""
-    timeline = day.timeline
-    records, bounds = timeline.records, timeline.bounds
-    left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), day.instances.gpu)
-    machine = records.texts.get(MACHINE)
-    lasts = bounds[left + 1] - 1
-    ends, run = records.line.time_at(lasts), records.line.run_at(lasts)
-    ages = ends - timeline.life_start(lasts)
-    rows: list[dict[str, Any]] = []
-    columns = left, lasts, ages, ends, records.line.alive[run]
-    for gpu, last, age, end, alive in zip(*(c.tolist() for c in columns), strict=True):
-        row: dict[str, Any] = {"gpu_serial": records.serials[gpu]}
-        if machine is not None:
-            code = records.codes(MACHINE, np.array([last]))[0]
-            row["machine_id"] = machine.texts[code] if code >= 0 else ""
-        if not alive:
-            row["reason"] = "failed"
-        elif end < since:
-            row["reason"] = "stale"
-        else:
-            row["reason"] = "too new" if age < plan.window else "gap"
-        rows.append(row | _failure_columns(failures.get(gpu)))
-    names = ["gpu_serial", *(["machine_id"] if machine is not None else []), "reason"]
-    names += _FAILURE_COLUMNS if any("failed_since" in row for row in rows) else []
-    frame = pd.DataFrame(rows, columns=names)
-    return frame.assign(replaced=(ends < since) & are_replaced(timeline, left))
-
-
-def _failure_columns(failure: KnownFailure | None) -> dict[str, str]:
-    """Return what is said of a GPU whose failure has no end."""
-    if failure is None or not failure.lasts:
-        return {}
-    values = (iso(failure.since), failure.cause, failure.ended_by)
-    return dict(zip(_FAILURE_COLUMNS, values, strict=True))

@@ -1,13 +1,24 @@
-"""The table of all methods that a backtest prints on the terminal."""
+"""What a backtest prints on the terminal: the table of all methods, or a few sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from forewarn.pipelines.backtest.report_results import LEAD_ORDER
+from forewarn.pipelines.backtest.report_results import (
+    LEAD_ORDER,
+    Method,
+    Result,
+    ranked,
+    read_results,
+)
+from forewarn.pipelines.rendering.templates import amount, count, per_hundred, plural
 
-__all__ = ["backtest_summary"]
+__all__ = ["backtest_summary", "lead_sentences", "short_table"]
+
+_RANKING = "blend"  # what ranks the list of production
+_MOST_ROWS = 8
+_LABELS = {"blend": "forewarn (blend)"}
 
 
 def _share(value: float | None) -> str:
@@ -47,3 +58,87 @@ def backtest_summary(report: Mapping[str, Any]) -> str:
         if name.endswith(f"_{strategy}")
     ]
     return "\n".join([head, *rows])
+
+
+def lead_sentences(report: Mapping[str, Any], strategy: str, without_sign: int) -> list[str]:
+    """Say what the daily list would have been worth.
+
+    Parameters
+    ----------
+    report : mapping
+        Of a backtest.
+    strategy : str
+    without_sign : int
+        Failures before which nothing showed, as only a simulation can tell.
+    """
+    figures = report["fleet"][f"{_RANKING}_{strategy}"]
+    random = report["fleet"].get(f"random_{strategy}", {})
+    caught, failures = figures["failures_caught"], figures["failures"]
+    lines = [
+        f"Of {plural(failures, 'failure')} {count(caught)} were on a list before they happened; "
+        f"{count(without_sign)} showed no sign at all (a simulation can tell).",
+        f"Of 100 GPUs on a list, {_between(figures)} failed within a day; of 100 drawn at random, "
+        f"{per_hundred(report.get('prevalence'))}. Lists had {_listed(figures)} of "
+        f"{count(report['gpus'])} GPUs.",
+    ]
+    notice = figures["lead_time_hours"]["p50"]
+    if notice is not None:
+        lines.append(f"Half of those caught were listed at least {notice:.0f} h ahead.")
+    if random and figures["list_precision"] is not None:
+        lines.append(_verdict(report, strategy))
+    return lines
+
+
+def _verdict(report: Mapping[str, Any], strategy: str) -> str:
+    """Compare with the best that needs no training of a model."""
+    results = ranked(read_results(report["fleet"], "list_precision"), strategy)
+    own = next(result for result in results if result.method.name == _RANKING)
+    rules = next((result for result in results if result.method.name == "rules"), None)
+    if rules is None:
+        return ""
+    verdict = own.estimate.against(rules.estimate)
+    return f"Against fixed rules, which need no training, that is {verdict}."
+
+
+def _between(figures: Mapping[str, Any]) -> str:
+    bounds = figures["list_precision_interval"]
+    text = per_hundred(figures["list_precision"])
+    return (
+        text if bounds is None else f"{text} ({per_hundred(bounds[0])} to {per_hundred(bounds[1])})"
+    )
+
+
+def _listed(figures: Mapping[str, Any]) -> str:
+    sizes = sorted({day["listed"] for day in figures["days"]})
+    return " to ".join(dict.fromkeys((count(sizes[0]), count(sizes[-1])))) if sizes else "none"
+
+
+def short_table(report: Mapping[str, Any], strategy: str) -> str:
+    """Return a table of the methods of one strategy, best first: at most eight rows."""
+    results = ranked(read_results(report["fleet"], "list_precision"), strategy)
+    rows = [result for result in results if _is_shown(result.method, report)][:_MOST_ROWS]
+    head = (
+        f"{'the list ranked by':<26}{'failed, of 100 listed':<24}{'caught':<12}"
+        f"{'hours ahead':<13}average precision"
+    )
+    return "\n".join([head, *map(_short_row, rows)])
+
+
+def _is_shown(method: Method, report: Mapping[str, Any]) -> bool:
+    """Leave out what is another name for the same: ensembles of one model."""
+    names = {Method.from_key(key).name for key in report["fleet"]}
+    single = len({"cnn", "mlp", "gbdt", "lstm"} & names) == 1
+    if method.name == "cascade_first":
+        return False
+    return method.name not in ("parallel", "cascade", "gbdt") if single else True
+
+
+def _short_row(result: Result) -> str:
+    figures = result.figures
+    label = _LABELS.get(result.method.name, result.method.label)
+    caught = f"{count(figures['failures_caught'])} of {count(figures['failures'])}"
+    ahead = amount(figures["lead_time_hours"]["p50"], 0)
+    return (
+        f"{label:<26}{_between(figures):<24}{caught:<12}{ahead:<13}"
+        f"{amount(figures['average_precision'])}"
+    )

@@ -18,8 +18,7 @@ from forewarn.pipelines.at_risk.review import review_lists, review_text
 from forewarn.pipelines.at_risk.score import load_predictor, score_with
 from forewarn.pipelines.at_risk.summary import list_summary
 from forewarn.pipelines.backtest.run import run_backtest
-from forewarn.pipelines.backtest.short_summary import lead_sentences, short_table
-from forewarn.pipelines.backtest.summary import backtest_summary
+from forewarn.pipelines.backtest.summary import backtest_summary, lead_sentences, short_table
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.prediction_job import Job, open_job
 from forewarn.pipelines.runtime.timestamps import iso, parse_moment

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from forewarn.evaluation.prediction.drift import Drift, drift_of
 from forewarn.evaluation.prediction.walk import Walk
-from forewarn.evaluation.prediction.window_measurement import measured_parts
+from forewarn.evaluation.prediction.window_scores import measured_parts
 from forewarn.features.prediction.instances import Instances, latest_instances
 from forewarn.features.records.timeline import Fleet, Timeline
 from forewarn.features.time_units import DAY, Nanoseconds

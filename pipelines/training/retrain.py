@@ -33,14 +33,13 @@ from forewarn.pipelines.training.drift_check import (
     moved_columns,
     report_drift,
 )
-from forewarn.pipelines.training.input_example import input_example
 from forewarn.pipelines.training.mlflow_log import (
     log_drift,
     log_reasons,
     log_retraining,
     log_windows,
 )
-from forewarn.pipelines.training.mlflow_model import Served
+from forewarn.pipelines.training.mlflow_model import Served, input_example
 from forewarn.pipelines.training.retraining_decision import Decision, Retrained
 from forewarn.pipelines.training.train import trained_walk
 from forewarn.pipelines.training.training_cache import RecipeCache

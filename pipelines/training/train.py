@@ -20,10 +20,10 @@ from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.plan import Plan
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor, PredictorFacts
-from forewarn.models.prediction.starting_point import StartingPoint
 from forewarn.models.prediction.trained_recipe import (
     FEWEST_POSITIVES,
     RecipeTrainer,
+    StartingPoint,
     TrainedRecipe,
     TrainingCache,
 )

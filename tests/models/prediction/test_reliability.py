@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.models.prediction.log_odds import sigmoid
-from forewarn.models.prediction.order_statistics import order_statistics
 from forewarn.models.prediction.reliability import (
     JudgedRows,
     calibration_slope,
+    order_statistics,
     reliability,
     slope_draws,
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from forewarn.pipelines.backtest.page import render_report
-from forewarn.pipelines.backtest.short_summary import lead_sentences, short_table
+from forewarn.pipelines.backtest.summary import lead_sentences, short_table
 from forewarn.pipelines.backtest.worth import worth_figure, worth_section
 
 COSTS = {"failure": 400.0, "prevented_share": 0.5, "actions": [["avoid", 2.0], ["drain", 30.0]]}

@@ -1,0 +1,153 @@
+"""The GPUs that a list leaves out, and why; of failed ones since when, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from forewarn.features.prediction.plan import Plan
+from forewarn.features.records.failures import NEVER, Failures
+from forewarn.features.records.table import MACHINE, SLOT
+from forewarn.features.records.timeline import Timeline
+from forewarn.features.telemetry.rows import EVENT_KINDS
+from forewarn.pipelines.at_risk.day import DayRecords
+from forewarn.pipelines.runtime.timestamps import iso
+
+__all__ = ["NO_REPAIR", "Causes", "KnownFailure", "latest_failures", "unscored_gpus"]
+
+NO_REPAIR = "failed, no repair known"
+_BY_TELEMETRY = (
+    "a repair ticket (forewarn ingest --repairs), a restart of the GPU, or 24 h of healthy "
+    "telemetry with 4 h of load"
+)
+_BY_TICKET = "repaired_at of the ticket (forewarn ingest --repairs)"
+_BY_RECORDS = "a record whose column failure is 0"
+_FAILURE_COLUMNS = ["failed_since", "cause", "ended_by"]
+Causes = Mapping[str, Sequence[tuple[int, str]]]
+
+
+class KnownFailure(NamedTuple):
+    """The latest failure of a GPU, as it is known at the moment of a list.
+
+    Attributes
+    ----------
+    since : int
+        Nanoseconds since 1970 UTC.
+    lasts : bool
+        It has no end.
+    presumed : bool
+        Its end is presumed, so no repair is known.
+    cause : str
+        Empty where no table gives one.
+    ended_by : str
+        What would end it.
+    """
+
+    since: int
+    lasts: bool
+    presumed: bool
+    cause: str
+    ended_by: str
+
+
+def latest_failures(
+    failures: Failures, serials: Sequence[str], causes: Causes
+) -> dict[int, KnownFailure]:
+    """Return the latest failure of each GPU that has any.
+
+    Parameters
+    ----------
+    failures : Failures
+        Known at the moment of the list, by GPU and time.
+    serials : sequence of str
+    causes : mapping of str to sequence of (int, str)
+        Moment and cause of the failures of each serial that tables report.
+    """
+    latest = {}
+    columns = (failures.gpu, failures.since(), failures.repaired_at, failures.presumed)
+    for gpu, since, repaired, presumed in zip(*(c.tolist() for c in columns), strict=True):
+        reported = [row for row in causes.get(serials[gpu], ()) if since <= row[0] < repaired]
+        cause = next((cause for _, cause in reported if cause), "")
+        ended_by = _ended_by(cause) if reported else _BY_RECORDS
+        latest[gpu] = KnownFailure(since, repaired == NEVER, presumed, cause, ended_by)
+    return latest
+
+
+def _ended_by(cause: str) -> str:
+    """Return what ends a failure of a table; a ticket that is open is ended by a person only."""
+    return _BY_TELEMETRY if cause in EVENT_KINDS or cause.startswith("xid ") else _BY_TICKET
+
+
+def _are_replaced(timeline: Timeline, gpu: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Tell of GPUs whether another one was first seen in their slot after their last record.
+
+    One that is silent without a successor may be lost, and is still there.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    gpu : ndarray of shape (n,), int64
+        Numbers of GPUs with records.
+    """
+    records, bounds = timeline.records, timeline.bounds
+    if MACHINE not in records.texts or SLOT not in records.texts:
+        return np.zeros(len(gpu), dtype=bool)
+    known = np.flatnonzero(np.diff(bounds) > 0)
+    lasts = bounds[known + 1] - 1
+    places = list(
+        zip(*(records.codes(name, lasts).tolist() for name in (MACHINE, SLOT)), strict=True)
+    )
+    newest: dict[tuple[int, int], int] = {}
+    first_times = records.line.time_at(bounds[known]).tolist()
+    for machine_slot, first in zip(places, first_times, strict=True):
+        if min(machine_slot) >= 0:
+            newest[machine_slot] = max(first, newest.get(machine_slot, first))
+    position = np.searchsorted(known, gpu)
+    ends = records.line.time_at(lasts[position]).tolist()
+    after = [
+        newest.get(places[i], end) > end for i, end in zip(position.tolist(), ends, strict=True)
+    ]
+    return np.array(after, dtype=bool)
+
+
+def unscored_gpus(
+    day: DayRecords, plan: Plan, failures: Mapping[int, KnownFailure], *, since: int
+) -> pd.DataFrame:
+    """Say which GPUs have no instance, and why; of failed ones since when, and what ends it."""
+    timeline = day.timeline
+    records, bounds = timeline.records, timeline.bounds
+    left = np.setdiff1d(np.flatnonzero(np.diff(bounds) > 0), day.instances.gpu)
+    machine = records.texts.get(MACHINE)
+    lasts = bounds[left + 1] - 1
+    ends, run = records.line.time_at(lasts), records.line.run_at(lasts)
+    ages = ends - timeline.life_start(lasts)
+    rows: list[dict[str, Any]] = []
+    columns = left, lasts, ages, ends, records.line.alive[run]
+    for gpu, last, age, end, alive in zip(*(c.tolist() for c in columns), strict=True):
+        row: dict[str, Any] = {"gpu_serial": records.serials[gpu]}
+        if machine is not None:
+            code = records.codes(MACHINE, np.array([last]))[0]
+            row["machine_id"] = machine.texts[code] if code >= 0 else ""
+        if not alive:
+            row["reason"] = "failed"
+        elif end < since:
+            row["reason"] = "stale"
+        else:
+            row["reason"] = "too new" if age < plan.window else "gap"
+        rows.append(row | _failure_columns(failures.get(gpu)))
+    names = ["gpu_serial", *(["machine_id"] if machine is not None else []), "reason"]
+    names += _FAILURE_COLUMNS if any("failed_since" in row for row in rows) else []
+    frame = pd.DataFrame(rows, columns=names)
+    return frame.assign(replaced=(ends < since) & _are_replaced(timeline, left))
+
+
+def _failure_columns(failure: KnownFailure | None) -> dict[str, str]:
+    """Return what is said of a GPU whose failure has no end."""
+    if failure is None or not failure.lasts:
+        return {}
+    values = (iso(failure.since), failure.cause, failure.ended_by)
+    return dict(zip(_FAILURE_COLUMNS, values, strict=True))
