@@ -17,6 +17,7 @@ from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.table import FeatureKinds, RecordsError
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import evidence, rule_scores
+from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.model_names import LINEAR
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList, Candidates
@@ -136,7 +137,7 @@ def score_with(
     return candidates.ranked(
         scores["blend"],
         probability=predictor.calibration.apply(scores["blend"]),
-        flagged_by=_flagged_by(predictor, scores, facts.k),
+        flagged_by=_flagged_by(predictor.committee, scores, facts.k),
         contributions=contributions_of(predictor, values),
     )
 
@@ -185,7 +186,7 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Pla
 
 
 def _flagged_by(
-    predictor: Predictor, scores: Mapping[str, Floats], k: float
+    committee: Committee, scores: Mapping[str, Floats], k: float
 ) -> npt.NDArray[np.object_]:
     """Say which of the committees flag each GPU of the day."""
     order = np.arange(len(scores["blend"]))
@@ -193,7 +194,7 @@ def _flagged_by(
     if not len(order):
         return flagged_by
     parallel, cascade = (
-        predictor.committee.flags(method, scores, k, order) for method in ("parallel", "cascade")
+        committee.flags(method, scores, k, order) for method in ("parallel", "cascade")
     )
     flagged_by[parallel], flagged_by[cascade] = "parallel", "cascade"
     flagged_by[parallel & cascade] = "parallel+cascade"

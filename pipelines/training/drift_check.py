@@ -11,22 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.prediction.drift import Drift, drift_of
-from forewarn.evaluation.prediction.walk import Walk
 from forewarn.evaluation.prediction.window_scores import measured_parts
 from forewarn.features.prediction.instances import Instances, latest_instances
+from forewarn.features.records.table import FeatureKinds
 from forewarn.features.records.timeline import Fleet, Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.config.prediction_tables import GateTable
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.drift_report import write_drift
+from forewarn.pipelines.storage.location import Location
 from forewarn.pipelines.storage.record_store import RecordStore
-from forewarn.pipelines.storage.remote_path import Location
 
-__all__ = ["SCORES", "ScoringDay", "blend_of", "drift_between", "moved_columns", "report_drift"]
+__all__ = [
+    "SCORES",
+    "ScoringDay",
+    "blend_of",
+    "drift_between",
+    "moved_columns",
+    "report_drift",
+    "score_drift",
+]
 
 SCORES = "scores of the predictor"
 
+Floats = npt.NDArray[np.float64]
 _COMPARED_ROWS = 6_000_000
 
 
@@ -38,28 +47,25 @@ class ScoringDay:
     ----------
     fleet : Fleet
     instances : Instances
-    moment : int
     scores : ndarray of shape (n_instances,)
         Blend of the new predictor.
     """
 
     fleet: Fleet
     instances: Instances
-    moment: int
-    scores: npt.NDArray[np.float64]
+    scores: Floats
 
     @classmethod
-    def of(cls, store: RecordStore, walk: Walk, moment: int, predictor: Predictor) -> ScoringDay:
-        """Score the day before `moment`, from what is read for a list."""
-        recipe = walk.settings.recipe
-        since, reach = moment - recipe.step, recipe.plan.reach
-        look = partial(latest_instances, window_records=recipe.plan.window_records, since=since)
-        fleet = store.read_recent(since - reach, moment, look)
+    def of(cls, store: RecordStore, step: int, moment: int, predictor: Predictor) -> ScoringDay:
+        """Score the instances that end within `step` before `moment`, as a list would."""
+        since, plan = moment - step, predictor.encoder.measures.plan
+        look = partial(latest_instances, window_records=plan.window_records, since=since)
+        fleet = store.read_recent(since - plan.reach, moment, look)
         newest = look(fleet) if isinstance(fleet, Timeline) else fleet.selection
-        return cls(fleet, newest, moment, blend_of(predictor, fleet, newest))
+        return cls(fleet, newest, blend_of(predictor, fleet, newest))
 
 
-def blend_of(predictor: Predictor, fleet: Fleet, instances: Instances) -> npt.NDArray[np.float64]:
+def blend_of(predictor: Predictor, fleet: Fleet, instances: Instances) -> Floats:
     """Return how a predictor ranks the instances of a fleet, so many measured at a time."""
     measures = predictor.encoder.measures
     parts = (measures.values(fleet, some) for some in measured_parts(instances))
@@ -67,19 +73,17 @@ def blend_of(predictor: Predictor, fleet: Fleet, instances: Instances) -> npt.ND
 
 
 def drift_between(
-    store: RecordStore, walk: Walk, predictor: Predictor, day: ScoringDay
+    store: RecordStore, kinds: FeatureKinds, training_span: int, moment: int
 ) -> dict[str, Drift]:
-    """Return the drift of every column between the training span and the newest day.
+    """Return the drift of every column between the training span and the day before `moment`.
 
     Counters are compared by what they gained; event codes only by what is missing. Of a large
     fleet some of the GPUs are looked at.
     """
-    kinds = walk.settings.recipe.plan.kinds
-    length = round(predictor.facts.train_length_days * DAY)
-    newest, oldest = day.moment - DAY, day.moment - DAY - length
+    newest, oldest = moment - DAY, moment - DAY - training_span
     # A counter gains from one record to the next: the first needs the one before.
-    records = store.read_part(oldest - DAY, day.moment, _COMPARED_ROWS)
-    now, before = (records.rows_between(*span) for span in ((newest, day.moment), (oldest, newest)))
+    records = store.read_part(oldest - DAY, moment, _COMPARED_ROWS)
+    now, before = (records.rows_between(*span) for span in ((newest, moment), (oldest, newest)))
     drifts = {
         name: drift_of(records.numbers(name, before), records.numbers(name, now))
         for name in (*kinds.float, *kinds.binary)
@@ -94,8 +98,6 @@ def drift_between(
         moved = drift_of(*(_known(values) for values in codes))
         empty = moved.state if moved.state == "empty" else ""
         drifts[name] = Drift(moved.stability, moved.missing_before, moved.missing_now, empty)
-    if walk.windows:
-        drifts[SCORES] = _score_drift(walk, day)
     return drifts
 
 
@@ -118,15 +120,13 @@ def report_drift(folder: Location, moment: int, moved: Iterable[str]) -> None:
         note(f"what has drifted is not written beside the records: {error}")
 
 
-def _score_drift(walk: Walk, day: ScoringDay) -> Drift:
+def score_drift(before: Floats, now: Floats) -> Drift:
     """Compare the scores of the newest day with those of the last finished window.
 
     Both are out of time: those of the window are by the recipe as it was trained before it.
     """
-    before = walk.windows[-1].by_strategy[walk.settings.strategy][1]["blend"]
-    moved = drift_of(before, day.scores)
-    return Drift(moved.stability, 0.0, 0.0)
+    return Drift(drift_of(before, now).stability, 0.0, 0.0)
 
 
-def _known(codes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _known(codes: Floats) -> Floats:
     return np.where(codes < 0, np.nan, codes)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from forewarn.features.prediction.instances import latest_instances
+from forewarn.features.prediction.plan import Plan
 from forewarn.features.records.failures import Failures
 from forewarn.features.records.timeline import lay_out
 from forewarn.features.time_units import DAY
@@ -75,9 +76,8 @@ def _load_pyfunc(path: str) -> Served:
     return Served(Predictor.load(folder))
 
 
-def input_example(store: RecordStore, last: int, predictor: Predictor) -> pd.DataFrame:
+def input_example(store: RecordStore, last: int, plan: Plan) -> pd.DataFrame:
     """Return the records of two GPUs up to the last of all, enough for a window, as an example."""
-    plan = predictor.encoder.measures.plan
     since = last - DAY
     records = store.read_part(since - plan.window_records * store.interval, last + 1, _ENOUGH_ROWS)
     newest = latest_instances(

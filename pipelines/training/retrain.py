@@ -25,13 +25,16 @@ from forewarn.pipelines.runtime.progress import Stages, note
 from forewarn.pipelines.runtime.timestamps import iso
 from forewarn.pipelines.storage.leftovers import sweep_scratch
 from forewarn.pipelines.storage.model_registry import CHALLENGER, Registry, RegistryError
+from forewarn.pipelines.storage.record_store import RecordStore
 from forewarn.pipelines.storage.registered_version import Version
 from forewarn.pipelines.training.drift_check import (
+    SCORES,
     ScoringDay,
     blend_of,
     drift_between,
     moved_columns,
     report_drift,
+    score_drift,
 )
 from forewarn.pipelines.training.mlflow_log import (
     log_drift,
@@ -143,8 +146,8 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
     truth, store = walk.truth, records.store
     with stages("compare with the champion"):
         comparison = _compare(walk, truth, registry, job.protocol)
-        day = ScoringDay.of(store, walk, moment, predictor)
-        drift = drift_between(store, walk, predictor, day)
+        day = ScoringDay.of(store, walk.settings.recipe.step, moment, predictor)
+        drift = _drift(store, walk, day, moment, predictor)
         moved = moved_columns(drift, gate)
         report_drift(store.folder, moment, moved)
         decision = _decide(gate.margin, predictor, day, registry, champion, comparison, drift)
@@ -169,6 +172,19 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> Decision:
     return Decision(
         outcome, over, tuple(_alerts(gate.champion_max_age, outcome, champion, moment, moved))
     )
+
+
+def _drift(
+    store: RecordStore, walk: Walk, day: ScoringDay, moment: int, predictor: Predictor
+) -> dict[str, Drift]:
+    """Return the drift of every column, and of the scores where a test window is finished."""
+    kinds = predictor.encoder.measures.plan.kinds
+    span = round(predictor.facts.train_length_days * DAY)
+    drifts = drift_between(store, kinds, span, moment)
+    if walk.windows:
+        _, scores = walk.windows[-1].by_strategy[walk.settings.strategy]
+        drifts[SCORES] = score_drift(scores["blend"], day.scores)
+    return drifts
 
 
 def _span_in_use(spans: Sequence[Nanoseconds], champion: Version | None) -> Nanoseconds | None:
@@ -264,7 +280,7 @@ def _register(
     for version in registry.versions():
         if tags.items() <= dict(version.tags).items() and _loaded(registry, version):
             return version.number
-    example = input_example(records.store, records.fleet.last, predictor)
+    example = input_example(records.store, records.fleet.last, predictor.encoder.measures.plan)
     return registry.register(run, predictor, example, Served(predictor).predict(example), tags)
 
 
