@@ -118,12 +118,12 @@ def _judge(table: ScoreTable, seed: int) -> dict[str, Figures]:
         method: Figures(
             _precision(table, method, draws),
             _average(table, method, draws),
-            report["fleet"][method]["failures_caught"],
-            report["fleet"][method]["failures"],
-            report["methods"][method]["precision_at_k"],
+            report.fleet[method].failures_caught,
+            report.fleet[method].failures,
+            report.methods[method].precision_at_k or 0.0,
         )
         for method in _ROWS
-        if method in report["methods"]
+        if method in report.methods
     }
 
 

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def _measure(side: str, records: Path) -> dict[str, Any]:
                 written = path.with_name(f".{path.name}")
                 pq.write_table(pq.read_table(path, partitioning=None), written, compression="zstd")
                 written.replace(path)
-    return stages.figures() | {"cpu_seconds": time.process_time() - started}
+    return asdict(stages.figures()) | {"cpu_seconds": time.process_time() - started}
 
 
 def _in_fresh_process(side: str, records: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def _measure(side: str, records: Path, asked: argparse.Namespace) -> list[dict[s
     measured = []
     for _ in range(1 + asked.again):
         start, cpu = time.perf_counter(), time.process_time()
-        figures = work(job, moment).figures()
+        figures = asdict(work(job, moment).figures())
         taken = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
         measured.append(figures | taken)
     return measured

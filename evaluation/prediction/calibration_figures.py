@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,41 @@ from forewarn.models.prediction.reliability import (
     slope_draws,
 )
 
-__all__ = ["calibration_figures"]
+__all__ = ["CalibrationFigures", "ProbabilityGroup", "calibration_figures"]
 
 _FEWEST_FAILING = 10  # machines: draws of fewer say nothing of others
 
 
-def calibration_figures(judged: Judged, draws: npt.NDArray[np.float64]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ProbabilityGroup:
+    """Instances of like probabilities: the mean of these, and what became of them."""
+
+    predicted: float
+    observed: float
+    count: int
+    positives: int
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationFigures:
+    """How probabilities compare with what happened.
+
+    Attributes
+    ----------
+    slope, intercept : float or None
+        Of a logistic regression on the log odds; None where none can be fitted.
+    slope_interval : (float, float) or None
+    bins : sequence of ProbabilityGroup
+        The lowest first.
+    """
+
+    slope: float | None = None
+    slope_interval: tuple[float, float] | None = None
+    intercept: float | None = None
+    bins: Sequence[ProbabilityGroup] = ()
+
+
+def calibration_figures(judged: Judged, draws: npt.NDArray[np.float64]) -> CalibrationFigures:
     """Return groups of like probabilities with what became of them, and slope and intercept.
 
     Parameters
@@ -32,23 +62,18 @@ def calibration_figures(judged: Judged, draws: npt.NDArray[np.float64]) -> dict[
     """
     groups = reliability(judged)
     bins = [
-        {
-            "predicted": group.mean_probability,
-            "observed": group.observed,
-            "count": group.count,
-            "positives": group.positives,
-        }
+        ProbabilityGroup(group.mean_probability, group.observed, group.count, group.positives)
         for group in groups
     ]
     n, positives = (
         sum(getattr(group, name) for group in groups) for name in ("count", "positives")
     )
     if not 0 < positives < n or groups[0].low == groups[-1].high:
-        return {"slope": None, "slope_interval": None, "intercept": None, "bins": bins}
+        return CalibrationFigures(bins=bins)
     slope, intercept = calibration_slope(judged)
     few = len(_failing_machines(judged)) < _FEWEST_FAILING
     bounds = None if few else interval(slope_draws(judged, (slope, intercept), draws))
-    return {"slope": slope, "slope_interval": bounds, "intercept": intercept, "bins": bins}
+    return CalibrationFigures(slope, bounds, intercept, bins)
 
 
 def _failing_machines(judged: Judged) -> set[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,73 @@ from forewarn.evaluation.prediction.ranked_days import RANKED_BY, RankedDays, li
 from forewarn.evaluation.prediction.score_table import ScoreTable
 from forewarn.models.prediction.ensembles import top_k_count
 
-__all__ = ["list_worth"]
+__all__ = ["ListWorth", "Worth", "WorthOfLength", "list_worth"]
 
 Flags = npt.NDArray[np.bool_]
 _DAYS_OF_A_MONTH = 30.0
 
 
-def list_worth(table: ScoreTable, costs: ActionCosts | None, k: float) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What some lists would have brought: alerts, hits, and GPU-hours a month.
+
+    GPU-hours are None without prices, a precision without alerts.
+    """
+
+    alerts: int
+    precision: float | None
+    precision_interval: tuple[float, float] | None
+    failures_caught: int
+    gpu_hours: float | None
+    gpu_hours_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorthOfLength:
+    """What lists of so many GPUs a day would have brought."""
+
+    listed_per_day: float
+    worth: Worth
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold, flat."""
+        return {"listed_per_day": self.listed_per_day} | asdict(self.worth)
+
+
+@dataclass(frozen=True, slots=True)
+class ListWorth:
+    """What lists of each length would have been worth.
+
+    Attributes
+    ----------
+    ranked_by : str
+    costs : dict or None
+        Prices, as JSON holds them.
+    days, failures : int
+    curve : sequence of WorthOfLength
+    chosen : WorthOfLength
+        What production would have listed.
+    empty_days : int
+    ways : mapping of str to Worth
+        Other ways to act.
+    """
+
+    ranked_by: str
+    costs: dict[str, object] | None
+    days: int
+    failures: int
+    curve: Sequence[WorthOfLength]
+    chosen: WorthOfLength
+    empty_days: int
+    ways: Mapping[str, Worth]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        curve = [point.to_dict() for point in self.curve]
+        return asdict(self) | {"curve": curve, "chosen": self.chosen.to_dict()}
+
+
+def list_worth(table: ScoreTable, costs: ActionCosts | None) -> ListWorth | None:
     """Return the curve of list lengths, the chosen one, and what other ways would have cost.
 
     An alert costs its action once, and saves `costs.saved` if it is the first before a failure.
@@ -29,20 +91,18 @@ def list_worth(table: ScoreTable, costs: ActionCosts | None, k: float) -> dict[s
     table : ScoreTable
     costs : ActionCosts, optional
         Without them there are no GPU-hours.
-    k : float
-        Share of the fleet of the paper's top K.
 
     Returns
     -------
-    dict or None
-        `curve`, `chosen` and `ways`; None where nothing was listed or scores have no blend.
+    ListWorth or None
+        None where nothing was listed or scores have no blend.
     """
     if RANKED_BY not in table.scores or not len(table.days.row):
         return None
     ranking = RankedDays.of(table, RANKED_BY)
-    share = table.protocol.share
+    share, k = table.protocol.share, table.protocol.k
     curve = [
-        {"listed_per_day": n} | _worth(ranking, ranking.rank <= n, costs)
+        WorthOfLength(n, _worth(ranking, ranking.rank <= n, costs))
         for n in _lengths(ranking, max(k, share))
     ]
     chosen = ranking.chosen(share, costs)
@@ -55,16 +115,16 @@ def list_worth(table: ScoreTable, costs: ActionCosts | None, k: float) -> dict[s
         "top_k": _worth(ranking, ranking.top(k), costs),
     }
     by_chance = _worth(ranking, chosen, costs, by_chance=costs is not None)
-    return {
-        "ranked_by": RANKED_BY,
-        "costs": None if costs is None else costs.to_dict(),
-        "days": ranking.n_days,
-        "failures": len(table.failures),
-        "curve": curve,
-        "chosen": {"listed_per_day": float(chosen.sum()) / ranking.n_days} | by_chance,
-        "empty_days": ranking.n_days - len(np.unique(table.days.day[chosen])),
-        "ways": ways,
-    }
+    return ListWorth(
+        ranked_by=RANKED_BY,
+        costs=None if costs is None else costs.to_dict(),
+        days=ranking.n_days,
+        failures=len(table.failures),
+        curve=curve,
+        chosen=WorthOfLength(float(chosen.sum()) / ranking.n_days, by_chance),
+        empty_days=ranking.n_days - len(np.unique(table.days.day[chosen])),
+        ways=ways,
+    )
 
 
 def _lengths(ranking: RankedDays, longest_share: float) -> list[int]:
@@ -75,7 +135,7 @@ def _lengths(ranking: RankedDays, longest_share: float) -> list[int]:
 
 def _worth(
     ranking: RankedDays, listed: Flags, costs: ActionCosts | None, *, by_chance: bool = False
-) -> dict[str, Any]:
+) -> Worth:
     """Return the figures of some lists; the GPU-hours are those of a month."""
     table = ranking.table
     alerts = listed_alerts(table, listed)
@@ -83,21 +143,21 @@ def _worth(
     n, hits = len(alerts.row), int(alerts.hit.sum())
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = (weights * alerts.hit).sum(axis=1) / weights.sum(axis=1)
-    figures: dict[str, Any] = {
-        "alerts": n,
-        "precision": hits / n if n else None,
-        "precision_interval": interval(precision) if n else None,
-        "failures_caught": int(alerts.caught.sum()),
-    }
+    figures = Worth(
+        alerts=n,
+        precision=hits / n if n else None,
+        precision_interval=interval(precision) if n else None,
+        failures_caught=int(alerts.caught.sum()),
+        gpu_hours=None,
+        gpu_hours_interval=None,
+    )
     if costs is None:
-        return figures | {"gpu_hours": None, "gpu_hours_interval": None}
+        return figures
     price = np.full(n, costs.dearest)
     if by_chance:
         price = costs.cost_for(table.frame["probability"].to_numpy(float)[alerts.row])
     month = _DAYS_OF_A_MONTH / max(1, ranking.n_days)
     hours = (alerts.caught * costs.saved - price) * month
     draws = (weights * hours).sum(axis=1)
-    return figures | {
-        "gpu_hours": float(hours.sum()),
-        "gpu_hours_interval": interval(draws) if n else (0.0, 0.0),
-    }
+    bounds = interval(draws) if n else (0.0, 0.0)
+    return replace(figures, gpu_hours=float(hours.sum()), gpu_hours_interval=bounds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,14 @@ class WindowAverages(NamedTuple):
     draws: Floats
 
     @property
-    def figures(self) -> dict[str, Any]:
-        """The mean over the sets, and its interval."""
-        bounds = interval(mean_draws(self.draws)) if len(self.draws) else None
-        return {
-            "average_precision": known_mean(self.precisions),
-            "average_precision_interval": bounds,
-        }
+    def mean(self) -> float | None:
+        """The mean over the sets."""
+        return known_mean(self.precisions)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the mean, machines resampled."""
+        return interval(mean_draws(self.draws)) if len(self.draws) else None
 
     @classmethod
     def joined(cls, parts: Sequence[WindowAverages]) -> WindowAverages:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from forewarn.evaluation.prediction.backtest_figures import DayFigures
+from forewarn.evaluation.prediction.calibration_figures import ProbabilityGroup
 from forewarn.pipelines.rendering.drawing import (
     COLOURS,
     WIDTH,
@@ -118,7 +121,7 @@ def _draw_series(axes: Axes, line: MethodLine, position: Mapping[Any, int], draw
 
 
 @own_style()
-def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
+def reliability_figure(bins: Sequence[ProbabilityGroup]) -> Figure:
     """Draw what was predicted against what then happened, on two logarithmic scales.
 
     Probabilities of a failure spread over several powers of ten, so a plain scale would show one
@@ -127,12 +130,10 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
 
     Parameters
     ----------
-    bins : sequence of mapping
-        ``predicted`` and ``observed`` share, ``count`` and ``positives`` of each group of instances
-        with like predictions. Groups without a prediction above 0 are left out.
+    bins : sequence of ProbabilityGroup
+        Groups without a prediction above 0 are left out.
     """
-    points = [_point(group) for group in bins]
-    drawn = [point for point in points if point is not None]
+    drawn = [(g.predicted, g.observed, g.positives) for g in bins if g.predicted > 0.0]
     figure, axes = new_figure(4.6, 4.1)
     low, high = _limits(drawn)
     axes.plot([low, high], [low, high], color=COLOURS["muted"], linestyle=(0, (4, 2)))
@@ -158,14 +159,6 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def _point(group: Mapping[str, Any]) -> tuple[float, float, float | None] | None:
-    """Read predicted, observed and positives of a group, None where there is nothing to draw."""
-    x, y = number(group.get("predicted")), number(group.get("observed"))
-    if x is None or y is None or x <= 0.0:
-        return None
-    return x, y, number(group.get("positives"))
-
-
 def _bends_down(heights: Sequence[float]) -> list[bool]:
     """Tell for each point of a line whether there is room above it: at its peaks, not its dips."""
     ends = [heights[0], *heights, heights[-1]] if heights else []
@@ -173,7 +166,7 @@ def _bends_down(heights: Sequence[float]) -> list[bool]:
     return [y * y >= before * after for before, y, after in around]
 
 
-def _limits(points: Sequence[tuple[float, float, float | None]]) -> tuple[float, float]:
+def _limits(points: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
     """Find the range that holds every point, on both scales alike."""
     values = [value for x, y, _ in points for value in (x, y) if value > 0.0]
     if not values:
@@ -191,26 +184,23 @@ def _share_ticks(axes: Axes, low: float, high: float) -> None:
 
 
 @own_style()
-def daily_list_figure(days: Sequence[Mapping[str, Any]]) -> Figure:
+def daily_list_figure(days: Sequence[DayFigures]) -> Figure:
     """Draw each day's list: how many GPUs were on it, and how many of them failed in time.
 
     Parameters
     ----------
-    days : sequence of mapping
-        ``date``, ``listed`` and ``hits`` of each day.
+    days : sequence of DayFigures
     """
-    times = [as_time(day.get("date")) for day in days]
-    rows = [(time, day) for time, day in zip(times, days, strict=True) if time is not None]
-    listed = [number(day.get("listed")) or 0.0 for _, day in rows]
-    hits = [number(day.get("hits")) or 0.0 for _, day in rows]
     figure, axes = new_figure(WIDTH, 2.4)
     axes.grid(visible=False, axis="x")
-    grey, blue = COLOURS["line"], COLOURS["c1"]
-    axes.bar(range(len(rows)), listed, color=grey, width=0.8, label="on the list")
-    axes.bar(range(len(rows)), hits, color=blue, width=0.8, label="of these, failed in time")
+    for heights, colour, label in (
+        ([day.listed for day in days], "line", "on the list"),
+        ([day.hits for day in days], "c1", "of these, failed in time"),
+    ):
+        axes.bar(range(len(days)), heights, color=COLOURS[colour], width=0.8, label=label)
     axes.set_ylabel("GPUs")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    date_ticks(axes, [time for time, _ in rows])
+    date_ticks(axes, [pd.Timestamp(day.date, tz="UTC") for day in days])
     legend_above(axes)
     return figure
 

@@ -8,11 +8,19 @@ from typing import Any
 
 from markupsafe import Markup
 
+from forewarn.evaluation.prediction.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.calibration_figures import (
+    CalibrationFigures,
+    ProbabilityGroup,
+)
+from forewarn.evaluation.prediction.paper_protocol import PaperFigures
 from forewarn.pipelines.backtest.figures import daily_list_figure, reliability_figure
 from forewarn.pipelines.backtest.promise import promise_section
+from forewarn.pipelines.backtest.report import Report
 from forewarn.pipelines.backtest.report_results import (
     LEAD_ORDER,
     Estimate,
+    Figures,
     Result,
     best,
     estimate,
@@ -33,12 +41,12 @@ from forewarn.pipelines.backtest.worth import worth_section
 from forewarn.pipelines.rendering.drawing import inline_svg
 from forewarn.pipelines.rendering.templates import (
     amount,
-    number,
     per_hundred,
     plural,
     render_page,
     visible,
 )
+from forewarn.pipelines.runtime.progress import Costs
 
 __all__ = ["render_report"]
 
@@ -52,7 +60,7 @@ class Row:
     label: str
     figure: Estimate
     average_precision: Estimate
-    figures: Mapping[str, Any]
+    figures: PaperFigures | FleetFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,67 +76,65 @@ class Table:
         return bool(self.models or self.baselines)
 
 
-def render_report(report: Mapping[str, Any]) -> str:
+def render_report(report: Report) -> str:
     """Write the report of a backtest as a page that stands alone.
 
     Parameters
     ----------
-    report : mapping
-        What `report.json` holds. Any key may be missing and any figure null; what the page
-        cannot show it leaves out, or shows as a dash.
+    report : Report
+        What the page cannot show it leaves out, or shows as a dash.
 
     Returns
     -------
     str
         An HTML document. The same report gives the same bytes.
     """
-    fleet = read_results(report.get("fleet"), "list_precision")
-    protocol = read_results(report.get("methods"), "precision_at_k")
-    lead = lead_strategy(fleet or protocol)
+    fleet = read_results(report.fleet, "list_precision")
+    protocol = read_results(report.methods, "precision_at_k")
+    lead = lead_strategy(fleet)
     context = {
         "summary": fleet_summary(report, fleet, lead),
         "tiles": _tiles(report, ranked(protocol, lead)),
-        "left_out": left_out_words(report),
+        "left_out": left_out_words(report.left_out),
         "lead": lead,
-        "share": number(report.get("share")),
-        "horizon": number(report.get("horizon_hours")),
+        "share": report.share,
+        "horizon": report.horizon_hours,
         "fleet": _table(ranked(fleet, lead)),
         "fleet_verdicts": verdicts(fleet, lead),
         "daily": _daily_picture(best(ranked(fleet, lead), "ensemble", "model")),
-        "worth": worth_section(report, lead),
-        "promise": promise_section(report, lead),
-        "k": number(report.get("k")),
+        "worth": worth_section(report.worth.get(lead), report.k),
+        "promise": promise_section(report.promise.get(lead)),
+        "k": report.k,
         "chance": _CHANCE,
-        "prevalence": number(report.get("prevalence")),
+        "prevalence": report.prevalence,
         "protocol": _table(ranked(protocol, lead)),
         "protocol_verdicts": protocol_verdicts(protocol, lead),
         "strategies": _strategies(fleet, protocol),
         "over_time": over_time(protocol, lead, chance=_CHANCE),
         "by_day": days_since_training(protocol, lead),
-        "calibration": _calibration(report.get("calibration"), lead),
-        "notes": [visible(note, limit=500) for note in report.get("notes") or ()],
-        "stages": _stages(report),
+        "calibration": _calibration(report.calibration, lead),
+        "notes": [visible(note, limit=500) for note in report.notes],
+        "stages": _stages(report.costs),
     }
     return render_page("backtest/page.html", context)
 
 
-def _tiles(report: Mapping[str, Any], results: Sequence[Result]) -> list[tuple[str, str]]:
+def _tiles(report: Report, results: Sequence[Result[PaperFigures]]) -> list[tuple[str, str]]:
     """Say how much the backtest rests on."""
-    starts = {start for result in results for start in test_windows(result)}
+    starts = {start for result in results for start in test_windows(result.figures)}
     tiles = [
-        (amount(report.get("gpus"), 0), "GPUs"),
-        (amount(report.get("records"), 0), "records"),
-        (amount(report.get("instances"), 0), "instances, known label or not"),
-        (amount(report.get("positives"), 0), "of them positive"),
+        (amount(report.gpus, 0), "GPUs"),
+        (amount(report.records, 0), "records"),
+        (amount(report.instances, 0), "instances, known label or not"),
+        (amount(report.positives, 0), "of them positive"),
         (amount(len(starts), 0), "test window" if len(starts) == 1 else "test windows"),
     ]
-    prevalence = number(report.get("prevalence"))
-    if prevalence:
-        tiles.append((f"1 in {1.0 / prevalence:,.0f}", "instances is positive"))
+    if report.prevalence:
+        tiles.append((f"1 in {1.0 / report.prevalence:,.0f}", "instances is positive"))
     return tiles
 
 
-def _table(results: Sequence[Result]) -> Table:
+def _table(results: Sequence[Result[Figures]]) -> Table:
     """Set the models apart from the baselines, each best first."""
     ends = [
         end for result in results for end in (result.estimate.value, result.estimate.high) if end
@@ -146,12 +152,12 @@ def _table(results: Sequence[Result]) -> Table:
     return Table(tuple(models), tuple(baselines), max(ends, default=0.0))
 
 
-def _daily_picture(result: Result | None) -> Markup:
+def _daily_picture(result: Result[FleetFigures] | None) -> Markup:
     """Draw the daily lists of one method, where the report holds them."""
-    days = [] if result is None else list(result.figures.get("days") or ())
-    if result is None or not days:
+    if result is None or not result.figures.days:
         return Markup()
-    with_hit = sum(1 for day in days if number(day.get("hits")))
+    days = result.figures.days
+    with_hit = sum(1 for day in days if day.hits)
     return inline_svg(
         daily_list_figure(days),
         title=f"The daily list of {result.method.label}",
@@ -160,9 +166,12 @@ def _daily_picture(result: Result | None) -> Markup:
     )
 
 
-def _strategies(fleet: Sequence[Result], protocol: Sequence[Result]) -> dict[str, Any]:
+def _strategies(
+    fleet: Sequence[Result[FleetFigures]], protocol: Sequence[Result[PaperFigures]]
+) -> dict[str, Any]:
     """Set the strategies side by side, where there is more than one."""
-    methods = [result.method for result in (*_by_strategy(protocol), *_by_strategy(fleet))]
+    methods = [result.method for result in _by_strategy(protocol)]
+    methods += [result.method for result in _by_strategy(fleet)]
     present = [
         strategy
         for strategy in reversed(LEAD_ORDER)
@@ -172,19 +181,21 @@ def _strategies(fleet: Sequence[Result], protocol: Sequence[Result]) -> dict[str
         return {}
     labels = {m.name: m.label for m in methods if m.kind != "baseline"}
     rows = [
-        (label, [_figures(results, name, present) for results in (fleet, protocol)])
+        (label, [_figures(fleet, name, present), _figures(protocol, name, present)])
         for name, label in labels.items()
     ]
     words = [strategy_words(fleet), strategy_words(protocol)]
     return {"names": present, "rows": rows, "words": words}
 
 
-def _by_strategy(results: Sequence[Result]) -> list[Result]:
+def _by_strategy(results: Sequence[Result[Figures]]) -> list[Result[Figures]]:
     """Order results by the best figure first, whatever their strategy."""
     return [result for strategy in LEAD_ORDER for result in ranked(results, strategy)]
 
 
-def _figures(results: Sequence[Result], name: str, strategies: Sequence[str]) -> list[Estimate]:
+def _figures(
+    results: Sequence[Result[Figures]], name: str, strategies: Sequence[str]
+) -> list[Estimate]:
     """Give one method's figure under each strategy."""
     estimates = {
         result.method.strategy: result.estimate for result in results if result.method.name == name
@@ -192,27 +203,24 @@ def _figures(results: Sequence[Result], name: str, strategies: Sequence[str]) ->
     return [estimates.get(strategy, Estimate(None)) for strategy in strategies]
 
 
-def _calibration(by_strategy: object, lead: str) -> dict[str, Any]:
+def _calibration(by_strategy: Mapping[str, CalibrationFigures], lead: str) -> dict[str, Any]:
     """Draw the reliability of the leading strategy's probabilities, and name the other slopes."""
-    if not isinstance(by_strategy, Mapping) or not by_strategy:
+    if lead not in by_strategy:
         return {}
-    shown = lead if lead in by_strategy else next(iter(by_strategy))
-    leading = by_strategy[shown] if isinstance(by_strategy[shown], Mapping) else {}
-    bins = list(leading.get("bins") or ())
+    leading = by_strategy[lead]
     others = [
-        f"{visible(name)}: {amount(figures.get('slope'), 2)}"
+        f"{name}: {amount(figures.slope, 2)}"
         for name, figures in by_strategy.items()
-        if name != shown and isinstance(figures, Mapping)
+        if name != lead
     ]
-    return {"words": calibration_words(leading), "others": ", ".join(others), "bins": bins} | {
-        "svg": _reliability_picture(bins) if bins else Markup()
-    }
+    svg = _reliability_picture(leading.bins) if leading.bins else Markup()
+    return {"words": calibration_words(leading), "others": ", ".join(others), "svg": svg}
 
 
-def _reliability_picture(bins: Sequence[Mapping[str, Any]]) -> Markup:
+def _reliability_picture(bins: Sequence[ProbabilityGroup]) -> Markup:
     """Draw predicted against observed, and say it in words."""
     phrases = [
-        f"{per_hundred(group.get('predicted'))} % said, {per_hundred(group.get('observed'))} % seen"
+        f"{per_hundred(group.predicted)} % said, {per_hundred(group.observed)} % seen"
         for group in bins
     ]
     return inline_svg(
@@ -222,26 +230,18 @@ def _reliability_picture(bins: Sequence[Mapping[str, Any]]) -> Markup:
     )
 
 
-def _stages(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _stages(costs: Costs) -> list[tuple[str, str, str]]:
     """Write what each stage cost, the whole last."""
-    rows = [
-        (visible(stage.get("name"), limit=60) or "not named", stage)
-        for stage in report.get("stages") or ()
+    whole = ("the whole backtest", costs.seconds, costs.peak_rss_bytes)
+    stages = [(stage.name, stage.seconds, stage.peak_rss_bytes) for stage in costs.stages]
+    return [
+        (name, _duration(seconds), f"{peak / 2**30:.2f} GiB")
+        for name, seconds, peak in (*stages, whole)
     ]
-    if number(report.get("seconds")) is not None:
-        rows.append(("the whole backtest", report))
-    return [(name, _duration(stage.get("seconds")), _memory(stage)) for name, stage in rows]
 
 
-def _duration(seconds: object) -> str:
+def _duration(seconds: float) -> str:
     """Write a duration in the unit that fits."""
-    duration = number(seconds)
-    if duration is None or duration < 120.0:
-        return f"{amount(duration, 1)} s" if duration is not None else amount(None)
-    return f"{duration / 60.0:.1f} min" if duration < 7200.0 else f"{duration / 3600.0:.1f} h"
-
-
-def _memory(stage: Mapping[str, Any]) -> str:
-    """Write a peak of memory."""
-    peak = number(stage.get("peak_rss_bytes"))
-    return amount(None) if peak is None else f"{peak / 2**30:.2f} GiB"
+    if seconds < 120.0:
+        return f"{amount(seconds, 1)} s"
+    return f"{seconds / 60.0:.1f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"

@@ -30,11 +30,9 @@ from forewarn.pipelines.rendering.templates import (
 __all__ = ["promise_figure", "promise_section", "promise_words"]
 
 
-def promise_section(report: Mapping[str, Any], lead: str) -> dict[str, Any]:
+def promise_section(promise: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return sentences and picture of the leading strategy; empty where nobody knows of it."""
-    promises = report.get("promise")
-    promise = promises.get(lead) if isinstance(promises, Mapping) else None
-    if not isinstance(promise, Mapping):
+    if promise is None:
         return {}
     sentences, days = promise_words(promise), promise.get("days")
     picture = ""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Generic, Literal, TypeVar
 
+from forewarn.evaluation.prediction.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.paper_protocol import PaperFigures
 from forewarn.evaluation.prediction.strategies import Strategy
-from forewarn.pipelines.rendering.templates import number, visible
+from forewarn.pipelines.rendering.templates import visible
 
 __all__ = [
     "LEAD_ORDER",
@@ -21,6 +24,7 @@ __all__ = [
     "read_results",
 ]
 
+Figures = TypeVar("Figures", PaperFigures, FleetFigures)
 # The first that was run leads the report.
 LEAD_ORDER = (
     Strategy.EXPANDING,
@@ -125,59 +129,55 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The figures of one method on one protocol."""
+class Result(Generic[Figures]):
+    """The figures of one method on one protocol, and the one that it is ranked by."""
 
     method: Method
     estimate: Estimate
-    figures: Mapping[str, Any]  # everything that the report says of it
+    figures: Figures
 
 
-def read_results(section: object, metric: str) -> list[Result]:
+def read_results(section: Mapping[str, Figures], metric: str) -> list[Result[Figures]]:
     """Read one section of the report.
 
     Parameters
     ----------
-    section : object
-        ``methods`` or ``fleet`` of the report; anything but a mapping holds no result.
+    section : mapping of str to PaperFigures or FleetFigures
     metric : str
         The figure that the methods are ranked by; its interval is under ``<metric>_interval``.
     """
-    if not isinstance(section, Mapping):
-        return []
     return [
-        Result(Method.from_key(str(key)), estimate(figures, metric), figures)
+        Result(Method.from_key(key), estimate(figures, metric), figures)
         for key, figures in section.items()
-        if isinstance(figures, Mapping)
     ]
 
 
-def estimate(figures: Mapping[str, Any], metric: str) -> Estimate:
+def estimate(figures: PaperFigures | FleetFigures | CalibrationFigures, metric: str) -> Estimate:
     """Read a figure and its interval."""
-    interval = figures.get(f"{metric}_interval") or (None, None)
-    low, high = interval if len(interval) == 2 else (None, None)
-    return Estimate(number(figures.get(metric)), number(low), number(high))
+    return Estimate(
+        getattr(figures, metric), *(getattr(figures, f"{metric}_interval") or (None, None))
+    )
 
 
-def lead_strategy(results: Iterable[Result]) -> str:
+def lead_strategy(results: Iterable[Result[Figures]]) -> str:
     """Choose the strategy that leads the report: what production would run, if it was run."""
     present = {result.method.strategy for result in results}
     return next((strategy for strategy in LEAD_ORDER if strategy in present), "")
 
 
-def ranked(results: Iterable[Result], strategy: str) -> list[Result]:
+def ranked(results: Iterable[Result[Figures]], strategy: str) -> list[Result[Figures]]:
     """Take the results of one strategy, best first; those without a figure come last."""
     of_strategy = [result for result in results if result.method.strategy in (strategy, "")]
     return sorted(of_strategy, key=_rank_key)
 
 
-def _rank_key(result: Result) -> tuple[bool, float, str]:
+def _rank_key(result: Result[Figures]) -> tuple[bool, float, str]:
     """Order: figures before gaps, high before low, then by name."""
     value = result.estimate.value
     return value is None, -(value or 0.0), result.method.name
 
 
-def best(results: Iterable[Result], *kinds: str) -> Result | None:
+def best(results: Iterable[Result[Figures]], *kinds: str) -> Result[Figures] | None:
     """Find the best result of some kinds of method, None where none has a figure."""
     known = [
         result

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
+from forewarn.evaluation.prediction.paper_protocol import PaperFigures, WindowFigures
 from forewarn.pipelines.backtest.figures import (
     MethodLine,
     precision_figure,
@@ -17,7 +18,7 @@ from forewarn.pipelines.backtest.figures import (
 )
 from forewarn.pipelines.backtest.report_results import Result, best, ranked
 from forewarn.pipelines.rendering.drawing import inline_svg
-from forewarn.pipelines.rendering.templates import amount, as_time, number, plural
+from forewarn.pipelines.rendering.templates import amount, plural
 
 __all__ = ["OverTime", "WindowRow", "days_since_training", "over_time", "test_windows"]
 
@@ -45,17 +46,15 @@ class OverTime:
     spans_svg: Markup  # and as a picture, empty where there was no choice
 
 
-def test_windows(result: Result) -> dict[pd.Timestamp, Mapping[str, Any]]:
+def test_windows(figures: PaperFigures) -> dict[pd.Timestamp, WindowFigures]:
     """Give the test windows of a method by their start, in order of time."""
-    windows = {
-        as_time(window.get("start")): window for window in result.figures.get("windows") or ()
-    }
-    return {
-        start: windows[start] for start in sorted(start for start in windows if start is not None)
-    }
+    windows = {pd.Timestamp(window.start): window for window in figures.windows}
+    return {start: windows[start] for start in sorted(windows)}
 
 
-def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTime | None:
+def over_time(
+    results: Sequence[Result[PaperFigures]], lead: str, *, chance: float
+) -> OverTime | None:
     """Follow the methods that matter through the test windows.
 
     Parameters
@@ -74,14 +73,14 @@ def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTim
         None where no method has a test window.
     """
     chosen = _worth_following(ranked(results, lead))
-    if not chosen or not any(test_windows(result) for result in chosen):
+    if not chosen or not any(result.figures.windows for result in chosen):
         return None
     series = [_series(result) for result in chosen]
     once = [result for result in results if result.method.strategy == "fixed" and lead != "fixed"]
     series += [
         _series(result, once=True) for result in once if result.method.name == chosen[0].method.name
     ]
-    rows = _rows(chosen[0], series)
+    rows = _rows(chosen[0].figures, series)
     spans = _spans([row.trained_days for row in rows])
     return OverTime(
         svg=_picture(series, rows, chance),
@@ -92,7 +91,7 @@ def over_time(results: Sequence[Result], lead: str, *, chance: float) -> OverTim
     )
 
 
-def _worth_following(rows: Sequence[Result]) -> list[Result]:
+def _worth_following(rows: Sequence[Result[PaperFigures]]) -> list[Result[PaperFigures]]:
     """Choose the best ensembles, the best single model and the best baseline that is not chance."""
     known = [
         result
@@ -105,18 +104,18 @@ def _worth_following(rows: Sequence[Result]) -> list[Result]:
     return sorted(models, key=lambda result: result.method.kind == "baseline")
 
 
-def _series(result: Result, *, once: bool = False) -> MethodLine:
+def _series(result: Result[PaperFigures], *, once: bool = False) -> MethodLine:
     """Make one line of the picture."""
-    windows = test_windows(result)
+    windows = test_windows(result.figures)
     label = f"{result.method.label}, trained once" if once else result.method.label
-    values = [number(window.get("precision_at_k")) for window in windows.values()]
+    values = [window.precision_at_k for window in windows.values()]
     kind = result.method.kind
     return MethodLine(
         label, list(windows), values, "fixed" if once else "model" if kind != "baseline" else kind
     )
 
 
-def _rows(first: Result, series: Sequence[MethodLine]) -> tuple[WindowRow, ...]:
+def _rows(first: PaperFigures, series: Sequence[MethodLine]) -> tuple[WindowRow, ...]:
     """Line the series up by test window; spans and positives are those of the first method."""
     windows = test_windows(first)
     figures = [dict(zip(line.starts, line.figures, strict=True)) for line in series]
@@ -124,8 +123,8 @@ def _rows(first: Result, series: Sequence[MethodLine]) -> tuple[WindowRow, ...]:
     return tuple(
         WindowRow(
             start=start,
-            trained_days=number(windows.get(start, {}).get("train_length_days")),
-            positives=number(windows.get(start, {}).get("positives")),
+            trained_days=windows[start].train_length_days if start in windows else None,
+            positives=windows[start].positives if start in windows else None,
             precision=tuple(line.get(start) for line in figures),
         )
         for start in starts
@@ -166,7 +165,7 @@ def _spans_picture(rows: Sequence[WindowRow], spans: str) -> Markup:
     )
 
 
-def days_since_training(results: Sequence[Result], lead: str) -> dict[str, Any]:
+def days_since_training(results: Sequence[Result[PaperFigures]], lead: str) -> dict[str, Any]:
     """Set the precision of each day since the last training side by side.
 
     Returns
@@ -176,9 +175,9 @@ def days_since_training(results: Sequence[Result], lead: str) -> dict[str, Any]:
     """
     rows = []
     for result in ranked(results, lead):
-        days = [number(value) for value in result.figures.get("precision_by_day") or ()]
+        days = list(result.figures.precision_by_day)
         if days and result.method.name != "random":
-            rows.append((result, days, number(result.figures.get("precision_variance"))))
+            rows.append((result, days, result.figures.precision_variance))
     n_days = max((len(days) for _, days, _ in rows), default=0)
     padded = [(result, days + [None] * (n_days - len(days)), var) for result, days, var in rows]
     return {"n_days": n_days, "rows": padded} if rows else {}

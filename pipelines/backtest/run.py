@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from forewarn.pipelines.backtest.finished_retrainings import FinishedRetrainings
 from forewarn.pipelines.backtest.judged_scores import JudgedScores
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.progress_folder import ProgressFolder
+from forewarn.pipelines.backtest.report import LeftOut, Report
 from forewarn.pipelines.backtest.score_frames import strategy_frame
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords, fingerprint
 from forewarn.pipelines.prediction_job import Job
@@ -57,7 +58,7 @@ def run_backtest(
     start: int | None = None,
     end: int | None = None,
     strategies: Sequence[str] = _THOSE_OF_THE_PAPER,
-) -> dict[str, Any]:
+) -> Report:
     """Backtest and write scores, `report.json` and `report.html` into `out`.
 
     Each retraining is kept there when it is done, so that a backtest which was killed goes on,
@@ -74,7 +75,7 @@ def run_backtest(
 
     Returns
     -------
-    dict
+    Report
         What `report.json` holds.
 
     Raises
@@ -99,11 +100,11 @@ def run_backtest(
         records.refuse_changes(made_of["records"])
         with stages("evaluate"):
             report = _report(job.protocol, job.settings.list.costs, records, done, slices)
-            report |= {"left_out": _left_out(records, times)}
+            report = replace(report, left_out=_left_out(records, times))
         notes = [*records.notes, *job.notes]
         for text in notes:
             note(text)
-        report |= {"notes": [*notes, *walk.notes], **stages.figures()}
+        report = replace(report, notes=[*notes, *walk.notes], costs=stages.figures())
         _write(out, done, report)
     return report
 
@@ -112,7 +113,7 @@ def _configuration(
     settings: WalkSettings, strategies: Sequence[str], times: Sequence[int]
 ) -> list[Any]:
     """Return all that decides what a retraining gives, besides the records."""
-    walked = json.loads(json.dumps(dataclasses.asdict(settings), default=list))
+    walked = json.loads(json.dumps(asdict(settings), default=list))
     return [walked, sorted(strategies), list(times), version("forewarn"), PREDICTOR_FORMAT]
 
 
@@ -218,19 +219,19 @@ def _skip(walk: Walk, moment: int) -> None:
     note(walk.notes[-1])
 
 
-def _left_out(records: WindowedRecords, times: Sequence[int]) -> dict[str, Any]:
+def _left_out(records: WindowedRecords, times: Sequence[int]) -> LeftOut:
     """Return what would have been tested, had the records gone on for a horizon."""
     settings = records.settings
     instances = records.survey.instances.between(times[0], times[-1] + settings.every)
     instances = instances.take(instances.end > records.last_tested)
     _, midnights = lists_of(instances.end, step=settings.recipe.step, day=DAY)
-    return {
-        "last_record": iso(records.fleet.last),
-        "from": iso(int(instances.end.min())) if len(instances) else None,
-        "instances": len(instances),
-        "positives": int((instances.label == 1).sum()),
-        "days": [iso(moment)[:10] for moment in np.unique(midnights).tolist()],
-    }
+    return LeftOut(
+        last_record=iso(records.fleet.last),
+        since=iso(int(instances.end.min())) if len(instances) else None,
+        instances=len(instances),
+        positives=int((instances.label == 1).sum()),
+        days=[iso(moment)[:10] for moment in np.unique(midnights).tolist()],
+    )
 
 
 def _report(
@@ -239,56 +240,60 @@ def _report(
     records: WindowedRecords,
     done: FinishedRetrainings,
     slices: SliceMap,
-) -> dict[str, Any]:
+) -> Report:
     """Return the figures of all strategies, and what they were made from."""
     instances = records.survey.instances
     later = instances.end[instances.end > records.last_tested]
     unseen_from = int(later.min()) if len(later) else None
-    report: dict[str, Any] = {"methods": {}, "fleet": {}, "calibration": {}}
-    report |= {"worth": {}, "promise": {}}
+    known = (instances.label >= 0) & (instances.end <= records.last_tested)
+    report = Report(
+        prevalence=float((instances.label[known] == 1).mean()) if known.any() else None,
+        share=protocol.share,
+        k=protocol.k,
+        interval_level=INTERVAL_LEVEL,
+        horizon_hours=protocol.horizon / 3.6e12,
+        records=records.survey.n_records,
+        instances=len(instances),
+        positives=int((instances.label == 1).sum()),
+        gpus=len(records.fleet.serials),
+    )
     with progress_bar(len(done.strategies), "evaluate", "strategy") as bar:
         for strategy in done.strategies:
             paths = done.frames_of(strategy)
             scores = JudgedScores.of(paths, protocol, unseen_from, slices)
-            _report_strategy(report, strategy, scores, costs, bar)
+            report = _with_strategy(report, strategy, scores, costs, bar)
             bar.update()
-    known = (instances.label >= 0) & (instances.end <= records.last_tested)
-    return report | {
-        "prevalence": float((instances.label[known] == 1).mean()) if known.any() else None,
-        "share": protocol.share,
-        "k": protocol.k,
-        "interval_level": INTERVAL_LEVEL,
-        "horizon_hours": protocol.horizon / 3.6e12,
-        "records": records.survey.n_records,
-        "instances": len(instances),
-        "positives": int((instances.label == 1).sum()),
-        "gpus": len(records.fleet.serials),
-    }
+    return report
 
 
-def _report_strategy(
-    report: dict[str, Any],
+def _with_strategy(
+    report: Report,
     strategy: str,
     scores: JudgedScores,
     costs: ActionCosts | None,
     bar: tqdm[Any],
-) -> None:
+) -> Report:
     """Add the figures of a strategy."""
     table = scores.table
     figures = report_strategy(table, scores.averages, scores.judged, progress=bar.set_postfix_str)
-    for part in ("methods", "fleet"):
-        report[part] |= {f"{name}_{strategy}": value for name, value in figures[part].items()}
-    report["calibration"][strategy] = figures["calibration"]
-    report["worth"][strategy] = list_worth(table, costs, table.protocol.k)
     promise = list_promise(table, costs)
-    report["promise"][strategy] = None if promise is None else promise.to_dict()
+    methods = {f"{name}_{strategy}": of for name, of in figures.methods.items()}
+    fleet = {f"{name}_{strategy}": of for name, of in figures.fleet.items()}
+    return replace(
+        report,
+        methods={**report.methods, **methods},
+        fleet={**report.fleet, **fleet},
+        calibration={**report.calibration, strategy: figures.calibration},
+        worth={**report.worth, strategy: list_worth(table, costs)},
+        promise={**report.promise, strategy: None if promise is None else promise.to_dict()},
+    )
 
 
 def _file_name(strategy: str) -> str:
     return "scores.parquet" if strategy == Strategy.VARIABLE else f"scores_{strategy}.parquet"
 
 
-def _write(out: Path, done: FinishedRetrainings, report: dict[str, Any]) -> None:
+def _write(out: Path, done: FinishedRetrainings, report: Report) -> None:
     """Write all files under temporary names first, so that none is new if one fails."""
     page = render_report(report)
     with ExitStack() as files:
@@ -296,7 +301,7 @@ def _write(out: Path, done: FinishedRetrainings, report: dict[str, Any]) -> None
             path = files.enter_context(replacing(out / _file_name(strategy)))
             _join(done.frames_of(strategy), path)
         path = files.enter_context(replacing(out / "report.json"))
-        path.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(report.to_json(), encoding="utf-8")
         path = files.enter_context(replacing(out / "report.html"))
         path.write_text(page, encoding="utf-8")
 

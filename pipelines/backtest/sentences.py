@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from forewarn.pipelines.backtest.report_results import Estimate, Result, best, estimate, ranked
+from forewarn.evaluation.prediction.backtest_figures import FleetFigures
+from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.paper_protocol import PaperFigures
+from forewarn.pipelines.backtest.report import LeftOut, Report
+from forewarn.pipelines.backtest.report_results import (
+    Estimate,
+    Figures,
+    Result,
+    best,
+    estimate,
+    ranked,
+)
 from forewarn.pipelines.rendering.templates import (
     amount,
     count,
     moment,
-    number,
     per_hundred,
     plural,
-    visible,
 )
 
 __all__ = [
@@ -42,13 +50,12 @@ _STEPS = (
 )
 
 
-def fleet_summary(report: Mapping[str, Any], results: Sequence[Result], lead: str) -> list[str]:
+def fleet_summary(report: Report, results: Sequence[Result[FleetFigures]], lead: str) -> list[str]:
     """Say what the daily list would have been worth, the most important sentence first.
 
     Parameters
     ----------
-    report : mapping
-        The whole report.
+    report : Report
     results : sequence of Result
         Its ``fleet`` section, by list precision.
     lead : str
@@ -57,7 +64,7 @@ def fleet_summary(report: Mapping[str, Any], results: Sequence[Result], lead: st
     top = best(ranked(results, lead), "ensemble", "model")
     if top is None:
         return ["The backtest has no daily list at true prevalence to report on."]
-    lines = [_listed(top, report), _caught(top), _by_chance(report, results, lead)]
+    lines = [_listed(top, report), _caught(top.figures), _by_chance(report, results, lead)]
     n_methods = sum(1 for result in ranked(results, lead) if result.method.kind != "baseline")
     how = _STRATEGY.get(lead, "")
     chosen = f"These are the figures of {top.method.label}" + (f", {how}" if how else "")
@@ -66,7 +73,7 @@ def fleet_summary(report: Mapping[str, Any], results: Sequence[Result], lead: st
     return [line for line in (*lines, f"{chosen}.") if line]
 
 
-def _listed(result: Result, report: Mapping[str, Any]) -> str:
+def _listed(result: Result[FleetFigures], report: Report) -> str:
     """Say how many of the listed GPUs failed."""
     share, within = per_hundred(result.estimate.value), _within(report)
     text = f"Of 100 GPUs on the daily list, {share} failed within {within}"
@@ -80,58 +87,49 @@ def _between(figure: Estimate) -> str:
     return f" (interval {per_hundred(figure.low)} to {per_hundred(figure.high)})"
 
 
-def _within(report: Mapping[str, Any]) -> str:
+def _within(report: Report) -> str:
     """Write the horizon."""
-    hours = number(report.get("horizon_hours"))
-    if hours is None:
-        return "the horizon"
+    hours = report.horizon_hours
     return "a day" if hours == 24.0 else f"{hours:g} h"
 
 
-def _caught(result: Result) -> str:
+def _caught(figures: FleetFigures) -> str:
     """Say how many failures were on the list beforehand, and how early."""
-    caught, failures = (
-        number(result.figures.get("failures_caught")),
-        number(result.figures.get("failures")),
-    )
-    if caught is None or failures is None:
-        return ""
+    failures = figures.failures
     were = "was" if failures == 1 else "were"
-    text = f"{count(caught)} of {plural(failures, 'failure')} {were} on it beforehand"
-    lead_time = result.figures.get("lead_time_hours") or {}
-    median, early = number(lead_time.get("p50")), number(lead_time.get("p10"))
+    text = f"{count(figures.failures_caught)} of {plural(failures, 'failure')} {were} on it"
+    text += " beforehand"
+    median, early = figures.lead_time_hours.p50, figures.lead_time_hours.p10
     if median is not None:
         text += f"; the median warning was {median:.1f} h"
         text += "" if early is None else f", and 9 in 10 came at least {early:.1f} h ahead"
     return f"{text}."
 
 
-def _by_chance(report: Mapping[str, Any], results: Sequence[Result], lead: str) -> str:
+def _by_chance(report: Report, results: Sequence[Result[FleetFigures]], lead: str) -> str:
     """Say what a random list reaches."""
     drawn = [result for result in ranked(results, lead) if result.method.name == "random"]
     if drawn and drawn[0].estimate.value is not None:
         return f"A list drawn at random had {per_hundred(drawn[0].estimate.value)} of 100."
-    prevalence = number(report.get("prevalence"))
-    if prevalence is None:
+    if report.prevalence is None:
         return ""
-    return f"A list drawn at random would have about {per_hundred(prevalence)} of 100."
+    return f"A list drawn at random would have about {per_hundred(report.prevalence)} of 100."
 
 
-def left_out_words(report: Mapping[str, Any]) -> str:
+def left_out_words(left: LeftOut) -> str:
     """Say which instances and daily lists are not judged since the records end; empty if none."""
-    left = report.get("left_out") or {}
-    instances, days = number(left.get("instances")), list(left.get("days") or ())
-    if not instances:
+    days = left.days
+    if not left.instances:
         return ""
     text = (
-        f"Left out: {plural(instances, 'instance')} ({count(left.get('positives'))} of them with a "
-        f"failure known) that end from {moment(left.get('from'))} on. The records end at "
-        f"{moment(left.get('last_record'))}, less than the horizon after them: by then failures "
+        f"Left out: {plural(left.instances, 'instance')} ({count(left.positives)} of them with a "
+        f"failure known) that end from {moment(left.since)} on. The records end at "
+        f"{moment(left.last_record)}, less than the horizon after them: by then failures "
         "are known, but not who stays healthy."
     )
     if not days:
         return text
-    span = visible(days[0]) if len(days) == 1 else f"{visible(days[0])} to {visible(days[-1])}"
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return f"{text} So {plural(len(days), 'daily list')} ({span}) {_is(days)} not judged."
 
 
@@ -139,28 +137,25 @@ def _is(things: Sequence[object]) -> str:
     return "is" if len(things) == 1 else "are"
 
 
-def verdicts(results: Sequence[Result], lead: str) -> list[str]:
+def verdicts(results: Sequence[Result[FleetFigures]], lead: str) -> list[str]:
     """Compare the methods of the daily list: models with baselines, ensembles with models."""
     return _comparisons(ranked(results, lead), _share)
 
 
-def protocol_verdicts(results: Sequence[Result], lead: str) -> list[str]:
+def protocol_verdicts(results: Sequence[Result[PaperFigures]], lead: str) -> list[str]:
     """Compare the methods on the 1:8 test set, where an ensemble may flag fewer instances."""
     of_lead = ranked(results, lead)
     return _comparisons(of_lead, _decimal) + _shorter_lists(of_lead)
 
 
-def _shorter_lists(results: Sequence[Result]) -> list[str]:
+def _shorter_lists(results: Sequence[Result[PaperFigures]]) -> list[str]:
     """Name the ensembles whose precision is of fewer instances than that of a single model."""
     single = best(results, "model")
-    most = None if single is None else number(single.figures.get("flagged"))
-    flagged = {
-        result.method.label: number(result.figures.get("flagged"))
-        for result in results
-        if result.method.kind == "ensemble"
-    }
+    most = 0 if single is None else single.figures.flagged
     fewer = [
-        f"{who} ({count(n)})" for who, n in flagged.items() if n is not None and n < (most or 0)
+        f"{result.method.label} ({count(result.figures.flagged)})"
+        for result in results
+        if result.method.kind == "ensemble" and result.figures.flagged < most
     ]
     if not fewer:
         return []
@@ -183,7 +178,7 @@ def _decimal(figure: Estimate) -> str:
     return f"{amount(figure.value)} ({amount(figure.low)} to {amount(figure.high)})"
 
 
-def _comparisons(results: Sequence[Result], write: Writer) -> list[str]:
+def _comparisons(results: Sequence[Result[Figures]], write: Writer) -> list[str]:
     """Write the comparisons that every reader asks for."""
     top, baseline = best(results, "ensemble", "model"), best(results, "baseline")
     single = best(results, "model")
@@ -204,7 +199,7 @@ def _comparisons(results: Sequence[Result], write: Writer) -> list[str]:
     return lines
 
 
-def _against_baseline(top: Result, baseline: Result, write: Writer) -> str:
+def _against_baseline(top: Result[Figures], baseline: Result[Figures], write: Writer) -> str:
     """Say whether the models are worth more than something trivial."""
     verdict = top.estimate.against(baseline.estimate)
     text = f"Best baseline: {baseline.method.label}, {write(baseline.estimate)}. "
@@ -228,7 +223,7 @@ def _grouped(pairs: Iterable[tuple[str, Estimate, Estimate]]) -> str:
     )
 
 
-def strategy_words(results: Sequence[Result]) -> list[str]:
+def strategy_words(results: Sequence[Result[Figures]]) -> list[str]:
     """Say whether training anew, and choosing the span, were worth it, and for which methods."""
     figures = {
         (result.method.label, result.method.strategy): result.estimate
@@ -253,7 +248,7 @@ def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def calibration_words(figures: Mapping[str, Any]) -> str:
+def calibration_words(figures: CalibrationFigures) -> str:
     """Say whether a probability of the list can be taken at its word."""
     slope = estimate(figures, "slope")
     if slope.value is None:

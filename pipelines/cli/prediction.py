@@ -111,9 +111,9 @@ def _backtest(args: argparse.Namespace) -> int:
     require_order(args)
     job = open_job(args.records, settings_of(args), args.models)
     report = run_backtest(job, args.out, start=args.start, end=args.end, strategies=args.strategies)
-    if left_out := left_out_words(report):
+    if left_out := left_out_words(report.left_out):
         note(left_out)
-    for strategy, promise in report["promise"].items():
+    for strategy, promise in report.promise.items():
         if promise and promise["broken"]:
             note(f"{strategy}: {' '.join(promise_words(promise))}")
     print(backtest_summary(report), end="\n\n")

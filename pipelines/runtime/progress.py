@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from forewarn.pipelines.runtime.terminal import plain
 
-__all__ = ["Stages", "TimeLeft", "note", "progress_bar"]
+__all__ = ["Costs", "StageCost", "Stages", "TimeLeft", "note", "progress_bar"]
 
 _NOTE_EVERY = 60.0  # seconds
 
@@ -30,6 +30,25 @@ def _peak_rss() -> int:
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What a stage cost; the peak is that of the process until then."""
+
+    name: str
+    seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a job cost, stage by stage and as a whole."""
+
+    stages: Sequence[StageCost] = ()
+    seconds: float = 0.0
+    peak_rss_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -53,19 +72,14 @@ class Stages:
             self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - cpu
             self.peak[name] = self._peak_so_far()
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Costs:
         """Return what a report says of the cost; the peaks are those of the process so far."""
         stages = [
-            {
-                "name": name,
-                "seconds": round(seconds, 3),
-                "cpu_seconds": round(self.cpu[name], 3),
-                "peak_rss_bytes": self.peak[name],
-            }
+            StageCost(name, round(seconds, 3), round(self.cpu[name], 3), self.peak[name])
             for name, seconds in self.seconds.items()
         ]
         total = round(time.perf_counter() - self.started, 3)
-        return {"stages": stages, "seconds": total, "peak_rss_bytes": self._peak_so_far()}
+        return Costs(stages, total, self._peak_so_far())
 
     def _peak_so_far(self) -> int:
         """Return the peak memory; the system's own figure can fall by some pages."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from forewarn.evaluation.prediction.list_review import review_figures
-from forewarn.evaluation.prediction.score_table import ScoreTable
+from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
 from forewarn.features.records.table import DAY
@@ -101,18 +100,18 @@ def _look_back(job: Job, folders: _Folders, *, full: bool) -> None:
         print(backtest_summary(run_backtest(job, out)))
         return
     report = run_backtest(job, out, strategies=[_STRATEGY])
-    silent = _without_sign(_failures(job, report, out), folders.fleet / "truth.csv")
+    silent = _without_sign(
+        _failures(job.protocol, report.left_out.since, out), folders.fleet / "truth.csv"
+    )
     for sentence in lead_sentences(report, _STRATEGY, silent):
         print(sentence)
     print(short_table(report, _STRATEGY))
 
 
-def _failures(job: Job, report: dict[str, Any], out: Path) -> pd.DataFrame:
+def _failures(protocol: Protocol, unseen_from: str | None, out: Path) -> pd.DataFrame:
     """Return serial and time of the failures that the lists are judged by."""
-    left_out = report["left_out"]["from"]
     frame = pd.read_parquet(out / f"scores_{_STRATEGY}.parquet")
-    unseen_from = None if left_out is None else parse_moment(left_out)
-    table = ScoreTable(frame, job.protocol, unseen_from)
+    table = ScoreTable(frame, protocol, None if unseen_from is None else parse_moment(unseen_from))
     serials = sorted(set(frame["gpu_serial"].astype(str)))
     rows = [(serials[gpu], pd.Timestamp(int(at), tz="UTC")) for gpu, at in table.failures]
     return pd.DataFrame(rows, columns=["gpu_serial", "failed_at"])

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL, interval
-from forewarn.evaluation.prediction.backtest_figures import paper_protocol, precision_draws
+from forewarn.evaluation.prediction.paper_protocol import paper_protocol, precision_draws
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
@@ -134,12 +134,12 @@ def _figure(table: ScoreTable, method: str) -> dict[str, Any]:
     """Return what the tables show of a method."""
     figures = paper_protocol(table, method)
     return {
-        "precision": figures["precision_at_k"],
-        "interval": figures["precision_at_k_interval"],
-        "recall": figures["recall_at_k"],
-        "variance": figures["precision_variance"],
-        "windows": len(figures["windows"]),
-        "flagged": figures["flagged"],
+        "precision": figures.precision_at_k,
+        "interval": figures.precision_at_k_interval,
+        "recall": figures.recall_at_k,
+        "variance": figures.precision_variance,
+        "windows": len(figures.windows),
+        "flagged": figures.flagged,
     }
 
 
@@ -170,24 +170,23 @@ def _by_strategy(
 
 def _gain(table: ScoreTable, other: ScoreTable, method: str) -> dict[str, Any] | None:
     """Return the difference of two means of precision, on the same draws of machines."""
-    means = [paper_protocol(t, method)["precision_at_k"] for t in (table, other)]
+    own, others = (paper_protocol(t, method).precision_at_k for t in (table, other))
     draws = [precision_draws(t, method) for t in (table, other)]
-    if None in means or not all(map(len, draws)):
+    if own is None or others is None or not all(map(len, draws)):
         return None
-    if set(table.frame["machine_id"]) != set(other.frame["machine_id"]):
-        return {"difference": means[0] - means[1], "interval": None}
-    return {"difference": means[0] - means[1], "interval": interval(draws[0] - draws[1])}
+    same = set(table.frame["machine_id"]) == set(other.frame["machine_id"])
+    bounds = interval(draws[0] - draws[1]) if same else None
+    return {"difference": own - others, "interval": bounds}
 
 
 def in_hindsight(spans: Mapping[float, ScoreTable], method: str) -> ScoreTable:
     """Take for each window the length that was best in that very window, as nobody could know."""
     best: dict[str, tuple[float, float]] = {}
     for length, table in sorted(spans.items()):
-        for window in paper_protocol(table, method)["windows"]:
-            precision = window["precision_at_k"]
-            merit = -1.0 if precision is None else precision
-            if merit > best.get(window["start"], (-2.0, 0.0))[0]:
-                best[window["start"]] = (merit, length)
+        for window in paper_protocol(table, method).windows:
+            merit = -1.0 if window.precision_at_k is None else window.precision_at_k
+            if merit > best.get(window.start, (-2.0, 0.0))[0]:
+                best[window.start] = (merit, length)
     parts = []
     for length, table in spans.items():
         starts = table.frame["test_window"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from forewarn.evaluation.prediction.backtest_figures import report_strategy
-from forewarn.evaluation.prediction.calibration_figures import calibration_figures
+from forewarn.evaluation.prediction.backtest_figures import (
+    FleetFigures,
+    StrategyFigures,
+    report_strategy,
+)
+from forewarn.evaluation.prediction.calibration_figures import (
+    ProbabilityGroup,
+    calibration_figures,
+)
 from forewarn.evaluation.prediction.drift import Drift
+from forewarn.evaluation.prediction.paper_protocol import PaperFigures
 from forewarn.evaluation.prediction.promotion_gate import GateDecision
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.evaluation.prediction.strategies import Strategy
@@ -53,12 +60,12 @@ def log_windows(
     registry: Registry, run: str, walk: Walk, timeline: Timeline, protocol: Protocol
 ) -> None:
     """Log the figures of every length and model on the finished windows, nested runs each."""
-    figures_of_span: dict[int, dict[str, Any]] = {}
+    figures_of_span: dict[int, StrategyFigures] = {}
     for span, scored in _by_length(walk).items():
         frames = [scores_frame(walk, timeline, window, span, scores) for window, scores in scored]
         table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
         if table.windows:
-            figures_of_span[span] = dict(report_strategy(table))
+            figures_of_span[span] = report_strategy(table)
             _log_length(registry, run, span, figures_of_span[span])
     pictures = {}
     if figures_of_span:
@@ -86,16 +93,16 @@ def _by_length(walk: Walk) -> dict[Nanoseconds, list[tuple[WindowScores, Scores]
     return dict(sorted(by_length.items()))
 
 
-def _log_length(registry: Registry, run: str, span: int, figures: Mapping[str, Any]) -> None:
+def _log_length(registry: Registry, run: str, span: int, figures: StrategyFigures) -> None:
     """Log one length: a run, and under it one for each model and ensemble."""
     days = span / DAY
     with registry.run(f"length {days:g} days", {"forewarn.kind": "length"}, run) as parent:
         registry.log(parent, params={"train_length_days": days})
-        for method, paper in figures["methods"].items():
-            fleet = figures["fleet"][method]
+        for method, paper in figures.methods.items():
+            fleet = figures.fleet[method]
             with registry.run(method, {"forewarn.kind": "model"}, parent) as model_run:
-                metrics = {f"paper/{name}": paper[name] for name in _PROTOCOL}
-                metrics |= {f"fleet/{name}": fleet[name] for name in _FLEET if name in fleet}
+                metrics = {f"paper/{name}": getattr(paper, name) for name in _PROTOCOL}
+                metrics |= {f"fleet/{name}": getattr(fleet, name) for name in _FLEET}
                 registry.log(
                     model_run,
                     params={"train_length_days": days, "method": method},
@@ -104,26 +111,22 @@ def _log_length(registry: Registry, run: str, span: int, figures: Mapping[str, A
                 )
 
 
-def _by_window(paper: Mapping[str, Any]) -> list[tuple[str, float | None, int]]:
+def _by_window(paper: PaperFigures) -> list[tuple[str, float | None, int]]:
     """Return the figures of each window; the step is the day of its start since 1970."""
     return [
-        (f"window/{name}", window[name], _day_number(window["start"]))
-        for window in paper["windows"]
+        (f"window/{name}", getattr(window, name), _day_number(window.start))
+        for window in paper.windows
         for name in ("precision_at_k", "recall_at_k", "average_precision")
     ]
 
 
-def _by_day(
-    paper: Mapping[str, Any], fleet: Mapping[str, Any]
-) -> list[tuple[str, float | None, int]]:
+def _by_day(paper: PaperFigures, fleet: FleetFigures) -> list[tuple[str, float | None, int]]:
     """Return the figures of each day after retraining, and the hits of each day's list."""
     after = [
         ("day_after_training/precision_at_k", value, number)
-        for number, value in enumerate(paper["precision_by_day"])
+        for number, value in enumerate(paper.precision_by_day)
     ]
-    lists = [
-        ("day/list_hits", float(day["hits"]), _day_number(day["date"])) for day in fleet["days"]
-    ]
+    lists = [("day/list_hits", float(day.hits), _day_number(day.date)) for day in fleet.days]
     return [*after, *lists]
 
 
@@ -131,23 +134,22 @@ def _day_number(text: str) -> int:
     return (pd.Timestamp(text[:10]) - pd.Timestamp("1970-01-01")).days
 
 
-def _series(span: int, figures: Mapping[str, Any]) -> MethodLine:
-    windows = figures["methods"]["parallel"]["windows"]
+def _series(span: int, figures: StrategyFigures) -> MethodLine:
+    windows = figures.methods["parallel"].windows
     return MethodLine(
         f"{span / DAY:g} days",
-        [window["start"] for window in windows],
-        [window["precision_at_k"] for window in windows],
+        [window.start for window in windows],
+        [window.precision_at_k for window in windows],
     )
 
 
-def _reliability(walk: Walk, timeline: Timeline, protocol: Protocol) -> list[dict[str, Any]]:
+def _reliability(walk: Walk, timeline: Timeline, protocol: Protocol) -> Sequence[ProbabilityGroup]:
     strategy = walk.settings.strategy
     frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
     if not frames:
         return []
     table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
-    bins: list[dict[str, Any]] = calibration_figures(table.judged, table.draws)["bins"]
-    return bins
+    return calibration_figures(table.judged, table.draws).bins
 
 
 def _attach(registry: Registry, run: str, figures: Mapping[str, Figure]) -> None:
@@ -197,8 +199,8 @@ def log_retraining(
             "gate/champion_list_precision": comparison.list_precision[1],
         }
     costs = stages.figures()
-    metrics |= {f"seconds/{stage['name']}": stage["seconds"] for stage in costs["stages"]}
-    metrics |= {"seconds": costs["seconds"], "peak_rss_mib": costs["peak_rss_bytes"] / 2**20}
+    metrics |= {f"seconds/{stage.name}": stage.seconds for stage in costs.stages}
+    metrics |= {"seconds": costs.seconds, "peak_rss_mib": costs.peak_rss_bytes / 2**20}
     registry.log(run, params=params, metrics=metrics)
     registry.tag(run, {"forewarn.gate": "; ".join(decision.reasons) or "passed"})
 

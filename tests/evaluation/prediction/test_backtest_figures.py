@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.evaluation.prediction.backtest_figures import report_strategy
+from forewarn.evaluation.prediction.backtest_figures import (
+    DayFigures,
+    LeadTime,
+    StrategyFigures,
+    report_strategy,
+)
 from forewarn.evaluation.prediction.calibration_figures import calibration_figures
+from forewarn.evaluation.prediction.paper_protocol import PaperFigures
 from forewarn.evaluation.prediction.ranking import average_precision
 from forewarn.evaluation.prediction.score_table import Protocol, ScoreTable
 from forewarn.models.prediction.ensembles import Committee
@@ -82,69 +88,69 @@ MORE_WINDOWS: list[Row] = [
 ]
 
 
-def method(report: dict[str, Any], name: str) -> dict[str, Any]:
-    return dict(report["methods"][name])
+def method(report: StrategyFigures, name: str) -> PaperFigures:
+    return report.methods[name]
 
 
 def test_figures_of_one_window_by_hand() -> None:
     # Two of eight are flagged: by a the first m1 and the first m2, by b both of m2.
-    report: dict[str, Any] = dict(report_strategy(table_of(ONE_WINDOW)))
+    report = report_strategy(table_of(ONE_WINDOW))
     a, b = method(report, "a"), method(report, "b")
-    assert (a["precision_at_k"], a["recall_at_k"], a["flagged"]) == (0.5, 0.5, 2)
-    assert (b["precision_at_k"], b["recall_at_k"], b["flagged"]) == (1.0, 1.0, 2)
+    assert (a.precision_at_k, a.recall_at_k, a.flagged) == (0.5, 0.5, 2)
+    assert (b.precision_at_k, b.recall_at_k, b.flagged) == (1.0, 1.0, 2)
     # At 0.7 a is wrong about m1 at 21 only, and b about n1 at 21.
-    assert a["accuracy"] == pytest.approx(7 / 8)
-    assert b["accuracy"] == pytest.approx(7 / 8)
-    assert a["average_precision"] == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert b["average_precision"] == pytest.approx(1.0)
+    assert a.accuracy == pytest.approx(7 / 8)
+    assert b.accuracy == pytest.approx(7 / 8)
+    assert a.average_precision == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert b.average_precision == pytest.approx(1.0)
 
 
 def test_figures_of_the_ensembles_by_hand() -> None:
-    report: dict[str, Any] = dict(report_strategy(table_of(ONE_WINDOW)))
+    report = report_strategy(table_of(ONE_WINDOW))
     parallel, cascade = method(report, "parallel"), method(report, "cascade")
     # Both members agree on m2 at 21 only.
-    assert (parallel["precision_at_k"], parallel["recall_at_k"]) == (1.0, 0.5)
-    assert parallel["flagged"] == 1
+    assert (parallel.precision_at_k, parallel.recall_at_k) == (1.0, 0.5)
+    assert parallel.flagged == 1
     # a keeps m1, m2, m2 and n1; of these b takes both of m2.
-    assert (cascade["precision_at_k"], cascade["recall_at_k"]) == (1.0, 1.0)
+    assert (cascade.precision_at_k, cascade.recall_at_k) == (1.0, 1.0)
     for figures in (parallel, cascade):
-        assert figures["accuracy"] is None
-        assert figures["average_precision"] is None
-        assert figures["average_precision_interval"] is None
+        assert figures.accuracy is None
+        assert figures.average_precision is None
+        assert figures.average_precision_interval is None
 
 
 def test_windows_without_positives_do_not_count() -> None:
-    report: dict[str, Any] = dict(report_strategy(table_of(MORE_WINDOWS)))
+    report = report_strategy(table_of(MORE_WINDOWS))
     a = method(report, "a")
-    assert [window["start"] for window in a["windows"]] == [
+    assert [window.start for window in a.windows] == [
         "2025-03-01T00:00:00Z", "2025-03-03T00:00:00Z",
     ]  # fmt: skip
-    assert [window["precision_at_k"] for window in a["windows"]] == [0.5, 0.0]
-    assert [window["positives"] for window in a["windows"]] == [2, 1]
-    assert a["precision_at_k"] == pytest.approx(0.25)
-    assert a["precision_variance"] == pytest.approx(0.0625)
-    assert a["windows_without_flags"] == 0
+    assert [window.precision_at_k for window in a.windows] == [0.5, 0.0]
+    assert [window.positives for window in a.windows] == [2, 1]
+    assert a.precision_at_k == pytest.approx(0.25)
+    assert a.precision_variance == pytest.approx(0.0625)
+    assert a.windows_without_flags == 0
 
 
 def test_a_window_in_which_nothing_is_flagged_is_left_out_and_counted() -> None:
     # In the third window a and b flag one each, and not the same.
-    report: dict[str, Any] = dict(report_strategy(table_of(MORE_WINDOWS)))
+    report = report_strategy(table_of(MORE_WINDOWS))
     parallel = method(report, "parallel")
-    assert [window["precision_at_k"] for window in parallel["windows"]] == [1.0, None]
-    assert parallel["precision_at_k"] == 1.0
-    assert parallel["windows_without_flags"] == 1
-    assert parallel["recall_at_k"] == pytest.approx(0.25)
+    assert [window.precision_at_k for window in parallel.windows] == [1.0, None]
+    assert parallel.precision_at_k == 1.0
+    assert parallel.windows_without_flags == 1
+    assert parallel.recall_at_k == pytest.approx(0.25)
 
 
 def test_only_sampled_rows_count_for_the_paper_and_all_rows_for_the_fleet() -> None:
     sampled = np.array([row[1] != "m1" for row in ONE_WINDOW])
     table = table_of(ONE_WINDOW, sampled=sampled)
-    report: dict[str, Any] = dict(report_strategy(table))
+    report = report_strategy(table)
     a = method(report, "a")
     # k of six rows is 2 again (1.5, halves up), and m1 at 21 is not among them.
-    assert (a["precision_at_k"], a["flagged"]) == (1.0, 2)
-    assert a["average_precision"] == pytest.approx(1.0)
-    assert report["fleet"]["a"]["average_precision"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert (a.precision_at_k, a.flagged) == (1.0, 2)
+    assert a.average_precision == pytest.approx(1.0)
+    assert report.fleet["a"].average_precision == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 def test_ties_go_to_the_lower_serial_and_then_to_the_earlier_end() -> None:
@@ -161,19 +167,19 @@ def test_ties_go_to_the_lower_serial_and_then_to_the_earlier_end() -> None:
 
 
 def test_the_daily_list_holds_the_share_of_the_fleet() -> None:
-    report: dict[str, Any] = dict(report_strategy(table_of(MORE_WINDOWS)))
-    fleet = report["fleet"]["b"]
-    assert fleet["days"] == [
-        {"date": "2025-03-02", "listed": 1, "hits": 1},
-        {"date": "2025-03-03", "listed": 1, "hits": 0},
-        {"date": "2025-03-04", "listed": 1, "hits": 1},
+    report = report_strategy(table_of(MORE_WINDOWS))
+    fleet = report.fleet["b"]
+    assert fleet.days == [
+        DayFigures("2025-03-02", listed=1, hits=1),
+        DayFigures("2025-03-03", listed=1, hits=0),
+        DayFigures("2025-03-04", listed=1, hits=1),
     ]
-    assert fleet["list_precision"] == pytest.approx(2 / 3)
-    assert (fleet["failures"], fleet["failures_caught"]) == (2, 2)
+    assert fleet.list_precision == pytest.approx(2 / 3)
+    assert (fleet.failures, fleet.failures_caught) == (2, 2)
     # Listed at 24 and 72, failed at 30 and 80.
-    assert fleet["lead_time_hours"]["p50"] == pytest.approx(7.0)
-    assert fleet["lead_time_hours"]["p10"] == pytest.approx(6.2)
-    assert (fleet["alerts"], fleet["alerts_per_failure_caught"]) == (3, 1.5)
+    assert fleet.lead_time_hours.p50 == pytest.approx(7.0)
+    assert fleet.lead_time_hours.p10 == pytest.approx(6.2)
+    assert (fleet.alerts, fleet.alerts_per_failure_caught) == (3, 1.5)
 
 
 def test_an_alert_is_not_raised_again_before_it_expires() -> None:
@@ -185,17 +191,17 @@ def test_an_alert_is_not_raised_again_before_it_expires() -> None:
     ]
     for horizon, alerts in ((24, 2), (25, 1)):
         table = table_of(rows, horizon=horizon * HOUR)
-        fleet: dict[str, Any] = dict(report_strategy(table)["fleet"]["a"])
-        assert fleet["alerts"] == alerts
+        fleet = report_strategy(table).fleet["a"]
+        assert fleet.alerts == alerts
 
 
 def test_a_fleet_without_hits_has_no_warning_time() -> None:
     rows = [(window, gpu, end, failed, -a, -b) for window, gpu, end, failed, a, b in MORE_WINDOWS]
-    report: dict[str, Any] = dict(report_strategy(table_of(rows)))
-    fleet = report["fleet"]["b"]
-    assert (fleet["failures_caught"], fleet["failures_caught_share"]) == (0, 0.0)
-    assert fleet["lead_time_hours"] == {"p10": None, "p50": None}
-    assert fleet["alerts_per_failure_caught"] is None
+    report = report_strategy(table_of(rows))
+    fleet = report.fleet["b"]
+    assert (fleet.failures_caught, fleet.failures_caught_share) == (0, 0.0)
+    assert fleet.lead_time_hours == LeadTime(None, None)
+    assert fleet.alerts_per_failure_caught is None
 
 
 def test_a_failure_is_one_failure_whatever_the_fraction_of_its_second() -> None:
@@ -208,7 +214,7 @@ def test_a_failure_is_one_failure_whatever_the_fraction_of_its_second() -> None:
     within = np.where(hours <= 24, hours, NEVER)
     label = np.isfinite(within).astype("int8")
     table = table_of(rows, window_end=end, hours_to_failure=within, label=label)
-    assert report_strategy(table)["fleet"]["a"]["failures"] == 1
+    assert report_strategy(table).fleet["a"].failures == 1
 
 
 def test_precision_by_day_counts_from_the_retraining() -> None:
@@ -222,33 +228,33 @@ def test_precision_by_day_counts_from_the_retraining() -> None:
         (3, "m1", 75, 80, 0.9, 0.1),
         (3, "m2", 75, NEVER, 0.1, 0.9),
     ]
-    report: dict[str, Any] = dict(report_strategy(table_of(rows)))
-    assert method(report, "a")["precision_by_day"] == [1.0, None, 0.0]
-    assert method(report, "b")["precision_by_day"] == [0.0, None, 1.0]
+    report = report_strategy(table_of(rows))
+    assert method(report, "a").precision_by_day == [1.0, None, 0.0]
+    assert method(report, "b").precision_by_day == [0.0, None, 1.0]
 
 
 def test_calibration_compares_probabilities_with_all_rows() -> None:
     report = report_strategy(table_of(MORE_WINDOWS))
-    bins = report["calibration"]["bins"]
-    assert sum(one["count"] for one in bins) == len(MORE_WINDOWS)
-    assert sum(one["positives"] for one in bins) == 3
-    assert report["calibration"]["slope"] is not None
+    bins = report.calibration.bins
+    assert sum(one.count for one in bins) == len(MORE_WINDOWS)
+    assert sum(one.positives for one in bins) == 3
+    assert report.calibration.slope is not None
 
 
 def test_calibration_of_one_class_has_no_slope() -> None:
     rows = [row for row in MORE_WINDOWS if row[0] == 1]
-    report: dict[str, Any] = dict(report_strategy(table_of(rows)))
-    assert report["calibration"]["slope"] is None
-    assert method(report, "a")["precision_at_k"] is None
-    assert method(report, "a")["windows"] == []
-    assert report["fleet"]["a"]["average_precision"] is None
-    assert report["fleet"]["a"]["failures_caught_share"] is None
+    report = report_strategy(table_of(rows))
+    assert report.calibration.slope is None
+    assert method(report, "a").precision_at_k is None
+    assert method(report, "a").windows == []
+    assert report.fleet["a"].average_precision is None
+    assert report.fleet["a"].failures_caught_share is None
 
 
 def test_equal_probabilities_have_no_slope() -> None:
-    report: dict[str, Any] = dict(report_strategy(table_of(ONE_WINDOW, probability=0.01)))
-    assert report["calibration"]["slope"] is None
-    assert report["calibration"]["bins"][0]["count"] == len(ONE_WINDOW)
+    report = report_strategy(table_of(ONE_WINDOW, probability=0.01))
+    assert report.calibration.slope is None
+    assert report.calibration.bins[0].count == len(ONE_WINDOW)
 
 
 def test_machines_are_resampled_and_gpus_where_machines_are_unknown() -> None:
@@ -296,19 +302,20 @@ def test_figures_can_be_recomputed_from_the_table(table: ScoreTable) -> None:
         precisions.append(best_first["label"][:k].mean())
         labels, scores = window["label"].to_numpy(np.int8), window["score_a"].to_numpy(float)
         averages.append(average_precision(labels, scores))
-    found = report["methods"]["a"]
+    found = report.methods["a"]
     if precisions:
-        assert found["precision_at_k"] == pytest.approx(np.mean(precisions))
-        assert found["average_precision"] == pytest.approx(np.mean(np.array(averages, float)))
+        assert found.precision_at_k == pytest.approx(np.mean(precisions))
+        assert found.average_precision == pytest.approx(np.mean(np.array(averages, float)))
     else:
-        assert found["precision_at_k"] is None
+        assert found.precision_at_k is None
 
 
 @settings(max_examples=25)
 @given(tables(), st.integers(0, 2**32 - 1))
 def test_the_order_of_rows_does_not_matter(table: ScoreTable, seed: int) -> None:
     shuffled = table.frame.sample(frac=1.0, random_state=seed).reset_index(drop=True)
-    one, two = report_strategy(table), report_strategy(ScoreTable(shuffled, table.protocol))
+    others = ScoreTable(shuffled, table.protocol)
+    one, two = asdict(report_strategy(table)), asdict(report_strategy(others))
     for method_name in table.methods:
         for part in ("methods", "fleet"):
             for name, value in one[part][method_name].items():
@@ -337,8 +344,9 @@ def test_probabilities_that_were_not_fitted_yet_do_not_count_for_the_calibration
     )
     table = ScoreTable(frame.assign(gpu_serial=list("abab")), protocol())
     found = calibration_figures(table.judged, table.draws)
-    assert sum(one["count"] for one in found["bins"]) == 2
-    assert found["slope"] > 0
+    assert sum(one.count for one in found.bins) == 2
+    assert found.slope is not None
+    assert found.slope > 0
 
 
 def test_a_list_whose_horizon_is_not_seen_whole_counts_nowhere() -> None:
@@ -351,16 +359,14 @@ def test_a_list_whose_horizon_is_not_seen_whole_counts_nowhere() -> None:
     ]
     whole = table_of(rows, step=20 * HOUR)
     cut = replace(whole, unseen_from=int((START + pd.Timedelta("40h")).value))
-    figures: list[dict[str, Any]] = [
-        dict(report_strategy(table)["fleet"]["a"]) for table in (whole, cut)
-    ]
-    assert [[one["date"] for one in found["days"]] for found in figures] == [
+    figures = [report_strategy(table).fleet["a"] for table in (whole, cut)]
+    assert [[one.date for one in found.days] for found in figures] == [
         ["2025-03-02", "2025-03-03"], ["2025-03-02"],
     ]  # fmt: skip
-    assert [found["failures"] for found in figures] == [2, 1]
-    assert [found["failures_caught"] for found in figures] == [2, 1]
-    assert [found["alerts"] for found in figures] == [2, 1]
-    assert [found["lead_time_hours"]["p50"] for found in figures] == [9.0, 6.0]
+    assert [found.failures for found in figures] == [2, 1]
+    assert [found.failures_caught for found in figures] == [2, 1]
+    assert [found.alerts for found in figures] == [2, 1]
+    assert [found.lead_time_hours.p50 for found in figures] == [9.0, 6.0]
 
 
 def test_a_failure_whose_last_list_is_left_out_is_left_out_with_a_longer_horizon_too() -> None:
@@ -369,9 +375,9 @@ def test_a_failure_whose_last_list_is_left_out_is_left_out_with_a_longer_horizon
     rows: list[Row] = [(0, "m2", 23, 70, 0.9, 0.9), (0, "n1", 23, NEVER, 0.1, 0.1)]
     hours, labels = [47.0, NEVER], np.array([1, 0], "int8")
     table = table_of(rows, hours_to_failure=hours, label=labels, horizon=48 * HOUR)
-    whole = dict(report_strategy(table)["fleet"]["a"])
-    assert (whole["failures"], whole["failures_caught"]) == (1, 1)
+    whole = report_strategy(table).fleet["a"]
+    assert (whole.failures, whole.failures_caught) == (1, 1)
     cut = replace(table, unseen_from=int((START + pd.Timedelta("30h")).value))
-    found = dict(report_strategy(cut)["fleet"]["a"])
-    assert (found["failures"], found["failures_caught"]) == (0, 0)
-    assert found["list_precision"] == 1.0
+    found = report_strategy(cut).fleet["a"]
+    assert (found.failures, found.failures_caught) == (0, 0)
+    assert found.list_precision == 1.0

@@ -20,8 +20,9 @@ def test_a_slope_has_an_interval_where_ten_machines_fail(
     judged = [JudgedRows(chances, labels, machine)]
     draws = rng.multinomial(40, np.full(40, 1 / 40), size=200).astype(np.float64)
     figures = calibration_figures(judged, draws)
-    assert figures["slope"] > 0
-    assert (figures["slope_interval"] is not None) == has_interval
-    if has_interval:
-        low, high = figures["slope_interval"]
-        assert low < figures["slope"] < high
+    assert figures.slope is not None
+    assert figures.slope > 0
+    assert (figures.slope_interval is not None) == has_interval
+    if figures.slope_interval is not None:
+        low, high = figures.slope_interval
+        assert low < figures.slope < high

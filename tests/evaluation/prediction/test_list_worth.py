@@ -61,53 +61,55 @@ def table(n_days: int = 2, **columns: Any) -> ScoreTable:
 
 
 def test_the_worth_of_every_way_by_hand() -> None:
-    worth = list_worth(table(), PRICES, 0.5)
+    worth = list_worth(table(), PRICES)
     assert worth is not None
-    assert (worth["days"], worth["failures"], worth["empty_days"]) == (2, 1, 0)
+    assert (worth.days, worth.failures, worth.empty_days) == (2, 1, 0)
     # Day 1 has a, b, c, d; day 2 has b, c, d. Alerts of b and c last a day, so they come again.
-    ways = worth["ways"]
-    assert ways["nothing"]["gpu_hours"] == 0.0
+    ways = worth.ways
+    assert ways["nothing"].gpu_hours == 0.0
     # The top half: a, b and b, c (round of 1.5 is 2): 4 alerts for 10 each, 50 saved; x 30 / 2.
-    assert (ways["top_k"]["alerts"], ways["top_k"]["failures_caught"]) == (4, 1)
-    assert ways["top_k"]["gpu_hours"] == pytest.approx((50 - 40) * 15)
+    assert (ways["top_k"].alerts, ways["top_k"].failures_caught) == (4, 1)
+    assert ways["top_k"].gpu_hours == pytest.approx((50 - 40) * 15)
     # Fixed rules list d, c, b of the first day, and d, c of the second: all wrong.
-    assert ways["rules"]["gpu_hours"] == pytest.approx(-50 * 15)
+    assert ways["rules"].gpu_hours == pytest.approx(-50 * 15)
     # By chance: a (drain) and b (drain, 0.15 x 50 = 7.5 < 10: avoid), c (1.5: avoid); b, c again.
-    chosen = worth["chosen"]
-    assert (chosen["alerts"], chosen["failures_caught"]) == (5, 1)
-    assert chosen["gpu_hours"] == pytest.approx((50 - 10 - 4 * 1) * 15)
-    assert chosen["precision"] == pytest.approx(1 / 5)
+    chosen = worth.chosen.worth
+    assert (chosen.alerts, chosen.failures_caught) == (5, 1)
+    assert chosen.gpu_hours == pytest.approx((50 - 10 - 4 * 1) * 15)
+    assert chosen.precision == pytest.approx(1 / 5)
 
 
 def test_the_curve_begins_with_one_gpu_a_day() -> None:
-    worth = list_worth(table(), PRICES, 0.5)
+    worth = list_worth(table(), PRICES)
     assert worth is not None
-    first = worth["curve"][0]
-    assert first["listed_per_day"] == 1
-    assert (first["alerts"], first["precision"], first["failures_caught"]) == (2, 0.5, 1)
-    assert [p["alerts"] for p in worth["curve"]] == sorted(p["alerts"] for p in worth["curve"])
+    first = worth.curve[0]
+    assert first.listed_per_day == 1
+    assert (first.worth.alerts, first.worth.precision) == (2, 0.5)
+    assert first.worth.failures_caught == 1
+    alerts = [point.worth.alerts for point in worth.curve]
+    assert alerts == sorted(alerts)
 
 
 def test_on_quiet_days_the_list_is_empty() -> None:
-    worth = list_worth(table(probability=0.001), PRICES, 0.5)
+    worth = list_worth(table(probability=0.001), PRICES)
     assert worth is not None
-    assert worth["empty_days"] == 2
-    assert worth["chosen"]["alerts"] == 0
-    assert worth["chosen"]["precision"] is None
-    assert worth["chosen"]["gpu_hours"] == 0.0
+    assert worth.empty_days == 2
+    assert worth.chosen.worth.alerts == 0
+    assert worth.chosen.worth.precision is None
+    assert worth.chosen.worth.gpu_hours == 0.0
 
 
 def test_without_prices_there_are_no_gpu_hours() -> None:
-    worth = list_worth(table(), None, 0.5)
+    worth = list_worth(table(), None)
     assert worth is not None
-    assert worth["costs"] is None
-    assert worth["chosen"]["gpu_hours"] is None
-    assert worth["chosen"]["alerts"] == 5  # the whole daily list
+    assert worth.costs is None
+    assert worth.chosen.worth.gpu_hours is None
+    assert worth.chosen.worth.alerts == 5  # the whole daily list
 
 
 def test_without_a_blend_there_is_no_curve() -> None:
     frame = table().frame.drop(columns="score_blend")
-    assert list_worth(ScoreTable(frame, table().protocol), PRICES, 0.5) is None
+    assert list_worth(ScoreTable(frame, table().protocol), PRICES) is None
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=9))

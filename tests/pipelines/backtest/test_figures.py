@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from forewarn.evaluation.prediction.backtest_figures import DayFigures
+from forewarn.evaluation.prediction.calibration_figures import ProbabilityGroup
 from forewarn.pipelines.backtest.figures import (
     MethodLine,
     daily_list_figure,
@@ -22,11 +24,11 @@ from forewarn.pipelines.rendering.drawing import COLOURS, inline_svg
 
 STARTS = ["2025-01-17T00:00:00Z", "2025-01-20T00:00:00Z", "2025-01-23T00:00:00Z"]
 BINS = [
-    {"predicted": 0.001, "observed": 0.0, "count": 9000, "positives": 0},
-    {"predicted": 0.01, "observed": 0.012, "count": 1000, "positives": 12},
-    {"predicted": 0.2, "observed": 0.19, "count": 100, "positives": 19},
+    ProbabilityGroup(0.001, 0.0, count=9000, positives=0),
+    ProbabilityGroup(0.01, 0.012, count=1000, positives=12),
+    ProbabilityGroup(0.2, 0.19, count=100, positives=19),
 ]
-DAYS = [{"date": "2025-01-18", "listed": 3, "hits": 1}, {"date": "2025-01-19", "listed": 3}]
+DAYS = [DayFigures("2025-01-18", listed=3, hits=1), DayFigures("2025-01-19", listed=3, hits=0)]
 
 
 def precision() -> Figure:
@@ -129,9 +131,7 @@ def test_labels_of_the_reliability_plot_do_not_run_into_each_other() -> None:
     predicted = [0.0001, 0.002, 0.01, 0.017, 0.03, 0.05, 0.14]
     observed = [0.0003, 0.004, 0.012, 0.035, 0.065, 0.036, 0.09]
     groups = zip(predicted, observed, strict=True)
-    figure = reliability_figure(
-        [{"predicted": x, "observed": y, "positives": 100} for x, y in groups]
-    )
+    figure = reliability_figure([ProbabilityGroup(x, y, 1000, 100) for x, y in groups])
     axes = figure.axes[0]
     figure.canvas.draw()
     for labels in (axes.texts, axes.get_xticklabels(), axes.get_yticklabels()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,10 @@ def write(frames: list[pd.DataFrame], folder: Path) -> list[Path]:
 
 def figures(table: ScoreTable, scores: JudgedScores | None = None) -> dict[str, Any]:
     of_all = () if scores is None else (scores.averages, scores.judged)
-    report: dict[str, Any] = dict(report_strategy(table, *of_all))
+    report = asdict(report_strategy(table, *of_all))
     promise = list_promise(table, PRICES)
     assert promise is not None
-    return report | {"worth": list_worth(table, PRICES, 0.2), "promise": promise.to_dict()}
+    return report | {"worth": list_worth(table, PRICES), "promise": promise.to_dict()}
 
 
 def judged(paths: list[Path], step_hours: int) -> dict[str, Any]:

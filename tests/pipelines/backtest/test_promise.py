@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
+from forewarn.evaluation.prediction.backtest_figures import FleetFigures
 from forewarn.pipelines.backtest.page import render_report
 from forewarn.pipelines.backtest.promise import promise_figure, promise_words
+from forewarn.pipelines.backtest.report import Report
 
 
 def row(number: int, alerts: int, hits: int, flagged: int, right: int) -> dict[str, Any]:
@@ -81,16 +83,16 @@ def test_what_came_back_is_said() -> None:
 
 
 def test_the_page_says_first_that_the_chances_do_not_hold() -> None:
-    fleet = {"blend_variable": {"list_precision": 0.1, "list_precision_interval": [0.05, 0.2]}}
+    fleet = {"blend_variable": FleetFigures(0.1, (0.05, 0.2))}
     broken = promise("broken", 60, BREAK) | {"days": DAYS}
-    page = render_report({"fleet": fleet, "promise": {"variable": broken}})
+    page = render_report(Report(fleet=fleet, promise={"variable": broken}))
     assert page.index("its chances do not hold") < page.index('id="fleet"')
     assert "It broke on 3 February 2025" in page
-    holds = render_report({"fleet": fleet, "promise": {"variable": promise("kept")}})
+    holds = render_report(Report(fleet=fleet, promise={"variable": promise("kept")}))
     assert "its chances do not hold" not in holds
     assert 'id="promise"' in holds
-    for older in ({}, {"variable": None}, {"variable": {"state": "kept", "judged": 0}}):
-        assert "its chances do not hold" not in render_report({"fleet": fleet, "promise": older})
+    unknown = render_report(Report(fleet=fleet, promise={"variable": None}))
+    assert "its chances do not hold" not in unknown
 
 
 def test_the_picture_shades_the_days_without_flags() -> None:

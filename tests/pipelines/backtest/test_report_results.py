@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.evaluation.prediction.backtest_figures import FleetFigures
 from forewarn.pipelines.backtest.report_results import (
     Estimate,
     Method,
@@ -12,12 +13,13 @@ from forewarn.pipelines.backtest.report_results import (
 )
 
 SECTION = {
-    "gbdt_sliding": {"p": 0.5, "p_interval": [0.4, 0.6]},
-    "cnn_sliding": {"p": None, "p_interval": None},
-    "parallel_sliding": {"p": 0.7},
-    "mlp_fixed": {"p": 0.9},
-    "random": {"p": 0.1},
+    "gbdt_sliding": FleetFigures(list_precision=0.5, list_precision_interval=(0.4, 0.6)),
+    "cnn_sliding": FleetFigures(),
+    "parallel_sliding": FleetFigures(list_precision=0.7),
+    "mlp_fixed": FleetFigures(list_precision=0.9),
+    "random": FleetFigures(list_precision=0.1),
 }
+RESULTS = read_results(SECTION, "list_precision")
 
 
 @pytest.mark.parametrize(
@@ -37,27 +39,22 @@ def test_keys_are_a_method_and_a_strategy(key: str, name: str, strategy: str, ki
 
 
 def test_results_are_ranked_within_a_strategy_with_gaps_last() -> None:
-    found = ranked(read_results(SECTION, "p"), "sliding")
+    found = ranked(RESULTS, "sliding")
     assert [one.method.name for one in found] == ["parallel", "gbdt", "random", "cnn"]
 
 
 def test_the_best_of_a_kind_has_a_figure() -> None:
-    found = read_results(SECTION, "p")
-    top = best(found, "model", "ensemble")
+    top = best(RESULTS, "model", "ensemble")
     assert top is not None
     assert top.method.name == "mlp"
-    assert best([one for one in found if one.method.name == "cnn"], "model") is None
+    assert best([one for one in RESULTS if one.method.name == "cnn"], "model") is None
 
 
 def test_the_first_strategy_that_ran_leads() -> None:
-    assert lead_strategy(read_results(SECTION, "p")) == "sliding"
-    assert lead_strategy(read_results({"gbdt_fixed": {}}, "p")) == "fixed"
-    assert lead_strategy([]) == ""
-
-
-@pytest.mark.parametrize("section", [None, [], {"gbdt_fixed": None}])
-def test_a_section_without_results_has_none(section: object) -> None:
-    assert read_results(section, "p") == []
+    assert lead_strategy(RESULTS) == "sliding"
+    fixed = {"gbdt_fixed": FleetFigures()}
+    assert lead_strategy(read_results(fixed, "list_precision")) == "fixed"
+    assert lead_strategy(read_results({**fixed, **SECTION}, "list_precision")) == "sliding"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,10 @@ from typing import Any
 
 import pytest
 
+from forewarn.evaluation.prediction.backtest_figures import FleetFigures, LeadTime
+from forewarn.evaluation.prediction.calibration_figures import CalibrationFigures
+from forewarn.evaluation.prediction.paper_protocol import PaperFigures
+from forewarn.pipelines.backtest.report import Report
 from forewarn.pipelines.backtest.report_results import Result, read_results
 from forewarn.pipelines.backtest.sentences import (
     calibration_words,
@@ -14,9 +18,11 @@ from forewarn.pipelines.backtest.sentences import (
 )
 
 
-def results(figures: dict[str, tuple[float, float, float]], **more: Any) -> list[Result]:
+def results(
+    figures: dict[str, tuple[float, float, float]], **more: Any
+) -> list[Result[FleetFigures]]:
     section = {
-        key: {"list_precision": value, "list_precision_interval": [low, high], **more}
+        key: FleetFigures(list_precision=value, list_precision_interval=(low, high), **more)
         for key, (value, low, high) in figures.items()
     }
     return read_results(section, "list_precision")
@@ -51,10 +57,8 @@ def test_a_model_worse_than_a_baseline_is_said_to_be() -> None:
 
 
 def test_without_intervals_nothing_is_claimed() -> None:
-    found = read_results(
-        {"parallel_fixed": {"list_precision": 0.9}, "gbdt_fixed": {"list_precision": 0.1}},
-        "list_precision",
-    )
+    section = {"parallel_fixed": FleetFigures(0.9), "gbdt_fixed": FleetFigures(0.1)}
+    found = read_results(section, "list_precision")
     assert "Parallel is not comparable." in verdicts(found, "fixed")[-1]
 
 
@@ -64,10 +68,10 @@ def test_other_strategies_do_not_mix_in() -> None:
 
 
 def test_a_shorter_list_is_pointed_out() -> None:
-    section: dict[str, Any] = {
-        "parallel_variable": {"precision_at_k": 0.9, "flagged": 40},
-        "cascade_variable": {"precision_at_k": 0.8, "flagged": 100},
-        "gbdt_variable": {"precision_at_k": 0.7, "flagged": 100},
+    section = {
+        "parallel_variable": PaperFigures(precision_at_k=0.9, flagged=40),
+        "cascade_variable": PaperFigures(precision_at_k=0.8, flagged=100),
+        "gbdt_variable": PaperFigures(precision_at_k=0.7, flagged=100),
     }
     lines = protocol_verdicts(read_results(section, "precision_at_k"), "variable")
     assert "Parallel (40) flags fewer instances than a single model (100)" in lines[-1]
@@ -78,9 +82,9 @@ def test_the_summary_says_what_was_caught_and_how_early() -> None:
         {"gbdt_fixed": (0.25, 0.2, 0.3), "random_fixed": (0.004, 0.0, 0.01)},
         failures=10,
         failures_caught=4,
-        lead_time_hours={"p50": 6.04, "p10": None},
+        lead_time_hours=LeadTime(p50=6.04),
     )
-    assert fleet_summary({"horizon_hours": 12}, found, "fixed") == [
+    assert fleet_summary(Report(horizon_hours=12), found, "fixed") == [
         "Of 100 GPUs on the daily list, 25 failed within 12 h (interval 20 to 30).",
         "4 of 10 failures were on it beforehand; the median warning was 6.0 h.",
         "A list drawn at random had 0.4 of 100.",
@@ -89,7 +93,7 @@ def test_the_summary_says_what_was_caught_and_how_early() -> None:
 
 
 def test_the_summary_takes_chance_from_the_prevalence_where_nothing_was_drawn() -> None:
-    lines = fleet_summary({"prevalence": 0.0027}, results(CLEAR), "variable")
+    lines = fleet_summary(Report(prevalence=0.0027), results(CLEAR), "variable")
     assert "A list drawn at random would have about 0.3 of 100." in lines
     assert lines[-1].endswith("the best of 3 methods, and choosing it afterwards flatters it.")
 
@@ -129,4 +133,4 @@ def test_strategies_are_compared_method_by_method() -> None:
 def test_calibration_is_judged_by_its_slope(
     slope: float | None, interval: tuple[float, float] | None, words: str
 ) -> None:
-    assert words in calibration_words({"slope": slope, "slope_interval": interval})
+    assert words in calibration_words(CalibrationFigures(slope, interval))

@@ -1,54 +1,51 @@
 from __future__ import annotations
 
-from typing import Any
-
+from forewarn.evaluation.prediction.backtest_figures import DayFigures, FleetFigures, LeadTime
+from forewarn.evaluation.prediction.list_worth import ListWorth, Worth, WorthOfLength
 from forewarn.pipelines.backtest.page import render_report
+from forewarn.pipelines.backtest.report import Report
 from forewarn.pipelines.backtest.summary import lead_sentences, short_table
 from forewarn.pipelines.backtest.worth import worth_figure, worth_section
 
-COSTS = {"failure": 400.0, "prevented_share": 0.5, "actions": [["avoid", 2.0], ["drain", 30.0]]}
+COSTS: dict[str, object] = {
+    "failure": 400.0,
+    "prevented_share": 0.5,
+    "actions": [["avoid", 2.0], ["drain", 30.0]],
+}
 
 
-def figures(alerts: int, hours: float | None, caught: int = 2) -> dict[str, Any]:
-    return {
-        "alerts": alerts,
-        "precision": 0.1 if alerts else None,
-        "precision_interval": [0.02, 0.2] if alerts else None,
-        "failures_caught": caught if alerts else 0,
-        "gpu_hours": hours,
-        "gpu_hours_interval": None if hours is None else [hours - 100, hours + 100],
-    }
+def figures(alerts: int, hours: float | None, caught: int = 2) -> Worth:
+    return Worth(
+        alerts=alerts,
+        precision=0.1 if alerts else None,
+        precision_interval=(0.02, 0.2) if alerts else None,
+        failures_caught=caught if alerts else 0,
+        gpu_hours=hours,
+        gpu_hours_interval=None if hours is None else (hours - 100, hours + 100),
+    )
 
 
-def worth(costs: dict[str, Any] | None = COSTS) -> dict[str, Any]:
+def worth(costs: dict[str, object] | None = COSTS) -> ListWorth:
     hours = (lambda value: value) if costs else (lambda _: None)
-    return {
-        "costs": costs,
-        "days": 20,
-        "failures": 11,
-        "empty_days": 4,
-        "curve": [
-            {"listed_per_day": n} | figures(20 * n, hours(100.0 - 50 * n)) for n in (1, 3, 9)
-        ],
-        "chosen": {"listed_per_day": 1.5} | figures(30, hours(321.0)),
-        "ways": {
+    return ListWorth(
+        ranked_by="blend",
+        costs=costs,
+        days=20,
+        failures=11,
+        empty_days=4,
+        curve=[WorthOfLength(n, figures(20 * n, hours(100.0 - 50 * n))) for n in (1, 3, 9)],
+        chosen=WorthOfLength(1.5, figures(30, hours(321.0))),
+        ways={
             "nothing": figures(0, hours(0.0)),
             "rules": figures(60, hours(-900.0)),
             "top_share": figures(60, hours(-800.0)),
             "top_k": figures(400, hours(-12_345.0)),
         },
-    }
-
-
-def report(**changed: Any) -> dict[str, Any]:
-    return {
-        "k": 0.02,
-        "worth": {"variable": worth()},
-    } | changed
+    )
 
 
 def test_sentences_say_what_was_chosen_and_what_the_top_k_would_have_cost() -> None:
-    section = worth_section(report(), "variable")
+    section = worth_section(worth(), 0.02)
     text = " ".join(section["sentences"])
     assert "held 1.5 GPUs a day: 30 alerts in 20 days, of which 10 of 100 failed" in text
     assert "saved 321 GPU-hours (221 to 421) a month, and was empty on 4 days" in text
@@ -56,42 +53,41 @@ def test_sentences_say_what_was_chosen_and_what_the_top_k_would_have_cost() -> N
         "top K (2 % of the fleet a day) would have cost 12,345 GPU-hours (12,245 to 12,445) a month"
         in text
     )
-    labels = [way["label"] for way in section["ways"]]
+    labels = [label for label, _ in section["ways"]]
     assert labels[0] == "Nothing"
     assert labels[-1] == "What its chance justifies"
     assert len(labels) == 5
 
 
 def test_without_prices_there_are_no_hours_and_no_third_panel() -> None:
-    section = worth_section(report(worth={"variable": worth(None)}), "variable")
+    section = worth_section(worth(None), 0.02)
     assert "No prices are set" in section["sentences"][1]
     assert section["ways"] == []
     assert len(worth_figure(worth(None)).axes) == 2
     assert len(worth_figure(worth()).axes) == 3
 
 
-def test_a_report_of_an_older_version_has_no_such_section() -> None:
-    assert worth_section({}, "variable") == {}
-    assert worth_section({"worth": {"variable": None}}, "variable") == {}
-    assert 'id="worth"' not in render_report({})
-    assert 'id="worth"' in render_report(report(fleet={"blend_variable": fleet(0.1, 3)}))
+def test_a_report_without_lists_has_no_such_section() -> None:
+    lists = {"blend_variable": fleet(0.1, 3)}
+    assert 'id="worth"' not in render_report(Report(fleet=lists, worth={"variable": None}))
+    assert 'id="worth"' in render_report(Report(k=0.02, fleet=lists, worth={"variable": worth()}))
 
 
-def fleet(precision: float, caught: int) -> dict[str, Any]:
-    return {
-        "list_precision": precision,
-        "list_precision_interval": [precision / 2, precision * 2],
-        "failures_caught": caught,
-        "failures": 48,
-        "lead_time_hours": {"p10": 2.0, "p50": 9.0},
-        "average_precision": 0.1,
-        "days": [{"date": "2025-01-20", "listed": 6, "hits": 1}],
-    }
+def fleet(precision: float, caught: int) -> FleetFigures:
+    return FleetFigures(
+        list_precision=precision,
+        list_precision_interval=(precision / 2, precision * 2),
+        failures_caught=caught,
+        failures=48,
+        lead_time_hours=LeadTime(p10=2.0, p50=9.0),
+        average_precision=0.1,
+        days=[DayFigures("2025-01-20", listed=6, hits=1)],
+    )
 
 
-def demo_report(*names: str) -> dict[str, Any]:
-    methods = {f"{name}_sliding": fleet(0.2 / (i + 1), 14 - i) for i, name in enumerate(names)}
-    return {"fleet": methods, "gpus": 2000, "prevalence": 0.002}
+def demo_report(*names: str) -> Report:
+    lists = {f"{name}_sliding": fleet(0.2 / (i + 1), 14 - i) for i, name in enumerate(names)}
+    return Report(fleet=lists, gpus=2000, prevalence=0.002)
 
 
 NAMES = ("blend", "gbdt", "rules", "logistic", "window_gbdt", "last_value", "random", "parallel",

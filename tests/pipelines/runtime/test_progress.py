@@ -36,11 +36,8 @@ def test_a_stage_that_comes_again_adds_up(watch: Watch) -> None:
             watch.now += seconds
     watch.now += 0.25
     figures = stages.figures()
-    assert [(one["name"], one["seconds"]) for one in figures["stages"]] == [
-        ("read", 3.5),
-        ("fit", 5.0),
-    ]
-    assert figures["seconds"] == 8.75
+    assert [(cost.name, cost.seconds) for cost in figures.stages] == [("read", 3.5), ("fit", 5.0)]
+    assert figures.seconds == 8.75
 
 
 def test_a_stage_that_fails_is_counted_too(watch: Watch) -> None:
@@ -62,8 +59,8 @@ def test_peaks_are_bytes_and_never_fall() -> None:
         with stages(name):
             pass
     figures = stages.figures()
-    assert all(one["cpu_seconds"] >= 0 for one in figures["stages"])
-    peaks = [one["peak_rss_bytes"] for one in figures["stages"]] + [figures["peak_rss_bytes"]]
+    assert all(cost.cpu_seconds >= 0 for cost in figures.stages)
+    peaks = [cost.peak_rss_bytes for cost in figures.stages] + [figures.peak_rss_bytes]
     assert peaks == sorted(peaks)
     assert 20 * MIB < peaks[0] < 2**20 * MIB
 
@@ -71,7 +68,7 @@ def test_peaks_are_bytes_and_never_fall() -> None:
 PEAK = """
 from forewarn.pipelines.runtime.progress import Stages
 
-print(Stages().figures()["peak_rss_bytes"])
+print(Stages().figures().peak_rss_bytes)
 """
 
 

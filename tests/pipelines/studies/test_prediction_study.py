@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from forewarn.evaluation.prediction.backtest_figures import paper_protocol
+from forewarn.evaluation.prediction.paper_protocol import paper_protocol
 from forewarn.evaluation.prediction.score_table import ENSEMBLES, Protocol, ScoreTable
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
@@ -66,16 +66,16 @@ def test_strategies_have_the_figures_of_a_backtest(
     simulate_fleet_to(tmp_path, n_gpus=GPUS, n_days=DAYS, seed=SEED, progress=False)
     job = open_job(tmp_path / "records", load_settings(config), ("gbdt",))
     strategies = ("fixed", "sliding", "variable")
-    report = run_backtest(job, tmp_path / "out", strategies=strategies)["methods"]
+    report = run_backtest(job, tmp_path / "out", strategies=strategies).methods
     figures = study["strategies"]["all days"]
     for strategy in strategies:
         for method in ("gbdt", "cascade", "rules", "logistic"):
             expected = report[f"{method}_{strategy}"]
             figure = figures[strategy][method]
-            assert figure["precision"] == expected["precision_at_k"]
-            assert tuple(figure["interval"]) == expected["precision_at_k_interval"]
-            assert figure["variance"] == expected["precision_variance"]
-            assert figure["windows"] == len(expected["windows"]) >= 2
+            assert figure["precision"] == expected.precision_at_k
+            assert tuple(figure["interval"]) == expected.precision_at_k_interval
+            assert figure["variance"] == expected.precision_variance
+            assert figure["windows"] == len(expected.windows) >= 2
 
 
 def scored(hits: dict[str, list[int]]) -> ScoreTable:
@@ -115,12 +115,12 @@ def test_hindsight_takes_in_each_window_the_length_that_was_best_in_it() -> None
     # Length 2 is right in the second window, length 3 in the first: a choice by the past has half.
     spans = {2.0: scored({"gbdt": [1]}), 3.0: scored({"gbdt": [0]})}
     best = in_hindsight(spans, "gbdt")
-    assert paper_protocol(best, "gbdt")["precision_at_k"] == 1.0
+    assert paper_protocol(best, "gbdt").precision_at_k == 1.0
     for table in spans.values():
-        assert paper_protocol(table, "gbdt")["precision_at_k"] == 0.5
+        assert paper_protocol(table, "gbdt").precision_at_k == 0.5
     assert len(best.frame) == 18
     neither = {2.0: scored({"gbdt": []}), 3.0: scored({"gbdt": [0]})}
-    assert paper_protocol(in_hindsight(neither, "gbdt"), "gbdt")["precision_at_k"] == 0.5
+    assert paper_protocol(in_hindsight(neither, "gbdt"), "gbdt").precision_at_k == 0.5
 
 
 def test_schedules_are_compared_on_the_same_test_sets(study: dict[str, Any]) -> None:
